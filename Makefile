@@ -1,0 +1,61 @@
+# What one does with this project. `make` alone lists it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format fuzz bench bench-solver docs-figures clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The stamps are rewritten when the dependencies change; an editable install needs nothing else.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.tapestry-demo: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install --quiet -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(VENV)/.tapestry-dev: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.tapestry-demo
+
+venv: $(VENV)/.tapestry-dev  ## make .venv with everything development needs
+
+demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: build/corners.{png,plan.json,html}
+	@mkdir -p build
+	$(BIN)/python examples/corners.py --out build
+
+test: lint  ## every check and every test (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+lint: $(VENV)/.tapestry-dev  ## ruff, mypy --strict and the import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.tapestry-dev  ## format and sort imports
+	$(BIN)/ruff check --select I --fix
+	$(BIN)/ruff format
+
+fuzz: $(VENV)/.tapestry-dev  ## 50,000 generated programs against the reference
+	TAPESTRY_FUZZ=50000 $(BIN)/python -m pytest -n $(JOBS) tests -k fuzz $(PYTEST_ARGS)
+
+bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
+	$(BIN)/python benchmarks/run.py
+
+bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
+	$(BIN)/python benchmarks/solver.py
+
+docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
+	$(BIN)/python examples/corners.py --out build
+	cp build/corners.png docs/img/corners.png
+
+clean:  ## remove what the targets above made, .venv excepted
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

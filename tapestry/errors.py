@@ -1,0 +1,98 @@
+"""Errors as arguments: what was asked, where, both sides, a witness, and what to do about it.
+
+Every error a user can provoke is a `TapestryError`; its class says how the command line exits. The text of an error is
+
+    what (where)
+      side one
+      side two      witness: ...
+      hint    what to do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+
+class TapestryError(Exception):
+    """An error that is the user's to mend, not a bug.
+
+    `what` is one sentence. `where` names the place (operation, tensor, file and line). `sides` are the two halves of the
+    failed comparison, as label -> text. `witness` is one concrete counter-example. `hint` says what to do.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        sides: Mapping[str, object] | None = None,
+        witness: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.what, self.where, self.witness, self.hint = what, where, witness, hint
+        self.sides = dict(sides or {})
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        """The message as the user reads it.
+
+        >>> print(TapestryError("x is read outside its shape", where="blur (net.py:3)", sides={"reads": 9, "holds": 8}))
+        blur (net.py:3): x is read outside its shape
+          reads   9
+          holds   8
+        """
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        rows = [*self.sides.items(), *(("hint", self.hint),) * bool(self.hint)]
+        width = max((len(label) for label, _ in rows), default=0)
+        lines = [f"  {label:<{width}}   {text}" for label, text in rows]
+        if self.witness:
+            lines[len(self.sides) - 1 : len(self.sides)] = self._with_witness(lines, width)
+        return "\n".join([head, *lines])
+
+    def _with_witness(self, lines: list[str], width: int) -> list[str]:
+        """The witness stands beside the last side, or on a line of its own where there is no side."""
+        if not self.sides:
+            return [f"  {'witness':<{width}}   {self.witness}"]
+        return [f"{lines[len(self.sides) - 1]}      witness: {self.witness}"]
+
+
+class UsageError(TapestryError):
+    """What was asked cannot be understood: an unknown name, a malformed file, arguments that contradict one another."""
+
+    exit_code = 2
+
+
+class Infeasible(TapestryError):
+    """No plan exists within the given machine, mesh, pins and memory."""
+
+    exit_code = 3
+
+
+class TimeLimit(TapestryError):
+    """No plan was found within the time limit, and none was proved impossible."""
+
+    exit_code = 4
+
+
+class CheckFailed(TapestryError):
+    """A plan, or a run of it, does not do what it says."""
+
+    exit_code = 1
+
+
+def close_match(name: str, known: list[str]) -> str | None:
+    """The hint for a misspelt name, or None where there is nothing to offer.
+
+    >>> close_match("h20", ["cpu-4", "h200", "h200x8"])
+    "did you mean 'h200'? known: cpu-4, h200, h200x8"
+    >>> close_match("toaster", ["cpu-4", "h200"])
+    'known: cpu-4, h200'
+    """
+    if not known:
+        return None
+    listed = "known: " + ", ".join(known)
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}? {listed}" if near else listed

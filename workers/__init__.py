@@ -1,0 +1,1 @@
+"""Workers: the processes that run the tasks of a plan, one rank each."""
