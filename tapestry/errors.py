@@ -17,8 +17,8 @@ from difflib import get_close_matches
 class TapestryError(Exception):
     """An error that is the user's to mend, not a bug.
 
-    `what` is one sentence. `where` names the place (operation, tensor, file and line). `sides` are the two halves of the
-    failed comparison, as label -> text. `witness` is one concrete counter-example. `hint` says what to do.
+    `what` is one sentence. `where` names the place (operation, tensor, file and line). `sides` are the two halves of
+    the failed comparison, as label -> text. `witness` is one concrete counter-example. `hint` says what to do.
     """
 
     exit_code = 1
@@ -44,19 +44,16 @@ class TapestryError(Exception):
           reads   9
           holds   8
         """
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        rows = [*self.sides.items(), *(("hint", self.hint),) * bool(self.hint)]
+        rows = [(label, str(text)) for label, text in self.sides.items()]
+        if self.witness and rows:
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]}      witness: {self.witness}")
+        elif self.witness:
+            rows.append(("witness", self.witness))
+        if self.hint:
+            rows.append(("hint", self.hint))
         width = max((len(label) for label, _ in rows), default=0)
-        lines = [f"  {label:<{width}}   {text}" for label, text in rows]
-        if self.witness:
-            lines[len(self.sides) - 1 : len(self.sides)] = self._with_witness(lines, width)
-        return "\n".join([head, *lines])
-
-    def _with_witness(self, lines: list[str], width: int) -> list[str]:
-        """The witness stands beside the last side, or on a line of its own where there is no side."""
-        if not self.sides:
-            return [f"  {'witness':<{width}}   {self.witness}"]
-        return [f"{lines[len(self.sides) - 1]}      witness: {self.witness}"]
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        return "\n".join([head, *(f"  {label:<{width}}   {text}" for label, text in rows)])
 
 
 class UsageError(TapestryError):

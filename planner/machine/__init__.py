@@ -1,0 +1,25 @@
+"""The described hardware: devices, memory tiers and links, read from TOML (`planner/machines/` holds ours)."""
+
+from .embed import machine_from_json, machine_to_json
+from .load import load_machine, machine_names
+from .model import COLLECTIVES, DTYPES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .units import format_bytes, parse_bytes
+
+__all__ = [
+    "COLLECTIVES",
+    "DTYPES",
+    "KERNEL_CLASSES",
+    "Curve",
+    "DeviceModel",
+    "Link",
+    "Machine",
+    "MachineError",
+    "Rate",
+    "Tier",
+    "format_bytes",
+    "load_machine",
+    "machine_from_json",
+    "machine_names",
+    "machine_to_json",
+    "parse_bytes",
+]

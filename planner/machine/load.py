@@ -1,0 +1,154 @@
+"""Machine files: TOML, checked key by key. One mistake, one message: file, table, key, what was expected."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Literal, cast
+
+from ...errors import close_match
+from .model import COLLECTIVES, DTYPES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .table import Table
+
+_PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
+_TIERS = ("hbm", "host", "disk")
+_RATE_SCALE = {"tflops": 1.0, "gflops": 1e-3}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def machine_names() -> list[str]:
+    """The machines that come with the package, sorted."""
+    return sorted(entry.name.removesuffix(".toml") for entry in _PACKAGED.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_machine(name_or_path: str | Path) -> Machine:
+    """A packaged machine by name, or one described in a TOML file.
+
+    Text that ends in .toml or holds a path separator is a path. Raises MachineError, which names the file, the table,
+    the key and what was expected; for an unknown name it lists the known ones.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text or "\\" in text:
+        return _parse(_read(Path(text)), text)
+    if text not in machine_names():
+        hint = f"{close_match(text, machine_names())}; a file of your own is given by its path, ending in .toml"
+        raise MachineError(f"no machine {text!r}", hint=hint)
+    return _parse(_PACKAGED.joinpath(f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise MachineError(f"cannot be read: {reason}", where=str(path)) from error
+
+
+def _parse(text: str, file: str) -> Machine:
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MachineError(f"not TOML: {error}", where=file) from error
+    return _machine(Table(file, "top level", raw))
+
+
+def _machine(table: Table) -> Machine:
+    name = table.text("name")
+    if not _NAME.fullmatch(name):
+        raise table.error("name", "letters, digits, '.', '_' and '-'", name)
+    machine = Machine(
+        name=name,
+        description=table.text("description"),
+        device=_device(table.table("device")),
+        hosts=table.integer("hosts", least=1),
+        devices_per_host=table.integer("devices_per_host", least=1),
+        links=tuple(_link(link) for link in table.tables("links")),
+    )
+    table.close()
+    _connected(machine, table)
+    return machine
+
+
+def _connected(machine: Machine, table: Table) -> None:
+    """Every pair of devices has a link."""
+    scopes = {link.scope for link in machine.links}
+    if machine.hosts > 1 and "cluster" not in scopes:
+        raise table.error("links", f"one link with scope 'cluster' for {machine.hosts} hosts", sorted(scopes))
+    if machine.devices_per_host > 1 and not scopes:
+        raise table.error("links", f"a link between the {machine.devices_per_host} devices of a host", [])
+
+
+def _device(table: Table) -> DeviceModel:
+    tiers = tuple(_tier(tier) for tier in table.tables("tiers"))
+    names = [tier.name for tier in tiers]
+    if not tiers or len(set(names)) < len(names):
+        raise table.error("tiers", "at least one tier, each name once", names)
+    if tiers[0].shared_per_host:
+        raise table.error("tiers.0", "the tier that compute uses, each device its own", "shared_per_host = true")
+    device = DeviceModel(
+        name=table.text("name"),
+        launch_overhead_s=table.number("launch_overhead_us", least=0.0) * 1e-6,
+        peak=_rates(table.table("peak")),
+        tiers=tiers,
+    )
+    table.close()
+    return device
+
+
+def _rates(table: Table) -> tuple[Rate, ...]:
+    rates = [rate for kernel in table.keys_in(KERNEL_CLASSES) for rate in _rates_of(kernel, table.table(kernel))]
+    table.close(KERNEL_CLASSES)
+    if not any(rate.kernel == "elementwise" and rate.dtype == "f64" for rate in rates):
+        raise table.error("elementwise.f64_tflops", "a rate, because every other falls back to it", None)
+    return tuple(rates)
+
+
+def _rates_of(kernel: str, table: Table) -> list[Rate]:
+    spelled = {f"{dtype}_{unit}": (dtype, scale) for dtype in DTYPES for unit, scale in _RATE_SCALE.items()}
+    rates = {}
+    for key in table.keys_in(tuple(spelled)):
+        dtype, scale = spelled[key]
+        if dtype in rates:
+            raise table.error(key, f"one rate for {dtype}", "two")
+        rates[dtype] = Rate(kernel, dtype, table.number(key, above=0.0) * scale)
+    table.close(tuple(f"{dtype}_tflops" for dtype in DTYPES))
+    return list(rates.values())
+
+
+def _tier(table: Table) -> Tier:
+    tier = Tier(
+        name=table.choice("name", _TIERS),
+        capacity_bytes=round(table.number("capacity_gb", above=0.0) * 1e9),
+        read_gb_per_s=table.number("read_gb_per_s", above=0.0),
+        write_gb_per_s=table.number("write_gb_per_s", above=0.0),
+        shared_per_host=table.flag("shared_per_host", default=False),
+    )
+    table.close()
+    return tier
+
+
+def _link(table: Table) -> Link:
+    link = Link(
+        kind=table.text("kind"),
+        gb_per_s=table.number("gb_per_s", above=0.0),
+        latency_s=table.number("latency_us", least=0.0) * 1e-6,
+        scope=cast('Literal["host", "cluster"]', table.choice("scope", ("host", "cluster"))),
+        curve=tuple(_curve(curve) for curve in table.tables("curves")),
+    )
+    table.close()
+    return link
+
+
+def _curve(table: Table) -> Curve:
+    curve = Curve(
+        collective=table.choice("collective", COLLECTIVES),
+        ranks=table.integer("ranks", least=2),
+        points=table.points("received_bytes_and_gb_per_s"),
+    )
+    table.close()
+    times = [size / rate for size, rate in curve.points]
+    if len(times) < 2 or times != sorted(times) or len({size for size, _ in curve.points}) < len(times):
+        raise table.error("received_bytes_and_gb_per_s", "two points or more, bytes and times increasing", curve.points)
+    return curve

@@ -1,0 +1,211 @@
+"""The machine model: plain frozen data, so that a plan can embed the machine it was made for.
+
+Units stand in the field names. Rates are what the hardware sustains, not what it is sold as; the planner's certified
+bounds hold for the machine as described here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Literal
+
+from ...errors import UsageError, close_match
+from .units import parse_bytes
+
+KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
+DTYPES = ("f64", "f32", "f16", "bf16", "int64", "int32", "int8", "bool")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
+
+# Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.
+_NEXT_CLASS = {"conv": "matmul", "attention": "matmul"}
+_WIDER = {
+    "bool": "int8",
+    "int8": "int32",
+    "int32": "int64",
+    "int64": "f64",
+    "bf16": "f16",
+    "f16": "f32",
+    "f32": "f64",
+}
+
+
+class MachineError(UsageError):
+    """A machine that is not known, not well described, or asked for something it does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Sustained arithmetic of one kernel class in one dtype: 10^12 operations per second, a multiply-add counts two."""
+
+    kernel: str
+    dtype: str
+    tflops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A memory. `capacity_bytes` is for one device, or for all devices of a host together where `shared_per_host`.
+
+    In the tier that compute uses (the first of a device), the rates are those of kernels streaming operands, bytes read
+    and written both counted. In the tiers behind it, `read_gb_per_s` is a device fetching from the tier and
+    `write_gb_per_s` a device storing to it, each while all devices of the host do the same. GB are 10^9 bytes.
+    """
+
+    name: str
+    capacity_bytes: int
+    read_gb_per_s: float
+    write_gb_per_s: float
+    shared_per_host: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A measured collective on `ranks` devices: `points` of (bytes each rank receives, those bytes / time in GB/s).
+
+    For V bytes in all, each of P ranks receives (P-1)/P V in an all-gather or reduce-scatter and 2(P-1)/P V in an
+    all-reduce, so the rate is what NCCL's tests call bus bandwidth.
+    """
+
+    collective: str
+    ranks: int
+    points: tuple[tuple[int, float], ...]
+
+    def seconds(self, received_bytes: float) -> float:
+        """Time, linear between the points, flat below the first and with the last slope beyond the last."""
+        xs = [size for size, _ in self.points]
+        ts = [size / (rate * 1e9) for size, rate in self.points]
+        if received_bytes <= xs[0]:
+            return ts[0]
+        right = min(max(bisect_left(xs, received_bytes), 1), len(xs) - 1)
+        slope = (ts[right] - ts[right - 1]) / (xs[right] - xs[right - 1])
+        return ts[right - 1] + slope * (received_bytes - xs[right - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How devices reach one another: all pairs on one host (`scope` "host") or all pairs of the machine ("cluster").
+
+    `gb_per_s` is what one device can receive and, at the same time, send while all others do the same (10^9 bytes); no
+    transfer is modelled faster. `latency_s` is the fixed cost of one message or collective.
+    """
+
+    kind: str
+    gb_per_s: float
+    latency_s: float
+    scope: Literal["host", "cluster"]
+    curve: tuple[Curve, ...] = ()
+
+    def seconds(self, received_bytes: float, collective: str | None = None, ranks: int = 2) -> float:
+        """Time in which the busiest rank has received its bytes: 0 for none, else latency + bytes / bandwidth.
+
+        Where `collective` has measured curves, the one with the nearest number of ranks (by ratio) is used instead;
+        never below bytes / bandwidth.
+        """
+        if received_bytes <= 0:
+            return 0.0
+        streaming = received_bytes / (self.gb_per_s * 1e9)
+        measured = [curve for curve in self.curve if curve.collective == collective]
+        if not measured:
+            return self.latency_s + streaming
+        nearest = min(measured, key=lambda curve: (abs(log2(curve.ranks / ranks)), curve.ranks))
+        return max(streaming, nearest.seconds(received_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """One device: sustained rates, the fixed cost of starting a kernel, and its memories, the compute tier first."""
+
+    name: str
+    launch_overhead_s: float
+    peak: tuple[Rate, ...]
+    tiers: tuple[Tier, ...]
+
+    def ops_per_s(self, kernel: str, dtype: str) -> float:
+        """Operations per second of a kernel class in a dtype (a multiply-add counts two).
+
+        Fallback order: the class in ever wider types (bool, int8, int32, int64, f64; bf16, f16, f32, f64), then the
+        next class (conv and attention: matmul; any other: elementwise) in the same order of types.
+        """
+        known = {(rate.kernel, rate.dtype): rate.tflops for rate in self.peak}
+        for candidate in _fallbacks(kernel, dtype):
+            if candidate in known:
+                return known[candidate] * 1e12
+        raise MachineError(
+            f"no rate for {kernel}.{dtype}", where=self.name, hint="give elementwise.f64_tflops at least"
+        )
+
+    @property
+    def compute_tier(self) -> Tier:
+        return self.tiers[0]
+
+    def tier(self, name: str) -> Tier:
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier
+        known = [tier.name for tier in self.tiers]
+        raise MachineError(f"no memory tier {name!r}", where=self.name, hint=close_match(name, known))
+
+
+def _fallbacks(kernel: str, dtype: str) -> Iterable[tuple[str, str]]:
+    stage: str | None = kernel
+    while stage is not None:
+        width: str | None = dtype
+        while width is not None:
+            yield stage, width
+            width = _WIDER.get(width)
+        stage = _NEXT_CLASS.get(stage, "elementwise" if stage != "elementwise" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`hosts` equal hosts of `devices_per_host` equal devices, numbered host by host."""
+
+    name: str
+    description: str
+    device: DeviceModel
+    hosts: int
+    devices_per_host: int
+    links: tuple[Link, ...]
+
+    @property
+    def device_count(self) -> int:
+        return self.hosts * self.devices_per_host
+
+    def host_of(self, device: int) -> int:
+        if not 0 <= device < self.device_count:
+            raise MachineError(
+                f"no device {device}", where=self.name, sides={"devices": f"0 to {self.device_count - 1}"}
+            )
+        return device // self.devices_per_host
+
+    def link_between(self, a: int, b: int) -> Link:
+        """The fastest link that connects two different devices."""
+        return self.link_among((a, b))
+
+    def link_among(self, devices: Iterable[int]) -> Link:
+        """The fastest link that connects every pair of two or more devices."""
+        group = set(devices)
+        one_host = len({self.host_of(device) for device in group}) == 1
+        reaching = [link for link in self.links if one_host or link.scope == "cluster"]
+        if len(group) < 2 or not reaching:
+            raise MachineError(f"no link among devices {sorted(group)}", where=self.name)
+        return max(reaching, key=lambda link: link.gb_per_s)
+
+    def capacity_bytes(self, tier: str) -> int:
+        """What one device may use of a tier: all of its own, or its equal share of one the host's devices share."""
+        found = self.device.tier(tier)
+        return found.capacity_bytes // (self.devices_per_host if found.shared_per_host else 1)
+
+    def with_memory(self, budgets: Mapping[str, int | str]) -> Machine:
+        """The same machine with other capacities: {"hbm": "3.5GiB", "host": 0}, per device or per host as the tier is.
+
+        A budget may exceed the hardware: that asks what more memory would buy.
+        """
+        sizes = {self.device.tier(name).name: parse_bytes(size) for name, size in budgets.items()}
+        tiers = tuple(
+            replace(tier, capacity_bytes=sizes.get(tier.name, tier.capacity_bytes)) for tier in self.device.tiers
+        )
+        return replace(self, device=replace(self.device, tiers=tiers))

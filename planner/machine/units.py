@@ -1,0 +1,58 @@
+"""Byte counts as people write them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from ...errors import UsageError
+
+_UNITS = {
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), start=1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), start=1)},
+}
+_BY_FOLDED_NAME = {unit.lower(): size for unit, size in _UNITS.items()}
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from "3.5GiB", "80 GB", "4096" or an int. kB, MB, GB, TB are decimal; KiB, MiB, GiB, TiB binary.
+
+    Exact: a text that is not a whole number of bytes is an error, as is a negative one.
+
+    >>> parse_bytes("3.5GiB"), parse_bytes("80GB"), parse_bytes("0")
+    (3758096384, 80000000000, 0)
+    """
+    if isinstance(text, bool) or not isinstance(text, (int, str)):
+        raise UsageError(f"a size in bytes is text such as '3.5GiB' or an int, not {text!r}")
+    if isinstance(text, int):
+        return _whole(Fraction(text), text)
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size in bytes", hint="a number and a unit: 4096, 512MiB, 3.5GiB, 80GB")
+    number, unit = match.groups()
+    scale = _BY_FOLDED_NAME.get(unit.lower() or "b")
+    if scale is None:
+        raise UsageError(f"{text!r} has the unknown unit {unit!r}", hint="units: " + ", ".join(_UNITS))
+    return _whole(Fraction(number) * scale, text)
+
+
+def _whole(size: Fraction, text: str | int) -> int:
+    if size < 0:
+        raise UsageError(f"{text!r} is negative; a size in bytes is not")
+    if size.denominator != 1:
+        raise UsageError(f"{text!r} is not a whole number of bytes", sides={"it is": f"{float(size)} B"})
+    return int(size)
+
+
+def format_bytes(size: int) -> str:
+    """A byte count for reading, in binary units with at most four significant digits.
+
+    >>> format_bytes(3758096384), format_bytes(12), format_bytes(1536)
+    ('3.5 GiB', '12 B', '1.5 KiB')
+    """
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if abs(size) >= _UNITS[unit]:
+            return f"{size / _UNITS[unit]:.4g} {unit}"
+    return f"{size} B"
