@@ -1,0 +1,143 @@
+"""The plan: one versioned document; everything after the planner reads only this.
+
+Semantics (what `check` proves and the workers obey)
+- Ranks 0..n-1 are the positions of ``mesh`` in row-major order; rank r runs on ``devices[r]`` of the machine.
+- A layout gives each rank a region of one index space: the elements of a tensor a buffer holds, or the points of an operation.
+- A buffer is one allocation at the same offset on every rank. On rank r it stores, densely and row-major, the *storage grid* of its layout's
+  region (the smallest grid of intervals around it: `Region.storage`). Only the region itself is meaningful.
+- ``initial`` buffers (inputs, params, states, consts) are filled before the run.
+- A task stands for one task on each of its ranks (``ranks`` None: all). On a rank, the tasks of one lane run in list order; a task starts when
+  its predecessor on the lane and every task in ``waits`` that also runs on this rank have finished. Nothing else orders tasks of a rank.
+- compute: evaluates operation ``op`` at the points ``shards[rank]`` (within the operation's ``where``), reading ``reads[k]`` for operand tensor k of
+  ``Operation.operands``, and writes the image of the points in ``write``. If the points leave out part of a reduction the write buffer is *partial*: its
+  layout's ``parts[rank]`` numbers the contribution, equal numbers meaning the same share of the reduction.
+- transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from the participants' ``source`` buffers (the source
+  buffer's layout regions; elements that the rank itself holds are taken locally and cost no traffic; a partial source is folded with ``monoid`` in the
+  order of part numbers, one contribution of each number). ``source == target`` is allowed when the source is complete: then only need minus source is written.
+  All participants meet: a transfer runs on a rank only together with the same transfer on the others.
+- copy: ``target`` holds ``need[rank]`` from ``source`` on the same rank (another tier, or the same).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+FORMAT = "tapestry.plan/1"
+
+
+class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
+    """Base of all records of the document: immutable, unknown fields refused."""
+
+
+class Layout(Struct, frozen=True):
+    """Per rank a region as text (`tapestry.space.parse_region`); ``parts`` numbers the contributions of a partial layout."""
+
+    regions: tuple[str, ...]
+    parts: tuple[int, ...] | None = None
+
+
+class Buffer(Struct, frozen=True):
+    """One allocation, at the same place on every rank. ``nbytes`` is the largest storage of any rank, unaligned."""
+
+    name: str
+    tensor: str
+    layout: str
+    tier: str
+    offset: int
+    nbytes: int
+    initial: bool = False
+
+
+class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
+    id: int
+    lane: str
+    op: str
+    shards: str
+    reads: tuple[str, ...]
+    write: str
+    waits: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | None = None
+
+
+class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):
+    id: int
+    lane: str
+    tensor: str
+    kind: str
+    source: str
+    target: str
+    need: str
+    monoid: str | None = None
+    waits: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | None = None
+
+
+class Copy(Struct, frozen=True, tag="copy", tag_field="do"):
+    id: int
+    lane: str
+    tensor: str
+    source: str
+    target: str
+    need: str
+    waits: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | None = None
+
+
+Task = Compute | Transfer | Copy
+
+
+class Sharding(Struct, frozen=True):
+    """What was chosen for one operation: dimension -> mesh axes that cut it, ranks that take part, kind of cut."""
+
+    partition: dict[str, str]
+    ranks: int
+    kind: str
+
+
+class Solver(Struct, frozen=True):
+    status: str
+    objective: str
+    objective_s: float
+    objective_bytes: int
+    bound_s: float | None
+    model_gap: float
+    gap: float | None
+    wall_s: float | None
+    seed: int
+
+
+class Predicted(Struct, frozen=True):
+    makespan_s: float
+    compute_s: float
+    exposed_transfer_s: float
+
+
+class Traffic(Struct, frozen=True):
+    """``bytes_total`` is the sum over ranks of bytes received from other ranks in one run."""
+
+    bytes_total: int
+    bytes_by_kind: dict[str, int]
+    bytes_by_link: dict[str, int]
+
+
+class Document(Struct, frozen=True):
+    """The plan document. ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`."""
+
+    program: dict[str, Any]
+    machine: dict[str, Any]
+    mesh: tuple[int, ...]
+    mesh_axes: tuple[str, ...]
+    devices: tuple[int, ...]
+    layouts: dict[str, Layout]
+    buffers: tuple[Buffer, ...]
+    tasks: tuple[Task, ...]
+    outputs: dict[str, str]
+    states: dict[str, str]
+    shardings: dict[str, Sharding]
+    solver: Solver
+    predicted: Predicted
+    traffic: Traffic
+    peak_bytes: dict[str, dict[str, int]]
+    format: str = FORMAT

@@ -1,0 +1,159 @@
+"""Index expressions: quasi-affine functions of named dimensions (sums, constant multiples, floor and mod by constants)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Union
+
+
+@dataclass(frozen=True)
+class Floor:
+    """floor(inner / divisor), divisor >= 1."""
+
+    inner: Affine
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"({self.inner})//{self.divisor}"
+
+
+Atom = Union[str, Floor]
+Indexable = Union["Affine", int]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A constant plus integer multiples of atoms; an atom is a dimension's name or a `Floor`.
+
+    Terms are kept sorted and non-zero, so equal expressions compare equal.
+
+    >>> p, r = Affine.dim("p"), Affine.dim("r")
+    >>> str(2 * p + r - 1), str((p + 3) // 4), str(p % 4)
+    ('2*p + r - 1', '(p + 3)//4', 'p - 4*((p)//4)')
+    """
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def dim(name: str) -> Affine:
+        return Affine(((name, 1),))
+
+    @staticmethod
+    def of(value: Indexable) -> Affine:
+        return value if isinstance(value, Affine) else Affine((), int(value))
+
+    def __add__(self, other: Indexable) -> Affine:
+        other = Affine.of(other)
+        return _affine([*self.terms, *other.terms], self.const + other.const)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: int) -> Affine:
+        return _affine([(atom, c * factor) for atom, c in self.terms], self.const * factor)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Affine:
+        return self * -1
+
+    def __sub__(self, other: Indexable) -> Affine:
+        return self + Affine.of(other) * -1
+
+    def __rsub__(self, other: Indexable) -> Affine:
+        return Affine.of(other) - self
+
+    def __floordiv__(self, divisor: int) -> Affine:
+        """Floor division by a positive constant; exact multiples are divided at once."""
+        if divisor < 1:
+            raise ValueError(f"index expressions divide by positive constants only, got {divisor}")
+        if all(c % divisor == 0 for _, c in self.terms):
+            return Affine(tuple((a, c // divisor) for a, c in self.terms), self.const // divisor)
+        return Affine(((Floor(self, divisor), 1),))
+
+    def __mod__(self, divisor: int) -> Affine:
+        return self - (self // divisor) * divisor
+
+    @property
+    def dims(self) -> frozenset[str]:
+        """Names of all dimensions it depends on, inside floors too."""
+        return frozenset(n for atom, _ in self.terms for n in ({atom} if isinstance(atom, str) else atom.inner.dims))
+
+    @property
+    def is_affine(self) -> bool:
+        """No floors."""
+        return all(isinstance(atom, str) for atom, _ in self.terms)
+
+    def coefficient(self, name: str) -> int:
+        """Coefficient of a dimension outside of floors."""
+        return next((c for atom, c in self.terms if atom == name), 0)
+
+    def substitute(self, values: Mapping[str, Indexable]) -> Affine:
+        """Replace dimensions by index expressions, inside floors too."""
+        result = Affine((), self.const)
+        for atom, c in self.terms:
+            if isinstance(atom, str):
+                result += Affine.of(values[atom]) * c if atom in values else Affine(((atom, c),))
+            else:
+                result += atom.inner.substitute(values) // atom.divisor * c
+        return result
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """Value at a point; dimensions may be Python ints or integer arrays that broadcast."""
+        total: Any = self.const
+        for atom, c in self.terms:
+            total = total + c * (values[atom] if isinstance(atom, str) else atom.inner.evaluate(values) // atom.divisor)
+        return total
+
+    def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Half-open interval that holds every value over a box of dimensions (tight when each dimension occurs once)."""
+        lo = hi = self.const
+        for atom, c in self.terms:
+            a, b = ranges[atom] if isinstance(atom, str) else _floor_bounds(atom, ranges)
+            lo, hi = (lo + c * a, hi + c * (b - 1)) if c > 0 else (lo + c * (b - 1), hi + c * a)
+        return lo, hi + 1
+
+    def __str__(self) -> str:
+        text = ""
+        for atom, c in self.terms:
+            piece = str(atom) if abs(c) == 1 else f"{abs(c)}*{atom}" if isinstance(atom, str) else f"{abs(c)}*({atom})"
+            text += (" - " if c < 0 else " + ") + piece if text else ("-" if c < 0 else "") + piece
+        if self.const or not text:
+            text += (f" - {-self.const}" if self.const < 0 else f" + {self.const}") if text else str(self.const)
+        return text
+
+
+def _affine(terms: Iterable[tuple[Atom, int]], const: int) -> Affine:
+    """Add up equal atoms, drop zeros, sort: dimensions first, by name."""
+    total: dict[Atom, int] = {}
+    for atom, c in terms:
+        total[atom] = total.get(atom, 0) + c
+    kept = [(atom, c) for atom, c in total.items() if c]
+    return Affine(tuple(sorted(kept, key=lambda term: (not isinstance(term[0], str), str(term[0])))), const)
+
+
+def _floor_bounds(atom: Floor, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+    lo, hi = atom.inner.bounds(ranges)
+    return lo // atom.divisor, (hi - 1) // atom.divisor + 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The condition lo <= expr < hi; None leaves a side open."""
+
+    expr: Affine
+    lo: int | None = None
+    hi: int | None = None
+
+    def substitute(self, values: Mapping[str, Indexable]) -> Bound:
+        return Bound(self.expr.substitute(values), self.lo, self.hi)
+
+    def holds(self, values: Mapping[str, int]) -> bool:
+        value = self.expr.evaluate(values)
+        return (self.lo is None or self.lo <= value) and (self.hi is None or value < self.hi)
+
+    def __str__(self) -> str:
+        left = "" if self.lo is None else f"{self.lo} <= "
+        right = "" if self.hi is None else f" < {self.hi}"
+        return f"{left}{self.expr}{right}"

@@ -1,0 +1,181 @@
+"""The program: tensors, block operations in order, and which tensors come in, stay and go out. All immutable.
+
+One operation owns one tensor: it computes ``write.tensor[write.index] = reduce over reduce_dims of body`` for every point of its
+domain. `verify` (tapestry.verify) states what makes a program valid; `tapestry.text` prints it; `tapestry.serialize` writes JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from .dtypes import DTYPES
+from .expr import Affine, Bound, Expr, Read, reads
+
+Role = Literal["input", "param", "state", "const", "value"]
+PinKind = Literal["block", "zigzag"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named array. ``axes`` names its axes (for pins, drawings and errors); ``data`` holds a constant's values, flat."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    role: Role = "value"
+    axes: tuple[str, ...] = ()
+    data: tuple[float | int | bool, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            object.__setattr__(self, "axes", tuple(str(k) for k in range(len(self.shape))))
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One dimension of an operation's index space: 0 <= name < extent. ``cut`` False forbids sharding it."""
+
+    name: str
+    extent: int
+    cut: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """The body of a block operation: a named kernel, its attributes, and the reads it makes per index point.
+
+    ``reads`` are exact projections over the operation's dimensions; kernel argument k reads ``reads[k]``.
+    """
+
+    kernel: str
+    reads: tuple[Read, ...]
+    attributes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return dict(self.attributes)
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({', '.join(map(str, self.reads))})"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One block operation.
+
+    dims         the index space, in order; ``where`` restricts it (causal attention: key - query < 1)
+    reduce_dims  the dimensions folded by ``monoid`` (empty and None when there is no reduction)
+    write        index of the element written, one expression per axis of the tensor ``output``, over the other dimensions
+    body         a scalar expression, or a `Block`
+    group        the composite it came from ("softmax_3"), for drawings; ``source`` is "file.py:line"
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    output: str
+    write: tuple[Affine, ...]
+    body: Expr | Block
+    reduce_dims: tuple[str, ...] = ()
+    monoid: str | None = None
+    where: tuple[Bound, ...] = ()
+    group: str = ""
+    source: str = ""
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """Distinct reads, in order of appearance."""
+        return self.body.reads if isinstance(self.body, Block) else reads(self.body)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """Distinct tensors read, in order of appearance."""
+        return tuple(dict.fromkeys(read.tensor for read in self.reads))
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        return {dim.name: dim.extent for dim in self.dims}
+
+    @property
+    def parallel_dims(self) -> tuple[str, ...]:
+        return tuple(dim.name for dim in self.dims if dim.name not in self.reduce_dims)
+
+    def dim(self, name: str) -> Dim:
+        return next(dim for dim in self.dims if dim.name == name)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What the user fixes about the operation or tensor whose name matches ``pattern`` (fnmatch).
+
+    ``cuts`` maps a mesh axis ("mesh0", or the name given to it) to a dimension of the operation or an axis of the tensor, or to
+    None for "not cut along this mesh axis" (replicated). Mesh axes that are not named stay free.
+    """
+
+    target: Literal["op", "tensor"]
+    pattern: str
+    cuts: tuple[tuple[str, str | None], ...]
+    kind: PinKind = "block"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program, operations in an order in which they can run.
+
+    ``states`` pairs a state tensor with the value that replaces it at the end of a run.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[str, ...]
+    states: tuple[tuple[str, str], ...] = ()
+    pins: tuple[Pin, ...] = ()
+    bindings: tuple[tuple[str, Any], ...] = ()
+    meta: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def by_name(self) -> dict[str, Tensor]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
+    def op_by_name(self) -> dict[str, Operation]:
+        return {op.name: op for op in self.operations}
+
+    @cached_property
+    def producer(self) -> dict[str, Operation]:
+        """Tensor name -> the operation that writes it."""
+        return {op.output: op for op in self.operations}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[Operation, ...]]:
+        """Tensor name -> the operations that read it, in order."""
+        found: dict[str, list[Operation]] = {tensor.name: [] for tensor in self.tensors}
+        for op in self.operations:
+            for name in op.operands:
+                found.setdefault(name, []).append(op)
+        return {name: tuple(ops) for name, ops in found.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        return self.by_name[name]
+
+    def of_role(self, *roles: Role) -> tuple[Tensor, ...]:
+        return tuple(tensor for tensor in self.tensors if tensor.role in roles)
+
+    def with_pins(self, *pins: Pin) -> Program:
+        return replace(self, pins=(*self.pins, *pins))
