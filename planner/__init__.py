@@ -1,7 +1,8 @@
 """From a program and a machine to a proved plan. Names load at first use, as those of `tapestry` do."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
 
 # The public names, once for the type checker and once for run time; a test holds the two equal.
 if TYPE_CHECKING:
@@ -13,18 +14,7 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "machine": "Machine load_machine machine_names parse_bytes",
 }
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+if not TYPE_CHECKING:  # a type checker would take any name for a public one
+    __all__ = [name for names in _NAMES_OF.values() for name in names.split()]
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)
