@@ -1,0 +1,157 @@
+"""What a transfer moves: the deterministic messages that the plan's semantics stand for.
+
+Complete source: every rank gets what it needs and does not hold from one holder; holders of the same elements share the load
+in turn. Partial source: every element has a *root*, a needer where possible, that folds one contribution of each part number
+in the order of the numbers (phase 0) and then sends the result to the other needers (phase 1). Per element with needers N, holders H
+and one chosen contributor per part C this is |N - H| messages, or |C| + |N| - 1 - [root in C]: the counts that traffic is priced by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...space import Grid, IntSet, Region
+
+
+@dataclass(frozen=True)
+class Message:
+    """``region`` goes from rank ``src`` to rank ``dst`` (equal: a local move, no traffic).
+
+    phase 0: contributions (``part`` numbers the share of a partial source; None for complete data); phase 1: folded results,
+    sent on from the root's target buffer.
+    """
+
+    phase: int
+    src: int
+    dst: int
+    region: Region
+    part: int | None = None
+
+    @property
+    def remote(self) -> bool:
+        return self.src != self.dst
+
+
+def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]:
+    """Messages of a transfer from a complete source. Local moves come first for each receiver.
+
+    Elements that several ranks hold are taken from the next holder after the receiver, counted round the ranks, so that the
+    receivers of one replicated piece do not all ask the same rank.
+    """
+    found: list[Message] = []
+    size = len(held)
+    for dst, need in enumerate(needed):
+        missing = need
+        for step in range(size):
+            if not missing:
+                break
+            src = (dst + step) % size
+            part = missing & held[src]
+            if part:
+                found.append(Message(0, src, dst, part))
+                missing = missing - part
+    return found
+
+
+def partial_messages(held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region]) -> list[Message]:
+    """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other needers."""
+    found: list[Message] = []
+    for piece, holders, needers in atoms(held, needed):
+        for root, share in _roots(piece, holders, needers):
+            contributors = _one_per_part(root, holders, parts)
+            found += [Message(0, src, root, share, part) for part, src in contributors]
+            found += [Message(1, root, dst, share) for dst in needers if dst != root]
+    return _joined(found)
+
+
+def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region, tuple[int, ...], tuple[int, ...]]]:
+    """Split the needed elements into pieces that have the same holders and the same needers."""
+    pieces: list[tuple[Region, tuple[int, ...], tuple[int, ...]]] = []
+    for region, needers in _refine(needed):
+        rest = region
+        for sub, holders in _refine([region & other for other in held]):
+            pieces.append((sub, holders, needers))
+            rest = rest - sub
+        if rest:
+            pieces.append((rest, (), needers))
+    return pieces
+
+
+def _refine(regions: Sequence[Region]) -> list[tuple[Region, tuple[int, ...]]]:
+    """Disjoint pieces of the union, each with the numbers of the regions that hold it whole."""
+    owners: dict[Region, tuple[int, ...]] = {}
+    for rank, region in enumerate(regions):
+        if region:
+            owners[region] = (*owners.get(region, ()), rank)
+    pieces: list[tuple[Region, tuple[int, ...]]] = []
+    for region, ranks in owners.items():
+        rest, refined = region, []
+        for piece, members in pieces:
+            common = piece & rest if rest else Region()
+            if not common:
+                refined.append((piece, members))
+                continue
+            refined.append((common, tuple(sorted((*members, *ranks)))))
+            outside = piece - common
+            if outside:
+                refined.append((outside, members))
+            rest = rest - common
+        if rest:
+            refined.append((rest, ranks))
+        pieces = refined
+    return pieces
+
+
+def _roots(piece: Region, holders: tuple[int, ...], needers: tuple[int, ...]) -> Iterable[tuple[int, Region]]:
+    """Who folds which share of a piece: needers that contribute if there are any, in equal cuts along the longest axis."""
+    candidates = [rank for rank in needers if rank in holders] or list(needers)
+    if len(candidates) == 1:
+        return [(candidates[0], piece)]
+    shares = []
+    for k, rank in enumerate(candidates):
+        share = Region.of(*(_slice(grid, k, len(candidates)) for grid in piece.grids))
+        if share:
+            shares.append((rank, share))
+    return shares
+
+
+def _slice(grid: Grid, k: int, count: int) -> Grid:
+    """The k-th of ``count`` equal cuts of a grid along its longest axis."""
+    if not grid.axes:
+        return grid if k == 0 else Grid((IntSet(),))
+    axis = max(range(grid.ndim), key=lambda a: (grid.axes[a].size, -a))
+    size = grid.axes[axis].size
+    chosen = _subrange(grid.axes[axis], k * size // count, (k + 1) * size // count)
+    return Grid((*grid.axes[:axis], chosen, *grid.axes[axis + 1 :]))
+
+
+def _subrange(values: IntSet, start: int, stop: int) -> IntSet:
+    """Elements number start..stop-1 of a set, counted run after run."""
+    runs, seen = [], 0
+    for run in values.runs:
+        size = len(run)
+        runs.append(run[max(0, start - seen) : max(0, min(size, stop - seen))])
+        seen += size
+    return IntSet.of(*runs)
+
+
+def _one_per_part(root: int, holders: tuple[int, ...], parts: Sequence[int]) -> list[tuple[int, int]]:
+    """(part, contributor) in the order of parts; the root itself where it can, else the next holder after it."""
+    chosen: dict[int, int] = {}
+    for rank in sorted(holders, key=lambda rank: (rank - root) % len(parts)):
+        chosen.setdefault(parts[rank], rank)
+    return sorted(chosen.items())
+
+
+def _joined(messages: list[Message]) -> list[Message]:
+    """One message per (phase, src, dst, part), regions united, in that order."""
+    united: dict[tuple[int, int, int, int | None], list[Region]] = {}
+    for m in messages:
+        united.setdefault((m.phase, m.src, m.dst, m.part), []).append(m.region)
+    order = sorted(united, key=lambda key: (key[0], key[2], -1 if key[3] is None else key[3], key[1]))
+    return [Message(p, s, d, _unite(united[p, s, d, part]), part) for p, s, d, part in order]
+
+
+def _unite(regions: list[Region]) -> Region:
+    return Region.of(*(grid for region in regions for grid in region.grids)) if len(regions) > 1 else regions[0]

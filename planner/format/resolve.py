@@ -1,0 +1,90 @@
+"""A plan document made usable: the program and machine rebuilt, layouts parsed, templates expanded per rank, all lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+
+from ...program import Program
+from ...serialize import program_from_json
+from ...space import Grid, Region, parse_region
+from .messages import Message, complete_messages, partial_messages
+from .model import Buffer, Document, Layout, Task, Transfer
+
+
+class Resolved:
+    """Reads of one document, cached. It trusts the document; `planner.check` is what proves it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._regions: dict[str, tuple[Region, ...]] = {}
+        self._storage: dict[str, tuple[Grid | None, ...]] = {}
+        self._messages: dict[tuple[str, str, str, tuple[int, ...], bool], list[Message]] = {}
+
+    @cached_property
+    def program(self) -> Program:
+        return program_from_json(self.document.program)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of ranks."""
+        return prod(self.document.mesh)
+
+    @cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        return {buffer.name: buffer for buffer in self.document.buffers}
+
+    def layout(self, name: str) -> Layout:
+        return self.document.layouts[name]
+
+    def regions(self, layout: str) -> tuple[Region, ...]:
+        """One region per rank."""
+        if layout not in self._regions:
+            self._regions[layout] = tuple(_parse(text) for text in self.document.layouts[layout].regions)
+        return self._regions[layout]
+
+    def storage(self, buffer: str) -> tuple[Grid | None, ...]:
+        """Per rank the grid that the buffer stores densely, None where it stores nothing."""
+        layout = self.buffers[buffer].layout
+        if layout not in self._storage:
+            self._storage[layout] = tuple(region.storage() for region in self.regions(layout))
+        return self._storage[layout]
+
+    def participants(self, task: Task) -> tuple[int, ...]:
+        return tuple(range(self.size)) if task.ranks is None else task.ranks
+
+    def tasks_of(self, rank: int) -> Iterator[Task]:
+        """The tasks of one rank, in list order (the order on each lane)."""
+        return (task for task in self.document.tasks if task.ranks is None or rank in task.ranks)
+
+    def messages(self, task: Transfer) -> list[Message]:
+        """The data movement of a transfer: see `planner.format.messages`. In-place transfers have no local moves."""
+        source = self.buffers[task.source].layout
+        ranks = self.participants(task)
+        key = (source, task.need, task.monoid or "", ranks, task.source == task.target)
+        if key not in self._messages:
+            self._messages[key] = self._derive(task, source, ranks)
+        return self._messages[key]
+
+    def _derive(self, task: Transfer, source: str, ranks: tuple[int, ...]) -> list[Message]:
+        members = set(ranks)
+        held = [region if rank in members else Region() for rank, region in enumerate(self.regions(source))]
+        needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
+        parts = self.layout(source).parts
+        if parts is not None:
+            return partial_messages(held, parts, needed)
+        found = complete_messages(held, needed)
+        return [m for m in found if m.remote] if task.source == task.target else found
+
+
+_cache: dict[str, Region] = {}
+
+
+def _parse(text: str) -> Region:
+    """Parse once per text: repeated layouts share their regions, so identity comparisons are quick."""
+    if text not in _cache:
+        if len(_cache) > 100_000:
+            _cache.clear()
+        _cache[text] = parse_region(text)
+    return _cache[text]
