@@ -4,16 +4,18 @@ Semantics (what `check` proves and the workers obey)
 - Ranks 0..n-1 are the positions of ``mesh`` in row-major order; rank r runs on ``devices[r]`` of the machine.
 - A layout gives each rank a region of one index space: the elements of a tensor a buffer holds, or the points of an operation.
 - A buffer is one allocation at the same offset on every rank. On rank r it stores, densely and row-major, the *storage grid* of its layout's
-  region (the smallest grid of intervals around it: `Region.storage`). Only the region itself is meaningful.
-- ``initial`` buffers (inputs, params, states, consts) are filled before the run.
+  region (the smallest grid of intervals around it: `Region.storage`). Only elements of the region itself are ever meaningful, and only
+  once something wrote them: a buffer may be laid out for more than one task fills (a halo, a gather in place).
+- A buffer with ``initial`` (inputs, params, states, consts) holds the regions of that layout before the run.
 - A task stands for one task on each of its ranks (``ranks`` None: all). On a rank, the tasks of one lane run in list order; a task starts when
   its predecessor on the lane and every task in ``waits`` that also runs on this rank have finished. Nothing else orders tasks of a rank.
 - compute: evaluates operation ``op`` at the points ``shards[rank]`` (within the operation's ``where``), reading ``reads[k]`` for operand tensor k of
-  ``Operation.operands``, and writes the image of the points in ``write``. If the points leave out part of a reduction the write buffer is *partial*: its
-  layout's ``parts[rank]`` numbers the contribution, equal numbers meaning the same share of the reduction.
-- transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from the participants' ``source`` buffers (the source
-  buffer's layout regions; elements that the rank itself holds are taken locally and cost no traffic; a partial source is folded with ``monoid`` in the
-  order of part numbers, one contribution of each number). ``source == target`` is allowed when the source is complete: then only need minus source is written.
+  ``Operation.operands``, and writes the image of the points in ``write``. If the points leave out part of a reduction, what it writes is *partial*.
+- transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the participants ``have[rank]`` in their
+  ``source`` buffers; elements that a rank itself has are taken locally and cost no traffic. If the source is partial, the layout ``have`` has ``parts``:
+  parts[rank] numbers the share of the reduction that the rank's elements stand for (equal numbers: the same share, computed redundantly), and the
+  result is the fold with ``monoid``, in the order of the numbers, of one contribution of each number. ``source == target`` is allowed
+  when the source is complete: then only need minus have is written.
   All participants meet: a transfer runs on a rank only together with the same transfer on the others.
 - copy: ``target`` holds ``need[rank]`` from ``source`` on the same rank (another tier, or the same).
 """
@@ -39,7 +41,10 @@ class Layout(Struct, frozen=True):
 
 
 class Buffer(Struct, frozen=True):
-    """One allocation, at the same place on every rank. ``nbytes`` is the largest storage of any rank, unaligned."""
+    """One allocation, at the same place on every rank. ``nbytes`` is the largest storage of any rank, unaligned.
+
+    ``initial`` names the layout of what it holds before the run; None: nothing.
+    """
 
     name: str
     tensor: str
@@ -47,7 +52,7 @@ class Buffer(Struct, frozen=True):
     tier: str
     offset: int
     nbytes: int
-    initial: bool = False
+    initial: str | None = None
 
 
 class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
@@ -68,6 +73,7 @@ class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):
     kind: str
     source: str
     target: str
+    have: str
     need: str
     monoid: str | None = None
     waits: tuple[int, ...] = ()

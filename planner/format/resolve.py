@@ -60,18 +60,17 @@ class Resolved:
 
     def messages(self, task: Transfer) -> list[Message]:
         """The data movement of a transfer: see `planner.format.messages`. In-place transfers have no local moves."""
-        source = self.buffers[task.source].layout
         ranks = self.participants(task)
-        key = (source, task.need, task.monoid or "", ranks, task.source == task.target)
+        key = (task.have, task.need, task.monoid or "", ranks, task.source == task.target)
         if key not in self._messages:
-            self._messages[key] = self._derive(task, source, ranks)
+            self._messages[key] = self._derive(task, ranks)
         return self._messages[key]
 
-    def _derive(self, task: Transfer, source: str, ranks: tuple[int, ...]) -> list[Message]:
+    def _derive(self, task: Transfer, ranks: tuple[int, ...]) -> list[Message]:
         members = set(ranks)
-        held = [region if rank in members else Region() for rank, region in enumerate(self.regions(source))]
+        held = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.have))]
         needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
-        parts = self.layout(source).parts
+        parts = self.layout(task.have).parts
         if parts is not None:
             return partial_messages(held, parts, needed)
         found = complete_messages(held, needed)
