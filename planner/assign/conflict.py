@@ -1,8 +1,8 @@
 """Why there is no answer: the smallest set of nodes that cannot be assigned even alone, and the instant at which.
 
 A set of nodes is a *conflict* if the problem restricted to it (its own nodes, the edges between them, what they hold
-of the resources) has no choice. The smallest one is found by implicit hitting sets: every choosable set leaves out nodes
-of which a conflict must contain at least one; the smallest set that meets all of these demands is tried next.
+of the resources) has no choice. The smallest one is found by implicit hitting sets: every choosable set leaves out
+nodes of which a conflict must contain at least one; the smallest set that meets all of these demands is tried next.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CP-SAT on the local polytope: a Boolean per label and per allowed pair, memory rows added when they are violated.
 
 One worker at linearisation level 2 proves these problems through its LP; the pairs of a matrix sum to the labels on
-either side, which is what makes that LP tight. Few of the memory rows ever matter, so the search starts with the heaviest and
-adds the worst of each violated stretch of time; every relaxation's bound is a bound of the problem.
+either side, which is what makes that LP tight. Few of the memory rows ever matter, so the search starts with the
+heaviest and adds the worst of each violated stretch of time; every relaxation's bound is a bound of the problem.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -44,7 +45,7 @@ class Costs:
     def __getitem__(self, i: int) -> Ints:
         return self.values[self.first[i] : self.first[i + 1]]
 
-    @property
+    @cached_property
     def lengths(self) -> Ints:
         return np.diff(self.first)
 
@@ -180,7 +181,7 @@ class ProblemBuilder:
             edges=np.array(self._edges, dtype=np.int64).reshape(-1, 2),
             edge_costs=pack_vectors(self._edge_costs),
             limits=np.array(self._limits, dtype=np.int64),
-            usages=Usages(*(np.ascontiguousarray(column) for column in rows.T), pack_vectors(self._amounts)),
+            usages=Usages(*_columns(rows), pack_vectors(self._amounts)),
             names=tuple(self._names),
             resource_names=tuple(self._resource_names),
         )
@@ -203,7 +204,13 @@ def _integers(values: ArrayLike, where: str, what: str, least: int | None = None
     _expect(array.dtype.kind in "iufb", where, f"{what} of type {array.dtype}", "integers")
     small = np.flatnonzero(array < least) if least is not None else np.zeros(0, dtype=np.int64)
     _expect(len(small) == 0, where, f"{what}[{_at(small)}] = {_of(array, small)}", f"at least {least}")
-    return np.minimum(array, FORBIDDEN).astype(np.int64)
+    capped: Ints = np.minimum(array, FORBIDDEN).astype(np.int64)
+    return capped
+
+
+def _columns(rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    node, resource, start, stop = (np.ascontiguousarray(column) for column in rows.T)
+    return node, resource, start, stop
 
 
 def _at(places: NDArray[np.int64]) -> int:
@@ -225,13 +232,15 @@ def _validate(problem: AssignmentProblem) -> None:
     """Every length, index and sign; raises InvalidProblem at the first that is wrong."""
     costs, edges, usages = problem.costs, problem.edges, problem.usages
     counts, n, resources = costs.lengths, len(costs), len(problem.limits)
-    _each(counts > 0, "node", lambda v: ("no strategies", "at least one"))
+    _each(counts > 0, "node", lambda _: ("no strategies", "at least one"))
     _each(problem.limits >= 0, "resource", lambda r: (f"limit {problem.limits[r]}", "at least 0"))
     _expect(
         len(edges) == len(problem.edge_costs), "edges", f"{len(problem.edge_costs)} cost vectors", f"{len(edges)} pairs"
     )
     _each(
-        ((edges >= 0) & (edges < n)).all(axis=1), "edge", lambda e: (f"nodes {edges[e].tolist()}", f"indices below {n}")
+        np.all((edges >= 0) & (edges < n), axis=1),
+        "edge",
+        lambda e: (f"nodes {edges[e].tolist()}", f"indices below {n}"),
     )
     sizes = counts[edges[:, 0]] * counts[edges[:, 1]]
     given = problem.edge_costs.lengths

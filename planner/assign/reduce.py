@@ -7,8 +7,8 @@ Three rules run on a worklist of pairs until none applies:
 - *functional merging*: where every label of g has exactly one allowed partner in h, h is a function of g, and g absorbs
   its costs, its pairs and its memory. Bijections and merges that add no entries come first, merges of hubs last.
 
-Every dropped label and every merge is recorded as a `Step` with the edges that justify it, so that a bound on the reduced
-problem can be checked on the original one (`check.py`).
+Every dropped label and every merge is recorded as a `Step` with the edges that justify it, so that a bound on the
+reduced problem can be checked on the original one (`check.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from .model import HALF, Model
 from .problem import FORBIDDEN, AssignmentProblem, Ints
+
+_Pairs = list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node, labels of neighbour]
+_Causes = list[dict[int, tuple[int, ...]]]  # per node: neighbour -> the edges in that matrix
 
 GROWTH_LIMIT = 2_000_000  # pair entries a single merge may add; beyond it the pair simply stays
 
 
 class Step(NamedTuple):
-    """By the given edges, labels of `node` without partner are dropped, or (`merge`) `other` is a function of `node`."""
+    """By these edges, labels of `node` without partner are dropped, or (`merge`) `other` is a function of `node`."""
 
     merge: bool
     node: int
@@ -35,7 +39,7 @@ class Step(NamedTuple):
     edges: tuple[int, ...]
 
 
-class Contradiction(Exception):  # noqa: N818
+class Contradiction(Exception):
     """The forbidden pairs alone leave some node without a strategy."""
 
 
@@ -43,8 +47,8 @@ class Contradiction(Exception):  # noqa: N818
 class _State:
     unary: list[Ints]
     labels: list[Ints]  # per node: the strategies its labels stand for
-    pairs: list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node, labels of neighbour]
-    causes: list[dict[int, tuple[int, ...]]]  # per node: neighbour -> edges in that matrix
+    pairs: _Pairs
+    causes: _Causes
     into: list[tuple[int, Ints] | None]  # per merged node: its owner, and its strategy under each strategy of the owner
     steps: list[Step] = field(default_factory=list)
     queue: dict[tuple[int, int], None] = field(default_factory=dict)
@@ -56,21 +60,20 @@ def reduce(problem: AssignmentProblem, *, merging: bool = True) -> tuple[Model, 
     state = _initial(problem)
     while state.queue or state.merges:
         while state.queue:
-            g, h = next(iter(state.queue))
-            del state.queue[g, h]
+            (g, h), _ = state.queue.popitem()
             if h in state.pairs[g]:
                 _revise(state, g, h, merging)
         if state.merges:
-            growth, g, h = heapq.heappop(state.merges)
-            _try_merge(state, growth, g, h)
+            price, g, h = heapq.heappop(state.merges)
+            _try_merge(state, price, g, h)
     return _model(problem, state), tuple(state.steps)
 
 
 def _initial(problem: AssignmentProblem) -> _State:
     n = problem.node_count
     unary = [problem.costs[v].copy() for v in range(n)]
-    pairs: list[dict[int, Ints]] = [{} for _ in range(n)]
-    causes: list[dict[int, tuple[int, ...]]] = [{} for _ in range(n)]
+    pairs: _Pairs = [{} for _ in range(n)]
+    causes: _Causes = [{} for _ in range(n)]
     for e, (u, v) in enumerate(problem.edges.tolist()):
         matrix = problem.matrix(e)
         if u == v:
@@ -85,14 +88,7 @@ def _initial(problem: AssignmentProblem) -> _State:
     return state
 
 
-def _join(
-    pairs: list[dict[int, Ints]],
-    causes: list[dict[int, tuple[int, ...]]],
-    u: int,
-    v: int,
-    matrix: Ints,
-    why: tuple[int, ...],
-) -> None:
+def _join(pairs: _Pairs, causes: _Causes, u: int, v: int, matrix: Ints, why: tuple[int, ...]) -> None:
     """Adds a matrix [u, v] to what stands between u and v; the two directions are views of one array."""
     if v in pairs[u]:
         matrix, why = _sum(pairs[u][v], matrix), causes[u][v] + why
@@ -106,7 +102,7 @@ def _sum(a: Ints, b: Ints) -> Ints:
     return np.where((a >= HALF) | (b >= HALF), FORBIDDEN, a + b)
 
 
-def _keep(state: _State, g: int, kept: np.ndarray) -> None:
+def _keep(state: _State, g: int, kept: NDArray[np.bool_]) -> None:
     """Restricts g to some of its labels."""
     if kept.all():
         return
@@ -131,7 +127,7 @@ def _revise(state: _State, g: int, h: int, merging: bool) -> None:
     if merging:
         for one, other, most in ((g, h, most_row), (h, g, most_col)):
             if most == 1:
-                heapq.heappush(state.merges, (_growth(state, one, other), one, other))
+                heapq.heappush(state.merges, (_price(state, one, other), one, other))
     return None
 
 
@@ -159,7 +155,7 @@ def _inspect(matrix):  # type: ignore[no-untyped-def]
 def _prune(state: _State, g: int, h: int) -> None:
     state.steps.append(Step(False, g, h, state.causes[g][h]))
     state.queue[min(g, h), max(g, h)] = None
-    _keep(state, g, (state.pairs[g][h] < HALF).any(axis=1))
+    _keep(state, g, np.any(state.pairs[g][h] < HALF, axis=1))
 
 
 def _fold(state: _State, g: int, h: int) -> None:
@@ -173,25 +169,26 @@ def _cut(state: _State, g: int, h: int) -> None:
     del state.pairs[g][h], state.pairs[h][g], state.causes[g][h], state.causes[h][g]
 
 
+def _price(state: _State, g: int, h: int) -> int:
+    """The order of merges: few pairs that move, few labels that each of them gains; bijections gain none."""
+    return len(state.pairs[h]) * (1 + 4 * (len(state.labels[g]) - len(state.labels[h])))
+
+
 def _growth(state: _State, g: int, h: int) -> int:
-    """Pair entries that absorbing h into g adds, then how many pairs move: the order of merges."""
+    """Pair entries that absorbing h into g adds."""
     mine, other = len(state.labels[g]), len(state.labels[h])
-    added = -mine * other
-    for k in state.pairs[h]:
-        if k != g:
-            grown = 0 if k in state.pairs[g] else mine
-            added += (grown - other) * len(state.labels[k])
-    return added * 4096 + min(len(state.pairs[h]), 4095)
+    moving = [k for k in state.pairs[h] if k != g]
+    return sum(((0 if k in state.pairs[g] else mine) - other) * len(state.labels[k]) for k in moving) - mine * other
 
 
-def _try_merge(state: _State, growth: int, g: int, h: int) -> None:
+def _try_merge(state: _State, price: int, g: int, h: int) -> None:
     """Merges if the pair is still there and its price is still what it was; otherwise puts it back at its price."""
     if h not in state.pairs[g]:
         return
-    now = _growth(state, g, h)
-    if now > growth:
+    now = _price(state, g, h)
+    if now > price:
         heapq.heappush(state.merges, (now, g, h))
-    elif now < GROWTH_LIMIT * 4096:
+    elif len(state.labels[g]) == len(state.labels[h]) or _growth(state, g, h) < GROWTH_LIMIT:
         _merge(state, g, h)
 
 
@@ -199,7 +196,7 @@ def _merge(state: _State, g: int, h: int) -> None:
     """h = f(g): g absorbs h."""
     matrix = state.pairs[g][h]
     allowed = matrix < HALF
-    if not (allowed.sum(axis=1) == 1).all():  # pruned since; the pair is in the queue again or was handled there
+    if not (allowed.sum(axis=1) == 1).all():  # pruned since, and queued again then
         return
     f = allowed.argmax(axis=1)
     state.steps.append(Step(True, g, h, state.causes[g][h]))

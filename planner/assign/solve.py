@@ -31,8 +31,8 @@ class EngineProof:
 class Assignment:
     """`choice[v]` is the strategy of node v (empty if none was found), `cost` its exact cost.
 
-    `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and `certificate`
-    says what certifies it. `conflict` is set where `status` is "infeasible".
+    `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and
+    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible".
     """
 
     status: Status
