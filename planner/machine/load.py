@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Literal, cast
 
 from ...errors import close_match
+from ..toml_table import Table, parse_toml, read_toml
 from .model import COLLECTIVES, DTYPES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
-from .table import Table
 
 _PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
 _TIERS = ("hbm", "host", "disk")
@@ -31,27 +30,12 @@ def load_machine(name_or_path: str | Path) -> Machine:
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text or "\\" in text:
-        return _parse(_read(Path(text)), text)
+        return _machine(read_toml(Path(text), MachineError))
     if text not in machine_names():
         hint = f"{close_match(text, machine_names())}; a file of your own is given by its path, ending in .toml"
         raise MachineError(f"no machine {text!r}", hint=hint)
-    return _parse(_PACKAGED.joinpath(f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise MachineError(f"cannot be read: {reason}", where=str(path)) from error
-
-
-def _parse(text: str, file: str) -> Machine:
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise MachineError(f"not TOML: {error}", where=file) from error
-    return _machine(Table(file, "top level", raw))
+    packaged = _PACKAGED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
+    return _machine(parse_toml(packaged, f"{text}.toml", MachineError))
 
 
 def _machine(table: Table) -> Machine:

@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from math import isfinite
+from pathlib import Path
 from typing import cast
 
-from ...errors import close_match
-from .model import MachineError
+from ..errors import UsageError, close_match
+
+
+def read_toml(path: Path, error: type[UsageError] = UsageError) -> Table:
+    """The top level of a TOML file; `error` is raised for everything that is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
+        raise error(f"cannot be read: {reason}", where=str(path)) from cause
+    return parse_toml(text, str(path), error)
+
+
+def parse_toml(text: str, file: str, error: type[UsageError] = UsageError) -> Table:
+    try:
+        return Table(file, "top level", tomllib.loads(text), error)
+    except tomllib.TOMLDecodeError as cause:
+        raise error(f"not TOML: {cause}", where=file) from cause
 
 
 class Table:
     """A table of `file`, called `path` in messages. `close()` complains about keys that nobody asked for."""
 
-    def __init__(self, file: str, path: str, raw: Mapping[str, object]) -> None:
-        self.file, self.path, self._raw = file, path, raw
+    def __init__(self, file: str, path: str, raw: Mapping[str, object], error: type[UsageError] = UsageError) -> None:
+        self.file, self.path, self._raw, self._error = file, path, raw, error
         self._asked: dict[str, None] = {}
 
     @property
     def _place(self) -> str:
         return f"{self.file} [{self.path}]"
 
-    def error(self, key: str, expected: str, got: object) -> MachineError:
+    def error(self, key: str, expected: str, got: object) -> UsageError:
         shown = "nothing" if got is None else repr(got)
-        return MachineError(f"wrong {key!r}", where=self._place, sides={"expected": expected, "got": shown})
+        return self._error(f"wrong {key!r}", where=self._place, sides={"expected": expected, "got": shown})
 
     def close(self, known: Iterable[str] | None = None) -> None:
         """No keys are left but those asked for. `known` are the keys to offer instead of a misspelt one."""
         for key in self._raw:
             if key not in self._asked:
                 hint = close_match(key, list(self._asked if known is None else known))
-                raise MachineError(f"unknown key {key!r}", where=self._place, hint=hint)
+                raise self._error(f"unknown key {key!r}", where=self._place, hint=hint)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._raw
 
     def keys_in(self, known: tuple[str, ...]) -> list[str]:
         """Those of the known keys that are here, in the order of the file."""
@@ -79,6 +100,24 @@ class Table:
             raise self.error(key, expected, value)
         return tuple((size, float(rate)) for size, rate in cast("list[list[int]]", value))
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts, empty where the key is missing."""
+        value = self._get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "a list of texts", value)
+        return tuple(value)
+
+    def text_pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        """A table of texts, empty where the key is missing."""
+        value = self._get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise self.error(key, "a table of texts", value)
+        return tuple(value.items())
+
     def table(self, key: str) -> Table:
         value = self._get(key)
         if not isinstance(value, dict):
@@ -95,7 +134,7 @@ class Table:
         return [self._child(f"{key}.{number}", item) for number, item in enumerate(value)]
 
     def _child(self, key: str, raw: Mapping[str, object]) -> Table:
-        return Table(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw)
+        return Table(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw, self._error)
 
     def _get(self, key: str) -> object:
         self._asked[key] = None

@@ -1,0 +1,8 @@
+"""The command line. Everything heavy is imported inside the command that needs it."""
+
+
+def main() -> None:
+    """Entry point of `tapestry`. Exit 0 done, 1 failed, 2 bad input, 3 infeasible, 4 no plan in time."""
+    from .app import app
+
+    app(prog_name="tapestry")

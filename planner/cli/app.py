@@ -1,0 +1,22 @@
+"""The commands, one module each."""
+
+from __future__ import annotations
+
+import typer
+
+from . import machine
+
+app = typer.Typer(
+    help="Plan, prove, draw and run tensor programs on a described machine.",
+    epilog="Exit codes: 0 done, 1 a check or run failed, 2 bad input, 3 infeasible, 4 no plan within the time limit.",
+    rich_markup_mode=None,  # rich would double the time to start
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+)
+app.add_typer(machine.app, name="machine")
+
+
+@app.callback()
+def root() -> None:
+    """Plan, prove, draw and run tensor programs on a described machine."""

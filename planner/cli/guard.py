@@ -1,0 +1,48 @@
+"""Errors of commands, in one place: a message on stderr and the exit code of its class, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from ...errors import TapestryError
+
+P = ParamSpec("P")
+
+INTERRUPTED = 130
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, its errors turned into messages and exit codes. TAPESTRY_DEBUG=1 lets them through."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        if os.environ.get("TAPESTRY_DEBUG") == "1":
+            return command(*args, **kwargs)
+        try:
+            command(*args, **kwargs)
+        except (typer.Exit, BrokenPipeError):  # a chosen end, or a reader such as `head` that has gone
+            raise
+        except TapestryError as error:
+            _leave(str(error), error.exit_code)
+        except KeyboardInterrupt:
+            _leave("interrupted", INTERRUPTED)
+        except Exception as error:
+            _leave(_unexpected(error), 1)
+
+    return run
+
+
+def _leave(message: str, code: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _unexpected(error: Exception) -> str:
+    text = " ".join(str(error).split()) or "no further message"
+    return f"internal: {type(error).__name__}: {text} (a bug: please report it; TAPESTRY_DEBUG=1 shows where it arose)"

@@ -1,0 +1,92 @@
+"""The texts of command-line options as values. Every malformed text is a UsageError that names the option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import isfinite
+
+from ...errors import UsageError
+from ..machine.units import parse_bytes
+
+Setting = int | float | bool | str
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+def is_setting(text: str) -> bool:
+    return _ASSIGNMENT.fullmatch(text) is not None
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Setting]:
+    """`name=value` texts. Values are ints, floats, true or false, else text.
+
+    >>> parse_settings(["layers=32", "eps=1e-6", "causal=true", "dtype=bf16"])
+    {'layers': 32, 'eps': 1e-06, 'causal': True, 'dtype': 'bf16'}
+    """
+    settings: dict[str, Setting] = {}
+    for text in texts:
+        name, value = _assignment(text, "--set")
+        if name in settings:
+            raise UsageError(f"--set gives {name!r} twice", sides={"first": settings[name], "then": value})
+        settings[name] = _value(value)
+    return settings
+
+
+def _assignment(text: str, option: str) -> tuple[str, str]:
+    match = _ASSIGNMENT.fullmatch(text)
+    if match is None or not match[2]:
+        raise UsageError(f"{option} takes name=value, not {text!r}")
+    return match[1], match[2]
+
+
+def _value(text: str) -> Setting:
+    if text in ("true", "false", "True", "False"):
+        return text in ("true", "True")
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if isfinite(number):
+            return number
+    return text
+
+
+def parse_mesh(text: str) -> tuple[int, ...] | dict[str, int]:
+    """`8` and `2x4` are sizes of mesh axes; `data=2,model=4` names them too.
+
+    >>> parse_mesh("2x4"), parse_mesh("data=2,model=4")
+    ((2, 4), {'data': 2, 'model': 4})
+    """
+    if "=" not in text:
+        return tuple(_axis(size, text) for size in text.split("x"))
+    pairs = [_assignment(part.strip(), "--mesh") for part in text.split(",")]
+    if len(dict(pairs)) < len(pairs):
+        raise UsageError(f"--mesh names an axis twice: {text!r}")
+    return {name: _axis(size, text) for name, size in pairs}
+
+
+def _axis(size: str, text: str) -> int:
+    if not size.isascii() or not size.isdecimal() or int(size) < 1:
+        raise UsageError(f"--mesh {text!r} has an axis of size {size!r}", hint="write 8, 2x4 or data=2,model=4")
+    return int(size)
+
+
+def parse_memory(text: str) -> dict[str, int]:
+    """Budgets of tiers in bytes.
+
+    >>> parse_memory("hbm=3.5GiB,host=0")
+    {'hbm': 3758096384, 'host': 0}
+    """
+    pairs = [_assignment(part.strip(), "--memory") for part in text.split(",")]
+    if len(dict(pairs)) < len(pairs):
+        raise UsageError(f"--memory names a tier twice: {text!r}")
+    return {tier: _size(tier, size) for tier, size in pairs}
+
+
+def _size(tier: str, size: str) -> int:
+    try:
+        return parse_bytes(size)
+    except UsageError as error:
+        raise UsageError(error.what, where=f"--memory {tier}", sides=error.sides, hint=error.hint) from error

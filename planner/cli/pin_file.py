@@ -1,0 +1,38 @@
+"""Pins in a TOML file beside the program:
+
+[[pin]]
+op = "conv2d*"              # or tensor = "w1": a name, or a pattern with * and ?
+cut = { mesh0 = "n" }       # mesh axis = dimension of the operation, or axis of the tensor
+whole = ["mesh1"]           # mesh axes along which it is not cut
+kind = "block"              # or "zigzag"; "block" where it is missing
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast
+
+from ...program import Pin, PinKind
+from ..toml_table import Table, read_toml
+
+
+def load_pins(path: Path) -> tuple[Pin, ...]:
+    """The pins of a file, in order. Raises UsageError with file, table and key."""
+    top = read_toml(path)
+    pins = tuple(_pin(table) for table in top.tables("pin"))
+    top.close()
+    return pins
+
+
+def _pin(table: Table) -> Pin:
+    if ("op" in table) == ("tensor" in table):
+        raise table.error("op", "either op or tensor", "both" if "op" in table else None)
+    target: Literal["op", "tensor"] = "op" if "op" in table else "tensor"
+    pattern = table.text(target)
+    cuts = dict(table.text_pairs("cut"))
+    whole = table.texts("whole")
+    if twice := [axis for axis in whole if axis in cuts]:
+        raise table.error("whole", "mesh axes that `cut` does not name", twice)
+    kind = cast("PinKind", table.choice("kind", ("block", "zigzag"))) if "kind" in table else "block"
+    table.close(("op", "tensor", "cut", "whole", "kind"))
+    return Pin(target, pattern, (*cuts.items(), *((axis, None) for axis in whole)), kind)

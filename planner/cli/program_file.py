@@ -1,0 +1,99 @@
+"""A program out of a Python file: `FILE.py:PROGRAM`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol, runtime_checkable
+
+from ...errors import TapestryError, UsageError, close_match
+from ...program import Program
+from .options import Setting
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """What `@tp.program` makes: a program whose extents and keyword parameters are still open."""
+
+    def bind(self, **settings: Setting) -> Program: ...
+
+
+def load_program(spec: str, settings: dict[str, Setting] | None = None) -> Program:
+    """Imports FILE.py as a module and binds the program PROGRAM of it with the settings.
+
+    Raises UsageError when the file does not exist or does not import (with the line), when it has no such program (the
+    ones it has are listed), or when the settings are not the program's.
+    """
+    file, separator, name = spec.rpartition(":")
+    if not separator or not file or not name:
+        raise UsageError(f"a program is given as FILE.py:PROGRAM, not {spec!r}")
+    found = _find(_import(Path(file)), file, name)
+    if isinstance(found, Program):
+        if settings:
+            raise UsageError("--set, but the program has nothing left to set", where=spec, sides={"given": settings})
+        return found
+    return _bind(found, spec, settings or {})
+
+
+def _bind(program: Bindable, spec: str, settings: dict[str, Setting]) -> Program:
+    try:
+        return program.bind(**settings)
+    except UsageError:
+        raise
+    except TapestryError as error:
+        raise UsageError(str(error), where=spec) from error
+    except TypeError as error:  # a keyword parameter missing, unknown or of the wrong type
+        raise UsageError(f"cannot be bound: {error}", where=spec, sides={"given": settings}) from error
+
+
+def _import(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError("no such program file", where=str(path))
+    name = f"_tapestry_program_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError("not a Python file (its name does not end in .py)", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # the source of the functions in it is looked up there
+    sys.path.insert(0, str(path.resolve().parent))  # as for a script, modules beside it can be imported
+    try:
+        spec.loader.exec_module(module)
+    except TapestryError as error:
+        raise UsageError(str(error), where=_place(error, path)) from error
+    except (Exception, SystemExit) as error:
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise UsageError(f"does not import: {type(error).__name__}: {message}", where=_place(error, path)) from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """FILE:LINE of the innermost line of the file itself that was being executed."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == path.resolve():
+        return f"{path}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _find(module: ModuleType, file: str, name: str) -> Program | Bindable:
+    programs: dict[str, Program | Bindable] = {key: value for key, value in vars(module).items() if _is_program(value)}
+    if name in programs:
+        return programs[name]
+    if hasattr(module, name):
+        kind = type(getattr(module, name)).__name__
+        raise UsageError(f"{name!r} is not a program but a {kind}", where=file, hint=_known(name, programs))
+    raise UsageError(f"no program {name!r}", where=file, hint=_known(name, programs))
+
+
+def _known(name: str, programs: dict[str, Program | Bindable]) -> str:
+    return close_match(name, sorted(programs)) or "the file holds no program; decorate one with @tapestry.program"
+
+
+def _is_program(value: object) -> bool:
+    ours = type(value).__module__.partition(".")[0] == "tapestry"
+    return ours and not isinstance(value, type) and isinstance(value, Program | Bindable)

@@ -1,0 +1,46 @@
+"""Data goes to stdout, talk to stderr, and what moves only to a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+
+def say(message: str) -> None:
+    """A line for whoever is watching."""
+    print(message, file=sys.stderr)
+
+
+def put(text: str) -> None:
+    """A line of data."""
+    print(text)
+
+
+def put_json(value: object) -> None:
+    """One object, on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner while something takes its time; nothing where stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+    """Left-aligned columns, two blanks apart.
+
+    >>> print(columns([["a", "1"], ["bcd", "22"]]))
+    a    1
+    bcd  22
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

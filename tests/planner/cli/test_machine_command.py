@@ -1,0 +1,57 @@
+"""`tapestry machine list | show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry.planner import load_machine, machine_names
+from tapestry.planner.machine import machine_from_json
+
+Tapestry = Callable[..., Any]
+
+
+def test_list_names_every_machine(tapestry: Tapestry) -> None:
+    ended = tapestry("machine", "list")
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.out.splitlines()] == machine_names()
+
+
+def test_list_as_json(tapestry: Tapestry) -> None:
+    assert list(json.loads(tapestry("machine", "list", "--json").out)["machines"]) == machine_names()
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_show_as_json_is_the_machine(tapestry: Tapestry, name: str) -> None:
+    assert machine_from_json(json.loads(tapestry("machine", "show", name, "--json").out)) == load_machine(name)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_show_names_every_tier_and_link(tapestry: Tapestry, name: str) -> None:
+    shown, machine = tapestry("machine", "show", name), load_machine(name)
+    assert shown.code == 0
+    words = shown.out.split()
+    assert {tier.name for tier in machine.device.tiers} | {link.kind for link in machine.links} <= set(words)
+
+
+def test_probe_is_not_there_yet(tapestry: Tapestry) -> None:
+    assert "probe" not in tapestry("machine", "--help").out
+    assert tapestry("machine", "probe").code == 2
+
+
+def test_an_unknown_machine(tapestry: Tapestry) -> None:
+    ended = tapestry("machine", "show", "h20x8")
+    assert (ended.code, ended.out) == (2, "")
+    assert "did you mean 'h200x8'" in ended.err
+
+
+def test_a_machine_with_a_field_too_many(tapestry: Tapestry, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\ncolour = "red"\n', encoding="utf-8")
+    ended = tapestry("machine", "show", file)
+    assert (ended.code, ended.out) == (2, "")
+    assert str(file) in ended.err
