@@ -1,0 +1,81 @@
+"""Four folders, one package: the links, the wheel, and the import from outside the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINKED = ("kernels", "planner", "workers")
+DATA = {".toml", ".json", ".html", ".js", ".css", ".cu", ".cuh", ".typed"}
+
+
+def git(*arguments: str | Path) -> str:
+    return subprocess.run(["git", *map(str, arguments)], check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a clone, so that nothing untracked helps it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    git("clone", "--quiet", "--no-hardlinks", ROOT, folder / "clone")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", folder, folder / "clone"], check=True, capture_output=True, timeout=300)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def tracked(folder: str) -> set[str]:
+    """What the last commit holds of a folder: modules and data, not notes."""
+    names = git("ls-tree", "-r", "--name-only", "HEAD", f"{folder}/").splitlines()
+    return {name for name in names if Path(name).suffix in DATA | {".py"} or name.endswith("py.typed")}
+
+
+@pytest.mark.parametrize("folder", LINKED)
+def test_the_folders_are_linked_into_the_package(folder: str) -> None:
+    link = ROOT / "tapestry" / folder
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / folder
+    assert git("ls-files", "--stage", f"tapestry/{folder}").startswith("120000 ")
+
+
+def test_kernels_is_never_a_package_of_its_own() -> None:
+    """A checkout on sys.path would otherwise shadow the other distribution named `kernels`."""
+    assert list((ROOT / "kernels").rglob("__init__.py")) == []
+
+
+def test_the_wheel_holds_every_module_and_data_file(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("tapestry/")}
+    expected = tracked("tapestry") | {f"tapestry/{name}" for folder in LINKED for name in tracked(folder)}
+    assert expected - packed == set()
+    assert {name for name in packed if name.endswith(".py")} <= expected
+
+
+def test_the_wheel_holds_the_licence_and_nothing_beside_the_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        names = archive.namelist()
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"tapestry"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import tapestry, tapestry.workers\n"
+        "from tapestry.planner import load_machine, machine_names\n"
+        "print(tapestry.__file__, *(load_machine(name).name for name in machine_names()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+    )
+    where, *machines = done.stdout.split()
+    assert Path(where).is_relative_to(tmp_path)
+    assert machines == ["cpu-4", "h200", "h200x8", "h200x8-2node"]
