@@ -1,4 +1,7 @@
-"""Index spaces: integer sets, boxes, grids, regions; accesses and partitions; isl for proofs."""
+"""Index spaces: integer sets, boxes, grids, regions; accesses and partitions; isl for proofs.
+
+Every public name is loaded from its module at first use, so that isl is loaded by those who prove something with it.
+"""
 
 from .intset import IntSet, parse_intset
 from .region import Box, Grid, Region, parse_region

@@ -64,7 +64,18 @@ def _canonical(runs: Iterable[range]) -> tuple[range, ...]:
     return tuple(merged)
 
 
-@dataclass(frozen=True, slots=False)
+def _joined(runs: Iterable[range]) -> tuple[range, ...]:
+    """The union of contiguous runs, in canonical form."""
+    joined: list[range] = []
+    for run in sorted((run for run in runs if run), key=lambda run: run.start):
+        if joined and run.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, run.stop))
+        else:
+            joined.append(run)
+    return tuple(joined)
+
+
+@dataclass(frozen=True)
 class IntSet:
     """A finite set of integers: disjoint runs.
 
@@ -76,6 +87,13 @@ class IntSet:
 
     runs: tuple[range, ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.runs)
+
     @staticmethod
     def interval(lo: int, hi: int) -> IntSet:
         """The integers lo, ..., hi - 1 (empty when hi <= lo)."""
@@ -84,6 +102,8 @@ class IntSet:
     @staticmethod
     def of(*runs: range) -> IntSet:
         """The union of any runs, overlapping or not."""
+        if all(run.step == 1 for run in runs):
+            return IntSet(_joined(runs))
         return IntSet().union(*(IntSet(_canonical([run])) for run in runs))
 
     @cached_property

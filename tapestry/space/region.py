@@ -74,6 +74,13 @@ class Grid:
 
     axes: tuple[IntSet, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.axes)
+
     @property
     def ndim(self) -> int:
         return len(self.axes)
@@ -176,6 +183,13 @@ class Region:
     """
 
     grids: tuple[Grid, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.grids)
 
     @staticmethod
     def of(*grids: Grid) -> Region:

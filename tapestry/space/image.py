@@ -1,0 +1,391 @@
+"""Images of grids under quasi-affine rows: which integer tuples do index rows reach? Exact, or a hull that says it is one.
+
+One solver serves reads, writes and accesses. It simplifies until every row owns at most one dimension and no condition is left:
+
+    clip      a condition on one dimension clips its set
+    merge     dimensions that occur only through one combination (p and r in 2*p + r) become one: their sums
+    project   a dimension that no row uses is eliminated from the conditions
+    split     x under floor(x / c) becomes c*q + m, on few products of quotients and remainders
+    tighten   conditions on several dimensions narrow each
+    list      a small dimension that rows share is listed value by value
+
+What is then left is taken row by row: a superset, labelled ``exact=False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from ..expr.index import Affine, Bound, Floor
+from .intset import IntSet, _canonical
+from .quasi import column, floors, primitive, rescale, simplify
+from .region import Grid, Region
+from .runs import add, clip_linear, digits, piece_count, scale
+
+SPLIT_LIMIT = 64  # pieces that one floor may be split into
+LIST_LIMIT = 16  # values of a shared dimension that are listed one by one
+PIECE_LIMIT = 512  # pieces in all, per grid
+
+Sets = Mapping[str, IntSet]
+Rows = tuple[Affine, ...]
+Bounds = tuple[Bound, ...]
+
+
+@dataclass(frozen=True)
+class Image:
+    """A set of elements. ``exact`` False: ``region`` is a superset (a hull) of what is meant, and must be counted as such."""
+
+    region: Region
+    exact: bool
+
+    def __or__(self, other: Image) -> Image:
+        return Image(self.region | other.region, self.exact and other.exact)
+
+
+NOTHING = Image(Region(), True)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Rows over dimensions that range over sets, where all bounds hold."""
+
+    rows: Rows
+    bounds: Bounds
+    sets: Sets
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        return {name: (values.lo, values.hi) for name, values in self.sets.items()}
+
+    @property
+    def places(self) -> list[Affine]:
+        """Every linear form: rows, conditions, insides of floors."""
+        outer = [*self.rows, *(bound.expr for bound in self.bounds)]
+        return [*outer, *(floor.inner for floor in dict.fromkeys(floors(outer)))]
+
+    def substituted(self, name: str, value: Affine, sets: Sets) -> _Problem:
+        rows = tuple(row.substitute({name: value}) for row in self.rows)
+        bounds = tuple(bound.substitute({name: value}) for bound in self.bounds)
+        return _Problem(rows, bounds, {**{n: s for n, s in self.sets.items() if n != name}, **sets})
+
+
+@dataclass
+class _Answer:
+    """Products of one set per row (they may overlap), and whether they are exact."""
+
+    pieces: list[tuple[IntSet, ...]]
+    exact: bool = True
+
+
+class _Search:
+    """The solver with its budget of pieces and whether any step so far took a superset."""
+
+    def __init__(self) -> None:
+        self.left = PIECE_LIMIT
+
+    def solve(self, problem: _Problem) -> _Answer:
+        settled, exact = _settle(problem)
+        if settled is None:
+            return _Answer([])
+        parts = _components(settled)
+        if len(parts) == 1:
+            answer = self._connected(settled)
+        else:
+            answer = _product(len(settled.rows), [(rows, self.solve(part)) for rows, part in parts])
+        return _Answer(answer.pieces, answer.exact and exact)
+
+    def _connected(self, problem: _Problem) -> _Answer:
+        if not problem.bounds and len(problem.rows) <= 1 and len(problem.sets) <= 1 and not _floored(problem):
+            return _Answer([tuple(_single(row, problem.sets) for row in problem.rows)])
+        for step in (_project, self._split, _tighten, self._list):
+            cases = step(problem)
+            if cases is not None:
+                answers = [self.solve(case) for case in cases.problems]
+                return _Answer([p for a in answers for p in a.pieces], cases.exact and all(a.exact for a in answers))
+        return self._hull(problem)
+
+    def _split(self, problem: _Problem) -> _Cases | None:
+        """Replace x under floor((a*x + b) / c) by quotient and remainder, one case for each product of digits."""
+        for floor in sorted(set(floors(problem.places)), key=lambda f: (-f.divisor, str(f))):
+            if len(floor.inner.terms) != 1 or not isinstance(floor.inner.terms[0][0], str):
+                continue
+            cases = _digit_cases(problem, floor, min(self.left, SPLIT_LIMIT))
+            if cases is not None:
+                self.left -= len(cases.problems)
+                return cases
+        return None
+
+    def _list(self, problem: _Problem) -> _Cases | None:
+        """One case for each value of the smallest dimension, where that is few."""
+        name, values = min(problem.sets.items(), key=lambda item: (item[1].size, item[0]))
+        if values.size > min(self.left, LIST_LIMIT):
+            return None
+        self.left -= values.size
+        return _Cases([problem.substituted(name, Affine((), value), {}) for value in values])
+
+    def _hull(self, problem: _Problem) -> _Answer:
+        """Row by row; a single row loses its conditions, and at last its gaps."""
+        if len(problem.rows) > 1:
+            alone = [self.solve(_Problem((row,), problem.bounds, problem.sets)) for row in problem.rows]
+            if not all(answer.pieces for answer in alone):
+                return _Answer([])
+            return _Answer([tuple(IntSet.of(*(run for (s,) in a.pieces for run in s.runs)) for a in alone)], exact=False)
+        if problem.bounds:
+            return _Answer(self.solve(_Problem(problem.rows, (), problem.sets)).pieces, exact=False)
+        return _Answer([tuple(IntSet.interval(*row.bounds(problem.ranges)) for row in problem.rows)], exact=False)
+
+
+@dataclass
+class _Cases:
+    """A problem as the union of others."""
+
+    problems: list[_Problem]
+    exact: bool = True
+
+
+def _single(row: Affine, sets: Sets) -> IntSet:
+    """The values of a row with at most one dimension."""
+    if not row.terms:
+        return IntSet.interval(row.const, row.const + 1)
+    ((name, factor),) = row.terms
+    assert isinstance(name, str)
+    return scale(sets[name], factor).shift(row.const)
+
+
+def _floored(problem: _Problem) -> bool:
+    return not all(row.is_affine for row in problem.rows)
+
+
+def _settle(problem: _Problem) -> tuple[_Problem | None, bool]:
+    """Clip, simplify, drop and merge until nothing changes. None: the set is empty. False: a merge took a superset."""
+    exact = True
+    while True:
+        clipped = _clip(problem)
+        if clipped is None:
+            return None, True
+        merged, good = _merge(clipped)
+        exact = exact and good
+        if merged == problem:
+            return problem, exact
+        problem = merged
+
+
+def clip_bounds(bounds: Iterable[Bound], sets: Sets) -> tuple[Bounds, dict[str, IntSet]] | None:
+    """Apply conditions on one dimension to its set and drop those that always hold; None when nothing is left."""
+    if not all(sets.values()):
+        return None
+    ranges, sets = {name: (values.lo, values.hi) for name, values in sets.items()}, dict(sets)
+    kept: list[Bound] = []
+    for bound in bounds:
+        expr = simplify(bound.expr, ranges)
+        lo, hi = expr.bounds(ranges)
+        if (bound.lo is not None and hi <= bound.lo) or (bound.hi is not None and lo >= bound.hi):
+            return None
+        if (bound.lo is None or bound.lo <= lo) and (bound.hi is None or hi <= bound.hi):
+            continue
+        if len(expr.terms) == 1 and isinstance(expr.terms[0][0], str):
+            name, factor = expr.terms[0][0], expr.terms[0][1]
+            sets[name] = clip_linear(sets[name], factor, expr.const, bound.lo, bound.hi)
+        else:
+            kept.append(Bound(expr, bound.lo, bound.hi))
+    return (tuple(kept), sets) if all(sets.values()) else None
+
+
+def _clip(problem: _Problem) -> _Problem | None:
+    """Clip, simplify, and drop dimensions that nothing uses; None when empty."""
+    clipped = clip_bounds(problem.bounds, problem.sets)
+    if clipped is None:
+        return None
+    bounds, sets = clipped
+    rows = tuple(simplify(row, problem.ranges) for row in problem.rows)
+    used = {name for expr in [*rows, *(bound.expr for bound in bounds)] for name in expr.dims}
+    return _Problem(rows, bounds, {name: values for name, values in sets.items() if name in used})
+
+
+def _merge(problem: _Problem) -> tuple[_Problem, bool]:
+    """Make one dimension of those whose columns are parallel: they occur through one linear combination only."""
+    places = problem.places
+    groups: dict[tuple[int, ...], list[tuple[str, int]]] = {}
+    for name in problem.sets:
+        direction, factor = primitive(column(name, places))
+        groups.setdefault(direction, []).append((name, factor))
+    divisors: dict[str, int] = {}
+    sets, exact = dict(problem.sets), True
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        (first, factor), *others = group
+        total = scale(sets[first], factor)
+        for name, other in others:
+            total, good = add(total, scale(sets.pop(name), other))
+            exact = exact and good
+        sets[first] = total
+        divisors |= {first: factor, **{name: 0 for name, _ in others}}
+    if not divisors:
+        return problem, True
+    rows = tuple(rescale(row, divisors) for row in problem.rows)
+    bounds = tuple(Bound(rescale(bound.expr, divisors), bound.lo, bound.hi) for bound in problem.bounds)
+    return _Problem(rows, bounds, sets), exact
+
+
+def _components(problem: _Problem) -> list[tuple[tuple[int, ...], _Problem]]:
+    """Independent parts, each with the positions of its rows."""
+    groups = connected([expr.dims for expr in [*problem.rows, *(bound.expr for bound in problem.bounds)]])
+    count = len(problem.rows)
+    parts = []
+    for group in groups:
+        rows = tuple(k for k in group if k < count)
+        bounds = tuple(problem.bounds[k - count] for k in group if k >= count)
+        names = {name for k in rows for name in problem.rows[k].dims} | {n for b in bounds for n in b.expr.dims}
+        sets = {name: values for name, values in problem.sets.items() if name in names}
+        parts.append((rows, _Problem(tuple(problem.rows[k] for k in rows), bounds, sets)))
+    return parts
+
+
+def connected(members: Sequence[Iterable[str]]) -> list[list[int]]:
+    """Group positions that share a name, directly or through others; in order of first position.
+
+    >>> connected([["a"], ["b"], ["c", "a"], []])
+    [[0, 2], [1], [3]]
+    """
+    groups: list[tuple[set[str], list[int]]] = []
+    for k, names in enumerate(members):
+        mine, positions = set(names), [k]
+        for group in [group for group in groups if group[0] & mine]:
+            groups.remove(group)
+            mine |= group[0]
+            positions = group[1] + positions
+        groups.append((mine, sorted(positions)))
+    return sorted(positions for _, positions in groups)
+
+
+def _product(count: int, parts: list[tuple[tuple[int, ...], _Answer]]) -> _Answer:
+    """Put the answers of independent parts together."""
+    pieces = []
+    for choice in product(*(answer.pieces for _, answer in parts)):
+        row_of = {k: values for (rows, _), piece in zip(parts, choice, strict=True) for k, values in zip(rows, piece, strict=True)}
+        pieces.append(tuple(row_of[k] for k in range(count)))
+    return _Answer(pieces, all(answer.exact for _, answer in parts))
+
+
+def _project(problem: _Problem) -> _Cases | None:
+    """Eliminate a dimension that occurs only in conditions, outside of floors."""
+    inner = {name for floor in floors(problem.places) for name in floor.inner.dims}
+    used = inner | {name for row in problem.rows for name in row.dims}
+    for name in problem.sets:
+        if name in used:
+            continue
+        touching = [bound for bound in problem.bounds if bound.expr.coefficient(name)]
+        if len(touching) == 1:
+            return _project_single(problem, name, touching[0])
+        unit = all(abs(bound.expr.coefficient(name)) == 1 for bound in touching)
+        if unit and problem.sets[name].contiguous and len(touching) <= 4:
+            return _Cases([_fourier_motzkin(problem, name, touching)])
+    return None
+
+
+def _without(problem: _Problem, name: str, touching: Iterable[Bound], added: Iterable[Bound]) -> _Problem:
+    gone = set(touching)
+    bounds = (*(bound for bound in problem.bounds if bound not in gone), *added)
+    return _Problem(problem.rows, bounds, {n: s for n, s in problem.sets.items() if n != name})
+
+
+def _project_single(problem: _Problem, name: str, bound: Bound) -> _Cases:
+    """exists x in S: lo <= e + c*x < hi, that is e in the sums of [lo, hi) and -c*S."""
+    factor = bound.expr.coefficient(name)
+    rest = bound.expr - Affine.dim(name) * factor
+    away = scale(problem.sets[name], -factor)
+    if bound.lo is None or bound.hi is None:
+        lo = None if bound.lo is None else bound.lo + away.lo
+        hi = None if bound.hi is None else bound.hi + away.hi - 1
+        return _Cases([_without(problem, name, [bound], [Bound(rest, lo, hi)])])
+    allowed, exact = add(IntSet.interval(bound.lo, bound.hi), away)
+    if len(allowed.runs) > LIST_LIMIT or any(run.step != 1 for run in allowed.runs):
+        allowed, exact = _strided_allowance(problem, rest, allowed) or (IntSet.interval(allowed.lo, allowed.hi), False)
+    return _Cases([_without(problem, name, [bound], [Bound(rest, r.start, r.stop)]) for r in allowed.runs], exact)
+
+
+def _strided_allowance(problem: _Problem, rest: Affine, allowed: IntSet) -> tuple[IntSet, bool] | None:
+    """The allowed values that the other dimensions can reach, when these are few intervals."""
+    reached, exact = IntSet.interval(rest.const, rest.const + 1), True
+    for atom, factor in rest.terms:
+        if not isinstance(atom, str):
+            return None
+        reached, good = add(reached, scale(problem.sets[atom], factor))
+        exact = exact and good
+    met = reached & allowed
+    few = sum(len(range(r.start, r.stop, r.step)[: LIST_LIMIT + 1]) if r.step != 1 else 1 for r in met.runs) <= LIST_LIMIT
+    if not (exact and few):
+        return None
+    return IntSet(_canonical(range(v, v + 1) for v in met) if any(r.step != 1 for r in met.runs) else met.runs), True
+
+
+def _fourier_motzkin(problem: _Problem, name: str, touching: list[Bound]) -> _Problem:
+    """Every lower bound on x below every upper bound: exact on the integers because all coefficients of x are 1 or -1."""
+    x = Affine.dim(name)
+    lowers, uppers = [Affine((), problem.sets[name].lo)], [Affine((), problem.sets[name].hi - 1)]
+    for bound in touching:
+        sign = bound.expr.coefficient(name)
+        rest = (bound.expr - x * sign) * sign  # sign*e = x + rest
+        lo, hi = (bound.lo, bound.hi) if sign > 0 else (None if bound.hi is None else 1 - bound.hi, None if bound.lo is None else 1 - bound.lo)
+        if lo is not None:
+            lowers.append(lo - rest)
+        if hi is not None:
+            uppers.append(hi - 1 - rest)
+    return _without(problem, name, touching, [Bound(upper - lower, 0, None) for lower in lowers for upper in uppers])
+
+
+def _digit_cases(problem: _Problem, floor: Floor, limit: int) -> _Cases | None:
+    """The cases of `_Search._split` for one floor((a*x + b) / c), or None when they are more than ``limit``."""
+    ((name, factor),) = floor.inner.terms
+    assert isinstance(name, str)
+    base, values, sign = floor.divisor, problem.sets[name], 1
+    if factor < 0:
+        values, sign, factor = scale(values, -1), -1, -factor
+    offset = floor.inner.const if factor == 1 else 0
+    if piece_count(values, base) > limit:
+        return None
+    pieces = digits(values.shift(offset), base)
+    if factor > 1:  # remainders on which floor((a*m + b) / c) is constant
+        steps = range(floor.inner.const // base, (factor * (base - 1) + floor.inner.const) // base + 1)
+        pieces = [(q, clip_linear(m, factor, floor.inner.const, k * base, k * base + base)) for q, m in pieces for k in steps]
+        pieces = [(q, m) for q, m in pieces if m]
+    if len(pieces) > limit:
+        return None
+    quotient, remainder = f"{name}/", f"{name}%"
+    value = (Affine.dim(quotient) * base + Affine.dim(remainder) - offset) * sign
+    return _Cases([problem.substituted(name, value, {quotient: q, remainder: m}) for q, m in pieces])
+
+
+def _tighten(problem: _Problem) -> _Cases | None:
+    """Narrow each dimension by what the others leave it in each condition; None when nothing narrows."""
+    sets = dict(problem.sets)
+    for bound in problem.bounds:
+        for name in sorted(bound.expr.dims):
+            factor = bound.expr.coefficient(name)
+            rest = bound.expr - Affine.dim(name) * factor
+            if not factor or name in rest.dims:
+                continue
+            lo, hi = rest.bounds({n: (s.lo, s.hi) for n, s in sets.items()})
+            least = None if bound.lo is None else bound.lo - hi + 1
+            most = None if bound.hi is None else bound.hi - lo
+            sets[name] = clip_linear(sets[name], factor, 0, least, most)
+            if not sets[name]:
+                return _Cases([])
+    return None if sets == problem.sets else _Cases([_Problem(problem.rows, problem.bounds, sets)])
+
+
+@lru_cache(maxsize=65536)
+def solve_rows(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[tuple[tuple[IntSet, ...], ...], bool]:
+    """Products of sets, one set per row, whose union is the image of the rows where the bounds hold, and whether it is exact."""
+    answer = _Search().solve(_Problem(rows, bounds, dict(zip(names, sets, strict=True))))
+    return tuple(answer.pieces), answer.exact
+
+
+def solve_grids(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[list[Grid], bool]:
+    """`solve_rows` as grids."""
+    pieces, exact = solve_rows(rows, bounds, names, sets)
+    return [Grid(piece) for piece in pieces], exact

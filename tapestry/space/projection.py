@@ -1,0 +1,230 @@
+"""What an operation reads, writes and computes for given points of its index space.
+
+The images come from the solver of `tapestry.space.image`; the usual rows (a sum of dimensions that no other row uses) take a path of
+a few set operations. Results are remembered, so asking again for a shard costs a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Protocol
+
+from ..expr.index import Affine, Bound
+from ..expr.scalar import Read
+from .counting import Count, Exact, count_grid, total
+from .image import Image, connected, solve_rows
+from .intset import IntSet
+from .region import Box, Grid, Region
+from .runs import add, clip, clip_linear, scale
+
+__all__ = ["Image", "Projection", "count_points", "operand_images", "projection", "read_image", "write_image"]
+
+
+class DimLike(Protocol):
+    """A dimension of an index space: 0 <= name < extent."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class OperationLike(Protocol):
+    """What this module asks of `tapestry.program.Operation` (which imports it, and so is not imported here)."""
+
+    @property
+    def dims(self) -> Sequence[DimLike]: ...
+    @property
+    def output(self) -> str: ...
+    @property
+    def write(self) -> tuple[Affine, ...]: ...
+    @property
+    def where(self) -> tuple[Bound, ...]: ...
+    @property
+    def reads(self) -> tuple[Read, ...]: ...
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """One row that shares its dimensions with nothing: const + sum of factor * dims[axis], kept within lo <= row < hi."""
+
+    row: int
+    terms: tuple[tuple[int, int], ...]
+    const: int
+    lo: int | None = None
+    hi: int | None = None
+
+    @staticmethod
+    def of(position: int, row: Affine, limits: Sequence[Bound], axis: Mapping[str, int]) -> _Plain | None:
+        """None where a floor, or a condition on anything but this very row, is in the way."""
+        if not row.is_affine or any(bound.expr.terms != row.terms for bound in limits):
+            return None
+        lows = [bound.lo + row.const - bound.expr.const for bound in limits if bound.lo is not None]
+        highs = [bound.hi + row.const - bound.expr.const for bound in limits if bound.hi is not None]
+        terms = tuple((axis[str(name)], factor) for name, factor in row.terms)
+        return _Plain(position, terms, row.const, max(lows, default=None), min(highs, default=None))
+
+    def image(self, axes: Sequence[IntSet]) -> tuple[IntSet, bool]:
+        if not self.terms:
+            return IntSet.interval(self.const, self.const + 1), True
+        (axis, factor), *others = self.terms
+        values, exact = scale(axes[axis], factor), True
+        for axis, factor in others:
+            values, good = add(values, scale(axes[axis], factor))
+            exact = exact and good
+        return clip(values.shift(self.const) if self.const else values, self.lo, self.hi), exact
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """Rows and conditions that share dimensions, or hold floors."""
+
+    rows: tuple[int, ...]
+    exprs: tuple[Affine, ...]
+    bounds: tuple[Bound, ...]
+    names: tuple[str, ...]
+    axes: tuple[int, ...]
+
+    def image(self, axes: Sequence[IntSet]) -> tuple[tuple[tuple[IntSet, ...], ...], bool]:
+        return solve_rows(self.exprs, self.bounds, self.names, tuple(axes[k] for k in self.axes))
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Index rows over named dimensions within bounds, prepared for many images. Compared by identity."""
+
+    ndim: int
+    clips: tuple[tuple[int, int, Bound], ...]
+    plain: tuple[_Plain, ...]
+    joint: tuple[_Joint, ...]
+
+    @staticmethod
+    def of(names: Sequence[str], rows: Sequence[Affine], bounds: Sequence[Bound] = ()) -> Projection:
+        """Prepare ``rows`` over dimensions ``names`` (the axes of every domain, in order) where all ``bounds`` hold."""
+        axis = {name: k for k, name in enumerate(names)}
+        single = [b for b in bounds if len(b.expr.terms) == 1 and isinstance(b.expr.terms[0][0], str)]
+        clips = tuple((axis[str(b.expr.terms[0][0])], b.expr.terms[0][1], b) for b in single)
+        others = [b for b in bounds if b not in single]
+        plain, joint = [], []
+        for group in connected([*(row.dims for row in rows), *(b.expr.dims for b in others)]):
+            mine = [k for k in group if k < len(rows)]
+            limits = tuple(others[k - len(rows)] for k in group if k >= len(rows))
+            alone = _Plain.of(mine[0], rows[mine[0]], limits, axis) if len(mine) == 1 else None
+            if alone is not None:
+                plain.append(alone)
+                continue
+            used = sorted({axis[n] for k in mine for n in rows[k].dims} | {axis[n] for b in limits for n in b.expr.dims})
+            exprs, dims = tuple(rows[k] for k in mine), tuple(names[k] for k in used)
+            joint.append(_Joint(tuple(mine), exprs, limits, dims, tuple(used)))
+        return Projection(len(rows), clips, tuple(plain), tuple(joint))
+
+    def grids(self, domain: Grid) -> tuple[list[Grid], bool]:
+        """Grids (they may overlap) whose union is the image of a non-empty grid, and whether that is exact."""
+        axes = list(domain.axes)
+        for axis, factor, bound in self.clips:
+            axes[axis] = clip_linear(axes[axis], factor, bound.expr.const, bound.lo, bound.hi)
+        if not all(axes):
+            return [], True
+        rows, exact = [IntSet()] * self.ndim, True
+        for plain in self.plain:
+            rows[plain.row], good = plain.image(axes)
+            exact = exact and good
+        return (self._joined(rows, axes, exact) if self.joint else ([Grid(tuple(rows))], exact))
+
+    def _joined(self, rows: list[IntSet], axes: Sequence[IntSet], exact: bool) -> tuple[list[Grid], bool]:
+        answers = [part.image(axes) for part in self.joint]
+        grids = []
+        for choice in product(*(pieces for pieces, _ in answers)):
+            for part, piece in zip(self.joint, choice, strict=True):
+                for row, values in zip(part.rows, piece, strict=True):
+                    rows[row] = values
+            grids.append(Grid(tuple(rows)))
+        empty = any(not pieces for pieces, _ in answers)
+        return grids, empty or (exact and all(good for _, good in answers))
+
+    def image(self, domain: Region) -> Image:
+        """The image of the points of a region that satisfy the bounds."""
+        return _image(self, domain)
+
+
+@lru_cache(maxsize=65536)
+def _image(projection: Projection, domain: Region) -> Image:
+    answers = [projection.grids(grid) for grid in domain.grids]
+    found = [grid for grids, _ in answers for grid in grids]
+    region = Region((found[0],)) if len(found) == 1 else Region.of(*found)
+    return Image(region, all(exact for _, exact in answers))
+
+
+@lru_cache(maxsize=16384)
+def projection(names: tuple[str, ...], rows: tuple[Affine, ...], bounds: tuple[Bound, ...] = ()) -> Projection:
+    """The one `Projection` of these rows and bounds."""
+    return Projection.of(names, rows, tuple(dict.fromkeys(bounds)))
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """The projections of one operation."""
+
+    op: OperationLike
+    reads: dict[Read, Projection]
+    write: Projection
+
+
+_PREPARED: dict[int, _Prepared] = {}
+
+
+def _prepared(op: OperationLike) -> _Prepared:
+    """By identity, since hashing a whole operation costs more than an image; holding ``op`` keeps its id from being reused."""
+    found = _PREPARED.get(id(op))
+    if found is None or found.op is not op:
+        names = tuple(dim.name for dim in op.dims)
+        reads = {read: projection(names, read.index, (*op.where, *read.guard)) for read in op.reads}
+        found = _Prepared(op, reads, projection(names, op.write, op.where))
+        if len(_PREPARED) > 8192:
+            _PREPARED.clear()
+        _PREPARED[id(op)] = found
+    return found
+
+
+def read_image(read: Read, op: OperationLike, domain: Region, shape: Sequence[int] | None = None) -> Image:
+    """Elements of ``read.tensor`` that the points of ``domain`` (axes in the order of ``op.dims``) touch.
+
+    Only points within ``op.where`` and the guard of the read count. An exact image is never clipped: it may leave the tensor, and then
+    the program is wrong. A hull is cut to ``shape`` where one is given, because what sticks out is the hull's doing.
+    """
+    prepared = _prepared(op)
+    found = prepared.reads.get(read)
+    if found is None:
+        found = projection(tuple(dim.name for dim in op.dims), read.index, (*op.where, *read.guard))
+    return _within(found.image(domain), shape)
+
+
+def _within(image: Image, shape: Sequence[int] | None) -> Image:
+    if image.exact or shape is None or not image.region:
+        return image
+    box = Box.of_shape(shape)
+    return image if image.region.hull() <= box else Image(image.region & box.region(), False)
+
+
+def operand_images(op: OperationLike, shapes: Mapping[str, tuple[int, ...]], domain: Region) -> dict[str, Image]:
+    """Per tensor that ``op`` reads, the union of its reads' images. Exact where all reads are."""
+    found: dict[str, Image] = {}
+    for read, prepared in _prepared(op).reads.items():
+        image = _within(prepared.image(domain), shapes.get(read.tensor))
+        before = found.get(read.tensor)
+        found[read.tensor] = image if before is None else before | image
+    return found
+
+
+def write_image(op: OperationLike, domain: Region) -> Image:
+    """Elements of ``op.output`` that the points of ``domain`` within ``op.where`` write."""
+    return _prepared(op).write.image(domain)
+
+
+def count_points(op: OperationLike, domain: Region) -> Count:
+    """How many points of ``domain`` lie within ``op.where``: the work of a shard."""
+    if not op.where:
+        return Exact(domain.size)
+    names = tuple(dim.name for dim in op.dims)
+    return total(count_grid(names, op.where, grid) for grid in domain.grids)
