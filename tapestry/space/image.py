@@ -1,6 +1,6 @@
-"""Images of grids under quasi-affine rows: which integer tuples do index rows reach? Exact, or a hull that says it is one.
+"""Images of grids under quasi-affine rows: which integer tuples do index rows reach? Exact, or a hull that says so.
 
-One solver serves reads, writes and accesses. It simplifies until every row owns at most one dimension and no condition is left:
+One solver serves reads, writes and accesses. It works until each row owns at most one dimension and no condition is left:
 
     clip      a condition on one dimension clips its set
     merge     dimensions that occur only through one combination (p and r in 2*p + r) become one: their sums
@@ -15,15 +15,15 @@ What is then left is taken row by row: a superset, labelled ``exact=False``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
 from ..expr.index import Affine, Bound, Floor
-from .intset import IntSet, _canonical
+from .intset import IntSet
 from .quasi import column, floors, primitive, rescale, simplify
-from .region import Grid, Region
-from .runs import add, clip_linear, digits, piece_count, scale
+from .region import Region
+from .runs import add, clip_linear, digits, flipped, piece_count, scale, unscale
 
 SPLIT_LIMIT = 64  # pieces that one floor may be split into
 LIST_LIMIT = 16  # values of a shared dimension that are listed one by one
@@ -32,11 +32,12 @@ PIECE_LIMIT = 512  # pieces in all, per grid
 Sets = Mapping[str, IntSet]
 Rows = tuple[Affine, ...]
 Bounds = tuple[Bound, ...]
+Pieces = tuple[tuple[IntSet, ...], ...]
 
 
 @dataclass(frozen=True)
 class Image:
-    """A set of elements. ``exact`` False: ``region`` is a superset (a hull) of what is meant, and must be counted as such."""
+    """A set of elements. ``exact`` False: ``region`` is a superset (a hull), and must be counted as such."""
 
     region: Region
     exact: bool
@@ -132,7 +133,7 @@ class _Search:
             alone = [self.solve(_Problem((row,), problem.bounds, problem.sets)) for row in problem.rows]
             if not all(answer.pieces for answer in alone):
                 return _Answer([])
-            return _Answer([tuple(IntSet.of(*(run for (s,) in a.pieces for run in s.runs)) for a in alone)], exact=False)
+            return _Answer([tuple(IntSet().union(*(s for (s,) in a.pieces)) for a in alone)], exact=False)
         if problem.bounds:
             return _Answer(self.solve(_Problem(problem.rows, (), problem.sets)).pieces, exact=False)
         return _Answer([tuple(IntSet.interval(*row.bounds(problem.ranges)) for row in problem.rows)], exact=False)
@@ -266,8 +267,10 @@ def _product(count: int, parts: list[tuple[tuple[int, ...], _Answer]]) -> _Answe
     """Put the answers of independent parts together."""
     pieces = []
     for choice in product(*(answer.pieces for _, answer in parts)):
-        row_of = {k: values for (rows, _), piece in zip(parts, choice, strict=True) for k, values in zip(rows, piece, strict=True)}
-        pieces.append(tuple(row_of[k] for k in range(count)))
+        found: dict[int, IntSet] = {}
+        for (rows, _), piece in zip(parts, choice, strict=True):
+            found.update(zip(rows, piece, strict=True))
+        pieces.append(tuple(found[k] for k in range(count)))
     return _Answer(pieces, all(answer.exact for _, answer in parts))
 
 
@@ -303,34 +306,24 @@ def _project_single(problem: _Problem, name: str, bound: Bound) -> _Cases:
         hi = None if bound.hi is None else bound.hi + away.hi - 1
         return _Cases([_without(problem, name, [bound], [Bound(rest, lo, hi)])])
     allowed, exact = add(IntSet.interval(bound.lo, bound.hi), away)
+    left = _without(problem, name, [bound], [])
+    if len(rest.terms) == 1 and isinstance(rest.terms[0][0], str):
+        other, factor = rest.terms[0][0], rest.terms[0][1]
+        kept = unscale(allowed.shift(-rest.const) & scale(left.sets[other], factor), factor)
+        return _Cases([replace(left, sets={**left.sets, other: kept})], exact)
     if len(allowed.runs) > LIST_LIMIT or any(run.step != 1 for run in allowed.runs):
-        allowed, exact = _strided_allowance(problem, rest, allowed) or (IntSet.interval(allowed.lo, allowed.hi), False)
-    return _Cases([_without(problem, name, [bound], [Bound(rest, r.start, r.stop)]) for r in allowed.runs], exact)
-
-
-def _strided_allowance(problem: _Problem, rest: Affine, allowed: IntSet) -> tuple[IntSet, bool] | None:
-    """The allowed values that the other dimensions can reach, when these are few intervals."""
-    reached, exact = IntSet.interval(rest.const, rest.const + 1), True
-    for atom, factor in rest.terms:
-        if not isinstance(atom, str):
-            return None
-        reached, good = add(reached, scale(problem.sets[atom], factor))
-        exact = exact and good
-    met = reached & allowed
-    few = sum(len(range(r.start, r.stop, r.step)[: LIST_LIMIT + 1]) if r.step != 1 else 1 for r in met.runs) <= LIST_LIMIT
-    if not (exact and few):
-        return None
-    return IntSet(_canonical(range(v, v + 1) for v in met) if any(r.step != 1 for r in met.runs) else met.runs), True
+        allowed, exact = IntSet.interval(allowed.lo, allowed.hi), False
+    return _Cases([replace(left, bounds=(*left.bounds, Bound(rest, r.start, r.stop))) for r in allowed.runs], exact)
 
 
 def _fourier_motzkin(problem: _Problem, name: str, touching: list[Bound]) -> _Problem:
-    """Every lower bound on x below every upper bound: exact on the integers because all coefficients of x are 1 or -1."""
+    """Every lower bound on x below every upper bound: exact on the integers since x has coefficients 1 or -1."""
     x = Affine.dim(name)
     lowers, uppers = [Affine((), problem.sets[name].lo)], [Affine((), problem.sets[name].hi - 1)]
     for bound in touching:
         sign = bound.expr.coefficient(name)
         rest = (bound.expr - x * sign) * sign  # sign*e = x + rest
-        lo, hi = (bound.lo, bound.hi) if sign > 0 else (None if bound.hi is None else 1 - bound.hi, None if bound.lo is None else 1 - bound.lo)
+        lo, hi = flipped(bound.lo, bound.hi) if sign < 0 else (bound.lo, bound.hi)
         if lo is not None:
             lowers.append(lo - rest)
         if hi is not None:
@@ -350,8 +343,9 @@ def _digit_cases(problem: _Problem, floor: Floor, limit: int) -> _Cases | None:
         return None
     pieces = digits(values.shift(offset), base)
     if factor > 1:  # remainders on which floor((a*m + b) / c) is constant
-        steps = range(floor.inner.const // base, (factor * (base - 1) + floor.inner.const) // base + 1)
-        pieces = [(q, clip_linear(m, factor, floor.inner.const, k * base, k * base + base)) for q, m in pieces for k in steps]
+        const = floor.inner.const
+        steps = [k * base - const for k in range(const // base, (factor * (base - 1) + const) // base + 1)]
+        pieces = [(q, clip_linear(m, factor, 0, k, k + base)) for q, m in pieces for k in steps]
         pieces = [(q, m) for q, m in pieces if m]
     if len(pieces) > limit:
         return None
@@ -379,13 +373,7 @@ def _tighten(problem: _Problem) -> _Cases | None:
 
 
 @lru_cache(maxsize=65536)
-def solve_rows(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[tuple[tuple[IntSet, ...], ...], bool]:
-    """Products of sets, one set per row, whose union is the image of the rows where the bounds hold, and whether it is exact."""
+def solve_rows(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[Pieces, bool]:
+    """Products of one set per row whose union is the image of the rows where the bounds hold; whether that is exact."""
     answer = _Search().solve(_Problem(rows, bounds, dict(zip(names, sets, strict=True))))
     return tuple(answer.pieces), answer.exact
-
-
-def solve_grids(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[list[Grid], bool]:
-    """`solve_rows` as grids."""
-    pieces, exact = solve_rows(rows, bounds, names, sets)
-    return [Grid(piece) for piece in pieces], exact

@@ -1,7 +1,7 @@
 """Finite sets of integers as disjoint arithmetic runs: one axis of a shard, exact at any extent.
 
-A run is a Python ``range`` with a positive step, so its size, bounds and membership are exact integers of any size and nothing
-is ever enumerated. Contiguous sets (all steps 1) are kept in canonical form: sorted, disjoint, never adjacent.
+A run is a Python ``range`` with a positive step, so its size, bounds and membership are exact integers of any size and
+nothing is ever enumerated. Contiguous sets (all steps 1) are kept in canonical form: sorted, disjoint, never adjacent.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ class IntSet:
             return (value for run in self.runs for value in run)
         return iter(sorted(value for run in self.runs for value in run))
 
-    @property
+    @cached_property
     def lo(self) -> int:
         """The least element. ValueError when empty."""
         return min(run.start for run in self.runs)
 
-    @property
+    @cached_property
     def hi(self) -> int:
         """One past the greatest element. ValueError when empty."""
         return max(run.stop for run in self.runs)

@@ -1,7 +1,7 @@
 """What an operation reads, writes and computes for given points of its index space.
 
-The images come from the solver of `tapestry.space.image`; the usual rows (a sum of dimensions that no other row uses) take a path of
-a few set operations. Results are remembered, so asking again for a shard costs a look-up.
+The images come from the solver of `tapestry.space.image`; the usual rows (a sum of dimensions that no other row uses)
+take a path of a few set operations. Results are remembered, so asking again for a shard costs a look-up.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from ..expr.index import Affine, Bound
 from ..expr.scalar import Read
 from .counting import Count, Exact, count_grid, total
-from .image import Image, connected, solve_rows
+from .image import Image, Pieces, connected, solve_rows
 from .intset import IntSet
 from .region import Box, Grid, Region
 from .runs import add, clip, clip_linear, scale
@@ -47,7 +47,7 @@ class OperationLike(Protocol):
 
 @dataclass(frozen=True)
 class _Plain:
-    """One row that shares its dimensions with nothing: const + sum of factor * dims[axis], kept within lo <= row < hi."""
+    """A row that shares its dimensions with nothing: const + sum of factor * dims[axis], kept within lo <= row < hi."""
 
     row: int
     terms: tuple[tuple[int, int], ...]
@@ -67,10 +67,10 @@ class _Plain:
 
     def image(self, axes: Sequence[IntSet]) -> tuple[IntSet, bool]:
         if not self.terms:
-            return IntSet.interval(self.const, self.const + 1), True
-        (axis, factor), *others = self.terms
+            return clip(IntSet.interval(self.const, self.const + 1), self.lo, self.hi), True
+        axis, factor = self.terms[0]
         values, exact = scale(axes[axis], factor), True
-        for axis, factor in others:
+        for axis, factor in self.terms[1:]:
             values, good = add(values, scale(axes[axis], factor))
             exact = exact and good
         return clip(values.shift(self.const) if self.const else values, self.lo, self.hi), exact
@@ -86,7 +86,7 @@ class _Joint:
     names: tuple[str, ...]
     axes: tuple[int, ...]
 
-    def image(self, axes: Sequence[IntSet]) -> tuple[tuple[tuple[IntSet, ...], ...], bool]:
+    def image(self, axes: Sequence[IntSet]) -> tuple[Pieces, bool]:
         return solve_rows(self.exprs, self.bounds, self.names, tuple(axes[k] for k in self.axes))
 
 
@@ -114,9 +114,9 @@ class Projection:
             if alone is not None:
                 plain.append(alone)
                 continue
-            used = sorted({axis[n] for k in mine for n in rows[k].dims} | {axis[n] for b in limits for n in b.expr.dims})
-            exprs, dims = tuple(rows[k] for k in mine), tuple(names[k] for k in used)
-            joint.append(_Joint(tuple(mine), exprs, limits, dims, tuple(used)))
+            exprs = tuple(rows[k] for k in mine)
+            used = sorted({axis[name] for expr in [*exprs, *(b.expr for b in limits)] for name in expr.dims})
+            joint.append(_Joint(tuple(mine), exprs, limits, tuple(names[k] for k in used), tuple(used)))
         return Projection(len(rows), clips, tuple(plain), tuple(joint))
 
     def grids(self, domain: Grid) -> tuple[list[Grid], bool]:
@@ -124,7 +124,7 @@ class Projection:
         axes = list(domain.axes)
         for axis, factor, bound in self.clips:
             axes[axis] = clip_linear(axes[axis], factor, bound.expr.const, bound.lo, bound.hi)
-        if not all(axes):
+        if self.clips and not all(axes):
             return [], True
         rows, exact = [IntSet()] * self.ndim, True
         for plain in self.plain:
@@ -151,7 +151,7 @@ class Projection:
 @lru_cache(maxsize=65536)
 def _image(projection: Projection, domain: Region) -> Image:
     answers = [projection.grids(grid) for grid in domain.grids]
-    found = [grid for grids, _ in answers for grid in grids]
+    found = [grid for grids, _ in answers for grid in grids if grid]
     region = Region((found[0],)) if len(found) == 1 else Region.of(*found)
     return Image(region, all(exact for _, exact in answers))
 
@@ -175,7 +175,7 @@ _PREPARED: dict[int, _Prepared] = {}
 
 
 def _prepared(op: OperationLike) -> _Prepared:
-    """By identity, since hashing a whole operation costs more than an image; holding ``op`` keeps its id from being reused."""
+    """By identity: hashing an operation costs more than an image. Holding ``op`` keeps its id from being reused."""
     found = _PREPARED.get(id(op))
     if found is None or found.op is not op:
         names = tuple(dim.name for dim in op.dims)
@@ -190,8 +190,8 @@ def _prepared(op: OperationLike) -> _Prepared:
 def read_image(read: Read, op: OperationLike, domain: Region, shape: Sequence[int] | None = None) -> Image:
     """Elements of ``read.tensor`` that the points of ``domain`` (axes in the order of ``op.dims``) touch.
 
-    Only points within ``op.where`` and the guard of the read count. An exact image is never clipped: it may leave the tensor, and then
-    the program is wrong. A hull is cut to ``shape`` where one is given, because what sticks out is the hull's doing.
+    Only points within ``op.where`` and the guard of the read count. An exact image is never clipped: it may leave the
+    tensor, and then the program is wrong. A hull is cut to ``shape`` where one is given: what sticks out is its doing.
     """
     prepared = _prepared(op)
     found = prepared.reads.get(read)

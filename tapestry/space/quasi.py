@@ -1,4 +1,4 @@
-"""Algebra of quasi-affine index expressions over given ranges: floors simplified, dimensions renamed, split and reflected."""
+"""Algebra of quasi-affine index expressions over given ranges: floors simplified, coefficients read and rescaled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Sets of index tuples: boxes, grids (products of integer sets) and regions (disjoint unions of grids).
 
 What a shard reads or writes is a `Region`. Intersection, difference, union, inclusion and size are exact; nothing is
-enumerated, so extents beyond 2**31 cost the same as small ones. A 0-d box or grid has exactly one point, the empty tuple.
+enumerated, so extents beyond 2**31 cost the same as small ones. A 0-d box or grid has exactly one point, the empty
+tuple.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Box:
         return not self.size or self & other == self
 
     def shift(self, by: Sequence[int]) -> Box:
-        return Box(tuple(a + d for a, d in zip(self.lo, by, strict=True)), tuple(b + d for b, d in zip(self.hi, by, strict=True)))
+        return Box(_plus(self.lo, by), _plus(self.hi, by))
 
     def grid(self) -> Grid:
         return Grid(tuple(IntSet.interval(a, b) for a, b in zip(self.lo, self.hi, strict=True)))
@@ -66,6 +67,10 @@ class Box:
 
     def __str__(self) -> str:
         return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.lo, self.hi, strict=True)) + "]"
+
+
+def _plus(point: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
+    return tuple(x + d for x, d in zip(point, by, strict=True))
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Grid:
         return Box(tuple(axis.lo for axis in self.axes), tuple(axis.hi for axis in self.axes))
 
     def boxes(self) -> list[Box]:
-        """The grid as boxes, in row-major order of their corners. Strided runs give a box an element; meant for interval grids."""
+        """The grid as boxes, in row-major order of their corners. Strided runs give a box an element."""
         found = [Box((), ())]
         for axis in self.axes:
             spans = [(r.start, r.stop) for r in axis.runs if r.step == 1]
@@ -255,7 +260,8 @@ class Region:
     def storage(self) -> Grid | None:
         """The smallest grid of intervals that a dense buffer for this region holds (None when empty).
 
-        Strided gaps and the corners of unions are stored, though they are not valid: what is *moved* is always the region.
+        Strided gaps and the corners of unions are stored, though they are not valid: what is *moved* is always the
+        region.
         """
         if not self.grids:
             return None
@@ -278,6 +284,10 @@ def _region(pieces: Iterable[Grid]) -> Region:
     return Region(tuple(grids))
 
 
+def _parse_grid(text: str) -> Grid:
+    return Grid(() if text.strip() == "()" else tuple(parse_intset(axis) for axis in text.split(",")))
+
+
 def parse_region(text: str) -> Region:
     """Read what ``str(Region)`` writes; ValueError for anything else, overlapping grids included.
 
@@ -286,7 +296,7 @@ def parse_region(text: str) -> Region:
     """
     if text == "empty":
         return Region()
-    grids = [Grid(() if part.strip() == "()" else tuple(parse_intset(axis) for axis in part.split(","))) for part in text.split(" + ")]
+    grids = [_parse_grid(part) for part in text.split(" + ")]
     if len({grid.ndim for grid in grids}) > 1:
         raise ValueError(f"grids of {text!r} differ in dimension")
     result = Region.of(*grids)

@@ -1,7 +1,8 @@
 """Arithmetic on integer sets: scaled and added sets, clipping, digits of a mixed radix. Exact, or labelled as a hull.
 
-The sum of two runs {s*i : i < n} + {t*j : j < m} is one run where they interlock (coprime steps: a Frobenius argument), and at most
-min(n, m) disjoint runs where one is too short to fill the other's gaps. Above `RUN_LIMIT` runs a hull is returned and said to be one.
+The sum of two runs {s*i : i < n} + {t*j : j < m} is one run but for its ends where they interlock (a Frobenius
+argument), and min(n, m) disjoint runs where one is too short to fill the other's gaps. Above `RUN_LIMIT` runs a hull is
+returned and said to be one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,22 @@ def _scaled(run: range, factor: int) -> range:
     return _run(first * factor, size, run.step * abs(factor))
 
 
+def unscale(values: IntSet, factor: int) -> IntSet:
+    """Every element, a multiple of the non-zero ``factor``, divided by it."""
+    return IntSet(_canonical(_unscaled(run, factor) for run in values.runs))
+
+
+def _unscaled(run: range, factor: int) -> range:
+    size = run_size(run)
+    first = run.start if factor > 0 else run.start + (size - 1) * run.step
+    return _run(first // factor, size, run.step // abs(factor))
+
+
+def flipped(lo: int | None, hi: int | None) -> tuple[int | None, int | None]:
+    """The bounds of -v where lo <= v < hi."""
+    return (None if hi is None else 1 - hi), (None if lo is None else 1 - lo)
+
+
 def clip(values: IntSet, lo: int | None, hi: int | None) -> IntSet:
     """The elements v with lo <= v < hi; None leaves a side open."""
     if not values or ((lo is None or lo <= values.lo) and (hi is None or values.hi <= hi)):
@@ -47,8 +64,7 @@ def clip_linear(values: IntSet, factor: int, const: int, lo: int | None, hi: int
     IntSet(0:3)
     """
     if factor < 0:
-        lo, hi = (None if hi is None else 1 - hi), (None if lo is None else 1 - lo)
-        factor, const = -factor, -const
+        (lo, hi), factor, const = flipped(lo, hi), -factor, -const
     least = None if lo is None else -((const - lo) // factor)
     most = None if hi is None else -((const - hi) // factor)
     return clip(values, least, most)
@@ -105,9 +121,9 @@ def _add_runs(x: range, y: range) -> tuple[list[range], bool]:
 
 
 def _interlocked(start: int, a: int, b: int, total: int, unit: int) -> tuple[list[range], bool]:
-    """{a*i + b*j} for coprime a <= b, i < n, j < m with n >= b, m >= a: dense but for fewer than (a-1)(b-1) values at each end.
+    """{a*i + b*j} for coprime a <= b, i < n, j < m with n >= b, m >= a: dense but near its ends.
 
-    Sylvester: every v >= (a-1)(b-1) is a*i + b*j with i, j >= 0; by symmetry the same holds from the top.
+    Sylvester (1882): every v >= (a-1)(b-1) is a*i + b*j with i, j >= 0; by symmetry the same holds from the top.
     """
     gap = (a - 1) * (b - 1)
     if gap == 0:
