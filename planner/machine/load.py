@@ -7,9 +7,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, cast
 
+from ...dtypes import DTYPES
 from ...errors import close_match
 from ..toml_table import Table, parse_toml, read_toml
-from .model import COLLECTIVES, DTYPES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .model import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
 
 _PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
 _TIERS = ("hbm", "host", "disk")

@@ -16,7 +16,6 @@ from ...errors import UsageError, close_match
 from .units import parse_bytes
 
 KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
-DTYPES = ("f64", "f32", "f16", "bf16", "int64", "int32", "int8", "bool")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
 
 # Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tapestry.dtypes import DTYPES
 from tapestry.errors import UsageError
 from tapestry.planner import load_machine, machine_names, parse_bytes
 from tapestry.planner.machine import (
-    DTYPES,
     KERNEL_CLASSES,
     Machine,
     MachineError,
