@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -79,3 +81,18 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     where, *machines = done.stdout.split()
     assert Path(where).is_relative_to(tmp_path)
     assert machines == ["cpu-4", "h200", "h200x8", "h200x8-2node"]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", line)[0] for line in requirements}
+
+
+def test_every_direct_dependency_is_pinned_once() -> None:
+    """CuPy apart, which is chosen for the CUDA at hand."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    direct = names(project["dependencies"]) | names(extras["dev"]) | names(extras["demo"])
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pins)
+    assert sorted(direct) == sorted(pin.partition("==")[0] for pin in pins)
