@@ -1,0 +1,45 @@
+"""Random inputs of a program: the same values for the same seed on every machine."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dtypes import DTYPES, numpy_dtype
+from .program import Program, Tensor
+
+
+def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[Any]]:
+    """Values of all inputs, params and states by name.
+
+    Floats are uniform in [-1, 1), those of params with several axes divided by the square root of the elements that one
+    output sums (taken as the size over the longest axis), vectors of params uniform in [0.5, 1.5) so that gains do not
+    vanish; integers are uniform in -4, ..., 4; truths are even odds. A tensor's values depend on the seed, its name,
+    shape and dtype, and on nothing else of the program.
+    """
+    return {tensor.name: _values(tensor, seed) for tensor in program.of_role("input", "param", "state")}
+
+
+def _values(tensor: Tensor, seed: int) -> NDArray[Any]:
+    rng = np.random.default_rng([seed, crc32(tensor.name.encode())])
+    kind = DTYPES[tensor.dtype].kind
+    if kind == "bool":
+        return rng.random(tensor.shape) < 0.5
+    if kind == "int":
+        return rng.integers(-4, 5, tensor.shape).astype(numpy_dtype(tensor.dtype))
+    precise = np.float64 if tensor.dtype == "f64" else np.float32
+    drawn = rng.random(tensor.shape, dtype=precise) * 2 - 1
+    return np.asarray(_scaled(tensor, drawn)).astype(numpy_dtype(tensor.dtype))
+
+
+def _scaled(tensor: Tensor, drawn: NDArray[Any]) -> NDArray[Any]:
+    """Weights keep the size of what they multiply, gains stay near 1."""
+    if tensor.role != "param" or not tensor.shape:
+        return drawn
+    if len(tensor.shape) == 1:
+        return 1 + drawn / 2
+    return drawn / max(1.0, sqrt(prod(tensor.shape) / max(1, *tensor.shape)))

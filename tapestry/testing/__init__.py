@@ -1,0 +1,17 @@
+"""Property-based tests of whole programs: strategies for programs, partitions and inputs, and a fair comparison.
+
+Needs `hypothesis`. A rewrite or an executor is tested so:
+
+    @given(st.data())
+    def test_mine(data):
+        program = data.draw(programs())
+        inputs = data.draw(inputs_for(program))
+        assert_close(program, my_execution(program, inputs), evaluate(program, inputs))
+"""
+
+from .closeness import assert_close, tolerance
+from .inputs import inputs_for
+from .partitions import CutKind, partitions
+from .programs import programs
+
+__all__ = ["CutKind", "assert_close", "inputs_for", "partitions", "programs", "tolerance"]

@@ -1,0 +1,111 @@
+"""A program while it is being generated: its tensors so far, and operations added one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from ..dtypes import DTYPES
+from ..expr import Affine, Bound, Expr
+from ..program import Block, Dim, Operation, Role, Tensor
+from .choices import Choices
+from .operands import Operand, some_view, whole
+
+DTYPES_OF = {
+    "float": ("f32", "f32", "f64", "bf16", "f16"),
+    "int": ("int32", "int8", "int64"),
+    "bool": ("bool",),
+}
+MOST_ELEMENTS = 300
+MOST_POINTS = 6000
+LETTERS = "ijklmnpqrs"
+
+
+class Growing:
+    """Tensors and operations so far. Every float value stays within its tensor's bound (see `bodies`)."""
+
+    def __init__(self, ch: Choices) -> None:
+        self.ch = ch
+        self.tensors: list[Tensor] = []
+        self.operations: list[Operation] = []
+        self.readable: list[Operand] = []
+
+    def dtype(self, kinds: Sequence[str] = ("float", "int", "float", "int", "bool")) -> str:
+        return self.ch.pick(DTYPES_OF[self.ch.pick(kinds)])
+
+    def shape(self, ranks: tuple[int, int] = (0, 3)) -> tuple[int, ...]:
+        """Extents 1 to 9, few elements in all."""
+        extents: list[int] = []
+        for _ in range(self.ch.integer(*ranks)):
+            extents.append(self.ch.integer(1, min(9, MOST_ELEMENTS // prod(extents))))
+        return tuple(extents)
+
+    def fresh(self, shape: tuple[int, ...], dtype: str | None = None) -> Operand:
+        """A new input or param, rarely a constant."""
+        role: Role = self.ch.pick(("input", "param", "const" if prod(shape) <= 9 else "param"))
+        dtype = dtype or self.dtype()
+        data = self._data(prod(shape), dtype) if role == "const" else None
+        tensor = Tensor(f"x{len(self.tensors)}", dtype, shape, role, data=data)
+        self.tensors.append(tensor)
+        gain = role == "param" and len(shape) == 1
+        self.readable.append(whole(tensor, 1.5 if gain else 1.0))
+        return self.readable[-1]
+
+    def _data(self, size: int, dtype: str) -> tuple[float | int | bool, ...]:
+        scale = {"float": 0.25, "int": 1, "bool": True}[DTYPES[dtype].kind]
+        drawn = [self.ch.integer(-3, 3) for _ in range(size)]
+        return tuple(value > 0 if scale is True else value * scale for value in drawn)
+
+    def operand(self, kinds: Sequence[str] = ("float", "int", "bool"), ranks: tuple[int, int] = (0, 3)) -> Operand:
+        """Something to read: a tensor that exists or a new one, or a view or two of it."""
+        able = [x for x in self.readable if x.kind in kinds and ranks[0] <= len(x.shape) <= ranks[1]]
+        old = able and self.ch.chance(75)
+        x = self.ch.pick(able[::-1]) if old else self.fresh(self.shape(ranks), self.dtype(kinds))
+        for _ in range(self.ch.pick((0, 0, 1, 2))):
+            view = some_view(self.ch, x)
+            if ranks[0] <= len(view.shape) <= ranks[1] and prod(view.shape) <= MOST_ELEMENTS:
+                x = view
+        return x
+
+    def emit(
+        self,
+        extents: Mapping[str, int],
+        body: Expr | Block,
+        dtype: str,
+        *,
+        reduce: tuple[str, ...] = (),
+        monoid: str | None = None,
+        where: tuple[Bound, ...] = (),
+        bound: float = 1.0,
+    ) -> Operand:
+        """Add the operation over these dimensions that writes a new tensor over those that are not reduced."""
+        names = self.ch.shuffled(list(extents)) if self.ch.chance(30) else list(extents)
+        kept = [name for name in names if name not in reduce]
+        axes = self.ch.shuffled(kept) if self.ch.chance(30) else kept
+        space = tuple(Dim(name, extents[name], cut=not self.ch.chance(5)) for name in names)
+        shape = tuple(extents[name] for name in axes)
+        return self.add(space, shape, tuple(map(Affine.dim, axes)), body, dtype, reduce, monoid, where, bound)
+
+    def add(
+        self,
+        space: tuple[Dim, ...],
+        shape: tuple[int, ...],
+        write: tuple[Affine, ...],
+        body: Expr | Block,
+        dtype: str,
+        reduce: tuple[str, ...] = (),
+        monoid: str | None = None,
+        where: tuple[Bound, ...] = (),
+        bound: float = 1.0,
+    ) -> Operand:
+        """Add an operation and the tensor it writes, as they are."""
+        number = len(self.operations)
+        tensor = Tensor(f"t{number}", dtype, shape)
+        self.tensors.append(tensor)
+        self.operations.append(Operation(f"op{number}", space, tensor.name, write, body, reduce, monoid, where))
+        self.readable.append(whole(tensor, bound))
+        return self.readable[-1]
+
+
+def index_of(names: Sequence[str]) -> tuple[Affine, ...]:
+    return tuple(map(Affine.dim, names))
