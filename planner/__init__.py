@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from .machine import load_machine as load_machine
     from .machine import machine_names as machine_names
     from .machine import parse_bytes as parse_bytes
+    from .interface import Plan as Plan
+    from .interface import load_plan as load_plan
+    from .interface import plan as plan
 
 _NAMES_OF = {
     "machine": "Machine load_machine machine_names parse_bytes",
+    "interface": "Plan load_plan plan",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one

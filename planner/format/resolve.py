@@ -14,10 +14,15 @@ from .model import Buffer, Document, Layout, Task, Transfer
 
 
 class Resolved:
-    """Reads of one document, cached. It trusts the document; `planner.check` is what proves it."""
+    """Reads of one document, cached. It trusts the document; `planner.check` is what proves it.
 
-    def __init__(self, document: Document) -> None:
+    A caller that has the program already may hand it over; it must be the one that the document embeds.
+    """
+
+    def __init__(self, document: Document, program: Program | None = None) -> None:
         self.document = document
+        if program is not None:
+            self.__dict__["program"] = program
         self._regions: dict[str, tuple[Region, ...]] = {}
         self._storage: dict[str, tuple[Grid | None, ...]] = {}
         self._messages: dict[tuple[str, str, str, tuple[int, ...], bool], list[Message]] = {}

@@ -1,0 +1,202 @@
+"""Why this strategy: for every operation what it costs, what it moves, and what the next best strategy would cost instead.
+
+All other decisions are held fixed, and the price is the solver's own objective, so the numbers answer "why not that one?".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..errors import UsageError, close_match
+from ..program import Operation
+from .format import Compute, Document, Resolved, Transfer
+from .layouts import Mesh, Spread
+from .machine.embed import machine_from_json
+from .model import satisfied
+from .simulate import PriceBook, Prices
+from .strategies import Strategy, StrategyTable
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """One transfer that an operation waits for."""
+
+    tensor: str
+    kind: str
+    bytes_moved: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another strategy, all else equal: added seconds and bytes (negative: it alone would save, but not with what it forces elsewhere)."""
+
+    strategy: str
+    extra_s: float
+    extra_bytes: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation: chosen strategy, compute time of its slowest rank, transfers into it, next best."""
+
+    op: str
+    domain: str
+    strategy: str
+    compute_s: float
+    incoming: tuple[Incoming, ...]
+    next_best: Alternative | None
+    others: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Rows in program order; prints as a table, and `to_json` gives plain data."""
+
+    objective: str
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> dict[str, object]:
+        import msgspec
+
+        data: dict[str, object] = msgspec.to_builtins(self)
+        return data
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+class Explainer:
+    """Prices alternatives of single operations in a finished plan."""
+
+    def __init__(self, resolved: Resolved) -> None:
+        self.resolved = resolved
+        document = resolved.document
+        self.mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
+        machine = machine_from_json(document.machine)
+        self.book = PriceBook(machine, self.mesh)
+        self.prices = Prices(resolved, self.book)
+        self.table = StrategyTable(resolved.program, self.mesh, machine, self.book.spreads)
+
+    @property
+    def document(self) -> Document:
+        return self.resolved.document
+
+    @cached_property
+    def tasks(self) -> dict[str, Compute]:
+        return {task.op: task for task in self.document.tasks if isinstance(task, Compute)}
+
+    @cached_property
+    def transfers(self) -> dict[str, list[Transfer]]:
+        """By target buffer."""
+        found: dict[str, list[Transfer]] = {}
+        for task in self.document.tasks:
+            if isinstance(task, Transfer):
+                found.setdefault(task.target, []).append(task)
+        return found
+
+    def chosen(self, op: Operation) -> Strategy:
+        """The strategy that the plan's shards are, recognised among the candidates or taken as they are."""
+        regions = self.resolved.regions(self.tasks[op.name].shards)
+        for cuts in self.table.candidates(op):
+            strategy = self.table.strategy(op, cuts)
+            if strategy.shards == regions:
+                return strategy
+        return self.table.explicit(op, regions)
+
+    def home(self, name: str) -> Spread:
+        """Where a tensor is before it is moved: its initial layout, or what its operation writes."""
+        program = self.resolved.program
+        if name in program.producer:
+            return self.chosen(program.producer[name]).writes
+        buffer = next(b for b in self.document.buffers if b.tensor == name and b.initial is not None)
+        assert buffer.initial is not None
+        return self.book.spreads.of(program.tensor(name).shape, self.resolved.regions(buffer.initial))
+
+    def cost(self, op: Operation, strategy: Strategy) -> tuple[float, int]:
+        """Seconds and bytes that depend on one operation's strategy: its work, the moves into it and out of it."""
+        program = self.resolved.program
+        seconds, elements = strategy.slowest, 0
+        pairs = [(self.home(n), need, n) for n, need in zip(op.operands, strategy.needs, strict=True)]
+        wanted = dict.fromkeys(self._need(reader, op.output) for reader in program.consumers[op.output])
+        pairs += [(strategy.writes, need, op.output) for need in wanted]
+        for have, need, name in pairs:
+            if not satisfied(have, need):
+                move = self.book.traffic.move(have, need, program.tensor(name).itemsize)
+                seconds += move.seconds
+                elements += move.elements * program.tensor(name).itemsize
+        return seconds, elements
+
+    def _need(self, reader: Operation, name: str) -> Spread:
+        return self.chosen(reader).needs[reader.operands.index(name)]
+
+    def row(self, op: Operation) -> Row:
+        chosen = self.chosen(op)
+        seconds, moved = self.cost(op, chosen)
+        others = []
+        for cuts in self.table.candidates(op):
+            strategy = self.table.strategy(op, cuts)
+            if strategy is not chosen:
+                other_s, other_bytes = self.cost(op, strategy)
+                others.append(Alternative(self.name_of(strategy), other_s - seconds, other_bytes - moved))
+        by_bytes = self.document.solver.objective == "bytes"
+        others.sort(key=lambda a: (a.extra_bytes, a.extra_s) if by_bytes else (a.extra_s, a.extra_bytes))
+        domain = ", ".join(f"{dim.name}:{dim.extent}" for dim in op.dims)
+        return Row(
+            op.name, domain, self.name_of(chosen), chosen.slowest, tuple(self._incoming(op)),
+            others[0] if others else None, tuple(others),
+        )  # fmt: skip
+
+    def name_of(self, strategy: Strategy) -> str:
+        """``cut n over mesh0``; several mesh axes joined by commas."""
+        parts = [
+            f"{c.dim}{' zigzag' if c.kind == 'zigzag' else ''} over {axis}"
+            for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True)
+            if c is not None
+        ]
+        return "cut " + ", ".join(parts) if parts else "replicated"
+
+    def _incoming(self, op: Operation) -> Iterator[Incoming]:
+        for name, buffer in zip(op.operands, self.tasks[op.name].reads, strict=True):
+            for task in self.transfers.get(buffer, []):
+                move = self.prices.move(task)
+                itemsize = self.resolved.program.tensor(name).itemsize
+                yield Incoming(name, move.kind, move.elements * itemsize, move.seconds)
+
+
+def explain(resolved: Resolved, op: str | None = None) -> Explanation:
+    """Explain one operation or all. UsageError for an operation that the plan does not have."""
+    explainer = Explainer(resolved)
+    names = list(explainer.tasks)
+    if op is not None and op not in names:
+        hint = close_match(op, names) or f"operations: {', '.join(names[:12])}"
+        raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)
+    wanted = [o for o in resolved.program.operations if op is None or o.name == op]
+    return Explanation(resolved.document.solver.objective, tuple(explainer.row(o) for o in wanted))
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    for row in explanation.rows:
+        yield f"{row.op} [{row.domain}]: {row.strategy}, computes {seconds_text(row.compute_s)}"
+        for item in row.incoming:
+            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {seconds_text(item.seconds)}"
+        for other in row.others if len(explanation.rows) == 1 else [row.next_best] if row.next_best else []:
+            yield f"  instead {other.strategy}: {_signed(other.extra_s)}, {other.extra_bytes:+,} B"
+
+
+def seconds_text(value: float) -> str:
+    """Seconds for people.
+
+    >>> seconds_text(0.0123), seconds_text(4.2e-06), seconds_text(0)
+    ('12.3 ms', '4.2 us', '0 s')
+    """
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns" if value else "0 s"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value >= 0 else "-") + seconds_text(abs(value))

@@ -1,0 +1,77 @@
+"""The plan document as bytes: deterministic JSON with repeated layers folded, and strict reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import UsageError
+from .fold import fold, unfold
+from .model import FORMAT, Document
+
+_FOLDED = ("buffers", "tasks")
+
+
+def encode(document: Document) -> bytes:
+    """JSON, the same bytes for the same document: keys in the order of the records, one line a task or buffer."""
+    data: dict[str, Any] = msgspec.to_builtins(document)
+    data = {"format": data.pop("format"), **data}
+    for key in _FOLDED:
+        data[key] = fold(list(data[key]))
+    data["program"] = {key: fold(value) if isinstance(value, list) else value for key, value in data["program"].items()}
+    return _lines(data)
+
+
+def _lines(data: dict[str, Any]) -> bytes:
+    """The document with one line per entry of its long parts: readable, and small in a diff."""
+    rows = [f"{_text(key)}: {_block(value, 1)}" for key, value in data.items()]
+    return ("{\n  " + ",\n  ".join(rows) + "\n}\n").encode()
+
+
+def _block(value: Any, depth: int) -> str:
+    pad = "  " * (depth + 1)
+    if isinstance(value, dict) and value and depth < 2:
+        inner = (f",\n{pad}").join(f"{_text(k)}: {_block(v, depth + 1)}" for k, v in value.items())
+        return f"{{\n{pad}{inner}\n{'  ' * depth}}}"
+    if isinstance(value, list) and value and isinstance(value[0], (dict, list)):
+        return f"[\n{pad}" + f",\n{pad}".join(map(_text, value)) + f"\n{'  ' * depth}]"
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def decode(data: bytes | str, where: str = "plan") -> Document:
+    """Read a plan. UsageError naming the place for text that is not JSON, another version, or a field that is wrong."""
+    try:
+        raw = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"not a complete JSON document: {error}", where=where, hint="write the plan again with tapestry plan -o") from None
+    if not isinstance(raw, dict) or "format" not in raw:
+        raise UsageError("not a tapestry plan: it has no field 'format'", where=where)
+    if raw["format"] != FORMAT:
+        raise UsageError(
+            "a plan of another version", where=where, sides={"found": repr(raw["format"]), "read here": repr(FORMAT)},
+            hint="plan again with this version",
+        )  # fmt: skip
+    return _convert(_expanded(raw, where), where)
+
+
+def _expanded(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        lists = {key: unfold(raw[key]) for key in _FOLDED if isinstance(raw.get(key), list)}
+        program = raw.get("program")
+        if isinstance(program, dict):
+            lists["program"] = {key: unfold(v) if isinstance(v, list) else v for key, v in program.items()}  # type: ignore[assignment]
+    except (ValueError, msgspec.DecodeError) as error:
+        raise UsageError(f"malformed plan: {error}", where=where) from None
+    return {**raw, **lists}
+
+
+def _convert(raw: dict[str, Any], where: str) -> Document:
+    try:
+        return msgspec.convert(raw, Document)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"malformed plan: {error}", where=where, hint="the field after $ is the place") from None

@@ -1,0 +1,146 @@
+"""The Python interface: `plan` makes a `Plan`; a `Plan` checks, simulates, explains, draws, saves and runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..program import Pin, Program
+from .format import Document, Resolved
+from .format.codec import decode, encode
+from .machine import Machine, load_machine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..workers.result import RunResult
+    from .check import Report
+    from .explain import Explanation
+    from .simulate import Timeline
+
+
+class Plan:
+    """A plan document with everything one does with it. Compare or store ``document``; the rest is derived."""
+
+    def __init__(self, document: Document, program: Program | None = None, wall_s: float | None = None) -> None:
+        self.document = document
+        self.wall_s = wall_s
+        self._resolved = Resolved(document, program)
+
+    @property
+    def program(self) -> Program:
+        return self._resolved.program
+
+    @cached_property
+    def machine(self) -> Machine:
+        from .machine.embed import machine_from_json
+
+        return machine_from_json(self.document.machine)
+
+    def check(self) -> Report:
+        """Prove the plan, by code that knows nothing of the solver."""
+        from .check import check
+
+        return check(self.document)
+
+    def simulate(self) -> Timeline:
+        """The predicted timeline."""
+        from .simulate import Prices, simulate
+
+        return simulate(self.document, Prices(self._resolved))
+
+    def explain(self, op: str | None = None) -> Explanation:
+        """Why this strategy: per operation its time, its traffic, and the next best with what it would cost."""
+        from .explain import explain
+
+        return explain(self._resolved, op)
+
+    def run(self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any) -> RunResult:
+        """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`."""
+        from ..workers import run
+
+        result: RunResult = run(self.document, inputs, device=device, engine=engine, **options)
+        return result
+
+    def to_json(self) -> bytes:
+        """The document as bytes, identical for identical plans."""
+        return encode(self.document)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan, whole or not at all."""
+        from .atomic import write_atomically
+
+        write_atomically(path, self.to_json())
+
+    def summary(self) -> dict[str, Any]:
+        """What ``tapestry plan --json`` prints: solver, prediction, traffic, peaks, shardings, number of tasks."""
+        import msgspec
+
+        names = ("format", "solver", "predicted", "traffic", "peak_bytes", "shardings")
+        data: dict[str, Any] = {name: msgspec.to_builtins(getattr(self.document, name)) for name in names}
+        data["solver"]["wall_s"] = self.wall_s
+        data["tasks"] = sum(len(self._resolved.participants(task)) for task in self.document.tasks)
+        return data
+
+    def __repr__(self) -> str:
+        solver, predicted = self.document.solver, self.document.predicted
+        mesh = "x".join(map(str, self.document.mesh))
+        return (
+            f"<Plan of {self.program.name} on {self.machine.name} mesh {mesh}: {solver.status}, "
+            f"makespan {predicted.makespan_s:.3g} s, {self.document.traffic.bytes_total} bytes moved>"
+        )
+
+
+def plan(
+    program: Program,
+    machine: Machine | str,
+    *,
+    mesh: Sequence[int] | Mapping[str, int] | None = None,
+    memory: Mapping[str, int | str] | None = None,
+    pins: Sequence[Pin] = (),
+    objective: str = "time",
+    time_limit: float = 60.0,
+    seed: int = 0,
+    jobs: int = 1,
+    progress: Callable[[str], None] | None = None,
+) -> Plan:
+    """Shard a bound program over (the first devices of) a machine.
+
+    mesh: logical grid, all devices in one row by default. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the
+    program's own. objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work).
+    The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
+
+    Raises UsageError (bad arguments or pins), Infeasible (with the binding tensors and the least budget), TimeLimit.
+    """
+    import time
+
+    from ..verify import verify
+    from .layouts import Mesh
+    from .pipeline import OBJECTIVES, Context, make_plan
+
+    started = time.perf_counter()
+    if objective not in OBJECTIVES:
+        raise UsageError(f"unknown objective {objective!r}", sides={"known": ", ".join(OBJECTIVES)})
+    if not time_limit > 0:
+        raise UsageError(f"the time limit must be positive, got {time_limit:g} s")
+    model = load_machine(machine) if isinstance(machine, str) else machine
+    model = model.with_memory(memory) if memory else model
+    verify(program)
+    grid = Mesh.of(mesh if mesh is not None else (model.device_count,), model.device_count)
+    context = Context(
+        program, model, grid, objective, (*program.pins, *pins), time_limit, seed, jobs, progress or (lambda text: None)
+    )
+    return Plan(make_plan(context), program, time.perf_counter() - started)
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a saved plan. UsageError for a file that is missing, truncated, of another version or malformed."""
+    file = Path(path)
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the plan: {error.strerror}", where=str(path)) from None
+    return Plan(decode(data, str(path)))

@@ -1,0 +1,104 @@
+"""From placed steps to the plan document's layouts, buffers and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..format import Buffer, Compute, Layout, Sharding, Task, Transfer
+from ..layouts import Mesh, Spread, kinds
+from ..strategies import Strategy
+from .memory import Arena
+from .steps import COMPUTE, Step, Steps
+
+
+class LayoutTable:
+    """Names layouts by content, in order of first use."""
+
+    def __init__(self) -> None:
+        self.layouts: dict[str, Layout] = {}
+        self._names: dict[tuple[tuple[str, ...], tuple[int, ...] | None], str] = {}
+        self._seen: dict[int, str] = {}
+
+    def name(self, regions: tuple[object, ...], parts: tuple[int, ...] | None = None) -> str:
+        texts = tuple(str(region) for region in regions)
+        key = (texts, parts)
+        if key not in self._names:
+            self._names[key] = f"L{len(self._names)}"
+            self.layouts[self._names[key]] = Layout(texts, parts)
+        return self._names[key]
+
+    def of(self, spread: Spread) -> str:
+        if id(spread) not in self._seen:
+            self._seen[id(spread)] = self.name(spread.regions, spread.parts)
+        return self._seen[id(spread)]
+
+    def stored(self, spread: Spread) -> str:
+        """The layout of a buffer: where, not which share."""
+        return self.name(spread.regions) if spread.parts is not None else self.of(spread)
+
+    def shards(self, strategy: Strategy) -> str:
+        if id(strategy) not in self._seen:
+            self._seen[id(strategy)] = self.name(strategy.shards)
+        return self._seen[id(strategy)]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The parts of a document that lowering makes."""
+
+    layouts: dict[str, Layout]
+    buffers: tuple[Buffer, ...]
+    tasks: tuple[Task, ...]
+    outputs: dict[str, str]
+    states: dict[str, str]
+
+
+def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) -> Emitted:
+    """Number the steps and write everything down."""
+    table = LayoutTable()
+    names = _unique_names(steps)
+    buffers = []
+    for life in arena.lifetimes:
+        slot = life.slot
+        initial = None if slot.initial is None else table.of(slot.initial)
+        buffers.append(
+            Buffer(names[id(slot)], slot.tensor.name, table.stored(slot.spread), tier, arena.offsets[id(slot)], life.nbytes, initial)
+        )
+    tasks = [_task(k, step, waits[k], names, table) for k, step in enumerate(steps.steps)]
+    outputs = {name: names[id(slot)] for name, slot in steps.outputs.items()}
+    states = {name: names[id(slot)] for name, slot in steps.states.items()}
+    return Emitted(table.layouts, tuple(buffers), tuple(tasks), outputs, states)
+
+
+def _unique_names(steps: Steps) -> dict[int, str]:
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for slot in steps.slots:
+        name = slot.name
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        names[id(slot)] = name
+    return names
+
+
+def _task(number: int, step: Step, waits: tuple[int, ...], names: dict[int, str], table: LayoutTable) -> Task:
+    if step.lane == COMPUTE:
+        assert step.op is not None and step.strategy is not None
+        reads = tuple(names[id(slot)] for slot in step.reads)
+        return Compute(number, step.lane, step.op.name, table.shards(step.strategy), reads, names[id(step.write)], waits)
+    assert step.have is not None and step.need is not None
+    return Transfer(
+        number, step.lane, step.tensor.name, step.kind, names[id(step.reads[0])], names[id(step.write)],
+        table.of(step.have), table.of(step.need), step.monoid, waits,
+    )  # fmt: skip
+
+
+def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:
+    """The choice of one operation, for people and for `--json`."""
+    partition: dict[str, str] = {}
+    for axis, chosen in zip(mesh.axes, strategy.cuts, strict=True):
+        if chosen is not None:
+            partition[chosen.dim] = f"{partition[chosen.dim]},{axis}" if chosen.dim in partition else axis
+    busy = sum(1 for points in strategy.points if points)
+    return Sharding(partition, busy, kinds(strategy.cuts) if partition else "replicated")

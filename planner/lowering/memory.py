@@ -1,0 +1,75 @@
+"""Static offsets: every slot gets one place in its tier for as long as some step touches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..pack import Buffer, minimize_peak
+from .steps import Slot, Steps
+
+ALIGN = 256
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Steps first..last touch the slot; -1 from before the run, len(steps) to after it."""
+
+    slot: Slot
+    first: int
+    last: int
+    nbytes: int
+
+
+def lifetimes(steps: Steps) -> list[Lifetime]:
+    """One per slot, in order of the slots."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps.steps):
+        for slot, _, _ in step.touched:
+            first.setdefault(id(slot), position)
+            last[id(slot)] = position
+    found = []
+    for slot in steps.slots:
+        begin = -1 if slot.initial is not None else first.get(id(slot), -1)
+        end = len(steps.steps) if slot.keep else last.get(id(slot), begin)
+        found.append(Lifetime(slot, begin, end, slot.spread.storage_size * slot.tensor.itemsize))
+    return found
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Offsets by slot identity, and the bytes the arena needs."""
+
+    offsets: dict[int, int]
+    peak: int
+    lifetimes: list[Lifetime]
+
+
+def place(steps: Steps, capacity: int) -> Arena:
+    """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.pack`).
+
+    The peak may exceed the capacity; the caller decides what to do about it.
+    """
+    alive = lifetimes(steps)
+    end = len(steps.steps)
+    offsets: dict[int, int] = {}
+    base = 0
+    moving = []
+    for life in alive:
+        if life.first < 0 and life.last == end:
+            offsets[id(life.slot)] = base
+            base += _aligned(life.nbytes)
+        else:
+            moving.append(life)
+    buffers = [
+        Buffer(str(k), life.first, life.last + 1, _aligned(max(life.nbytes, 1)), alignment=ALIGN) for k, life in enumerate(moving)
+    ]
+    packing = minimize_peak(buffers) if buffers else None
+    for k, life in enumerate(moving):
+        assert packing is not None
+        offsets[id(life.slot)] = base + packing.offsets[str(k)]
+    return Arena(offsets, base + (packing.peak if packing else 0), alive)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN

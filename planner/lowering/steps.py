@@ -1,0 +1,210 @@
+"""From decisions to steps: buffers for every layout a tensor takes, and the tasks that fill them, in one order for all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...program import Operation, Program, Tensor
+from ..layouts import Spread, Spreads
+from ..model import maximal, satisfied
+from ..strategies import Strategy
+from ..traffic import Traffic
+
+COMPUTE, COMM = "compute", "comm"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided: where source tensors lie, how operations are sharded, how partial outputs end."""
+
+    homes: Mapping[str, Spread]
+    strategies: Mapping[str, Strategy]
+    ends: Mapping[str, Spread]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How far ahead of their use (in operations) resident tensors are gathered, and whether before moves of fresh values."""
+
+    ahead: int = 2
+    gathers_first: bool = False
+
+
+@dataclass(eq=False)
+class Slot:
+    """A buffer before it has an offset: ``spread`` is what it may store, ``initial`` what it holds before the run."""
+
+    name: str
+    tensor: Tensor
+    spread: Spread
+    initial: Spread | None = None
+    keep: bool = False
+
+
+@dataclass(eq=False)
+class Step:
+    """A task of all ranks before it has an id. ``touched``: (slot, layout read or written, is it a write)."""
+
+    lane: str
+    op: Operation | None
+    strategy: Strategy | None
+    tensor: Tensor
+    reads: tuple[Slot, ...]
+    write: Slot
+    have: Spread | None = None
+    need: Spread | None = None
+    kind: str = ""
+    monoid: str | None = None
+    touched: tuple[tuple[Slot, Spread, bool], ...] = ()
+
+
+@dataclass(eq=False)
+class _Move:
+    """A pending transfer of a tensor to one needed layout."""
+
+    tensor: Tensor
+    need: Spread
+    target: Slot
+    slot: int
+
+
+@dataclass(eq=False)
+class Steps:
+    """The whole lowered program: slots, steps in order, where outputs and states end."""
+
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    outputs: dict[str, Slot] = field(default_factory=dict)
+    states: dict[str, Slot] = field(default_factory=dict)
+
+
+class StepBuilder:
+    """Builds `Steps`: one pass over the operations."""
+
+    def __init__(self, program: Program, decisions: Decisions, traffic: Traffic, spreads: Spreads, schedule: Schedule) -> None:
+        self.program, self.decisions, self.traffic, self.spreads = program, decisions, traffic, spreads
+        self.schedule = schedule
+        self.result = Steps()
+        self.home: dict[str, Slot] = {}
+        self.have: dict[str, Spread] = {}
+        self.copies: dict[str, list[tuple[Spread, Slot]]] = {}
+        self.pending: dict[int, list[_Move]] = {}
+        self.index = {op.name: k for k, op in enumerate(program.operations)}
+
+    def build(self) -> Steps:
+        for tensor in self.program.of_role("input", "param", "state", "const"):
+            self._settle(tensor, self.decisions.homes[tensor.name], -1)
+        for k, op in enumerate(self.program.operations):
+            self._emit_moves(k)
+            self._emit_compute(op)
+            self._settle(self.program.tensor(op.output), self.decisions.strategies[op.name].writes, k)
+        self._emit_moves(len(self.program.operations))
+        self._finish()
+        return self.result
+
+    def _settle(self, tensor: Tensor, have: Spread, made: int) -> None:
+        """Register where a tensor is, and schedule the moves its consumers need."""
+        self.have[tensor.name] = have
+        needs = self._needs(tensor)
+        moved = maximal([need for _, need in needs if not satisfied(have, need)])
+        grown = self._in_place(tensor, have, moved)
+        if made < 0:
+            keep = tensor.role in ("param", "state", "const") or tensor.name in self.program.outputs
+            self.home[tensor.name] = self._slot(tensor.name, tensor, grown or have, have, keep)
+        elif grown is not None:
+            self.home[tensor.name].spread = grown
+        self.copies[tensor.name] = []
+        for number, need in enumerate(moved):
+            target = self.home[tensor.name] if need is grown else self._slot(f"{tensor.name}>{number}", tensor, need)
+            self.copies[tensor.name].append((need, target))
+            first = min(at for at, other in needs if other.within(need))
+            slot = max(0, first - self.schedule.ahead) if made < 0 else max(made + 1, first - 3)
+            self.pending.setdefault(slot, []).append(_Move(tensor, need, target, first))
+
+    def _needs(self, tensor: Tensor) -> list[tuple[int, Spread]]:
+        """(operation index, layout) of every consumer, the end of the program included."""
+        found = []
+        for op in self.program.consumers[tensor.name]:
+            strategy = self.decisions.strategies[op.name]
+            found.append((self.index[op.name], strategy.needs[op.operands.index(tensor.name)]))
+        if tensor.name in self.decisions.ends and self.have[tensor.name].parts is not None:
+            found.append((len(self.program.operations), self.decisions.ends[tensor.name]))
+        return found
+
+    def _in_place(self, tensor: Tensor, have: Spread, moved: list[Spread]) -> Spread | None:
+        """A needed layout so little larger than the home that the home is laid out for it (a halo): no copy of the interior."""
+        if tensor.role in ("param", "state", "const") or have.parts is not None:
+            return None
+        near = [need for need in moved if have.within(need) and need.storage_size <= 1.5 * have.storage_size]
+        return near[0] if near else None
+
+    def _slot(self, name: str, tensor: Tensor, spread: Spread, initial: Spread | None = None, keep: bool = False) -> Slot:
+        slot = Slot(name, tensor, spread, initial, keep)
+        self.result.slots.append(slot)
+        return slot
+
+    def _emit_moves(self, k: int) -> None:
+        moves = self.pending.pop(k, [])
+        early = 0 if self.schedule.gathers_first else 1
+        moves.sort(key=lambda move: (early if move.tensor.role != "value" else 1 - early, move.slot))
+        for move in moves:
+            self._emit_move(move)
+
+    def _emit_move(self, move: _Move) -> None:
+        source, have = self.home[move.tensor.name], self.have[move.tensor.name]
+        written = move.need
+        if move.target is source:
+            written = self._difference(move.need, have)
+        kind = self.traffic.move(have, move.need, move.tensor.itemsize).kind
+        touched = ((source, have, False), (move.target, written, True))
+        self.result.steps.append(
+            Step(COMM, None, None, move.tensor, (source,), move.target, have, move.need, kind, self._monoid(move.tensor), touched)
+        )
+
+    def _monoid(self, tensor: Tensor) -> str | None:
+        """What folds the contributions of a partial value."""
+        return self.program.producer[tensor.name].monoid if self.have[tensor.name].parts is not None else None
+
+    def _difference(self, need: Spread, have: Spread) -> Spread:
+        regions = [n - h for n, h in zip(need.regions, have.regions, strict=True)]
+        return self.spreads.of(need.shape, regions)
+
+    def _emit_compute(self, op: Operation) -> None:
+        strategy = self.decisions.strategies[op.name]
+        reads = tuple(self._source(name, need) for name, need in zip(op.operands, strategy.needs, strict=True))
+        out = self.program.tensor(op.output)
+        write = self._slot(out.name, out, strategy.writes, keep=out.name in self.program.outputs)
+        self.home[out.name] = write
+        touched = [(slot, need, False) for slot, need in zip(reads, strategy.needs, strict=True)]
+        touched.append((write, strategy.writes, True))
+        self.result.steps.append(Step(COMPUTE, op, strategy, out, reads, write, touched=tuple(touched)))
+
+    def _source(self, name: str, need: Spread) -> Slot:
+        """The buffer of a tensor that holds a needed layout."""
+        if satisfied(self.have[name], need):
+            return self.home[name]
+        return next(slot for spread, slot in self.copies[name] if need.within(spread))
+
+    def _finish(self) -> None:
+        for name in self.program.outputs:
+            slot = self._final(name)
+            slot.keep = True
+            self.result.outputs[name] = slot
+        for state, value in self.program.states:
+            self._write_back(state, value)
+
+    def _final(self, name: str) -> Slot:
+        if self.have[name].parts is None:
+            return self.home[name]
+        end = self.decisions.ends[name]
+        return next(slot for spread, slot in self.copies[name] if end.within(spread))
+
+    def _write_back(self, state: str, value: str) -> None:
+        """The new value of a state goes where the state started."""
+        tensor, target = self.program.tensor(value), self.home[state]
+        source, have, need = self.home[value], self.have[value], self.have[state]
+        kind = self.traffic.move(have, need, tensor.itemsize).kind
+        touched = ((source, have, False), (target, need, True))
+        self.result.steps.append(Step(COMM, None, None, tensor, (source,), target, have, need, kind, self._monoid(tensor), touched))
+        self.result.states[state] = target

@@ -1,0 +1,106 @@
+"""The waits that order the lanes: a reader after its writers, and a new tenant of memory after the old one's last touch.
+
+Vector clocks over lanes leave out every wait that lane order and earlier waits already imply.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from ..layouts import Spread
+from .memory import Arena
+from .steps import Slot, Step, Steps
+
+Clock = dict[str, int]
+
+
+class _Owners:
+    """Which slot last lived at each address: disjoint segments sorted by start."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.segments: list[tuple[int, int, Slot]] = []
+
+    def claim(self, lo: int, hi: int, slot: Slot) -> list[Slot]:
+        """Give [lo, hi) to a slot; returns the slots that lived there before."""
+        begin = max(0, bisect_right(self.starts, lo) - 1)
+        end = bisect_right(self.starts, hi - 1)
+        touched = self.segments[begin:end]
+        old = [owner for a, b, owner in touched if a < hi and lo < b]
+        kept = []
+        for a, b, owner in touched:
+            if b <= lo or a >= hi:
+                kept.append((a, b, owner))
+            else:
+                kept += [(x, y, owner) for x, y in ((a, lo), (hi, b)) if x < y]
+        merged = sorted([*kept, (lo, hi, slot)], key=lambda segment: segment[0])
+        self.segments[begin:end] = merged
+        self.starts[begin:end] = [segment[0] for segment in merged]
+        return old
+
+
+def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
+    """Per step the positions of the steps it waits for."""
+    owners, inherited = _Owners(), {}
+    last_touch: dict[int, Clock] = {}
+    writers: dict[int, list[tuple[int, Spread]]] = {}
+    clocks: list[Clock] = []
+    lane_clock: dict[str, Clock] = {}
+    result = []
+    initial = [life for life in arena.lifetimes if life.first < 0]
+    sizes = {id(life.slot): life.nbytes for life in arena.lifetimes}
+    for life in initial:
+        inherited[id(life.slot)] = _claim(life.slot, owners, arena, sizes, last_touch)
+    for position, step in enumerate(steps.steps):
+        wanted: Clock = {}
+        for slot, spread, write in step.touched:
+            if id(slot) not in inherited:
+                inherited[id(slot)] = _claim(slot, owners, arena, sizes, last_touch)
+            if write:
+                _merge(wanted, inherited[id(slot)])
+            else:
+                _merge(wanted, _writers_clock(writers.get(id(slot), []), spread, steps.steps))
+        clock = dict(lane_clock.get(step.lane, {}))
+        needed = []
+        for lane, at in sorted(wanted.items(), key=lambda item: -item[1]):
+            if lane != step.lane and clock.get(lane, -1) < at:
+                needed.append(at)
+                _merge(clock, clocks[at])
+        result.append(tuple(sorted(needed)))
+        clock[step.lane] = position
+        clocks.append(clock)
+        lane_clock[step.lane] = clock
+        _touch(step, position, last_touch, writers)
+    return result
+
+
+def _claim(slot: Slot, owners: _Owners, arena: Arena, sizes: dict[int, int], last_touch: dict[int, Clock]) -> Clock:
+    """Everything the previous tenants of a slot's memory did, as the last position per lane."""
+    lo = arena.offsets[id(slot)]
+    before: Clock = {}
+    if sizes[id(slot)]:
+        for old in owners.claim(lo, lo + sizes[id(slot)], slot):
+            _merge(before, last_touch.get(id(old), {}))
+    return before
+
+
+def _writers_clock(written: list[tuple[int, Spread]], need: Spread, steps: list[Step]) -> Clock:
+    """The last positions, per lane, of the writes that a read needs."""
+    clock: Clock = {}
+    for position, spread in written:
+        if any(a and b and a.meet_size(b) for a, b in zip(spread.regions, need.regions, strict=True)):
+            _merge(clock, {steps[position].lane: position})
+    return clock
+
+
+def _touch(step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Spread]]]) -> None:
+    for slot, spread, write in step.touched:
+        last_touch.setdefault(id(slot), {})[step.lane] = position
+        if write:
+            writers.setdefault(id(slot), []).append((position, spread))
+
+
+def _merge(clock: Clock, other: Clock) -> None:
+    for lane, position in other.items():
+        if clock.get(lane, -1) < position:
+            clock[lane] = position

@@ -1,0 +1,226 @@
+"""From a program and a machine to a plan document: decide, lower, place, simulate; the best of a few schedules by simulation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from ..errors import TimeLimit
+from ..program import Pin, Program
+from ..serialize import program_to_json
+from .bound import lower_bound_seconds
+from .format import Document, Predicted, Resolved, Solver, Traffic, Transfer
+from .layouts import Mesh
+from .lowering.emit import Emitted, emit, sharding_of
+from .lowering.memory import place
+from .lowering.steps import Decisions, Schedule, StepBuilder
+from .lowering.waits import waits_of
+from .machine import Machine
+from .machine.embed import machine_to_json
+from .model import PICO, TIE, Model, build_model, evaluate, memory_at
+from .nodes import Node, all_nodes
+from .repetition import find_repetition
+from .shortage import explain_shortage
+from .simulate import PriceBook, Prices, Timeline, simulate
+from .solve import Solution, solve
+from .strategies import StrategyTable
+
+Progress = Callable[[str], None]
+OBJECTIVES = ("time", "bytes")
+
+
+@dataclass(eq=False)
+class Context:
+    """Everything about one planning problem that does not change while it is solved."""
+
+    program: Program
+    machine: Machine
+    mesh: Mesh
+    objective: str
+    pins: tuple[Pin, ...]
+    time_limit: float
+    seed: int
+    jobs: int
+    say: Progress
+
+    def __post_init__(self) -> None:
+        self.book = PriceBook(self.machine, self.mesh)
+        self.spreads, self.pricing = self.book.spreads, self.book.traffic
+        self.table = StrategyTable(self.program, self.mesh, self.machine, self.spreads)
+        self.program_json = program_to_json(self.program)
+        self.machine_json = machine_to_json(self.machine)
+        self.tier = self.machine.device.compute_tier.name
+        self.capacity = self.machine.capacity_bytes(self.tier)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One lowered plan and its predicted timeline."""
+
+    decisions: Decisions
+    document: Document
+    timeline: Timeline
+    peak: int
+
+
+def make_plan(context: Context) -> Document:
+    """The whole pipeline. Raises Infeasible, TimeLimit or UsageError."""
+    started = time.perf_counter()
+    context.say("strategies")
+    nodes = all_nodes(context.program, context.table, context.objective, context.pins)
+    repetition = find_repetition(context.program, context.table)
+    model = build_model(context.program, nodes, repetition, context.pricing, context.objective, context.capacity)
+    context.say("solving")
+    bound = lower_bound_seconds(nodes, context.mesh.size)
+    candidate, solution = _search(context, model, nodes, started)
+    return _with_report(candidate, model, solution, bound, context)
+
+
+def _search(context: Context, model: Model, nodes: list[Node], started: float) -> tuple[Candidate, Solution]:
+    """Solve, lower and place; while the packed arena is over capacity, ask the solver for a plan that much smaller."""
+    budget = context.capacity
+    for _ in range(6):
+        model.capacity = budget
+        left = max(1.0, context.time_limit - (time.perf_counter() - started))
+        upper = evaluate(model, _fastest(model))[0] // TIE + 1 if context.objective == "time" else 1
+        solution = solve(model, time_limit=left, seed=context.seed, jobs=context.jobs, upper=upper)
+        if solution.status == "infeasible":
+            raise explain_shortage(model, context.capacity, budget, context.tier, left, context.seed, context.jobs)
+        if solution.status == "unknown":
+            raise TimeLimit(
+                f"no plan found within {context.time_limit:g} s", where="solver",
+                hint="give a longer --time-limit, or pin part of the program",
+            )  # fmt: skip
+        context.say("lowering")
+        candidate = best_candidate(context, decide(nodes, model, solution.choice))
+        if candidate.peak <= context.capacity:
+            return candidate, solution
+        budget -= candidate.peak - context.capacity
+    raise explain_shortage(model, context.capacity, budget, context.tier, context.time_limit, context.seed, context.jobs)
+
+
+def _fastest(model: Model) -> dict[int, int]:
+    """Every node's quickest option: some choice, to bound the objective from above."""
+    return {node: min(range(len(model.nodes[node].seconds)), key=model.nodes[node].seconds.__getitem__) for node in set(model.tied_to)}
+
+
+def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
+    """A choice spelled out for every tensor and operation."""
+    homes, strategies, ends = {}, {}, {}
+    for k, node in enumerate(nodes):
+        option = model.option(choice, k)
+        if node.kind == "op":
+            assert node.op is not None
+            # Tied copies share one strategy object: their layouts are interned by structure.
+            strategies[node.name] = node.strategies[option]
+        elif node.kind == "source":
+            spread = node.homes[option]
+            assert spread is not None
+            homes[node.tensor.name] = spread
+        else:
+            ends[node.tensor.name] = node.needs[option][0]
+    return Decisions(homes, strategies, ends)
+
+
+def schedules() -> Iterator[Schedule]:
+    """The orders tried, the most eager first; ahead = 0 takes the least memory."""
+    for ahead in (4, 2, 1, 0):
+        for gathers_first in (False, True):
+            yield Schedule(ahead, gathers_first)
+
+
+def best_candidate(context: Context, decisions: Decisions) -> Candidate:
+    """The lowered plan with the shortest simulated makespan among those that fit; the smallest if none does."""
+    tried = schedules() if _resident_moves(context, decisions) else [Schedule()]
+    candidates = [lower(context, decisions, schedule) for schedule in tried]
+    fitting = [c for c in candidates if c.peak <= context.capacity]
+    return min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates, key=lambda c: c.peak)
+
+
+def _resident_moves(context: Context, decisions: Decisions) -> bool:
+    """Whether some resident tensor is moved at all: otherwise there is nothing to run ahead."""
+    for op in context.program.operations:
+        for name, need in zip(op.operands, decisions.strategies[op.name].needs, strict=True):
+            if name in decisions.homes and not need.within(decisions.homes[name]):
+                return True
+    return False
+
+
+def lower(context: Context, decisions: Decisions, schedule: Schedule = Schedule()) -> Candidate:
+    """One plan document for given decisions, with its simulated timeline."""
+    steps = StepBuilder(context.program, decisions, context.pricing, context.spreads, schedule).build()
+    arena = place(steps, context.capacity)
+    emitted = emit(steps, arena, waits_of(steps, arena), context.tier)
+    document = _document(context, decisions, emitted, arena.peak)
+    timeline = simulate(document, Prices(Resolved(document, context.program), context.book))
+    return Candidate(decisions, document, timeline, arena.peak)
+
+
+def _document(context: Context, decisions: Decisions, emitted: Emitted, peak: int) -> Document:
+    shardings = {name: sharding_of(strategy, context.mesh) for name, strategy in decisions.strategies.items()}
+    empty = Solver("pinned", context.objective, 0.0, 0, None, 0.0, None, None, context.seed)
+    return Document(
+        program=context.program_json,
+        machine=context.machine_json,
+        mesh=context.mesh.shape,
+        mesh_axes=context.mesh.axes,
+        devices=tuple(range(context.mesh.size)),
+        layouts=emitted.layouts,
+        buffers=emitted.buffers,
+        tasks=emitted.tasks,
+        outputs=emitted.outputs,
+        states=emitted.states,
+        shardings=shardings,
+        solver=empty,
+        predicted=Predicted(0.0, 0.0, 0.0),
+        traffic=Traffic(0, {}, {}),
+        peak_bytes={str(rank): {context.tier: peak} for rank in range(context.mesh.size)},
+    )
+
+
+def _with_report(candidate: Candidate, model: Model, solution: Solution, bound: float, context: Context) -> Document:
+    """Fill in what was achieved: objective, bounds, prediction, traffic."""
+    document, timeline = candidate.document, candidate.timeline
+    _, parts = evaluate(model, solution.choice)
+    by_bytes = context.objective == "bytes"
+    objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
+    gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0
+    makespan = timeline.makespan_s
+    solver = Solver(
+        solution.status,
+        context.objective,
+        objective / PICO,
+        sum(parts.values()) if by_bytes else 0,
+        bound,
+        gap,
+        (makespan - bound) / makespan if makespan else 0.0,
+        None,  # how long it took is no part of the plan: the same input gives the same bytes
+        context.seed,
+    )
+    return with_prediction(document, timeline, solver, context)
+
+
+def with_prediction(document: Document, timeline: Timeline, solver: Solver, context: Context) -> Document:
+    """The document with its predicted times and counted traffic."""
+    prices = Prices(Resolved(document, context.program), context.book)
+    predicted = Predicted(timeline.makespan_s, timeline.compute_s, timeline.exposed_transfer_s)
+    return msgspec.structs.replace(document, solver=solver, predicted=predicted, traffic=count_traffic(prices))
+
+
+def count_traffic(prices: Prices) -> Traffic:
+    """Bytes received from other ranks, in all, by kind of transfer and by link."""
+    by_kind: dict[str, int] = {}
+    by_link: dict[str, int] = {}
+    for task in prices.resolved.document.tasks:
+        if not isinstance(task, Transfer):
+            continue
+        move = prices.move(task)
+        nbytes = move.elements * prices.resolved.program.tensor(task.tensor).itemsize
+        if nbytes:
+            by_kind[move.kind] = by_kind.get(move.kind, 0) + nbytes
+            for link, share in prices.links(task).items():
+                by_link[link] = by_link.get(link, 0) + share
+    return Traffic(sum(by_kind.values()), dict(sorted(by_kind.items())), dict(sorted(by_link.items())))

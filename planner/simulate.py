@@ -1,0 +1,174 @@
+"""The predicted timeline of a plan: every task of every rank on its lane, with the machine's rates.
+
+A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready. Nothing else costs
+time. The prices are those that the solver used, so a difference between objective and makespan is overlap and order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..program import Operation, Program
+from ..space import Region
+from ..space.projection import count_points, operand_images, write_image
+from .cost import compute_seconds
+from .format import Compute, Document, Resolved, Task, Transfer
+from .layouts import Mesh, Spread, Spreads
+from .machine import Machine
+from .machine.embed import machine_from_json
+from .strategies import structure
+from .traffic import Move, Traffic
+
+
+@dataclass(frozen=True)
+class Event:
+    """One task on one rank, in seconds from the start of the run."""
+
+    rank: int
+    lane: str
+    task: int
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The simulated run. ``compute_s``: work of the busiest rank; ``exposed_transfer_s``: the rest of the makespan."""
+
+    events: tuple[Event, ...]
+    makespan_s: float
+    compute_s: float
+
+    @property
+    def exposed_transfer_s(self) -> float:
+        return max(0.0, self.makespan_s - self.compute_s)
+
+    def of_rank(self, rank: int) -> Iterator[Event]:
+        return (event for event in self.events if event.rank == rank)
+
+
+class PriceBook:
+    """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans."""
+
+    def __init__(self, machine: Machine, mesh: Mesh) -> None:
+        self.machine, self.traffic, self.spreads = machine, Traffic(mesh, machine), Spreads(mesh)
+        self._work: dict[tuple[str, Region], float] = {}
+
+    def work(self, op: Operation, program: Program, signature: str, region: Region) -> float:
+        """Seconds of one shard of an operation."""
+        key = (signature, region)
+        if key not in self._work:
+            self._work[key] = self._roofline(op, program, region) if region else 0.0
+        return self._work[key]
+
+    def _roofline(self, op: Operation, program: Program, region: Region) -> float:
+        shapes = {name: program.tensor(name).shape for name in op.operands}
+        images = operand_images(op, shapes, region)
+        points = count_points(op, region).value
+        return compute_seconds(op, program, self.machine, points, images, write_image(op, region).region)
+
+
+class Prices:
+    """Seconds of a plan's tasks, from the document alone."""
+
+    def __init__(self, resolved: Resolved, book: PriceBook | None = None) -> None:
+        document = resolved.document
+        self.resolved = resolved
+        mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
+        self.book = book or PriceBook(machine_from_json(document.machine), mesh)
+        self._signatures: dict[str, str] = {}
+        self._compute: dict[tuple[str, str], tuple[float, ...]] = {}
+        self._moves: dict[tuple[str, str, str], Move] = {}
+        self._links: dict[tuple[str, str, str], dict[str, int]] = {}
+
+    def compute(self, task: Compute) -> tuple[float, ...]:
+        """Per rank the time of a compute task."""
+        program = self.resolved.program
+        op = program.op_by_name[task.op]
+        if task.op not in self._signatures:
+            self._signatures[task.op] = structure(op, program)
+        key = (self._signatures[task.op], task.shards)
+        if key not in self._compute:
+            shards = self.resolved.regions(task.shards)
+            self._compute[key] = tuple(self.book.work(op, program, key[0], region) for region in shards)
+        return self._compute[key]
+
+    def move(self, task: Transfer) -> Move:
+        """Traffic and time of a transfer."""
+        tensor = self.resolved.program.tensor(task.tensor)
+        key = (f"{tensor.shape} {tensor.itemsize}", task.have, task.need)
+        if key not in self._moves:
+            have, need = (self._spread(tensor.shape, name) for name in (task.have, task.need))
+            self._moves[key] = self.book.traffic.move(have, need, tensor.itemsize)
+        return self._moves[key]
+
+    def links(self, task: Transfer) -> dict[str, int]:
+        """Bytes received from other ranks by kind of link, message by message."""
+        document, machine = self.resolved.document, self.book.machine
+        itemsize = self.resolved.program.tensor(task.tensor).itemsize
+        key = (f"{itemsize}", task.have, task.need)
+        if key not in self._links:
+            found: dict[str, int] = {}
+            for message in self.resolved.messages(task):
+                if message.remote:
+                    link = machine.link_between(document.devices[message.src], document.devices[message.dst])
+                    found[link.kind] = found.get(link.kind, 0) + message.region.size * itemsize
+            self._links[key] = found
+        return self._links[key]
+
+    def _spread(self, shape: tuple[int, ...], layout: str) -> Spread:
+        return self.book.spreads.of(shape, self.resolved.regions(layout), self.resolved.layout(layout).parts)
+
+
+def simulate(document: Document, prices: Prices | None = None) -> Timeline:
+    """Predict the run of a plan. The plan must be valid: waits name earlier tasks."""
+    prices = prices or Prices(Resolved(document))
+    resolved = prices.resolved
+    size = resolved.size
+    lane_free: list[dict[str, float]] = [{} for _ in range(size)]
+    finished: dict[int, dict[int, float]] = {}
+    busy = [0.0] * size
+    events: list[Event] = []
+    for task in document.tasks:
+        ranks = resolved.participants(task)
+        ready = {rank: _ready(task, rank, lane_free[rank], finished) for rank in ranks}
+        starts, ends = _span(task, ready, prices)
+        finished[task.id] = ends
+        name = task.op if isinstance(task, Compute) else task.tensor
+        for rank in ranks:
+            lane_free[rank][task.lane] = ends[rank]
+            if isinstance(task, Compute):
+                busy[rank] += ends[rank] - starts[rank]
+            if ends[rank] > starts[rank]:
+                events.append(Event(rank, task.lane, task.id, name, starts[rank], ends[rank]))
+    makespan = max((end for ends in finished.values() for end in ends.values()), default=0.0)
+    return Timeline(tuple(events), makespan, max(busy, default=0.0))
+
+
+def _ready(task: Task, rank: int, lanes: dict[str, float], finished: dict[int, dict[int, float]]) -> float:
+    waits = (finished[wait].get(rank, 0.0) for wait in task.waits)
+    return max(lanes.get(task.lane, 0.0), *waits, 0.0)
+
+
+def _span(task: Task, ready: dict[int, float], prices: Prices) -> tuple[dict[int, float], dict[int, float]]:
+    """Start and end per rank; a transfer is one meeting of all."""
+    if isinstance(task, Compute):
+        seconds = prices.compute(task)
+        return ready, {rank: start + seconds[rank] for rank, start in ready.items()}
+    if isinstance(task, Transfer):
+        start = max(ready.values(), default=0.0)
+        end = start + prices.move(task).seconds
+        return dict.fromkeys(ready, start), dict.fromkeys(ready, end)
+    return ready, {rank: start + _copy_seconds(task, rank, prices) for rank, start in ready.items()}
+
+
+def _copy_seconds(task: Task, rank: int, prices: Prices) -> float:
+    """A copy between tiers runs at the slower of the two tiers' rates."""
+    assert not isinstance(task, Compute)
+    resolved = prices.resolved
+    nbytes = resolved.regions(task.need)[rank].size * resolved.program.tensor(task.tensor).itemsize
+    source = prices.book.machine.device.tier(resolved.buffers[task.source].tier)
+    target = prices.book.machine.device.tier(resolved.buffers[task.target].tier)
+    return nbytes / (min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)
