@@ -9,7 +9,7 @@ Needs `hypothesis`. A rewrite or an executor is tested so:
         assert_close(program, my_execution(program, inputs), evaluate(program, inputs))
 """
 
-from .closeness import assert_close, tolerance
+from ..closeness import assert_close, tolerance
 from .inputs import inputs_for
 from .partitions import CutKind, partitions
 from .programs import programs

@@ -27,8 +27,9 @@ def programs(max_ops: int = 4) -> st.SearchStrategy[Program]:
 
     They cover elementwise chains with broadcasts, folds by every monoid (over triangles too), contractions, windows
     with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants, params,
-    states, tensors with several readers, several outputs, and scalars. Extents are 1 to 9. Evaluating one takes milliseconds.
-    Float programs are well conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
+    states, tensors with several readers, several outputs, and scalars. Extents are 1 to 9. Evaluating one takes
+    milliseconds. Float programs are well conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see
+    `assert_close`.
     """
     return _programs(max_ops)
 

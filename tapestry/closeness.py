@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DTYPES, numpy_dtype
-from ..expr import Cast, Expr, walk
-from ..program import Block, Operation, Program
+from .dtypes import DTYPES, numpy_dtype
+from .expr import Cast, Expr, walk
+from .program import Block, Operation, Program
 
 _EPSILON = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
 _POINTWISE = 16
