@@ -10,16 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..expr import index
 from ..expr.index import Affine
 from .image import clip_bounds, connected
 from .intset import IntSet, run_size
-from .region import Grid
+from .region import Box, Grid, Region
 from .runs import flipped, scale
 
+if TYPE_CHECKING:
+    from .indexset import IndexSet
+
 LIST_LIMIT = 4096  # points of the smaller dimensions that are listed before a bound is returned
+ISL_LIMIT = 65536  # points of all dimensions but the longest that isl may list
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,28 @@ def product(counts: Iterable[Count]) -> Count:
     factors = list(counts)
     value = prod(factor.value for factor in factors)
     return Exact(value) if value == 0 or all(factor.exact for factor in factors) else Bound(value)
+
+
+def count(points: Box | Grid | Region | IndexSet) -> Count:
+    """How many points: a product, a sum over disjoint grids, or isl's answer where it can be trusted.
+
+    isl's ``count_val`` answers 0 for a set with parameters and lists all dimensions but one; so it is asked last, for
+    sets without parameters (`IndexSet` has none) whose pieces have few points to list, and under a limit of work.
+    """
+    if isinstance(points, Box | Grid | Region):
+        return Exact(points.size)
+    region = points.region()
+    return Exact(region.size) if region is not None else _count_by_isl(points)
+
+
+def _count_by_isl(points: IndexSet) -> Count:
+    from . import polyhedral
+
+    hull = points.hull()
+    listed = prod(sorted(hull.shape)[:-1]) <= ISL_LIMIT
+    found = polyhedral.count_within(points.points) if listed else None
+    # The set is not empty (an empty one is a region): anything below one is not an answer.
+    return Exact(found) if found else Bound(hull.size)
 
 
 @lru_cache(maxsize=65536)

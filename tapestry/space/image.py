@@ -1,6 +1,7 @@
 """Images of grids under quasi-affine rows: which integer tuples do index rows reach? Exact, or a hull that says so.
 
-One solver serves reads, writes and accesses. It works until each row owns at most one dimension and no condition is left:
+One solver serves reads, writes and accesses. It works until each row owns at most one dimension and no condition is
+left:
 
     clip      a condition on one dimension clips its set
     merge     dimensions that occur only through one combination (p and r in 2*p + r) become one: their sums

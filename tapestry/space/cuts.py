@@ -1,0 +1,150 @@
+"""Rules that cut an interval into parts: which integers are part r, and the same as an isl condition on (r, x).
+
+Cuts are never free numbers: floor(r*N/P), proportions, balanced counts (both as a table of cuts), cyclic or zigzag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+from ..errors import UsageError
+from .intset import IntSet
+
+
+def floor_cut(lo: int, hi: int, part: int, parts: int) -> int:
+    """lo + floor(part * (hi - lo) / parts)."""
+    return lo + part * (hi - lo) // parts
+
+
+def _floor_condition(x: str, part: str, parts: int, lo: int, hi: int) -> str:
+    extent, away = hi - lo, f"({x} - {lo})"
+    return f"floor(({extent}*({part}))/{parts}) <= {away} < floor(({extent}*({part}) + {extent})/{parts})"
+
+
+def _positive(parts: int, what: str = "parts") -> None:
+    if parts < 1:
+        raise UsageError(f"a cut needs at least one of its {what}, got {parts}")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Part r is lo + floor(r*N/P) <= x < lo + floor((r+1)*N/P): sizes differ by one at most.
+
+    >>> [Block(4).part(r, 0, 10).size for r in range(4)]
+    [2, 3, 2, 3]
+    """
+
+    parts: int
+
+    def __post_init__(self) -> None:
+        _positive(self.parts)
+
+    def part(self, r: int, lo: int, hi: int) -> IntSet:
+        return IntSet.interval(floor_cut(lo, hi, r, self.parts), floor_cut(lo, hi, r + 1, self.parts))
+
+    def condition(self, x: str, r: str, lo: int, hi: int) -> str:
+        return _floor_condition(x, r, self.parts, lo, hi)
+
+
+@dataclass(frozen=True)
+class Zigzag:
+    """Part r is chunks r and 2P-1-r of 2P floor-cut chunks: equal shares of a causal triangle.
+
+    >>> Zigzag(2).part(0, 0, 8)
+    IntSet(0:2|6:8)
+    """
+
+    parts: int
+
+    def __post_init__(self) -> None:
+        _positive(self.parts)
+
+    def part(self, r: int, lo: int, hi: int) -> IntSet:
+        chunks = Block(2 * self.parts)
+        return chunks.part(r, lo, hi) | chunks.part(2 * self.parts - 1 - r, lo, hi)
+
+    def condition(self, x: str, r: str, lo: int, hi: int) -> str:
+        inside = _floor_condition(x, "e", 2 * self.parts, lo, hi)
+        return f"(exists e : (e = {r} or e = {2 * self.parts - 1} - ({r})) and {inside})"
+
+
+@dataclass(frozen=True)
+class Cyclic:
+    """Part r is every P-th chunk of ``chunk`` elements, from chunk r on.
+
+    >>> Cyclic(3).part(1, 0, 10), Cyclic(2, 3).part(0, 0, 10)
+    (IntSet(1:8:3), IntSet(0:3|6:9))
+    """
+
+    parts: int
+    chunk: int = 1
+
+    def __post_init__(self) -> None:
+        _positive(self.parts)
+        _positive(self.chunk, "chunk elements")
+
+    def part(self, r: int, lo: int, hi: int) -> IntSet:
+        period, first = self.parts * self.chunk, lo + r * self.chunk
+        if self.chunk == 1:
+            return IntSet.of(range(first, hi, period)) if first < hi else IntSet()
+        return IntSet.of(*(range(at, min(at + self.chunk, hi)) for at in range(first, hi, period)))
+
+    def condition(self, x: str, r: str, lo: int, hi: int) -> str:
+        return f"{x} < {hi} and floor(({x} - {lo})/{self.chunk}) mod {self.parts} = {r}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Part r is cuts[r] <= x < cuts[r+1]. It partitions lo <= x < hi iff the cuts ascend from lo to hi."""
+
+    cuts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _positive(self.parts)
+
+    @property
+    def parts(self) -> int:
+        return len(self.cuts) - 1
+
+    def part(self, r: int, lo: int, hi: int) -> IntSet:
+        return IntSet.interval(max(lo, self.cuts[r]), min(hi, self.cuts[r + 1]))
+
+    def ascends(self, lo: int, hi: int) -> bool:
+        """The proof: first cut at lo, last at hi, none before its predecessor."""
+        return self.cuts[0] == lo and self.cuts[-1] == hi and all(map(int.__le__, self.cuts, self.cuts[1:]))
+
+
+Formula = Block | Zigzag | Cyclic
+Rule = Formula | Table
+
+
+def proportional(lo: int, hi: int, speeds: Sequence[float]) -> Table:
+    """Cuts at floor(N * (speed of the parts before) / (speed of all)); speeds are taken exactly.
+
+    >>> proportional(0, 10, [1, 1, 3]).cuts
+    (0, 2, 4, 10)
+    """
+    exact = [Fraction(speed) for speed in speeds]
+    if not exact or min(exact) < 0 or not sum(exact):
+        raise UsageError(f"speeds are positive numbers, got {list(speeds)}")
+    whole = sum(exact)
+    return Table(tuple(lo + int((hi - lo) * before / whole) for before in accumulate(exact, initial=Fraction(0))))
+
+
+def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -> Table:
+    """Cuts where the count of points below passes r/P of all: cut r is the least c with P * below(c) >= r * total.
+
+    ``points_below(c)`` is how many points of the domain have x < c; it never falls as c grows.
+    """
+    _positive(parts)
+    total, cuts = points_below(hi), [lo]
+    for r in range(1, parts):
+        low, high = cuts[-1], hi
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if parts * points_below(middle) >= r * total else (middle + 1, high)
+        cuts.append(low)
+    return Table((*cuts, hi))

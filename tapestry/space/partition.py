@@ -1,0 +1,212 @@
+"""Partitions: shard -> index points, disjoint and covering, over one or several axes of a mesh.
+
+Shards are numbered row-major over ``mesh``. Each `CutBy` cuts one axis of the domain by a rule of
+`tapestry.space.cuts`, its parts numbered by the coordinates along its mesh axes. `prove` states the whole partition as
+one isl relation shard -> point, whose size does not depend on the number of shards; tables of uneven cuts are proved from the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ..errors import UsageError
+from ..expr.index import Bound
+from .counting import Count, count_grid, total
+from .cuts import Block, Cyclic, Formula, Rule, Table, Zigzag, balanced, proportional
+from .proofs import PartitionError, prove_regions, prove_relation
+from .region import Box, Grid, Region
+
+__all__ = ["CutBy", "Partition", "PartitionError", "prove_regions", "prove_relation"]
+
+Domain = Box | Region | Sequence[int]
+
+
+@dataclass(frozen=True)
+class CutBy:
+    """``axis`` of the domain is cut by ``rule``; the coordinates along ``mesh_axes``, row-major, number its parts."""
+
+    axis: int
+    rule: Rule
+    mesh_axes: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A domain cut into shards.
+
+    ``domain`` is the region that is cut; ``where`` restricts it further (conditions over ``dims``), for domains that
+    are no regions, such as triangles: shards are then counted and proved within these conditions. ``listed`` holds
+    the shards of an explicit partition, which has no cuts.
+
+    >>> [str(Partition.block([10], 0, 4).shard(r)) for r in range(4)]
+    ['0:2', '2:5', '5:7', '7:10']
+    """
+
+    domain: Region
+    mesh: tuple[int, ...]
+    cuts: tuple[CutBy, ...] = ()
+    dims: tuple[str, ...] = ()
+    where: tuple[Bound, ...] = ()
+    listed: tuple[Region, ...] | None = None
+
+    @staticmethod
+    def product(domain: Domain, mesh: Sequence[int], cuts: Sequence[CutBy]) -> Partition:
+        """Cut several axes, each along its own axes of a mesh; each mesh axis of size > 1 is used once (UsageError)."""
+        region = _region(domain)
+        used = [axis for cut in cuts for axis in cut.mesh_axes]
+        idle = [axis for axis, size in enumerate(mesh) if size > 1 and axis not in used]
+        if idle or len(set(used)) != len(used) or any(axis >= len(mesh) for axis in used):
+            raise UsageError(f"cuts along mesh axes {used} do not use each axis of the mesh {tuple(mesh)} once")
+        for cut in cuts:
+            _check_cut(cut, mesh, region)
+        if len({cut.axis for cut in cuts}) != len(cuts):
+            raise UsageError("an axis is cut twice", hint="give one cut both mesh axes: CutBy(axis, rule, (0, 1))")
+        return Partition(region, tuple(mesh), tuple(cuts), _names(region))
+
+    @staticmethod
+    def block(domain: Domain, axis: int, parts: int) -> Partition:
+        """Parts at floor(r*N/P)."""
+        return Partition.product(domain, (parts,), [CutBy(axis, Block(parts))])
+
+    @staticmethod
+    def zigzag(domain: Domain, axis: int, parts: int) -> Partition:
+        """Chunks r and 2P-1-r of 2P."""
+        return Partition.product(domain, (parts,), [CutBy(axis, Zigzag(parts))])
+
+    @staticmethod
+    def cyclic(domain: Domain, axis: int, parts: int, chunk: int = 1) -> Partition:
+        """Every P-th chunk."""
+        return Partition.product(domain, (parts,), [CutBy(axis, Cyclic(parts, chunk))])
+
+    @staticmethod
+    def proportional(domain: Domain, axis: int, speeds: Sequence[float]) -> Partition:
+        """Parts in proportion to the speeds of the devices."""
+        lo, hi = _span(_region(domain), axis)
+        return Partition.product(domain, (len(speeds),), [CutBy(axis, proportional(lo, hi, speeds))])
+
+    @staticmethod
+    def balanced(domain: Domain, axis: int, parts: int, dims: Sequence[str], where: Sequence[Bound]) -> Partition:
+        """Parts with equal counts of the points at which ``where`` holds, as nearly as cuts of one axis allow."""
+        region = _region(domain)
+        lo, hi = _span(region, axis)
+        whole = Partition(region, (), (), tuple(dims), tuple(where))
+        table = balanced(lo, hi, parts, whole._points_below(axis))
+        return replace(whole, mesh=(parts,), cuts=(CutBy(axis, table),))
+
+    @staticmethod
+    def explicit(shards: Sequence[Region], domain: Domain) -> Partition:
+        """Any shards at all; nothing is known of them until `prove`."""
+        return Partition(_region(domain), (len(shards),), listed=tuple(shards))
+
+    def _points_below(self, axis: int) -> Callable[[int], int]:
+        """How many points lie below a cut of an axis."""
+        hull = self._hull
+
+        def below(cut: int) -> int:
+            slab = Box(hull.lo, (*hull.hi[:axis], cut, *hull.hi[axis + 1 :]))
+            return self._count(self.domain & slab.region()).value
+
+        return below
+
+    @property
+    def _hull(self) -> Box:
+        return self.domain.hull() if self.domain else Box((0,) * len(self.dims), (0,) * len(self.dims))
+
+    @property
+    def count(self) -> int:
+        """Number of shards."""
+        return prod(self.mesh)
+
+    def _count(self, region: Region) -> Count:
+        return total(count_grid(self.dims or _names(region), self.where, grid) for grid in region.grids)
+
+    def points(self, shard: int) -> Count:
+        """Points of a shard, within ``where``."""
+        return self._count(self.shard(shard))
+
+    def coordinates(self, shard: int) -> tuple[int, ...]:
+        """Position of a shard in the mesh."""
+        found: list[int] = []
+        for size in reversed(self.mesh):
+            shard, at = divmod(shard, size)
+            found.append(at)
+        return tuple(reversed(found))
+
+    def shard(self, shard: int) -> Region:
+        """The points of one shard (``where`` left out of account). IndexError for a number outside of the mesh."""
+        if not 0 <= shard < self.count:
+            raise IndexError(f"shard {shard} of {self.count}")
+        if self.listed is not None:
+            return self.listed[shard]
+        if not self.domain:
+            return self.domain
+        at, hull = self.coordinates(shard), self._hull
+        axes = list(hull.grid().axes)
+        for cut in self.cuts:
+            axes[cut.axis] = cut.rule.part(self._part(cut, at), hull.lo[cut.axis], hull.hi[cut.axis])
+        grid = Grid(tuple(axes))
+        return self.domain & Region((grid,)) if grid else Region()
+
+    def _part(self, cut: CutBy, at: tuple[int, ...]) -> int:
+        part = 0
+        for axis in cut.mesh_axes:
+            part = part * self.mesh[axis] + at[axis]
+        return part
+
+    def shards(self) -> list[Region]:
+        """All shards in order."""
+        return [self.shard(k) for k in range(self.count)]
+
+    def prove(self) -> None:
+        """Every point of the domain lies in exactly one shard; else PartitionError, naming a point and the shards."""
+        tables = [(cut.rule, cut.axis) for cut in self.cuts if isinstance(cut.rule, Table)]
+        ascending = all(table.ascends(*_span(self.domain, axis)) for table, axis in tables)
+        if self.listed is not None or not ascending:
+            prove_regions(self.shards(), self.domain)
+        elif self.domain:
+            self._prove_by_relation([(cut, cut.rule) for cut in self.cuts if not isinstance(cut.rule, Table)])
+
+    def _prove_by_relation(self, cuts: Sequence[tuple[CutBy, Formula]]) -> None:
+        """Ascending tables are left out: they put each coordinate into one part, whatever the other axes do."""
+        from .indexset import IndexSet
+        from .polyhedral import names_of, read_map, rows_text
+
+        ndim, hull = self._hull.ndim, self._hull
+        axes = [axis for cut, _ in cuts for axis in cut.mesh_axes]
+        ranks, names = {axis: f"r{axis}" for axis in axes}, names_of(ndim)
+        conditions = [f"0 <= {rank} < {self.mesh[axis]}" for axis, rank in ranks.items()]
+        for cut, rule in cuts:
+            part = "0"
+            for axis in cut.mesh_axes:
+                part = f"{self.mesh[axis]}*({part}) + {ranks[axis]}"
+            conditions.append(rule.condition(names[cut.axis], part, hull.lo[cut.axis], hull.hi[cut.axis]))
+        domain = IndexSet.of(self.dims or _names(self.domain), self.domain, self.where)
+        relation = read_map(rows_text(tuple(ranks.values()), names, " and ".join(conditions) or "true"))
+        prove_relation(relation.intersect_range(domain.points), domain)
+
+
+def _region(domain: Domain) -> Region:
+    if isinstance(domain, Region):
+        return domain
+    return domain.region() if isinstance(domain, Box) else Box.of_shape(domain).region()
+
+
+def _names(region: Region) -> tuple[str, ...]:
+    return tuple(f"i{k}" for k in range(region.grids[0].ndim)) if region else ()
+
+
+def _span(region: Region, axis: int) -> tuple[int, int]:
+    if not region:
+        return 0, 0
+    hull = region.hull()
+    return hull.lo[axis], hull.hi[axis]
+
+
+def _check_cut(cut: CutBy, mesh: Sequence[int], region: Region) -> None:
+    size = prod(mesh[axis] for axis in cut.mesh_axes)
+    if size != cut.rule.parts:
+        raise UsageError(f"{cut.rule} has {cut.rule.parts} parts, its mesh axes {cut.mesh_axes} give {size}")
+    if region and not 0 <= cut.axis < region.grids[0].ndim:
+        raise UsageError(f"axis {cut.axis} is cut, but the domain has {region.grids[0].ndim} axes")
