@@ -6,17 +6,17 @@ from ..lazy import lazy_names
 
 # The public names, once for the type checker and once for run time; a test holds the two equal.
 if TYPE_CHECKING:
+    from .interface import Plan as Plan
+    from .interface import load_plan as load_plan
+    from .interface import plan as plan
     from .machine import Machine as Machine
     from .machine import load_machine as load_machine
     from .machine import machine_names as machine_names
     from .machine import parse_bytes as parse_bytes
-    from .interface import Plan as Plan
-    from .interface import load_plan as load_plan
-    from .interface import plan as plan
 
 _NAMES_OF = {
-    "machine": "Machine load_machine machine_names parse_bytes",
     "interface": "Plan load_plan plan",
+    "machine": "Machine load_machine machine_names parse_bytes",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one

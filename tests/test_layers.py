@@ -10,7 +10,13 @@ import pytest
 
 LANGUAGE_MAY_NOT = ("tapestry.planner", "tapestry.kernels", "tapestry.workers")
 DOORS = {
-    "tapestry.planner.check": ("tapestry.planner.format", "tapestry.program", "tapestry.space"),
+    "tapestry.planner.check": (
+        "tapestry.planner.format",
+        "tapestry.program",
+        "tapestry.serialize",  # the program as the document embeds it
+        "tapestry.space",
+        "tapestry.errors",
+    ),
     "tapestry.kernels": ("tapestry.expr",),
     "tapestry.workers": (
         "tapestry.space",

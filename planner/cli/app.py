@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import machine
+from . import check, explain, machine, plan, run, simulate
 
 app = typer.Typer(
     help="Plan, prove, draw and run tensor programs on a described machine.",
@@ -14,6 +14,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
+for command in (plan.plan, check.check, simulate.simulate, explain.explain, run.run):
+    app.command()(command)
 app.add_typer(machine.app, name="machine")
 
 

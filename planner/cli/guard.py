@@ -29,13 +29,18 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, BrokenPipeError):  # a chosen end, or a reader such as `head` that has gone
             raise
         except TapestryError as error:
-            _leave(str(error), error.exit_code)
+            _leave(full_text(error), error.exit_code)
         except KeyboardInterrupt:
             _leave("interrupted", INTERRUPTED)
         except Exception as error:
             _leave(_unexpected(error), 1)
 
     return run
+
+
+def full_text(error: TapestryError) -> str:
+    """The message and the notes that were added on the way."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
 def _leave(message: str, code: int) -> None:

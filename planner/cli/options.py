@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import isfinite
 
 from ...errors import UsageError
 from ..machine.units import parse_bytes
-
-Setting = int | float | bool | str
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
@@ -18,18 +15,18 @@ def is_setting(text: str) -> bool:
     return _ASSIGNMENT.fullmatch(text) is not None
 
 
-def parse_settings(texts: Iterable[str]) -> dict[str, Setting]:
-    """`name=value` texts. Values are ints, floats, true or false, else text.
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """`name=value` texts as a dict; the program reads each value by the type of its parameter.
 
-    >>> parse_settings(["layers=32", "eps=1e-6", "causal=true", "dtype=bf16"])
-    {'layers': 32, 'eps': 1e-06, 'causal': True, 'dtype': 'bf16'}
+    >>> parse_settings(["layers=32", "causal=true"])
+    {'layers': '32', 'causal': 'true'}
     """
-    settings: dict[str, Setting] = {}
+    settings: dict[str, str] = {}
     for text in texts:
         name, value = _assignment(text, "--set")
         if name in settings:
             raise UsageError(f"--set gives {name!r} twice", sides={"first": settings[name], "then": value})
-        settings[name] = _value(value)
+        settings[name] = value
     return settings
 
 
@@ -38,19 +35,6 @@ def _assignment(text: str, option: str) -> tuple[str, str]:
     if match is None or not match[2]:
         raise UsageError(f"{option} takes name=value, not {text!r}")
     return match[1], match[2]
-
-
-def _value(text: str) -> Setting:
-    if text in ("true", "false", "True", "False"):
-        return text in ("true", "True")
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        if isfinite(number):
-            return number
-    return text
 
 
 def parse_mesh(text: str) -> tuple[int, ...] | dict[str, int]:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, runtime_checkable
 
+from ...dsl.program import ProgramFunction
 from ...errors import TapestryError, UsageError, close_match
 from ...program import Program
-from .options import Setting
+from .guard import full_text
 
 
-@runtime_checkable
-class Bindable(Protocol):
-    """What `@tp.program` makes: a program whose extents and keyword parameters are still open."""
-
-    def bind(self, **settings: Setting) -> Program: ...
-
-
-def load_program(spec: str, settings: dict[str, Setting] | None = None) -> Program:
+def load_program(spec: str, settings: dict[str, str] | None = None) -> Program:
     """Imports FILE.py as a module and binds the program PROGRAM of it with the settings.
 
     Raises UsageError when the file does not exist or does not import (with the line), when it has no such program (the
@@ -35,18 +29,18 @@ def load_program(spec: str, settings: dict[str, Setting] | None = None) -> Progr
         if settings:
             raise UsageError("--set, but the program has nothing left to set", where=spec, sides={"given": settings})
         return found
-    return _bind(found, spec, settings or {})
+    return _bind(found, Path(file), settings or {})
 
 
-def _bind(program: Bindable, spec: str, settings: dict[str, Setting]) -> Program:
+def _bind(program: ProgramFunction, path: Path, settings: dict[str, str]) -> Program:
     try:
-        return program.bind(**settings)
+        return program.bind_text(settings)
     except UsageError:
         raise
-    except TapestryError as error:
-        raise UsageError(str(error), where=spec) from error
-    except TypeError as error:  # a keyword parameter missing, unknown or of the wrong type
-        raise UsageError(f"cannot be bound: {error}", where=spec, sides={"given": settings}) from error
+    except TapestryError as error:  # a program that contradicts itself is bad input, whatever else the error may be
+        raise UsageError(full_text(error), where=str(path)) from error
+    except Exception as error:
+        raise UsageError(f"fails when bound: {type(error).__name__}: {error}", where=_place(error, path)) from error
 
 
 def _import(path: Path) -> ModuleType:
@@ -60,9 +54,10 @@ def _import(path: Path) -> ModuleType:
     sys.modules[name] = module  # the source of the functions in it is looked up there
     sys.path.insert(0, str(path.resolve().parent))  # as for a script, modules beside it can be imported
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # stdout is for the command's own data
+            spec.loader.exec_module(module)
     except TapestryError as error:
-        raise UsageError(str(error), where=_place(error, path)) from error
+        raise UsageError(full_text(error), where=_place(error, path)) from error
     except (Exception, SystemExit) as error:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UsageError(f"does not import: {type(error).__name__}: {message}", where=_place(error, path)) from error
@@ -80,8 +75,8 @@ def _place(error: BaseException, path: Path) -> str:
     return f"{path}:{lines[-1]}" if lines else str(path)
 
 
-def _find(module: ModuleType, file: str, name: str) -> Program | Bindable:
-    programs: dict[str, Program | Bindable] = {key: value for key, value in vars(module).items() if _is_program(value)}
+def _find(module: ModuleType, file: str, name: str) -> Program | ProgramFunction:
+    programs = {key: value for key, value in vars(module).items() if isinstance(value, Program | ProgramFunction)}
     if name in programs:
         return programs[name]
     if hasattr(module, name):
@@ -90,10 +85,5 @@ def _find(module: ModuleType, file: str, name: str) -> Program | Bindable:
     raise UsageError(f"no program {name!r}", where=file, hint=_known(name, programs))
 
 
-def _known(name: str, programs: dict[str, Program | Bindable]) -> str:
+def _known(name: str, programs: dict[str, Program | ProgramFunction]) -> str:
     return close_match(name, sorted(programs)) or "the file holds no program; decorate one with @tapestry.program"
-
-
-def _is_program(value: object) -> bool:
-    ours = type(value).__module__.partition(".")[0] == "tapestry"
-    return ours and not isinstance(value, type) and isinstance(value, Program | Bindable)

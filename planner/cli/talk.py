@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -24,15 +24,15 @@ def put_json(value: object) -> None:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A spinner while something takes its time; nothing where stderr is not a terminal."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner while something takes its time; nothing where stderr is not a terminal. Yields what tells the step."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda _: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
-        yield
+    with Console(stderr=True).status(what) as status:
+        yield lambda step: status.update(f"{what}: {step}")
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> str:

@@ -1,0 +1,72 @@
+"""A plan's summary as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..machine.units import format_bytes
+from .talk import columns
+
+if TYPE_CHECKING:
+    from ..interface import Plan
+
+SHOWN = 40
+
+
+def plan_text(plan: Plan) -> str:
+    """What was found, how good it is, what it moves and holds, and how every operation is cut."""
+    mesh = "x".join(map(str, plan.document.mesh))
+    head = f"{plan.program.name} on {plan.machine.name}, mesh {mesh}: {plan.document.solver.status}"
+    figures = columns(
+        [["time", _time(plan)], ["bound", _bound(plan)], ["traffic", _traffic(plan)], ["memory", _memory(plan)]]
+    )
+    return f"{head}\n{figures}\n\n{_shardings(plan)}"
+
+
+def _time(plan: Plan) -> str:
+    predicted = plan.document.predicted
+    work, waits = format_seconds(predicted.compute_s), format_seconds(predicted.exposed_transfer_s)
+    return f"{format_seconds(predicted.makespan_s)} predicted: {work} of work on the busiest rank, {waits} of waiting"
+
+
+def _bound(plan: Plan) -> str:
+    solver = plan.document.solver
+    if solver.bound_s is None or solver.gap is None:
+        return f"none proved; the solver's own gap is {solver.model_gap:.2%}"
+    gaps = f"gap {solver.gap:.1%}, solver's own {solver.model_gap:.2%}"
+    return f"no plan takes less than {format_seconds(solver.bound_s)} ({gaps})"
+
+
+def _traffic(plan: Plan) -> str:
+    traffic = plan.document.traffic
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in traffic.bytes_by_kind.items())
+    return f"{format_bytes(traffic.bytes_total)} received by all ranks" + (f" ({kinds})" if kinds else "")
+
+
+def _memory(plan: Plan) -> str:
+    peaks: dict[str, int] = {}
+    for tiers in plan.document.peak_bytes.values():
+        for tier, size in tiers.items():
+            peaks[tier] = max(size, peaks.get(tier, 0))
+    return ", ".join(f"{tier} {format_bytes(size)} on the fullest rank" for tier, size in peaks.items())
+
+
+def _shardings(plan: Plan) -> str:
+    rows = [["operation", "cut", "ranks", "kind"]]
+    for op, sharding in list(plan.document.shardings.items())[:SHOWN]:
+        cuts = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) or "not cut"
+        rows.append([op, cuts, str(sharding.ranks), sharding.kind])
+    more = len(plan.document.shardings) - SHOWN
+    return columns(rows) + (f"\nand {more} operations more: --json, or `tapestry explain`" if more > 0 else "")
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds for reading.
+
+    >>> format_seconds(0.00123), format_seconds(2.5), format_seconds(0.0)
+    ('1.23 ms', '2.5 s', '0 s')
+    """
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return "0 s"

@@ -1,0 +1,97 @@
+"""`tapestry run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ...errors import UsageError
+from .guard import guarded
+from .plan_file import Json, PlanFile
+from .talk import columns, put, put_json, say, working
+
+if TYPE_CHECKING:
+    from ...program import Program
+    from .tensor_file import Array
+
+
+@guarded
+def run(
+    plan: PlanFile,
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="F.safetensors", help="Inputs, params and states, by name.")
+    ] = None,
+    random: Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Draw them instead.")] = None,
+    outputs: Annotated[Path | None, typer.Option(metavar="F.safetensors", help="Write outputs and states.")] = None,
+    device: Annotated[Literal["numpy", "cupy"], typer.Option(help="What computes.")] = "numpy",
+    engine: Annotated[Literal["local", "torchrun"], typer.Option(help="One process, or one a device.")] = "local",
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a plan on workers and count what it moves."""
+    from .. import load_plan
+
+    planned = load_plan(plan)
+    given = _given(planned.program, inputs, random)
+    with working("running"):
+        result = planned.run(given, device=device, engine=engine)
+    if outputs is not None:
+        _save(outputs, result.outputs)
+    figures = {
+        "bytes_moved": result.bytes_moved,
+        "bytes_planned": planned.document.traffic.bytes_total,
+        "wall_s": result.wall_s,
+        "predicted_s": planned.document.predicted.makespan_s,
+    }
+    _report(figures, planned.program, given if verify else None, result.outputs, json=json)
+
+
+def _given(program: Program, inputs: Path | None, random: int | None) -> dict[str, Array]:
+    if (inputs is None) == (random is None):
+        raise UsageError("a run takes either --inputs F.safetensors or --random SEED")
+    if inputs is not None:
+        from .tensor_file import load_tensors
+
+        return load_tensors(inputs, program)
+    from ...inputs import random_inputs
+
+    return random_inputs(program, random or 0)
+
+
+def _save(path: Path, arrays: Mapping[str, Array]) -> None:
+    from .tensor_file import save_tensors
+
+    save_tensors(path, arrays)
+    say(f"wrote {path}")
+
+
+def _report(
+    figures: dict[str, Any],
+    program: Program,
+    given: dict[str, Array] | None,
+    found: Mapping[str, Array],
+    *,
+    json: bool,
+) -> None:
+    """The figures, with those of the reference where its inputs are `given`. CheckFailed where the values differ."""
+    from .verification import demand_equal, differences, summary
+
+    compared = []
+    if given is not None:
+        from ...reference import evaluate
+
+        with working("evaluating the reference"):
+            compared = differences(program, found, evaluate(program, given))
+        figures |= summary(compared)
+    if json:
+        put_json(figures)
+    else:
+        put(
+            columns(
+                [[name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in figures.items()]
+            )
+        )
+    demand_equal(compared)
