@@ -1,0 +1,172 @@
+"""The attention kernel: softmax statistics (o, l, m) over keys, block by block, scores never stored.
+
+Formulas: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); blocks over keys as in Dao et al., "FlashAttention" (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from ..errors import TapestryError
+from ..expr import Affine, Bound, Call, Const, Expr
+from ..space import Grid, IntSet
+from .folding import Array
+from .loops import Context, Runner, bind_map, depends_on, in_order
+from .pieces import Piece, Simplify, decided
+from .views import Stored, strided
+
+QUERIES, KEYS = 128, 512
+
+
+def fold_states(total: Array, more: Array) -> None:
+    """``total`` = fold of two arrays of states [..., (o, l, m)]: m the larger, o and l scaled by exp(m_k - m) and added.
+
+    The identity is (0, 0, -inf); states that have seen no key add nothing.
+    """
+    m = np.maximum(total[..., -1:], more[..., -1:])
+    finite = np.where(np.isneginf(m), 0, m)
+    sums = total[..., :-1] * np.exp(total[..., -1:] - finite) + more[..., :-1] * np.exp(more[..., -1:] - finite)
+    total[..., :-1] = sums
+    total[..., -1:] = m
+
+
+def identity_state(piece: Piece, context: Context, out: Stored) -> Runner:
+    """Set the states of a piece to what no key gives: o = l = 0, m = -inf."""
+    state, width = piece.dims[-1]
+    kept = tuple(dim for dim in piece.dims if dim[0] not in piece.reduce)
+    plain = replace(piece, dims=kept, reduce=frozenset(), where=(), body=Const(0.0))
+    sums, largest = (
+        plain.part(state, 0, width - 1),
+        replace(plain.part(state, width - 1, width), body=Const(float("-inf"))),
+    )
+    return in_order([bind_map(part, context, out) for part in (sums, largest)])
+
+
+def bind_attention(piece: Piece, scale: float, context: Context, out: Stored) -> Runner:
+    """Fold the keys of a piece into the states that ``out`` holds. ``body`` is a call of the three reads q, k, v."""
+    if len(piece.dims) < 2 or piece.reduce != {piece.dims[-2][0]}:
+        raise TapestryError("attention folds its last dimension but one and keeps the last whole")
+    query = _query(piece)
+    rest = [name for name in piece.names[:-2] if name != query]
+    heads = product(*(range(piece.ranges[name][1]) for name in rest))
+    with context.scratch.frame():
+        return in_order([_Head(piece, dict(zip(rest, at, strict=True)), query, scale, context, out) for at in heads])
+
+
+def _query(piece: Piece) -> str | None:
+    """The dimension to take rows along, which keys do not depend on: one that the domain couples with them, else the longest."""
+    assert isinstance(piece.body, Call)
+    kept = [name for name in piece.names[:-2] if not any(name in depends_on(read) for read in piece.body.args[1:])]
+    coupled = [name for name in kept if any(name in bound.expr.dims for bound in piece.where)]
+    return max(coupled or kept, key=lambda name: piece.ranges[name][1], default=None)
+
+
+def _fixed(piece: Piece, at: dict[str, int]) -> Piece:
+    """The piece with some dimensions set to a value and dropped."""
+    dims = tuple(dim for dim in piece.dims if dim[0] not in at)
+    values = {name: Affine.of(value) for name, value in at.items()}
+    simplify = Simplify({name: (0, n) for name, n in dims}, values, piece.dtypes)
+    return replace(
+        piece,
+        dims=dims,
+        write=tuple(simplify.index(index) for index in piece.write),
+        body=simplify.expr(piece.body),
+        where=simplify.bounds(piece.where),
+    )
+
+
+class _Head:
+    """All rows of one head: operands packed, then blocks of rows against blocks of keys."""
+
+    def __init__(
+        self, whole: Piece, at: dict[str, int], query: str | None, scale: float, context: Context, out: Stored
+    ) -> None:
+        piece = _fixed(whole, at)
+        self.scale, self.query, (self.key, self.keys) = scale, query, piece.dims[-2]
+        self.rows = piece.ranges[query][1] if query else 1
+        state, width = piece.dims[-1]
+        self.where, self.empty = piece.where, piece.empty
+        states = strided(out, piece.write, [dim for dim in piece.dims if dim[0] != self.key])
+        assert states is not None and isinstance(piece.body, Call)
+        self.states = states if query else states[np.newaxis]
+        narrow = piece.part(state, 0, width - 2)
+        assert isinstance(narrow.body, Call)
+        self.packing: list[Runner] = []
+        with context.scratch.frame():  # heads run one after another, so they share this memory
+            self.q, self.k, self.v = (
+                self._packed(narrow, read, name, context)
+                for read, name in zip(narrow.body.args, (query, self.key, self.key), strict=True)
+            )
+
+    def _packed(self, piece: Piece, read: Expr, name: str | None, context: Context) -> Array:
+        """An operand as a dense array [rows or keys, head width] in the compute type."""
+        state, width = piece.dims[-1]
+        dims = ((name, piece.ranges[name][1]), (state, width)) if name else ((state, width),)
+        packed = context.scratch.take([n for _, n in dims], context.floating)
+        part = replace(
+            piece, dims=dims, reduce=frozenset(), body=read, where=(),
+            write=tuple(Affine.dim(d) if n > 1 else Affine() for d, n in dims),
+        )  # fmt: skip
+        target = Stored(packed, Grid(tuple(IntSet.interval(0, n) for _, n in dims)))
+        self.packing.append(bind_map(part, context, target))
+        return packed.reshape(-1, width)
+
+    def __call__(self) -> None:
+        if self.empty:
+            return
+        for runner in self.packing:
+            runner()
+        np.multiply(self.q, self.scale, out=self.q)
+        for start in range(0, self.rows, QUERIES):
+            self._rows(start, min(start + QUERIES, self.rows))
+
+    def _rows(self, lo: int, hi: int) -> None:
+        state = np.zeros((hi - lo, self.states.shape[1]), self.q.dtype)
+        state[:, -1] = -np.inf
+        for start in range(0, self.keys, KEYS):
+            stop = min(start + KEYS, self.keys)
+            visible = self._visible((lo, hi), (start, stop))
+            if visible is not False:
+                self._fold(state, lo, hi, start, stop, visible)
+        fold_states(self.states[lo:hi], state)
+
+    def _fold(self, state: Array, lo: int, hi: int, start: int, stop: int, visible: Array | bool) -> None:
+        """One block: scores, new maximum, old sums scaled, new sums added."""
+        scores = self.q[lo:hi] @ self.k[start:stop].T
+        if not isinstance(visible, bool):
+            scores[~np.broadcast_to(visible, scores.shape)] = -np.inf
+        m = np.maximum(state[:, -1:], scores.max(axis=1, keepdims=True))
+        finite = np.where(np.isneginf(m), scores.dtype.type(0), m)
+        np.exp(np.subtract(scores, finite, out=scores), out=scores)
+        state[:, :-1] *= np.exp(state[:, -1:] - finite)
+        state[:, :-2] += scores @ self.v[start:stop]
+        state[:, -2] += scores.sum(axis=1)
+        state[:, -1:] = m
+
+    def _visible(self, rows: tuple[int, int], keys: tuple[int, int]) -> Array | bool:
+        """Which (row, key) pairs of a block the domain holds; True or False where that is all or none."""
+        ranges = {self.key: keys, **({self.query: rows} if self.query else {})}
+        left: list[Bound] = []
+        for bound in self.where:
+            known = decided(bound, ranges)
+            if known is False:
+                return False
+            if known is None:
+                left.append(bound)
+        return _mask(left, {name: np.arange(*span) for name, span in ranges.items()}, self.key) if left else True
+
+
+def _mask(bounds: Sequence[Bound], values: dict[str, Array], key: str) -> Array:
+    axes = {name: v[np.newaxis, :] if name == key else v[:, np.newaxis] for name, v in values.items()}
+    held: Array = np.ones((1, 1), np.bool_)
+    for bound in bounds:
+        at = bound.expr.evaluate(axes)
+        if bound.lo is not None:
+            held = held & (at >= bound.lo)
+        if bound.hi is not None:
+            held = held & (at < bound.hi)
+    return held

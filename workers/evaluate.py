@@ -1,0 +1,419 @@
+"""Scalar expressions over a box, compiled to NumPy calls on strided views and reused scratch arrays.
+
+`compile_expression` walks an expression once and leaves a `Kernel`: leaves (views over the whole box, 1 long along dimensions that do not
+matter) and steps (function, inputs, output). `Kernel.at` runs the steps on one slab of the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DTYPES, numpy_dtype
+from ..errors import TapestryError
+from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
+from .folding import Array, Scalar, compute_of, fold_call
+from .pieces import decided
+from .scratch import Scratch
+from .views import Slices, Stored, position_table, slab_shape, strided, within
+
+INT = np.dtype(np.int64)
+BOOL = np.dtype(np.bool_)
+SINGLE = np.dtype(np.float32)
+DOUBLE = np.dtype(np.float64)
+
+Spans = tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An array that a kernel works on: which dimensions it spans, and its element type. Scalars live outside."""
+
+    number: int
+    spans: Spans
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    compute: Callable[..., Any]
+    inputs: tuple[Slot | Scalar, ...]
+    output: Slot
+
+
+@dataclass
+class Kernel:
+    """Leaves and steps; ``result`` is where the value is after the steps (a plain number if it is constant)."""
+
+    leaves: dict[int, Array] = field(default_factory=dict)
+    temps: dict[int, Slot] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    result: Slot | Scalar = 0
+    _shapes: dict[tuple[int, ...], dict[int, Array]] = field(default_factory=dict)
+
+    def prepare(self, shapes: set[tuple[int, ...]], scratch: Scratch) -> None:
+        """Take scratch arrays for the largest slab; smaller ones use a part of the same memory."""
+        largest = tuple(map(max, zip(*shapes, strict=True))) if shapes else ()
+        base = {n: scratch.take(spanned(largest, slot.spans), slot.dtype) for n, slot in self.temps.items()}
+        for shape in shapes:
+            self._shapes[shape] = {n: _shrunk(array, shape, self.temps[n].spans) for n, array in base.items()}
+
+    def at(self, slab: Slices) -> Array | Scalar:
+        """Run the steps on a slab; the value broadcasts to it. Valid until the next call."""
+        registers = dict(self._shapes[slab_shape(slab)])
+        for number, leaf in self.leaves.items():
+            registers[number] = within(leaf, slab)
+        for step in self.steps:
+            args = [registers[i.number] if isinstance(i, Slot) else i for i in step.inputs]
+            step.compute(*args, registers[step.output.number])
+        return registers[self.result.number] if isinstance(self.result, Slot) else self.result
+
+
+def spanned(shape: Sequence[int], spans: Spans) -> tuple[int, ...]:
+    return tuple(n if spans_axis else 1 for n, spans_axis in zip(shape, spans, strict=True))
+
+
+def _shrunk(base: Array, shape: tuple[int, ...], spans: Spans) -> Array:
+    wanted = spanned(shape, spans)
+    if wanted == base.shape:
+        return base
+    count = int(np.prod(wanted))
+    return base.reshape(-1)[:count].reshape(wanted)
+
+
+class Compiler:
+    """Builds one kernel over the box ``dims``; ``floating`` is the compute type of floats in it."""
+
+    def __init__(
+        self,
+        dims: Sequence[tuple[str, int]],
+        stored: Mapping[str, Stored],
+        floating: np.dtype[Any],
+        where: tuple[Bound, ...] = (),
+    ) -> None:
+        self.dims, self.stored, self.floating, self.where = tuple(dims), stored, floating, where
+        self.ranges = {name: (0, extent) for name, extent in self.dims}
+        self.kernel = Kernel()
+        self._memo: dict[Any, Slot | Scalar] = {}
+        self._uses: dict[int, int] = {}
+        self._free: list[Slot] = []
+        self._next = 0
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def finish(self, expr: Expr, out: Array | None = None, *, cast: np.dtype[Any] | None = None) -> Kernel:
+        """Compile; the value lands in ``out`` (converted as by a C cast), or stays where it is, as ``cast`` if given."""
+        value = self.value(expr)
+        if out is not None:
+            self._land(value, out)
+        elif cast is not None:
+            self.kernel.result = (
+                value if isinstance(value, Slot) and value.dtype == cast else self.converted(value, cast)
+            )
+        else:
+            self.kernel.result = value
+        return self.kernel
+
+    def _land(self, value: Slot | Scalar, out: Array) -> None:
+        """Let the last step write straight into ``out`` where that is the same computation, else copy."""
+        target = self.leaf(out)
+        last = self.kernel.steps[-1] if self.kernel.steps else None
+        if (
+            isinstance(value, Slot)
+            and last is not None
+            and last.output == value
+            and value.number in self.kernel.temps
+            and value.dtype == out.dtype
+            and value.spans == target.spans
+        ):
+            self.kernel.steps[-1] = Step(last.compute, last.inputs, target)
+            if all(value not in (*s.inputs, s.output) for s in self.kernel.steps):
+                del self.kernel.temps[value.number]
+        else:
+            self.kernel.steps.append(Step(round_into, (value,), target))
+        self.kernel.result = target
+
+    # -- slots ---------------------------------------------------------------------------------------------------
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next
+
+    def leaf(self, array: Array) -> Slot:
+        slot = Slot(self._number(), tuple(n > 1 for n in array.shape), array.dtype)
+        self.kernel.leaves[slot.number] = array
+        return slot
+
+    def temp(self, spans: Spans, dtype: np.dtype[Any]) -> Slot:
+        for slot in self._free:
+            if slot.spans == spans and slot.dtype == dtype:
+                self._free.remove(slot)
+                self._uses.pop(slot.number, None)
+                return slot
+        slot = Slot(self._number(), spans, dtype)
+        self.kernel.temps[slot.number] = slot
+        return slot
+
+    def apply(self, compute: Callable[..., Any], inputs: Sequence[Slot | Scalar], dtype: np.dtype[Any]) -> Slot:
+        """Append a step whose output is a fresh array."""
+        slots = [value for value in inputs if isinstance(value, Slot)]
+        spans = (
+            tuple(any(flags) for flags in zip(*(slot.spans for slot in slots), strict=True))
+            if slots
+            else (False,) * len(self.dims)
+        )
+        out = self.temp(spans, dtype)
+        self.kernel.steps.append(Step(compute, tuple(inputs), out))
+        return out
+
+    def release(self, value: Slot | Scalar, *, times: int = 1) -> None:
+        """One use of a temporary is over; after the last its memory is free for others."""
+        if isinstance(value, Slot) and value.number in self.kernel.temps:
+            self._uses[value.number] = self._uses.get(value.number, 1) - times
+            if self._uses[value.number] <= 0 and value not in self._free:
+                self._free.append(value)
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Slot | Scalar:
+        """Where the value of an expression is; equal expressions are computed once."""
+        self._count(expr)
+        return self._value(expr)
+
+    def _count(self, expr: Expr) -> None:
+        """Uses of every distinct sub-expression, so that its memory is kept exactly as long as needed."""
+        self._expected: dict[Expr, int] = {}
+        stack = [expr]
+        while stack:
+            node = stack.pop()
+            self._expected[node] = self._expected.get(node, 0) + 1
+            if self._expected[node] == 1 and isinstance(node, Call | Cast):
+                stack += node.args if isinstance(node, Call) else [node.arg]
+
+    def _value(self, expr: Expr) -> Slot | Scalar:
+        if expr not in self._memo:
+            self._memo[expr] = slot = self._compute(expr)
+            if isinstance(slot, Slot) and slot.number in self.kernel.temps:
+                self._uses.setdefault(slot.number, self._expected.get(expr, 1))
+        return self._memo[expr]
+
+    def _compute(self, expr: Expr) -> Slot | Scalar:
+        if isinstance(expr, Const):
+            return expr.value
+        if isinstance(expr, Read):
+            return self._read(expr)
+        if isinstance(expr, IndexValue):
+            return self._index(expr.index)
+        if isinstance(expr, Inside):
+            return self._inside(expr.bounds)
+        if isinstance(expr, Cast):
+            return self._cast(expr)
+        return self._call(expr)
+
+    def _call(self, expr: Call) -> Slot | Scalar:
+        args = [self._value(arg) for arg in expr.args]
+        if not any(isinstance(arg, Slot) for arg in args):
+            folded = fold_call(Call(expr.function, tuple(Const(arg) for arg in args if not isinstance(arg, Slot))))
+            return folded.value if isinstance(folded, Const) else 0
+        prepared = self._prepared(expr.function, args)
+        dtype = self._result_dtype(expr.function, prepared)
+        for before, now in zip(args, prepared, strict=True):
+            if now is not before:
+                self.release(now)
+            # `where` copies its last argument before it reads the others, so these may not share memory with the result.
+            if expr.function != "where":
+                self.release(before)
+        out = self.apply(compute_of(expr.function), prepared, dtype)
+        if expr.function == "where":
+            for before in args:
+                self.release(before)
+        return out
+
+    def _prepared(self, function: str, args: list[Slot | Scalar]) -> list[Slot | Scalar]:
+        """Arguments in the types that the function computes with."""
+        rule = FUNCTIONS[function].result
+        if rule == "float":
+            return [self.floated(arg) for arg in args]
+        if rule == "same":
+            return [
+                self.converted(arg, INT) if isinstance(arg, Slot) and arg.dtype == BOOL else _unbool(arg)
+                for arg in args
+            ]
+        if rule == "branch":
+            condition = args[0]
+            if isinstance(condition, Slot) and condition.dtype != BOOL:
+                condition = self.apply(_truth_into, [condition], BOOL)
+            return [condition, *args[1:]]
+        return args
+
+    def floated(self, value: Slot | Scalar) -> Slot | Scalar:
+        if not isinstance(value, Slot):
+            return float(value)
+        return value if value.dtype.kind == "f" else self.converted(value, DOUBLE)
+
+    def _result_dtype(self, function: str, args: Sequence[Slot | Scalar]) -> np.dtype[Any]:
+        if FUNCTIONS[function].result == "bool":
+            return BOOL
+        kept = args[1:] if function == "where" else args
+        values: list[Any] = [arg.dtype if isinstance(arg, Slot) else arg for arg in kept]
+        return self._promoted(values)
+
+    def _promoted(self, values: list[Any]) -> np.dtype[Any]:
+        """NumPy's promotion; numbers are weak; alone they have the compute type."""
+        if not any(isinstance(value, np.dtype) for value in values):
+            found = np.result_type(*(np.asarray(value) for value in values))
+            return self.floating if found == DOUBLE else found
+        if all(value == BOOL or isinstance(value, bool) for value in values):
+            return BOOL
+        return np.result_type(*(int(value) if isinstance(value, bool) else value for value in values))
+
+    def converted(self, value: Slot | Scalar, dtype: np.dtype[Any]) -> Slot:
+        return self.apply(_copy_into, [value], dtype)
+
+    def _cast(self, expr: Cast) -> Slot | Scalar:
+        value = self._value(expr.arg)
+        narrow = numpy_dtype(expr.dtype)
+        if isinstance(value, Slot) and value.dtype == narrow and narrow in (SINGLE, DOUBLE, INT, BOOL):
+            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected.get(expr, 1) - 1
+            return value
+        self.release(value)
+        rounded = self.apply(round_into, [value], narrow)
+        wide = self.wide(expr.dtype)
+        if wide == narrow:
+            return rounded
+        self._uses[rounded.number] = 1
+        self.release(rounded)
+        return self.converted(rounded, wide)
+
+    def wide(self, dtype: str) -> np.dtype[Any]:
+        """The type that values of a dtype are computed in; a cast to f64 computes in f64 from there on."""
+        kind = DTYPES[dtype].kind
+        if kind == "float":
+            return DOUBLE if dtype == "f64" else self.floating
+        return INT if kind == "int" else BOOL
+
+    # -- indices -------------------------------------------------------------------------------------------------
+
+    def _along(self, name: str) -> Slot:
+        """0, 1, 2, ... along one dimension."""
+        key = ("along", name)
+        if key not in self._memo:
+            shape = [extent if n == name else 1 for n, extent in self.dims]
+            self._memo[key] = self.leaf(np.arange(self.ranges[name][1]).reshape(shape))
+        found = self._memo[key]
+        assert isinstance(found, Slot)
+        return found
+
+    def _index(self, expr: Affine) -> Slot | Scalar:
+        """The value of an index expression, int64."""
+        total: Slot | Scalar = expr.const
+        for atom, c in expr.terms:
+            value: Slot | Scalar = self._floored(atom) if isinstance(atom, Floor) else self._along(atom)
+            if c != 1:
+                value = self.apply(np.multiply, [value, c], INT)
+            total = value if total is expr.const and not total else self.apply(np.add, [value, total], INT)
+        return total
+
+    def _floored(self, atom: Floor) -> Slot | Scalar:
+        inner = self._index(atom.inner)
+        return self.apply(np.floor_divide, [inner, atom.divisor], INT)
+
+    def _inside(self, bounds: Sequence[Bound]) -> Slot | Scalar:
+        """Truth of bounds; those that are decided over the box cost nothing."""
+        found: Slot | Scalar = True
+        for bound in bounds:
+            for truth in self._sides(bound):
+                found = truth if found is True else self.apply(np.logical_and, [found, truth], BOOL)
+        return found
+
+    def _sides(self, bound: Bound) -> list[Slot | Scalar]:
+        known = decided(bound, self.ranges)
+        if known is not None:
+            return [] if known else [False]
+        value = self._index(bound.expr)
+        sides: list[Slot | Scalar] = []
+        if bound.lo is not None:
+            sides.append(self.apply(np.greater_equal, [value, bound.lo], BOOL))
+        if bound.hi is not None:
+            sides.append(self.apply(np.less, [value, bound.hi], BOOL))
+        return sides
+
+    # -- reads ---------------------------------------------------------------------------------------------------
+
+    def _read(self, read: Read) -> Slot | Scalar:
+        stored = self.stored[read.tensor]
+        view = None if read.guard else strided(stored, read.index, self.dims)
+        found: Slot | Scalar = self._gather(read, stored) if view is None else self.leaf(view)
+        return self._widened(found)
+
+    def _widened(self, value: Slot | Scalar) -> Slot | Scalar:
+        if not isinstance(value, Slot) or value.dtype in (DOUBLE, INT, BOOL, self.floating):
+            return value
+        wide = INT if value.dtype.kind == "i" else self.floating
+        return self.converted(value, wide)
+
+    def _gather(self, read: Read, stored: Stored) -> Slot | Scalar:
+        """A read by index arrays: floors, storage in several intervals, or a guard over more than one dimension."""
+        mask = self._inside((*read.guard, *self.where))
+        kind = stored.array.dtype.kind
+        fill: Scalar = bool(read.fill) if kind == "b" else int(read.fill) if kind == "i" else float(read.fill)
+        if mask is False or not stored.array.size:
+            return fill
+        flat: Slot | Scalar = 0
+        for expr, axis, step in zip(read.index, stored.grid.axes, stored.array.strides, strict=True):
+            table = position_table(axis) * (step // stored.array.itemsize)
+            local = self.apply(_lookup(table, axis.lo, str(read)), [self._index(expr), mask], INT)
+            flat = local if flat == 0 and not isinstance(flat, Slot) else self.apply(np.add, [flat, local], INT)
+        found = self.apply(_take(stored.array), [flat], stored.array.dtype)
+        return found if mask is True else self.apply(where_stored, [mask, found, fill], stored.array.dtype)
+
+
+def where_stored(condition: Array, yes: Array, no: Scalar, out: Array) -> None:
+    np.copyto(out, no)
+    np.copyto(out, yes, where=condition)
+
+
+def _lookup(table: Array, lo: int, read: str) -> Callable[..., None]:
+    def local(index: Any, mask: Any, out: Array) -> None:
+        """Local positions; 0 where the mask is off, an error where it is on and nothing is stored."""
+        at = np.subtract(index, lo)
+        missing = (at < 0) | (at >= len(table))
+        found = table.take(at, mode="clip")
+        missing |= found < 0
+        if np.any(missing & mask):
+            raise TapestryError(f"{read} touches elements that its buffer does not store")
+        np.copyto(out, np.where(missing, 0, found))
+
+    return local
+
+
+def _take(array: Array) -> Callable[..., None]:
+    flat = array.reshape(-1)
+
+    def take(index: Any, out: Array) -> None:
+        np.take(flat, index, out=out, mode="clip")
+
+    return take
+
+
+def _copy_into(value: Any, out: Array) -> None:
+    np.copyto(out, value, casting="unsafe")
+
+
+def _truth_into(value: Any, out: Array) -> None:
+    np.not_equal(value, 0, out=out)
+
+
+def round_into(value: Any, out: Array) -> None:
+    """Stored form of wide values: truth, truncation then wrapping, or one rounding."""
+    if out.dtype.kind == "i" and getattr(value, "dtype", DOUBLE).kind == "f":
+        np.copyto(out, np.asarray(value).astype(np.int64), casting="unsafe")
+    else:
+        np.copyto(out, value, casting="unsafe")
+
+
+def _unbool(value: Slot | Scalar) -> Slot | Scalar:
+    return int(value) if isinstance(value, bool) else value
