@@ -51,7 +51,7 @@ class Context:
         self.spreads, self.pricing = self.book.spreads, self.book.traffic
         self.table = StrategyTable(self.program, self.mesh, self.machine, self.spreads)
         self.program_json = program_to_json(self.program)
-        self.machine_json = machine_to_json(self.machine)
+        self.machine_json = msgspec.json.decode(msgspec.json.encode(machine_to_json(self.machine)))
         self.tier = self.machine.device.compute_tier.name
         self.capacity = self.machine.capacity_bytes(self.tier)
 

@@ -68,7 +68,7 @@ def place(steps: Steps, capacity: int) -> Arena:
     for k, life in enumerate(moving):
         assert packing is not None
         offsets[id(life.slot)] = base + packing.offsets[str(k)]
-    return Arena(offsets, base + (packing.peak if packing else 0), alive)
+    return Arena(offsets, max((offsets[id(life.slot)] + life.nbytes for life in alive), default=0), alive)
 
 
 def _aligned(nbytes: int) -> int:

@@ -125,11 +125,14 @@ class StepBuilder:
     def _needs(self, tensor: Tensor) -> list[tuple[int, Spread]]:
         """(operation index, layout) of every consumer, the end of the program included."""
         found = []
+        end = len(self.program.operations)
         for op in self.program.consumers[tensor.name]:
             strategy = self.decisions.strategies[op.name]
             found.append((self.index[op.name], strategy.needs[op.operands.index(tensor.name)]))
         if tensor.name in self.decisions.ends and self.have[tensor.name].parts is not None:
-            found.append((len(self.program.operations), self.decisions.ends[tensor.name]))
+            found.append((end, self.decisions.ends[tensor.name]))
+        # The new value of a state ends where the state started.
+        found += [(end, self.have[state]) for state, value in self.program.states if value == tensor.name]
         return found
 
     def _in_place(self, tensor: Tensor, have: Spread, moved: list[Spread]) -> Spread | None:
@@ -192,19 +195,11 @@ class StepBuilder:
             slot.keep = True
             self.result.outputs[name] = slot
         for state, value in self.program.states:
-            self._write_back(state, value)
+            self.result.states[state] = self._source(value, self.have[state])
+            self.result.states[state].keep = True
 
     def _final(self, name: str) -> Slot:
         if self.have[name].parts is None:
             return self.home[name]
         end = self.decisions.ends[name]
         return next(slot for spread, slot in self.copies[name] if end.within(spread))
-
-    def _write_back(self, state: str, value: str) -> None:
-        """The new value of a state goes where the state started."""
-        tensor, target = self.program.tensor(value), self.home[state]
-        source, have, need = self.home[value], self.have[value], self.have[state]
-        kind = self.traffic.move(have, need, tensor.itemsize).kind
-        touched = ((source, have, False), (target, need, True))
-        self.result.steps.append(Step(COMM, None, None, tensor, (source,), target, have, need, kind, self._monoid(tensor), touched))
-        self.result.states[state] = target

@@ -42,6 +42,8 @@ class OperationLike(Protocol):
     @property
     def where(self) -> tuple[Bound, ...]: ...
     @property
+    def reduce_dims(self) -> tuple[str, ...]: ...
+    @property
     def reads(self) -> tuple[Read, ...]: ...
 
 
@@ -180,7 +182,8 @@ def _prepared(op: OperationLike) -> _Prepared:
     if found is None or found.op is not op:
         names = tuple(dim.name for dim in op.dims)
         reads = {read: projection(names, read.index, (*op.where, *read.guard)) for read in op.reads}
-        found = _Prepared(op, reads, projection(names, op.write, op.where))
+        # A fold over nothing is its identity, so a reduction writes whether or not `where` leaves it anything to fold.
+        found = _Prepared(op, reads, projection(names, op.write, () if op.reduce_dims else op.where))
         if len(_PREPARED) > 8192:
             _PREPARED.clear()
         _PREPARED[id(op)] = found
@@ -218,7 +221,10 @@ def operand_images(op: OperationLike, shapes: Mapping[str, tuple[int, ...]], dom
 
 
 def write_image(op: OperationLike, domain: Region) -> Image:
-    """Elements of ``op.output`` that the points of ``domain`` within ``op.where`` write."""
+    """Elements of ``op.output`` that the points of ``domain`` write: within ``op.where``, unless the operation reduces.
+
+    A reduction over an empty set is the monoid's identity, so ``where`` does not keep it from writing.
+    """
     return _prepared(op).write.image(domain)
 
 
