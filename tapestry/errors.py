@@ -62,6 +62,14 @@ class UsageError(TapestryError):
     exit_code = 2
 
 
+class ProgramError(UsageError):
+    """A program that means nothing: verify's verdict, with the place and a witness."""
+
+
+class ReadOutOfBounds(ProgramError):
+    """A read that leaves its tensor at some point of the operation's index space."""
+
+
 class Infeasible(TapestryError):
     """No plan exists within the given machine, mesh, pins and memory."""
 

@@ -179,3 +179,9 @@ class Program:
 
     def with_pins(self, *pins: Pin) -> Program:
         return replace(self, pins=(*self.pins, *pins))
+
+    def __str__(self) -> str:
+        """The whole program as text; see `tapestry.text`."""
+        from .text import format_program
+
+        return format_program(self)

@@ -1,0 +1,1 @@
+"""The embedded language: index notation, tensor handles, tracing, `@tp.op` and `@tp.program`."""

@@ -1,0 +1,95 @@
+"""Annotations of tensors: ``f32[Tensor, "n c y x"]``, ``param[f32[Tensor, "k 3 3 3"]]``.
+
+To a type checker they are `typing.Annotated`, so user code is checked as if it said `Tensor`; at run time they are `Spec` values that
+`tp.op` and `tp.program` read. ``num`` stands for any dtype but bool, ``anyfloat``, ``anyint`` and ``anytype`` for what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from ..dtypes import DTYPES
+from ..errors import UsageError
+from ..program import Role
+from .axes import Axis, parse_axes
+
+CLASSES: dict[str, tuple[str, ...]] = {
+    "num": tuple(d for d in DTYPES if d != "bool"),
+    "anyfloat": tuple(d for d in DTYPES if DTYPES[d].kind == "float"),
+    "anyint": tuple(d for d in DTYPES if DTYPES[d].kind == "int"),
+    "anytype": tuple(DTYPES),
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an annotation says: a dtype or a class of dtypes, the axes, and the role of the tensor in a program."""
+
+    dtype: str
+    axes: tuple[Axis, ...]
+    role: Role = "input"
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return CLASSES.get(self.dtype, (self.dtype,))
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}[{' '.join(map(str, self.axes))}]"
+        return text if self.role == "input" else f"{self.role} {text}"
+
+
+class _DTypeMarker:
+    """``marker[Tensor, "n c"]`` gives the `Spec`."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def __getitem__(self, item: Any) -> Spec:
+        if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], str)):
+            raise UsageError(
+                f"{self.dtype}[{item!r}] is not an annotation", hint=f'write {self.dtype}[Tensor, "n c y x"]'
+            )
+        return Spec(self.dtype, parse_axes(item[1]))
+
+    def __repr__(self) -> str:
+        return self.dtype
+
+
+if TYPE_CHECKING:
+    from typing import Annotated as anyfloat
+    from typing import Annotated as anyint
+    from typing import Annotated as anytype
+    from typing import Annotated as bf16
+    from typing import Annotated as bool_
+    from typing import Annotated as f16
+    from typing import Annotated as f32
+    from typing import Annotated as f64
+    from typing import Annotated as int8
+    from typing import Annotated as int32
+    from typing import Annotated as int64
+    from typing import Annotated as num
+else:
+    f64, f32, f16, bf16 = map(_DTypeMarker, ("f64", "f32", "f16", "bf16"))
+    int8, int32, int64, bool_ = map(_DTypeMarker, ("int8", "int32", "int64", "bool"))
+    num, anyfloat, anyint, anytype = map(_DTypeMarker, CLASSES)
+
+
+def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """The evaluated annotations of a function. UsageError naming the function when they cannot be evaluated."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except UsageError:
+        raise
+    except Exception as error:
+        where = f"{function.__qualname__} ({function.__code__.co_filename.rpartition('/')[2]}:{function.__code__.co_firstlineno})"
+        raise UsageError(
+            f"its annotations cannot be evaluated: {error}", where=where, hint="import the names at module level"
+        ) from error
+
+
+__all__ = [
+    "CLASSES", "Spec", "anyfloat", "anyint", "anytype", "bf16", "bool_", "f16", "f32", "f64", "int8", "int32", "int64",
+    "num", "read_annotations",
+]  # fmt: skip

@@ -1,0 +1,43 @@
+"""Where in the user's code an operation was written, and the name of the variable it is assigned to."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from functools import lru_cache
+from pathlib import PurePath
+from types import CodeType, FrameType
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return frame
+
+
+def place(frame: FrameType | None) -> str:
+    """``file.py:line`` of a frame, or an empty string. The folder is left out, so that programs are the same everywhere."""
+    return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+
+
+def assigned_name(frame: FrameType | None) -> str:
+    """The variable that the call now running in ``frame`` is assigned to (``y = f(x)`` gives "y"), or an empty string."""
+    return _stored_after(frame.f_code, frame.f_lasti) if frame else ""
+
+
+@lru_cache(maxsize=4096)
+def _stored_after(code: CodeType, offset: int) -> str:
+    after = (i for i in dis.get_instructions(code) if i.offset > offset and i.opname != "CACHE")
+    step = next(after, None)
+    if (
+        step is None
+        or not step.opname.startswith("STORE_")
+        or step.opname in ("STORE_SUBSCR", "STORE_ATTR", "STORE_SLICE")
+    ):
+        return ""
+    name = step.argval[0] if isinstance(step.argval, tuple) else step.argval
+    return name if isinstance(name, str) and name.isidentifier() and not name.startswith("_") else ""

@@ -1,0 +1,108 @@
+"""Elements: what index notation computes at one point, with the facts needed to find the ranges of its indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
+from .index import Index
+from .tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Access:
+    """An unguarded access of index notation: it must stay inside ``shape``, which also bounds indices of unknown range."""
+
+    tensor: Tensor
+    index: tuple[Affine, ...]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction met in index notation; a `Read` of tensor ``key`` stands for its result."""
+
+    key: str
+    monoid: str
+    dims: tuple[str, ...]
+    body: Element
+    where: tuple[Bound, ...]
+
+
+class Element(Tensor):
+    """A scalar expression with free indices. Arithmetic builds a larger expression instead of an operation."""
+
+    def __init__(self, expr: Expr, accesses: tuple[Access, ...] = (), reductions: tuple[Reduction, ...] = ()) -> None:
+        self.expr, self.accesses, self.reductions = expr, accesses, reductions
+        self._shape, self._axes = (), ()
+
+    def _apply(self, function: str, *args: Any) -> Tensor:
+        return combine(function, *args)
+
+    def astype(self, dtype: str) -> Tensor:
+        return Element(Cast(self.check_dtype(dtype), self.expr), self.accesses, self.reductions)
+
+    def __getitem__(self, key: object) -> Tensor:
+        raise UsageError(f"{self.expr} is one element and cannot be indexed again", hint="index the tensor once")
+
+    def __repr__(self) -> str:
+        return f"<element {self.expr}>"
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Names of the indices it depends on, in order of appearance."""
+        return free_dims(self.expr)
+
+
+def free_dims(expr: Expr) -> tuple[str, ...]:
+    """Names of the indices an expression depends on, in order of appearance."""
+    names: dict[str, None] = {}
+    for node in walk(expr):
+        if isinstance(node, Read):
+            parts = [*node.index, *(bound.expr for bound in node.guard)]
+        elif isinstance(node, IndexValue):
+            parts = [node.index]
+        else:
+            parts = [bound.expr for bound in node.bounds] if isinstance(node, Inside) else []
+        for part in parts:
+            names.update(dict.fromkeys(sorted(part.dims)))
+    return tuple(names)
+
+
+def element(value: object) -> Element:
+    """An element out of an element, an index, a number or a 0-d tensor. UsageError for tensors that were not indexed."""
+    if isinstance(value, Element):
+        return value
+    if isinstance(value, Index):
+        return Element(IndexValue(value.affine) if value.affine.terms else Const(value.affine.const))
+    if isinstance(value, Tensor):
+        if value.shape:
+            hint = f"give it indices: x[{', '.join(value.axes)}]"
+            raise UsageError(f"a tensor of shape {value.shape} meets an element of index notation", hint=hint)
+        return Element(value.at(()), (Access(value, ()),))
+    return Element(Const(number(value)))
+
+
+def number(value: object) -> float | int | bool:
+    """A Python number, from NumPy's scalars too. UsageError for anything else."""
+    item = value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
+    if isinstance(item, bool | int | float):
+        return item
+    raise UsageError(f"{value!r} is neither a number nor a tensor", hint="wrap arrays with tp.constant")
+
+
+def combine(function: str, *args: object) -> Element:
+    """A scalar function of elements."""
+    parts = [element(arg) for arg in args]
+    accesses = tuple(access for part in parts for access in part.accesses)
+    reductions = tuple(reduction for part in parts for reduction in part.reductions)
+    if function == "logical_and" and all(isinstance(part.expr, Inside) for part in parts):
+        bounds = tuple(b for part in parts if isinstance(part.expr, Inside) for b in part.expr.bounds)
+        return Element(Inside(bounds), accesses, reductions)
+    return Element(Call(function, tuple(part.expr for part in parts)), accesses, reductions)
+
+
+def is_notation(*values: object) -> bool:
+    """Whether any value belongs to index notation, so that the result is an element rather than an operation."""
+    return any(isinstance(value, Element | Index) for value in values)

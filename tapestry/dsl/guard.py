@@ -1,0 +1,32 @@
+"""Guards: reading a tensor where it may not exist, in a way that composes through views."""
+
+from __future__ import annotations
+
+from ..expr import Affine, Bound, Call, Const, Expr, Inside, Read, rewrite
+from .tensor import Tensor
+
+
+def guarded(tensor: Tensor, index: tuple[Affine, ...], fill: float | int | bool) -> Expr:
+    """The element where the index is inside the tensor, ``fill`` elsewhere; nothing outside is ever touched."""
+    bounds = tuple(Bound(i, 0, extent) for i, extent in zip(index, tensor.shape, strict=True))
+    return guard(tensor.at(index), bounds, fill)
+
+
+def guard(expr: Expr, bounds: tuple[Bound, ...], fill: float | int | bool) -> Expr:
+    """``expr`` where all bounds hold, ``fill`` elsewhere. Reads inside are made safe where the bounds fail."""
+    if isinstance(expr, Read) and (not expr.guard or _same(expr.fill, fill)):
+        return Read(expr.tensor, expr.index, (*expr.guard, *bounds), fill)
+    return Call("where", (Inside(bounds), shielded(expr, bounds), Const(fill)))
+
+
+def shielded(expr: Expr, bounds: tuple[Bound, ...]) -> Expr:
+    """The expression with every read guarded by the bounds: to be used where its value elsewhere does not matter."""
+
+    def leaf(node: Expr) -> Expr:
+        return Read(node.tensor, node.index, (*node.guard, *bounds), node.fill) if isinstance(node, Read) else node
+
+    return rewrite(expr, leaf)
+
+
+def _same(a: float | int | bool, b: float | int | bool) -> bool:
+    return type(a) is type(b) and repr(a) == repr(b)

@@ -1,0 +1,320 @@
+"""Tracing: the program under construction, the names of what it contains, and the one way in which operations are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+from ..errors import TapestryError, UsageError
+from ..expr import Affine, Bound, Expr, Read, reads, rewrite
+from ..names import check_name
+from ..program import Block, Dim, Operation, Pin, Program, Role
+from ..program import Tensor as TensorRecord
+from ..result_type import may_store, reduced_dtype, result_dtype
+from .caller import assigned_name, place, user_frame
+from .simplify import simplify, simplify_bounds
+from .tensor import Tensor, base_at, unique_names
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CURRENT: ContextVar[Trace | None] = ContextVar("tapestry_trace", default=None)
+
+
+@dataclass
+class TensorDraft:
+    """A tensor whose final name is given at the end; ``fixed`` names (inputs, outputs by key) are given out first."""
+
+    record: TensorRecord
+    hint: str
+    fixed: bool = False
+    named: bool = False
+
+
+@dataclass
+class OpDraft:
+    operation: Operation
+    hint: str
+
+
+@dataclass
+class Trace:
+    """A program under construction. Tensors are known by keys ("%3") until `finish` names them."""
+
+    name: str
+    tensors: dict[str, TensorDraft] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    ops: list[OpDraft] = field(default_factory=list)
+    states: list[tuple[str, str]] = field(default_factory=list)
+    pins: list[tuple[str, Pin]] = field(default_factory=list)
+    scopes: list[str] = field(default_factory=list)
+    groups: list[tuple[str, FrameType | None]] = field(default_factory=list)
+    group_counts: dict[str, int] = field(default_factory=dict)
+
+    def scoped(self, name: str) -> str:
+        return ".".join([*self.scopes, name])
+
+    def add_tensor(
+        self, hint: str, dtype: str, shape: Sequence[int], axes: Sequence[str], role: Role = "value", data: Any = None
+    ) -> Tensor:
+        """Declare a tensor; anything but a value keeps exactly the name given."""
+        shape, axes = tuple(shape), unique_names(tuple(axes))
+        key = f"%{len(self.tensors)}"
+        record = TensorRecord(key, Tensor.check_dtype(dtype), shape, role, axes, data)
+        self.tensors[key] = TensorDraft(record, hint, role != "value")
+        self.dtypes[key] = dtype
+        return Tensor(self, shape, dtype, axes, base_at(key), key)
+
+    def describe(self, tensor: Tensor) -> str:
+        """How errors speak of a tensor."""
+        if tensor.key:
+            return self.tensors[tensor.key].hint
+        bases = dict.fromkeys(self.tensors[read.tensor].hint for read in _base_reads(tensor))
+        return f"view of {' and '.join(bases)}" if bases else "view"
+
+    def rename(self, tensor: Tensor, name: str) -> Tensor:
+        """Give a tensor, and the operation that computes it, another name; a view is copied first."""
+        base = self.materialise(tensor)
+        draft = self.tensors[base.key]
+        if draft.record.role == "value":
+            draft.hint, draft.named = self.scoped(_good_name(name)), True
+            for op in self.ops:
+                if op.operation.output == base.key:
+                    op.hint = draft.hint
+        return base
+
+    def materialise(self, tensor: Tensor, name: str = "copy") -> Tensor:
+        """The tensor itself, or a copy of the view."""
+        if not tensor.is_view:
+            return tensor
+        dims = tuple(Dim(axis, extent) for axis, extent in zip(tensor.axes, tensor.shape, strict=True))
+        body = tensor.at(tuple(Affine.dim(dim.name) for dim in dims))
+        return self.compute(name, dims, body, dtype=tensor.dtype)
+
+    def compute(
+        self,
+        name: str,
+        dims: Sequence[Dim],
+        body: Expr | Block,
+        *,
+        reduce_dims: Sequence[str] = (),
+        monoid: str | None = None,
+        where: Sequence[Bound] = (),
+        dtype: str | None = None,
+        shape: Sequence[int] | None = None,
+        explicit: str = "",
+    ) -> Tensor:
+        """Add the operation ``out[parallel dims] = monoid over reduce_dims of body`` and hand back its result.
+
+        ``name`` is the function's; ``explicit`` overrides it. ``dtype`` None follows the rules of `tapestry.result_type`; ``shape`` is that
+        of the output where it is more than the parallel dims' extents (block operations).
+        """
+        frame = user_frame()
+        ranges = {dim.name: (0, dim.extent) for dim in dims}
+        parallel = tuple(dim for dim in dims if dim.name not in reduce_dims)
+        source = place(frame)
+        if isinstance(body, Block):
+            bounds: tuple[Bound, ...] | None = tuple(where)
+        else:
+            body, bounds = simplify(body, ranges), simplify_bounds(tuple(where), ranges)
+        if bounds is None:
+            raise UsageError("the condition of the reduction never holds", where=f"{name} ({source})")
+        dtype = self._dtype(name, source, body, monoid, dtype)
+        local, group = self._local_name(name, explicit)
+        hint = self._result_name(frame, explicit) or local
+        out = self.add_tensor(hint, dtype, shape or [dim.extent for dim in parallel], [dim.name for dim in parallel])
+        write = tuple(Affine.dim(dim.name) for dim in parallel)
+        self.tensors[out.key].named = hint != local or bool(explicit)
+        operation = Operation("", tuple(dims), out.key, write, body, tuple(reduce_dims), monoid, bounds, group, source)
+        self.ops.append(OpDraft(operation, local))
+        return out
+
+    def _dtype(self, name: str, source: str, body: Expr | Block, monoid: str | None, declared: str | None) -> str:
+        if isinstance(body, Block):
+            if declared is None:
+                raise ValueError("a block operation declares its dtype")
+            return declared
+        try:
+            value = result_dtype(body, self.dtypes)
+            result = declared or (reduced_dtype(monoid, value) if monoid else value)
+        except TapestryError as error:
+            raise type(error)(error.what, where=f"{name} ({source})", sides=error.sides, hint=error.hint) from None
+        if not may_store(value, result):
+            sides = {"value": value, "declared": result}
+            raise UsageError(
+                "the value does not fit the declared dtype",
+                where=f"{name} ({source})",
+                sides=sides,
+                hint="cast: astype",
+            )
+        return result
+
+    def _local_name(self, name: str, explicit: str) -> tuple[str, str]:
+        """The operation's name within scopes and group, and the group."""
+        local = _good_name(explicit) if explicit else name
+        if not self.groups:
+            return self.scoped(local), ""
+        return f"{self.groups[-1][0]}.{local}", self.groups[0][0]
+
+    def _result_name(self, frame: FrameType | None, explicit: str) -> str:
+        """The variable's name, unless the frame is the one that called the composite now running."""
+        if explicit or (self.groups and self.groups[-1][1] is frame):
+            return ""
+        variable = assigned_name(frame)
+        if variable and self.groups:
+            return f"{self.groups[-1][0]}.{variable}"
+        return self.scoped(variable) if variable else ""
+
+    @contextmanager
+    def group(self, name: str, explicit: str, frame: FrameType | None) -> Iterator[None]:
+        """Operations added meanwhile belong to the composite of that name."""
+        base = f"{self.groups[-1][0]}.{name}" if self.groups else self.scoped(explicit or name)
+        count = self.group_counts.get(base, 0)
+        self.group_counts[base] = count + 1
+        self.groups.append((f"{base}_{count}" if count else base, frame))
+        try:
+            yield
+        finally:
+            self.groups.pop()
+
+    def name_result(self, result: object, variable: str, before: int) -> None:
+        """Name a composite's result after the variable it is assigned to."""
+        if isinstance(result, Tensor) and result.key and int(result.key[1:]) >= before:
+            draft = self.tensors[result.key]
+            draft.hint, draft.named = f"{self.groups[-1][0]}.{variable}" if self.groups else self.scoped(variable), True
+
+    def finish(self, outputs: Mapping[str, Tensor], bindings: Mapping[str, Any], meta: Mapping[str, str]) -> Program:
+        """Name everything and freeze. ``outputs`` maps names to tensors; "" and " 0", " 1", ... let the variable's name win."""
+        keys = [self.output_key(name, tensor) for name, tensor in outputs.items()]
+        names = self._tensor_names()
+        tensors = tuple(replace(d.record, name=names[key]) for key, d in self.tensors.items())
+        taken: dict[str, int] = {}
+        ops = tuple(_named(d.operation, fresh(d.hint, taken), names) for d in self.ops)
+        states = tuple((names[a], names[b]) for a, b in self.states)
+        pins = tuple(replace(pin, pattern=names[key]) for key, pin in self.pins)
+        bound = tuple(bindings.items())
+        return Program(self.name, tensors, ops, tuple(names[key] for key in keys), states, pins, bound, dict(meta))
+
+    def output_key(self, name: str, tensor: Tensor) -> str:
+        """The tensor returned under a name: computed, so that an input or a view is copied, and named so when the name is the user's."""
+        base = self.materialise(tensor)
+        if self.tensors[base.key].record.role != "value":
+            dims = tuple(Dim(axis, extent) for axis, extent in zip(base.axes, base.shape, strict=True))
+            base = self.compute("copy", dims, base.at(tuple(Affine.dim(dim.name) for dim in dims)))
+        draft = self.tensors[base.key]
+        if name.strip() and not name.startswith(" "):
+            draft.hint, draft.fixed = _good_name(name), True
+        elif not draft.named:
+            draft.hint = f"out{name.strip()}"
+        return base.key
+
+    def _tensor_names(self) -> dict[str, str]:
+        """Final names: fixed ones first, then in order of creation, numbered where they repeat."""
+        taken: dict[str, int] = {}
+        names: dict[str, str] = {}
+        for key, draft in self.tensors.items():
+            if draft.fixed:
+                if draft.hint in taken:
+                    raise UsageError(
+                        f"two tensors are called {draft.hint!r}",
+                        where=self.name,
+                        hint="names of inputs and outputs differ",
+                    )
+                names[key] = fresh(draft.hint, taken)
+        for key, draft in self.tensors.items():
+            if not draft.fixed:
+                names[key] = fresh(draft.hint, taken)
+        return names
+
+
+def fresh(name: str, taken: dict[str, int]) -> str:
+    """The name itself, or numbered: softmax, softmax_1, softmax_2."""
+    if name not in taken:
+        taken[name] = 0
+        return name
+    while True:
+        taken[name] += 1
+        candidate = f"{name}_{taken[name]}"
+        if candidate not in taken:
+            taken[candidate] = 0
+            return candidate
+
+
+def _named(operation: Operation, name: str, names: Mapping[str, str]) -> Operation:
+    def leaf(node: Expr) -> Expr:
+        return replace(node, tensor=names[node.tensor]) if isinstance(node, Read) else node
+
+    body = operation.body
+    if isinstance(body, Block):
+        renamed: Expr | Block = replace(
+            body, reads=tuple(replace(read, tensor=names[read.tensor]) for read in body.reads)
+        )
+    else:
+        renamed = rewrite(body, leaf)
+    return replace(operation, name=name, output=names[operation.output], body=renamed)
+
+
+def _base_reads(tensor: Tensor) -> list[Read]:
+    return list(reads(tensor.at(tuple(Affine.dim(f"i{k}") for k in range(tensor.ndim)))))
+
+
+def _good_name(name: str) -> str:
+    return check_name(name, "a name")
+
+
+def current(what: str) -> Trace:
+    """The program being traced. UsageError outside of one; ``what`` says who asks."""
+    trace = _CURRENT.get()
+    if trace is None:
+        raise UsageError(
+            f"{what} is called outside of a program",
+            hint="call it inside a function decorated with @tp.program; the function runs when the program is bound",
+        )
+    return trace
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[Trace]:
+    """Make ``trace`` the current one."""
+    token = _CURRENT.set(trace)
+    try:
+        yield trace
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def name(scope: str) -> Iterator[None]:
+    """Prefix the names of everything declared meanwhile: ``with tp.name("layers.0"): ...``."""
+    trace = current("tp.name")
+    trace.scopes.append(_good_name(scope))
+    try:
+        yield
+    finally:
+        trace.scopes.pop()
+
+
+def composite(function: Callable[P, R]) -> Callable[P, R]:
+    """Group the operations that a function adds under its name (drawings show them as one); its own ``name=`` overrides it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        trace = _CURRENT.get()
+        if trace is None:
+            return function(*args, **kwargs)
+        frame = user_frame()
+        inner = bool(trace.groups) and trace.groups[-1][1] is frame
+        explicit = str(kwargs.get("name") or "")
+        before = len(trace.tensors)
+        with trace.group(function.__name__, explicit, frame):
+            result = function(*args, **kwargs)
+        variable = explicit or ("" if inner else assigned_name(frame))
+        if variable:
+            trace.name_result(result, variable, before)
+        return result
+
+    return call

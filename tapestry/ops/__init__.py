@@ -1,0 +1,1 @@
+"""The standard operations, one family a file, each declared once in index notation."""

@@ -1,0 +1,180 @@
+"""Elementwise operations: one scalar expression over broadcast operands.
+
+Shapes broadcast as NumPy's do: aligned on the right, extents 1 and missing axes repeated. In index notation the same functions build
+expressions instead of operations. Dtypes follow `tapestry.result_type`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..dsl.element import Element, combine, element, is_notation, number
+from ..dsl.tensor import Tensor, unique_names
+from ..dsl.trace import current
+from ..errors import UsageError
+from ..expr import Affine, Call, Cast, Const, Expr
+from ..program import Dim
+
+Body = Callable[..., Expr]
+
+
+class Elementwise:
+    """A scalar function lifted to tensors. ``name=`` names the operation."""
+
+    def __init__(self, name: str, body: Body, doc: str) -> None:
+        self.__name__ = name
+        self.__doc__ = doc
+        self.body = body
+
+    def __call__(self, *args: Any, name: str = "") -> Tensor:
+        if is_notation(*args):
+            return _notation(self.body, args)
+        return elementwise(self.__name__, self.body, *args, name=name)
+
+
+def elementwise(function: str, body: Body, *args: Any, name: str = "") -> Tensor:
+    """The operation ``out[i] = body(args[i]...)`` on broadcast tensors and numbers."""
+    trace = current(function)
+    tensors = [arg for arg in args if isinstance(arg, Tensor)]
+    if not tensors:
+        raise UsageError(f"{function} needs a tensor", sides={"given": ", ".join(map(repr, args))})
+    shape = broadcast_shape(function, tensors)
+    dims = tuple(Dim(axis, extent) for axis, extent in zip(_axes(tensors, len(shape)), shape, strict=True))
+    index = tuple(Affine.dim(dim.name) for dim in dims)
+    parts = [_at(arg, index) if isinstance(arg, Tensor) else Const(number(arg)) for arg in args]
+    return trace.compute(function, dims, body(*parts), explicit=name)
+
+
+def broadcast_shape(function: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """The common shape of tensors, aligned on the right. UsageError with both shapes where extents contradict."""
+    rank = max(tensor.ndim for tensor in tensors)
+    padded = [(1,) * (rank - tensor.ndim) + tensor.shape for tensor in tensors]
+    shape = tuple(max(extents) for extents in zip(*padded, strict=True)) if rank else ()
+    for tensor, extents in zip(tensors, padded, strict=True):
+        if any(mine not in (1, common) for mine, common in zip(extents, shape, strict=True)):
+            sides = {f"operand {k}": repr(t) for k, t in enumerate(tensors)}
+            hint = "shapes are aligned on the right; use reshape, x[:, None] or tp.transpose"
+            raise UsageError(f"{function}: {tensor!r} does not broadcast to {list(shape)}", sides=sides, hint=hint)
+    return shape
+
+
+def _axes(tensors: Sequence[Tensor], rank: int) -> tuple[str, ...]:
+    """Axis names of the result: those of the operands, the first that is not of extent 1 deciding."""
+    names = []
+    for k in range(rank):
+        mine = [(t.axes[k - rank + t.ndim], t.shape[k - rank + t.ndim]) for t in tensors if k - rank + t.ndim >= 0]
+        names.append(next((axis for axis, extent in mine if extent > 1), mine[0][0]))
+    return unique_names(tuple(names))
+
+
+def _at(tensor: Tensor, index: tuple[Affine, ...]) -> Expr:
+    own = index[len(index) - tensor.ndim :]
+    return tensor.at(tuple(Affine.of(0) if extent == 1 else i for i, extent in zip(own, tensor.shape, strict=True)))
+
+
+def _notation(body: Body, args: tuple[Any, ...]) -> Element:
+    parts = [element(arg) for arg in args]
+    accesses = tuple(access for part in parts for access in part.accesses)
+    reductions = tuple(reduction for part in parts for reduction in part.reductions)
+    return Element(body(*(part.expr for part in parts)), accesses, reductions)
+
+
+def apply(function: str, *args: Any) -> Tensor:
+    """A function of `tapestry.expr.FUNCTIONS`, elementwise or in index notation; Python's operators come here."""
+    if is_notation(*args):
+        return combine(function, *args)
+    return elementwise(function, lambda *parts: Call(function, parts), *args)
+
+
+def cast(x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+    """Elementwise conversion: floats round to nearest, floats to integers truncate, numbers to bool compare with 0."""
+    if isinstance(x, Element):
+        return x.astype(dtype)
+    Tensor.check_dtype(dtype)
+    return elementwise("cast", lambda a: Cast(dtype, a), x, name=name)
+
+
+def _call(function: str, doc: str) -> Elementwise:
+    return Elementwise(function, lambda *parts: Call(function, parts), doc)
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return Call("add", (a, b))
+
+
+def _mul(a: Expr, b: Expr) -> Expr:
+    return Call("multiply", (a, b))
+
+
+def _relu(x: Expr) -> Expr:
+    return Call("maximum", (x, Const(0)))
+
+
+def _silu(x: Expr) -> Expr:
+    return _mul(x, Call("sigmoid", (x,)))
+
+
+def _gelu(x: Expr) -> Expr:
+    return _mul(_mul(Const(0.5), x), _add(Const(1.0), Call("erf", (_mul(x, Const(math.sqrt(0.5))),))))
+
+
+def _gelu_tanh(x: Expr) -> Expr:
+    cubic = _add(x, _mul(Const(0.044715), _mul(x, _mul(x, x))))
+    return _mul(_mul(Const(0.5), x), _add(Const(1.0), Call("tanh", (_mul(Const(math.sqrt(2 / math.pi)), cubic),))))
+
+
+add = _call("add", "a + b.")
+subtract = _call("subtract", "a - b.")
+multiply = _call("multiply", "a * b.")
+divide = _call("divide", "a / b; f32 from integers.")
+floor_divide = _call("floor_divide", "floor(a / b).")
+remainder = _call("remainder", "a - b * floor(a / b), of b's sign.")
+power = _call("power", "a ** b.")
+minimum = _call("minimum", "The smaller of a and b.")
+maximum = _call("maximum", "The larger of a and b.")
+less = _call("less", "a < b.")
+less_equal = _call("less_equal", "a <= b.")
+greater = _call("greater", "a > b.")
+greater_equal = _call("greater_equal", "a >= b.")
+equal = _call("equal", "a == b.")
+not_equal = _call("not_equal", "a != b.")
+logical_and = _call("logical_and", "a and b, of bool.")
+logical_or = _call("logical_or", "a or b, of bool.")
+logical_not = _call("logical_not", "not a, of bool.")
+where = _call("where", "a where the condition (bool) holds, b elsewhere.")
+negative = _call("negative", "-x.")
+abs = _call("abs", "|x|.")
+sign = _call("sign", "-1, 0 or 1.")
+floor = _call("floor", "The largest integer not above x.")
+ceil = _call("ceil", "The smallest integer not below x.")
+exp = _call("exp", "e ** x.")
+log = _call("log", "Natural logarithm.")
+sqrt = _call("sqrt", "Square root.")
+rsqrt = _call("rsqrt", "1 / sqrt(x).")
+sin = _call("sin", "Sine.")
+cos = _call("cos", "Cosine.")
+tanh = _call("tanh", "Hyperbolic tangent.")
+erf = _call("erf", "Error function.")
+sigmoid = _call("sigmoid", "1 / (1 + exp(-x)).")
+relu = Elementwise("relu", _relu, "max(x, 0).")
+silu = Elementwise("silu", _silu, "x * sigmoid(x).")
+_GELU = Elementwise("gelu", _gelu, "x * Phi(x).")
+_GELU_TANH = Elementwise("gelu", _gelu_tanh, "tanh approximation of gelu.")
+
+
+def gelu(x: Tensor, *, approximate: str = "none", name: str = "") -> Tensor:
+    """x * Phi(x), exactly ("none") or by tanh ("tanh"): Hendrycks and Gimpel, arXiv:1606.08415, section 2."""
+    if approximate not in ("none", "tanh"):
+        raise UsageError(f"gelu(approximate={approximate!r})", hint='"none" or "tanh"')
+    return (_GELU if approximate == "none" else _GELU_TANH)(x, name=name)
+
+
+def full(
+    shape: Sequence[int], value: float | int | bool, dtype: str, *, axes: Sequence[str] | None = None, name: str = ""
+) -> Tensor:
+    """A tensor filled with one value."""
+    names = unique_names(tuple(axes or (f"d{k}" for k in range(len(shape)))))
+    dims = tuple(Dim(axis, extent) for axis, extent in zip(names, shape, strict=True))
+    return current("full").compute("full", dims, Const(value), dtype=Tensor.check_dtype(dtype), explicit=name)

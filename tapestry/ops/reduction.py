@@ -1,0 +1,78 @@
+"""Reductions over any axes: sum, prod, max, min, any, all, and mean.
+
+sum and prod of bool and int8 are kept in int32; a fold over no element gives the monoid's identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product
+
+from ..dsl.reducer import Axes, Reducer
+from ..dsl.tensor import Tensor
+from ..dsl.trace import current
+from ..errors import UsageError
+from ..expr import Affine, Call, Const, Expr
+from ..program import Dim
+
+sum, prod, max, min, any, all = map(Reducer, ("sum", "prod", "max", "min", "any", "all"))
+
+
+def reduce(
+    monoid: str, x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = ""
+) -> Tensor:
+    """Fold ``x`` over axes, given by position or name; over all of them when ``axis`` is None."""
+    dims = _dims(x)
+    body = x.at(tuple(Affine.dim(dim.name) for dim in dims))
+    return _fold(monoid, monoid, x, body, axis, keepdims, dtype, name)
+
+
+def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = "") -> Tensor:
+    """sum of x / N over the axes, N elements being folded into one: f32 from integers."""
+    count = product(x.shape[k] for k in axis_positions(x, axis))
+    body = Call("divide", (x.at(tuple(Affine.dim(dim.name) for dim in _dims(x))), Const(count)))
+    return _fold("mean", "sum", x, body, axis, keepdims, dtype, name)
+
+
+def _dims(x: Tensor) -> list[Dim]:
+    return [Dim(axis, extent) for axis, extent in zip(x.axes, x.shape, strict=True)]
+
+
+def _fold(
+    function: str, monoid: str, x: Tensor, body: Expr, axis: Axes, keepdims: bool, dtype: str | None, name: str
+) -> Tensor:
+    folded = axis_positions(x, axis)
+    dims = _dims(x)
+    inner = [dims[k].name for k in folded]
+    order = [dim for k, dim in enumerate(dims) if k not in folded] + [dims[k] for k in folded]
+    monoid_or_none = monoid if folded else None
+    out = current(function).compute(
+        function, order, body, reduce_dims=inner, monoid=monoid_or_none, dtype=dtype, explicit=name
+    )
+    if not keepdims:
+        return out
+    from .views import expand_dims
+
+    return expand_dims(out, folded, tuple(dims[k].name for k in folded))
+
+
+def axis_positions(x: Tensor, axis: Axes) -> tuple[int, ...]:
+    """Positions of axes given by position (negative ones from the end) or by name, sorted. UsageError for unknown or repeated ones."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    asked: Sequence[int | str] = (axis,) if isinstance(axis, int | str) else tuple(axis)
+    found = [axis_position(x, one) for one in asked]
+    if len(set(found)) != len(found):
+        raise UsageError(f"an axis is named twice in {axis!r}", sides={"tensor": repr(x)})
+    return tuple(sorted(found))
+
+
+def axis_position(x: Tensor, axis: int | str) -> int:
+    """The position of one axis, from 0."""
+    if isinstance(axis, str) and axis in x.axes:
+        return x.axes.index(axis)
+    if isinstance(axis, int) and -x.ndim <= axis < x.ndim:
+        return axis % x.ndim
+    raise UsageError(
+        f"there is no axis {axis!r}", sides={"tensor": repr(x)}, hint=f"axes: {', '.join(x.axes) or 'none'}"
+    )

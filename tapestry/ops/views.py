@@ -1,0 +1,265 @@
+"""Views: transpose, slice, reshape, concat, pad, broadcast, reverse. They compute nothing.
+
+A view is another function from indices to elements. It composes into the index projections of whoever reads it; it is copied only where it is
+an output, or where a block kernel cannot take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..dsl.guard import guard, shielded
+from ..dsl.tensor import Tensor, unique_names
+from ..errors import UsageError
+from ..expr import Affine, Bound, Call, Expr, Inside
+from .reduction import axis_position
+
+Index = tuple[Affine, ...]
+
+
+def transpose(x: Tensor, order: Sequence[int | str] | None = None) -> Tensor:
+    """Axes in another order, by position or name; all reversed when ``order`` is None."""
+    axes = tuple(range(x.ndim))[::-1] if order is None else tuple(axis_position(x, axis) for axis in order)
+    if sorted(axes) != list(range(x.ndim)):
+        raise UsageError(f"transpose{tuple(order or ())} is not an order of the axes", sides={"tensor": repr(x)})
+
+    def at(index: Index) -> Expr:
+        return x.at(tuple(index[axes.index(k)] for k in range(x.ndim)))
+
+    return x.view(tuple(x.shape[k] for k in axes), tuple(x.axes[k] for k in axes), at)
+
+
+def reshape(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None = None) -> Tensor:
+    """The same elements in row-major order; one extent may be -1. ``axes`` names the new axes."""
+    new = _full_shape(x, tuple(shape))
+    names = tuple(axes) if axes is not None else _kept_names(x, new)
+    if len(names) != len(new):
+        raise UsageError(
+            f"reshape names {len(names)} axes for {len(new)}", sides={"shape": list(new), "axes": list(names)}
+        )
+
+    def at(index: Index) -> Expr:
+        return x.at(_split(_merge(index, new), x.shape))
+
+    return x.view(new, names, at)
+
+
+def _full_shape(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    rest = prod(extent for extent in shape if extent != -1)
+    full = tuple(prod(x.shape) // rest if extent == -1 and rest else extent for extent in shape)
+    if shape.count(-1) > 1 or any(extent < 1 for extent in full) or prod(full) != prod(x.shape):
+        sides = {"tensor": f"{x!r} ({prod(x.shape)} elements)", "shape": list(shape)}
+        raise UsageError("reshape changes the number of elements", sides=sides)
+    return full
+
+
+def _kept_names(x: Tensor, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Axes that survive at the front and at the back keep their names."""
+    front = next((k for k, (a, b) in enumerate(zip(x.shape, shape, strict=False)) if a != b), min(x.ndim, len(shape)))
+    most = min(x.ndim, len(shape)) - front
+    back = next((k for k in range(most) if x.shape[-1 - k] != shape[-1 - k]), most)
+    middle = [f"d{k}" for k in range(front, len(shape) - back)]
+    return unique_names((*x.axes[:front], *middle, *x.axes[x.ndim - back :]))
+
+
+def _merge(index: Index, shape: Sequence[int]) -> Affine:
+    total = Affine.of(0)
+    for i, extent in zip(index, shape, strict=True):
+        total = total * extent + i
+    return total
+
+
+def _split(flat: Affine, shape: Sequence[int]) -> Index:
+    found: list[Affine] = []
+    stride = prod(shape)
+    for k, extent in enumerate(shape):
+        stride //= extent
+        row = flat // stride
+        found.append(row if k == 0 else row % extent)
+    return tuple(found)
+
+
+def slice_view(x: Tensor, keys: tuple[Any, ...]) -> Tensor:
+    """NumPy's basic indexing: integers, slices with any step, None and ``...``."""
+    plan = _slice_plan(x, keys)
+    shape, names = [], []
+    for axis, (_, _, extent) in plan:
+        if extent is not None:
+            shape.append(extent)
+            names.append("new" if axis is None else x.axes[axis])
+
+    def at(index: Index) -> Expr:
+        rest = iter(index)
+        found: list[Affine] = []
+        for axis, (start, step, extent) in plan:
+            position = Affine.of(start) if extent is None else next(rest) * step + start
+            if axis is not None:
+                found.append(position)
+        return x.at(tuple(found))
+
+    return x.view(tuple(shape), tuple(names), at)
+
+
+Step = tuple[int, int, int | None]  # start, step, extent; no extent where an integer drops the axis
+
+
+def _slice_plan(x: Tensor, keys: tuple[Any, ...]) -> list[tuple[int | None, Step]]:
+    """What each key does, in order: the axis it speaks of (None for a new one) and its start, step and extent."""
+    used = sum(key is not None and key is not Ellipsis for key in keys)
+    if used > x.ndim or sum(key is Ellipsis for key in keys) > 1:
+        raise UsageError(f"{len(keys)} keys for {x!r}")
+    if not any(key is Ellipsis for key in keys):
+        keys = (*keys, Ellipsis)
+    plan: list[tuple[int | None, Step]] = []
+    axis = 0
+    for key in keys:
+        if key is None:
+            plan.append((None, (0, 0, 1)))
+            continue
+        for one in [slice(None)] * (x.ndim - used) if key is Ellipsis else [key]:
+            plan.append((axis, _step(x, axis, one)))
+            axis += 1
+    return plan
+
+
+def _step(x: Tensor, axis: int, key: Any) -> Step:
+    extent = x.shape[axis]
+    if isinstance(key, slice):
+        chosen = range(extent)[key]
+        if not chosen:
+            raise UsageError(f"{x!r}: the slice {key} of axis {x.axes[axis]} is empty")
+        return chosen.start, chosen.step, len(chosen)
+    if isinstance(key, int) and not isinstance(key, bool) and -extent <= key < extent:
+        return key % extent, 0, None
+    raise UsageError(
+        f"{x!r}: {key!r} is not an index of axis {x.axes[axis]}", hint="integers, slices, None, ...; or tp.indices"
+    )
+
+
+def reverse(x: Tensor, axis: int | str) -> Tensor:
+    """The elements along one axis in reverse order."""
+    k = axis_position(x, axis)
+    return slice_view(x, (*[slice(None)] * k, slice(None, None, -1)))
+
+
+flip = reverse
+
+
+def expand_dims(x: Tensor, positions: Sequence[int], names: Sequence[str] | None = None) -> Tensor:
+    """New axes of extent 1, at these positions of the result."""
+    rank = x.ndim + len(positions)
+    places = [p % rank for p in positions]
+    given = dict(zip(places, names or ["new"] * len(places), strict=True))
+    old = iter(range(x.ndim))
+    origin = [None if k in places else next(old) for k in range(rank)]
+
+    def at(index: Index) -> Expr:
+        return x.at(tuple(i for i, source in zip(index, origin, strict=True) if source is not None))
+
+    shape = tuple(1 if source is None else x.shape[source] for source in origin)
+    axes = tuple(given[k] if source is None else x.axes[source] for k, source in enumerate(origin))
+    return x.view(shape, axes, at)
+
+
+def squeeze(x: Tensor, axis: int | str) -> Tensor:
+    """Without an axis of extent 1."""
+    k = axis_position(x, axis)
+    if x.shape[k] != 1:
+        raise UsageError(f"squeeze: axis {x.axes[k]} has extent {x.shape[k]}, not 1", sides={"tensor": repr(x)})
+    return slice_view(x, (*[slice(None)] * k, 0))
+
+
+def broadcast_to(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None = None) -> Tensor:
+    """x repeated along new leading axes and along axes of extent 1."""
+    extra = len(shape) - x.ndim
+    if extra < 0 or any(mine not in (1, wanted) for mine, wanted in zip(x.shape, shape[max(extra, 0) :], strict=True)):
+        raise UsageError(f"{x!r} does not broadcast to {list(shape)}")
+
+    def at(index: Index) -> Expr:
+        own = index[extra:]
+        return x.at(tuple(Affine.of(0) if extent == 1 else i for i, extent in zip(own, x.shape, strict=True)))
+
+    names = tuple(axes) if axes is not None else (*(f"d{k}" for k in range(extra)), *x.axes)
+    return x.view(tuple(shape), names, at)
+
+
+def pad(
+    x: Tensor,
+    width: int | Sequence[int | Sequence[int]] | None = None,
+    *,
+    value: float | int | bool = 0,
+    **axes: int | Sequence[int],
+) -> Tensor:
+    """x with ``value`` around it.
+
+    ``width``: one integer for all axes, or one entry an axis (an integer for both sides, or (before, after)). By name:
+    ``tp.pad(image, y=1, x=(0, 2))``. Negative widths crop.
+    """
+    pairs = _pad_pairs(x, width, axes)
+    shape = tuple(extent + before + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
+    if any(extent < 1 for extent in shape):
+        raise UsageError(f"pad leaves nothing of {x!r}", sides={"widths": pairs, "shape": list(shape)})
+
+    def at(index: Index) -> Expr:
+        inner = tuple(i - before for i, (before, _) in zip(index, pairs, strict=True))
+        wide = zip(inner, x.shape, pairs, strict=True)
+        bounds = tuple(Bound(i, 0, extent) for i, extent, widths in wide if max(widths) > 0)
+        return guard(x.at(inner), bounds, value) if bounds else x.at(inner)
+
+    return x.view(shape, x.axes, at)
+
+
+def _pad_pairs(x: Tensor, width: Any, named: dict[str, Any]) -> list[tuple[int, int]]:
+    entries = [0] * x.ndim if width is None else [width] * x.ndim if isinstance(width, int) else list(width)
+    if len(entries) != x.ndim:
+        raise UsageError(f"pad has {len(entries)} widths for {x.ndim} axes", sides={"tensor": repr(x), "widths": width})
+    for axis, entry in named.items():
+        entries[axis_position(x, axis)] = entry
+    pairs = [(entry, entry) if isinstance(entry, int) else tuple(entry) for entry in entries]
+    if not all(len(pair) == 2 and all(isinstance(v, int) for v in pair) for pair in pairs):
+        raise UsageError(f"pad widths {entries!r} are not integers or pairs of integers", sides={"tensor": repr(x)})
+    return pairs
+
+
+def concat(tensors: Sequence[Tensor], axis: int | str = 0) -> Tensor:
+    """Tensors one after the other along an axis; all else equal."""
+    if not tensors:
+        raise UsageError("concat needs at least one tensor")
+    first = tensors[0]
+    k = axis_position(first, axis)
+    for x in tensors:
+        if (
+            x.ndim != first.ndim
+            or x.dtype != first.dtype
+            or any(x.shape[j] != first.shape[j] for j in range(x.ndim) if j != k)
+        ):
+            sides = {f"operand {j}": repr(t) for j, t in enumerate(tensors)}
+            raise UsageError(f"concat along {first.axes[k]}: the operands differ elsewhere", sides=sides)
+    shape = (*first.shape[:k], sum(x.shape[k] for x in tensors), *first.shape[k + 1 :])
+
+    def at(index: Index) -> Expr:
+        return _pieces(tensors, k, index)
+
+    return first.view(shape, first.axes, at)
+
+
+def _pieces(tensors: Sequence[Tensor], k: int, index: Index) -> Expr:
+    """The element of the one tensor that the index falls into; no other is read."""
+    parts: list[tuple[Bound, Expr]] = []
+    start = 0
+    for x in tensors:
+        local = index[k] - start
+        bound = Bound(local, 0, x.shape[k])
+        parts.append((bound, shielded(x.at((*index[:k], local, *index[k + 1 :])), (bound,))))
+        start += x.shape[k]
+    expr = parts[-1][1]
+    for bound, part in reversed(parts[:-1]):
+        expr = Call("where", (Inside((bound,)), part, expr))
+    return expr
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors of one shape along a new axis."""
+    return concat([expand_dims(x, [axis]) for x in tensors], axis)

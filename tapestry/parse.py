@@ -1,0 +1,259 @@
+"""Reads the algebra that `tapestry.notation` writes. Everything malformed is a UsageError that shows the text and the position."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from .dtypes import DTYPES
+from .errors import UsageError
+from .expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
+from .notation import BINARY, COMPARE, POWER, UNARY
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|\d+)|(?P<name>[A-Za-z_]\w*(?:\.\w+)*)"
+    r"|(?P<symbol>\*\*|//|<=|>=|==|!=|[-+*/%&|~<>()\[\],]))",
+    re.ASCII,
+)
+_FUNCTION_OF = {f.symbol: f.name for f in FUNCTIONS.values() if f.symbol and f.arity == 2}
+_WORDS: dict[str, float | bool] = {"True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
+T = TypeVar("T")
+
+
+def parse_expr(text: str) -> Expr:
+    """A scalar expression. UsageError with the position where the text is not one.
+
+    >>> str(parse_expr("x[n, 2*p + 1] * 0.5"))
+    'multiply(x[n, 2*p + 1], 0.5)'
+    """
+    return _whole(text, lambda parser: parser.expr(COMPARE))
+
+
+def parse_read(text: str) -> Read:
+    """One read, guarded or not."""
+    expr = parse_expr(text)
+    if not isinstance(expr, Read):
+        raise UsageError(f"{text!r} is not a read of a tensor", hint="x[n, k], or (x[n, k] if 0 <= n < 4 else 0.0)")
+    return expr
+
+
+def parse_index(text: str) -> Affine:
+    """An index expression."""
+    return _whole(text, lambda parser: parser.index())
+
+
+def parse_bound(text: str) -> Bound:
+    """One condition on an index expression."""
+    return _whole(text, lambda parser: parser.bound())
+
+
+def _whole(text: str, rule: Callable[[_Parser], T]) -> T:
+    parser = _Parser(text)
+    try:
+        result = rule(parser)
+    except RecursionError:
+        raise UsageError("the expression is nested too deeply", sides={"text": text[:80]}) from None
+    if parser.kind:
+        raise parser.error("the end")
+    return result
+
+
+class _Parser:
+    """Recursive descent over one text; ``kind`` and ``token`` are the next token's."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+        self.kind, self.token = "", ""
+        self.advance()
+
+    def advance(self) -> str:
+        """Consume the current token and look at the next."""
+        taken = self.token
+        rest = self.text[self.position :]
+        match = _TOKEN.match(self.text, self.position)
+        self.start = self.position
+        if match is None:
+            if rest.strip():
+                raise self.error("a name, a number or an operator")
+            self.kind, self.token = "", ""
+            return taken
+        self.kind = match.lastgroup or ""
+        self.token = match.group(self.kind)
+        self.start, self.position = match.start(self.kind), match.end()
+        return taken
+
+    def error(self, expected: str) -> UsageError:
+        marked = f"{self.text[: self.start][-60:]} >>> {self.text[self.start :][:60]}"
+        return UsageError(f"expected {expected} at position {self.start}", sides={"text": marked})
+
+    def at(self, *tokens: str) -> bool:
+        return self.kind != "number" and self.token in tokens
+
+    def expect(self, token: str) -> None:
+        if not self.at(token):
+            raise self.error(repr(token))
+        self.advance()
+
+    def separated(self, item: Callable[[], T], end: str) -> list[T]:
+        """Items between commas, up to the closing token."""
+        found: list[T] = []
+        while not self.at(end):
+            if found:
+                self.expect(",")
+            found.append(item())
+        self.advance()
+        return found
+
+    # Scalar expressions
+
+    def expr(self, level: int) -> Expr:
+        """An expression of operators that bind at least as tightly as ``level``."""
+        left = self.unary()
+        while self.kind == "symbol" and BINARY.get(self.token, 0) >= level:
+            symbol = self.advance()
+            own = BINARY[symbol]
+            left = Call(_FUNCTION_OF[symbol], (left, self.expr(own if own == POWER else own + 1)))
+            if own == COMPARE and self.kind == "symbol" and BINARY.get(self.token) == COMPARE:
+                raise self.error("no second comparison (use parentheses)")
+        return left
+
+    def unary(self) -> Expr:
+        if self.at("-"):
+            self.advance()
+            if self.kind == "number" or self.at("inf", "nan"):
+                value = self.number()
+                return Const(-value)
+            return Call("negative", (self.expr(UNARY),))
+        if self.at("~"):
+            self.advance()
+            return Call("logical_not", (self.expr(UNARY),))
+        return self.atom()
+
+    def number(self) -> float | int | bool:
+        """A number without its sign, or one of the words."""
+        if self.at(*_WORDS):
+            return _WORDS[self.advance()]
+        if self.kind != "number":
+            raise self.error("a number")
+        text = self.advance()
+        return int(text) if text.isdigit() else float(text)
+
+    def signed(self) -> float | int | bool:
+        if self.at("-"):
+            self.advance()
+            return -self.number()
+        return self.number()
+
+    def atom(self) -> Expr:
+        if self.kind == "number":
+            return Const(self.number())
+        if self.at("("):
+            self.advance()
+            return self.parenthesised()
+        if self.at("["):
+            self.advance()
+            return Inside(self.bounds("]"))
+        if self.kind != "name":
+            raise self.error("a value")
+        name = self.advance()
+        if self.at("["):
+            self.advance()
+            return Read(name, tuple(self.separated(self.index, "]")))
+        if name in _WORDS:
+            return Const(_WORDS[name])
+        self.expect("(")
+        return self.call(name)
+
+    def parenthesised(self) -> Expr:
+        """The rest of ``(e)`` or of ``(read if bounds else fill)``."""
+        inner = self.expr(COMPARE)
+        if not self.at("if"):
+            self.expect(")")
+            return inner
+        if not isinstance(inner, Read) or inner.guard:
+            raise self.error("a plain read before 'if'")
+        self.advance()
+        guard = self.bounds("else")
+        fill = self.signed()
+        self.expect(")")
+        return Read(inner.tensor, inner.index, guard, fill)
+
+    def call(self, name: str) -> Expr:
+        if name == "index":
+            index = self.index()
+            self.expect(")")
+            return IndexValue(index)
+        args = tuple(self.separated(lambda: self.expr(COMPARE), ")"))
+        if name in DTYPES and len(args) == 1:
+            return Cast(name, args[0])
+        if name not in FUNCTIONS or len(args) != FUNCTIONS[name].arity:
+            raise self.error(f"a known function instead of {name} with {len(args)} arguments")
+        return Call(name, args)
+
+    # Index expressions
+
+    def bounds(self, end: str) -> tuple[Bound, ...]:
+        found = [] if self.at(end) else [self.bound()]
+        while self.at("and"):
+            self.advance()
+            found.append(self.bound())
+        self.expect(end)
+        return tuple(found)
+
+    def bound(self) -> Bound:
+        first = self.index()
+        if self.at("<"):
+            self.advance()
+            return Bound(first, None, self.constant(self.index()))
+        if not self.at("<="):
+            return Bound(first)
+        self.advance()
+        lo, middle = self.constant(first), self.index()
+        if not self.at("<"):
+            return Bound(middle, lo)
+        self.advance()
+        return Bound(middle, lo, self.constant(self.index()))
+
+    def constant(self, index: Affine) -> int:
+        if index.terms:
+            raise self.error("an integer on that side of the condition")
+        return index.const
+
+    def index(self) -> Affine:
+        total = self.product()
+        while self.at("+", "-"):
+            sign = 1 if self.advance() == "+" else -1
+            total += self.product() * sign
+        return total
+
+    def product(self) -> Affine:
+        left = self.factor()
+        while self.at("*", "//", "%"):
+            symbol = self.advance()
+            right = self.factor()
+            if symbol == "*" and not right.terms:
+                left = left * right.const
+            elif symbol == "*" and not left.terms:
+                left = right * left.const
+            elif symbol != "*" and not right.terms and right.const >= 1:
+                left = left // right.const if symbol == "//" else left % right.const
+            else:
+                raise self.error("a quasi-affine index (products with integers, division by positive integers)")
+        return left
+
+    def factor(self) -> Affine:
+        if self.at("-"):
+            self.advance()
+            return -self.factor()
+        if self.at("("):
+            self.advance()
+            inner = self.index()
+            self.expect(")")
+            return inner
+        if self.kind == "number" and self.token.isdigit():
+            return Affine.of(int(self.advance()))
+        if self.kind == "name" and self.token.isidentifier():
+            return Affine.dim(self.advance())
+        raise self.error("an index")

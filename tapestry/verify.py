@@ -1,0 +1,342 @@
+"""What makes a program valid. Run at every pass boundary; raises ProgramError with the place, both sides and a witness.
+
+- Names are names, and unique; every dtype, monoid, function and role is known; extents are positive.
+- Each value has exactly one producer and nothing else has one; operations stand in an order in which they can run.
+- Every element of a value is written exactly once; a reduction whose condition leaves an element no points writes its identity.
+- Every read stays inside its tensor or is guarded.
+- Values fit the dtypes they are written to; monoids stand exactly where dimensions are folded.
+- States are replaced by values of the same shape and dtype; pins match something that has what they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, get_args
+
+from .bounds import affine_text, bound_text, escape, out_of_bounds
+from .dtypes import DTYPES
+from .errors import ProgramError, TapestryError, UsageError, close_match
+from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
+from .names import is_name
+from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
+from .result_type import may_store, reduced_dtype, result_dtype
+
+
+def verify(program: Program) -> None:
+    """Raise ProgramError unless the program is valid. UsageError for names of things that do not exist."""
+    _unique("tensor", [tensor.name for tensor in program.tensors])
+    _unique("operation", [op.name for op in program.operations])
+    for tensor in program.tensors:
+        _tensor(tensor)
+    for op in program.operations:
+        _form(op, program)
+    _producers(program)
+    _order(program)
+    for op in program.operations:
+        _meaning(op, program)
+    _ends(program)
+    for pin in program.pins:
+        _pin(pin, program)
+
+
+def place(op: Operation) -> str:
+    """How errors name an operation: "conv2d (net.py:14)"."""
+    return f"{op.name} ({op.source})" if op.source else op.name
+
+
+def _unique(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not is_name(name):
+            raise ProgramError(
+                f"{name!r} cannot name a {what}", hint="letters, digits and underscores, parts joined by dots"
+            )
+        if name in seen:
+            raise ProgramError(f"two {what}s are called {name}")
+        seen.add(name)
+
+
+def _tensor(tensor: Tensor) -> None:
+    where = f"tensor {tensor.name}"
+    if tensor.dtype not in DTYPES:
+        raise ProgramError(f"unknown dtype {tensor.dtype!r}", where=where, hint=close_match(tensor.dtype, list(DTYPES)))
+    if tensor.role not in get_args(Role):
+        raise ProgramError(f"unknown role {tensor.role!r}", where=where, hint=f"known: {', '.join(get_args(Role))}")
+    if any(type(extent) is not int or extent < 1 for extent in tensor.shape):
+        raise ProgramError(f"the shape {list(tensor.shape)} is not of positive integers", where=where)
+    if len(tensor.axes) != len(tensor.shape) or len(set(tensor.axes)) != len(tensor.axes):
+        sides = {"axes": list(tensor.axes), "shape": list(tensor.shape)}
+        raise ProgramError("each axis needs a name of its own", where=where, sides=sides)
+    if (tensor.data is not None) != (tensor.role == "const") or (
+        tensor.data is not None and len(tensor.data) != tensor.size
+    ):
+        sides = {"values": "none" if tensor.data is None else len(tensor.data), "elements": tensor.size}
+        raise ProgramError("constants, and only they, hold a value for each element", where=where, sides=sides)
+
+
+def _form(op: Operation, program: Program) -> None:
+    """Names of dimensions, tensors, functions and monoids; numbers of indices."""
+    names = [dim.name for dim in op.dims]
+    if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
+        raise ProgramError(f"its dimensions {names} are not distinct identifiers", where=place(op))
+    for dim in op.dims:
+        if type(dim.extent) is not int or dim.extent < 1:
+            raise ProgramError(f"the extent {dim.extent!r} of {dim.name} is not a positive integer", where=place(op))
+    _known_dims(op, "folds", op.reduce_dims, names)
+    if bool(op.reduce_dims) != (op.monoid is not None) or (op.monoid is not None and op.monoid not in MONOIDS):
+        sides = {"folds": " ".join(op.reduce_dims) or "nothing", "monoid": op.monoid}
+        raise ProgramError("a fold needs a known monoid, and a monoid a fold", where=place(op), sides=sides)
+    _known_dims(op, "writes", [n for i in op.write for n in i.dims], op.parallel_dims)
+    _known_dims(op, "is restricted by", [n for b in op.where for n in b.expr.dims], names)
+    for read in op.reads:
+        _read_form(op, read, names, program)
+    if not isinstance(op.body, Block):
+        for node in walk(op.body):
+            _node_form(op, node, names)
+
+
+def _known_dims(op: Operation, verb: str, used: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in used:
+        if name not in known:
+            raise ProgramError(
+                f"{verb} {name!r}, which is not one of its dimensions there",
+                where=place(op),
+                sides={"has": " ".join(known)},
+            )
+
+
+def _read_form(op: Operation, read: Read, names: list[str], program: Program) -> None:
+    if read.tensor not in program.by_name:
+        hint = close_match(read.tensor, [tensor.name for tensor in program.tensors][:50])
+        raise ProgramError(f"reads {read.tensor!r}, which does not exist", where=place(op), hint=hint)
+    rank = len(program.tensor(read.tensor).shape)
+    if len(read.index) != rank:
+        raise ProgramError(f"reads {read}", where=place(op), sides={"indices": len(read.index), "axes": rank})
+    used = [n for i in read.index for n in i.dims] + [n for b in read.guard for n in b.expr.dims]
+    _known_dims(op, f"reads {read} with", used, names)
+
+
+def _node_form(op: Operation, node: Expr, names: list[str]) -> None:
+    if isinstance(node, IndexValue):
+        _known_dims(op, "uses", node.index.dims, names)
+    elif isinstance(node, Inside):
+        _known_dims(op, "uses", [n for b in node.bounds for n in b.expr.dims], names)
+    elif isinstance(node, Call):
+        function = FUNCTIONS.get(node.function)
+        if function is None or function.arity != len(node.args):
+            raise ProgramError(
+                f"calls {node.function} with {len(node.args)} arguments",
+                where=place(op),
+                hint="see tapestry.expr.FUNCTIONS",
+            )
+    elif isinstance(node, Cast) and node.dtype not in DTYPES:
+        raise ProgramError(f"casts to the unknown dtype {node.dtype!r}", where=place(op))
+
+
+def _producers(program: Program) -> None:
+    produced: dict[str, Operation] = {}
+    for op in program.operations:
+        if op.output not in program.by_name:
+            raise ProgramError(f"writes {op.output!r}, which does not exist", where=place(op))
+        role = program.tensor(op.output).role
+        if role != "value":
+            raise ProgramError(f"writes the {role} {op.output}", where=place(op), hint="only values are computed")
+        if op.output in produced:
+            sides = {"first": place(produced[op.output]), "second": place(op)}
+            raise ProgramError(f"{op.output} is written by two operations", sides=sides)
+        produced[op.output] = op
+    for tensor in program.of_role("value"):
+        if tensor.name not in produced:
+            raise ProgramError(f"no operation writes the value {tensor.name}")
+
+
+def _order(program: Program) -> None:
+    ready = {tensor.name for tensor in program.tensors if tensor.role != "value"}
+    for op in program.operations:
+        late = [name for name in op.operands if name not in ready]
+        if late:
+            cycle = _cycle(program, op)
+            if cycle:
+                raise ProgramError("operations depend on one another in a circle", sides={"cycle": " -> ".join(cycle)})
+            producer = program.producer[late[0]]
+            raise ProgramError(
+                f"reads {late[0]} before {place(producer)} writes it",
+                where=place(op),
+                hint="put operations in an order that can run",
+            )
+        ready.add(op.output)
+
+
+def _cycle(program: Program, start: Operation) -> list[str] | None:
+    """Names of operations, each read by the next, that lead back to the first; None if the operation is on no cycle."""
+    path: dict[str, str] = {}
+    queue = [start]
+    while queue:
+        op = queue.pop()
+        for later in program.consumers[op.output]:
+            if later.name not in path:
+                path[later.name] = op.name
+                queue.append(later)
+    if start.name not in path:
+        return None
+    names = [start.name]
+    while len(names) == 1 or names[-1] != start.name:
+        names.append(path[names[-1]])
+    return names[::-1]
+
+
+def _meaning(op: Operation, program: Program) -> None:
+    """Coverage, bounds and dtypes of an operation whose form is right."""
+    output = program.tensor(op.output)
+    if len(op.write) != len(output.shape):
+        sides = {"indices": len(op.write), "axes": len(output.shape)}
+        raise ProgramError(f"writes {op.output} with another number of indices", where=place(op), sides=sides)
+    _coverage(op, output)
+    ranges = {dim.name: (0, dim.extent) for dim in op.dims}
+    for read in op.reads:
+        tensor = program.tensor(read.tensor)
+        found = escape(read.index, tensor.shape, ranges, (*op.where, *read.guard))
+        if found:
+            raise out_of_bounds(place(op), tensor.name, tensor.axes, tensor.shape, read.index, found, ranges)
+    _dtype(op, output, program)
+
+
+def _coverage(op: Operation, output: Tensor) -> None:
+    """Each element of the output is written by exactly one point of the parallel dimensions."""
+    loose = [bound for bound in op.where if not bound.expr.dims & set(op.reduce_dims)]
+    single = [i.terms[0][0] for i in op.write if len(i.terms) == 1 and i.terms[0][1] == 1 and not i.const]
+    plain = len(single) == len(op.write) == len(set(single)) and all(isinstance(name, str) for name in single)
+    spare = [dim for dim in op.dims if dim.name in op.parallel_dims and dim.name not in single and dim.extent > 1]
+    shapes = [op.extents[name] for name in single if isinstance(name, str)]
+    if plain and not loose and not spare and tuple(shapes) == output.shape:
+        return
+    _coverage_by_sets(op, output, loose)
+
+
+def _coverage_by_sets(op: Operation, output: Tensor, loose: list[Bound]) -> None:
+    import islpy as isl
+
+    parallel = [dim for dim in op.dims if dim.name in op.parallel_dims]
+    alias = {dim.name: f"i{k}" for k, dim in enumerate(parallel)}
+    conditions = [f"0 <= {alias[dim.name]} < {dim.extent}" for dim in parallel] + [
+        bound_text(bound, alias) for bound in loose
+    ]
+    write = isl.Map(
+        f"{{ [{', '.join(alias.values())}] -> [{', '.join(affine_text(i, alias) for i in op.write)}]"
+        + f"{' : ' if conditions else ''}{' and '.join(conditions)} }}"
+    )
+    elements = [f"e{k}" for k in range(len(output.shape))]
+    box = " and ".join(f"0 <= {e} < {extent}" for e, extent in zip(elements, output.shape, strict=True))
+    shape = isl.Set(f"{{ [{', '.join(elements)}]{' : ' if box else ''}{box} }}")
+    outside, missing = write.range().subtract(shape), shape.subtract(write.range())
+    if not outside.is_empty():
+        raise ProgramError(f"writes {op.output} outside its shape", where=place(op), witness=_point(outside, output))
+    if not missing.is_empty():
+        raise ProgramError(
+            f"leaves elements of {op.output} unwritten", where=place(op), witness=_point(missing, output)
+        )
+    if not write.is_injective():
+        twice = _written_twice(write)
+        raise ProgramError(
+            f"writes elements of {op.output} more than once", where=place(op), witness=_point(twice, output)
+        )
+
+
+def _written_twice(write: Any) -> Any:
+    """Elements that more than one point writes: pairs of different points with one image."""
+    same = write.apply_range(write.reverse())
+    pairs = same.subtract(same.identity(same.get_space()))
+    return pairs.domain().apply(write)
+
+
+def _point(points: Any, tensor: Tensor) -> str:
+    import islpy as isl
+
+    point = points.lexmin().sample_point()
+    values = (point.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(tensor.axes)))
+    return " ".join(f"{axis}={value}" for axis, value in zip(tensor.axes, values, strict=True)) or "()"
+
+
+class _DTypesOf(Mapping[str, str]):
+    """Dtypes of a program's tensors by name."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __getitem__(self, name: str) -> str:
+        return self.program.by_name[name].dtype
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.program.by_name)
+
+    def __len__(self) -> int:
+        return len(self.program.tensors)
+
+
+def _dtype(op: Operation, output: Tensor, program: Program) -> None:
+    if isinstance(op.body, Block):
+        if op.monoid == "online_softmax" and DTYPES[output.dtype].kind != "float":
+            raise ProgramError(f"keeps a softmax state in {output.dtype}", where=place(op))
+        return
+    try:
+        value = result_dtype(op.body, _DTypesOf(program))
+        value = reduced_dtype(op.monoid, value) if op.monoid else value
+    except TapestryError as error:
+        raise ProgramError(error.what, where=place(op), sides=error.sides, hint=error.hint) from None
+    if not may_store(value, output.dtype):
+        sides = {"value": value, op.output: output.dtype}
+        raise ProgramError("the value does not fit its tensor", where=place(op), sides=sides, hint="cast it")
+
+
+def _ends(program: Program) -> None:
+    for name in program.outputs:
+        if name not in program.by_name or program.tensor(name).role != "value":
+            raise ProgramError(f"the output {name} is not a value of the program")
+    _unique("output", program.outputs)
+    _unique("updated state", [old for old, _ in program.states])
+    for old, new in program.states:
+        if old not in program.by_name or program.tensor(old).role != "state":
+            raise ProgramError(f"{old} is replaced but is not a state")
+        if new not in program.by_name or program.tensor(new).role != "value":
+            raise ProgramError(f"the state {old} is replaced by {new}, which is not a value")
+        before, after = program.tensor(old), program.tensor(new)
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
+            sides = {old: f"{before.dtype}{list(before.shape)}", new: f"{after.dtype}{list(after.shape)}"}
+            raise ProgramError(f"the state {old} changes its type", sides=sides)
+
+
+def _pin(pin: Pin, program: Program) -> None:
+    where = f"pin of {pin.target} {pin.pattern!r}"
+    if pin.target not in ("op", "tensor") or pin.kind not in get_args(PinKind) or not pin.pattern:
+        raise UsageError(
+            "a pin names ops or tensors, cuts, and the kind block or zigzag", where=where, sides={"pin": pin}
+        )
+    if len({mesh for mesh, _ in pin.cuts}) != len(pin.cuts):
+        raise UsageError("a mesh axis is named twice", where=where, sides={"cuts": pin.cuts})
+    items = program.operations if pin.target == "op" else program.tensors
+    matched = [item for item in items if fnmatchcase(item.name, pin.pattern)]
+    if not matched:
+        raise UsageError(
+            f"nothing is called {pin.pattern!r}",
+            where=where,
+            hint=close_match(pin.pattern, [i.name for i in items][:50]),
+        )
+    for item in matched:
+        has = (
+            [dim.name for dim in item.dims]
+            if isinstance(item, Operation)
+            else [*item.axes, *map(str, range(len(item.axes)))]
+        )
+        for mesh, cut in pin.cuts:
+            if cut is not None and cut not in has:
+                sides = {"asked": f"{mesh} = {cut!r}", "has": ", ".join(has)}
+                raise UsageError(
+                    f"{item.name} has no {'dimension' if pin.target == 'op' else 'axis'} {cut!r}",
+                    where=where,
+                    sides=sides,
+                )
+
+
+__all__ = ["place", "verify"]
