@@ -1,0 +1,35 @@
+"""Independent proof of a plan: knows the plan format and the algebra of index sets, and nothing of how plans are made.
+
+wellformed   every name resolves, every region is inside its space
+cover        the shards of every operation cover its domain
+order        the plan cannot hang; tasks that touch the same memory are ordered
+flow         every task's operands are present, current and complete; outputs and states end right
+memory       no tier holds more than it can; live buffers never share memory
+count        the stated traffic is what the tasks move
+"""
+
+from __future__ import annotations
+
+from ..format.model import Document
+from . import count, cover, flow, memory, order, wellformed
+from .report import Code, Findings, Report, Verdict
+
+__all__ = ["Code", "Report", "Verdict", "check"]
+
+
+def check(document: Document) -> Report:
+    """Prove a plan, or say what is wrong with it. Nothing in the document is trusted beyond its record types."""
+    findings = Findings()
+    case = wellformed.read(document, findings)
+    if case is None:
+        return findings.report()
+    findings.facts.update(ranks=case.ranks)
+    cover.prove(case, findings)
+    memory.prove(case, findings)
+    count.prove(case, findings)
+    events = order.events(case, findings)
+    if events is not None:
+        clashes = memory.clashes(case)
+        order.prove_no_races(case, events, clashes, findings)
+        flow.prove(case, events, clashes, findings)
+    return findings.report()

@@ -1,0 +1,275 @@
+"""First proof: the document says something. Names resolve, regions are inside their spaces, records fit one another."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ...errors import TapestryError
+from ...program import Program
+from ...serialize import program_from_json
+from ...space import Box, parse_region
+from ..format.model import Compute, Copy, Document, Transfer
+from .algebra import EMPTY, Algebra
+from .case import Case, Memory
+from .report import Code, Findings
+
+LANES = ("compute", "comm", "h2d", "d2h", "disk")
+KINDS = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+    "broadcast",
+    "shift",
+    "sends",
+    "reduce",
+    "local",
+)
+FILLED_ROLES = ("input", "param", "state", "const")
+
+
+def read(document: Document, findings: Findings) -> Case | None:
+    """The case to prove, or None when the document is not well-formed (the findings say why)."""
+    before = len(findings.verdicts)
+    program = _program(document, findings)
+    tiers = _tiers(document, findings)
+    algebra = Algebra()
+    layouts = _layouts(document, algebra, findings)
+    if program is None or tiers is None or len(findings.verdicts) > before:
+        return None
+    _names(document, program, tiers, findings)
+    if len(findings.verdicts) > before:
+        return None
+    case = Case(document, program, tiers, algebra, layouts)
+    for proof in (_inside, _storage, _fits, _have):
+        proof(case, findings)
+        if len(findings.verdicts) > before:
+            return None
+    return case
+
+
+def _program(document: Document, findings: Findings) -> Program | None:
+    """Reading a program verifies it: one producer per element, rows that match axes, declared names."""
+    try:
+        return program_from_json(document.program)
+    except (TapestryError, KeyError, TypeError, ValueError) as error:
+        findings.add(Code.PROGRAM, f"{type(error).__name__}: {error}")
+        return None
+
+
+def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
+    """The tiers of the embedded machine; its devices must be there for every rank, one each."""
+    machine: Mapping[str, Any] = document.machine
+    try:
+        count = int(machine["hosts"]) * int(machine["devices_per_host"])
+        tiers = {
+            str(tier["name"]): Memory(int(tier["capacity_bytes"]), bool(tier["shared_per_host"]))
+            for tier in machine["device"]["tiers"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        findings.add(Code.MACHINE, f"the embedded machine lacks {error}")
+        return None
+    devices = document.devices
+    if len(document.mesh) != len(document.mesh_axes) or not document.mesh or min(document.mesh) < 1:
+        findings.add(Code.MACHINE, f"mesh {document.mesh} has axes {document.mesh_axes}")
+    if len(devices) != prod(document.mesh) or len(set(devices)) != len(devices):
+        findings.add(
+            Code.MACHINE, f"mesh {document.mesh} needs {prod(document.mesh)} devices, each once; it has {devices}"
+        )
+    if any(not 0 <= device < count for device in devices):
+        findings.add(Code.MACHINE, f"devices {devices} are not all among the machine's {count}")
+    return tiers
+
+
+def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    ranks = len(document.devices)
+    for name, layout in document.layouts.items():
+        if len(layout.regions) != ranks or (layout.parts is not None and len(layout.parts) != ranks):
+            findings.add(Code.LAYOUT, f"layout {name} is not for {ranks} ranks")
+            continue
+        try:
+            found[name] = tuple(algebra.number(parse_region(text)) for text in layout.regions)
+        except ValueError as error:
+            findings.add(Code.LAYOUT, f"layout {name}: {error}")
+    return found
+
+
+def _names(document: Document, program: Program, tiers: Mapping[str, Memory], findings: Findings) -> None:
+    """Every reference resolves and nothing is named twice."""
+    buffers = {buffer.name: buffer for buffer in document.buffers}
+    ids = [task.id for task in document.tasks]
+    _once("buffer", [buffer.name for buffer in document.buffers], findings)
+    _once("task", ids, findings)
+    known: dict[str, Container[object]] = {
+        "layout": document.layouts,
+        "buffer": buffers,
+        "tier": tiers,
+        "tensor": program.by_name,
+        "task": set(ids),
+    }
+
+    def refer(kind: str, names: Iterable[object], task: int | None = None) -> None:
+        for name in names:
+            if name not in known[kind]:
+                findings.add(Code.REFERENCE, f"there is no {kind} {name!r}", task=task)
+
+    for buffer in document.buffers:
+        refer("layout", (buffer.layout, *([] if buffer.initial is None else [buffer.initial])))
+        refer("tier", (buffer.tier,))
+        refer("tensor", (buffer.tensor,))
+    for task in document.tasks:
+        refer("task", task.waits, task.id)
+        if isinstance(task, Compute):
+            if task.op not in program.op_by_name:
+                findings.add(Code.REFERENCE, f"there is no operation {task.op!r}", task=task.id)
+            refer("layout", (task.shards,), task.id)
+            refer("buffer", (*task.reads, task.write), task.id)
+        else:
+            refer("tensor", (task.tensor,), task.id)
+            refer("buffer", (task.source, task.target), task.id)
+            refer("layout", (task.need, *([task.have] if isinstance(task, Transfer) else [])), task.id)
+    refer("buffer", (*document.outputs.values(), *document.states.values()))
+    _ends(document, program, findings)
+
+
+def _ends(document: Document, program: Program, findings: Findings) -> None:
+    """Outputs and states are those of the program, each in a buffer of its own tensor."""
+    buffers = {buffer.name: buffer.tensor for buffer in document.buffers}
+    ends = {name: (name,) for name in program.outputs}, {old: (new,) for old, new in program.states}
+    for said, meant in zip((document.outputs, document.states), ends, strict=True):
+        for name in sorted({*said, *meant} - ({*said} & {*meant})):
+            findings.add(
+                Code.REFERENCE, "the plan and the program disagree on whether this ends the program", tensor=name
+            )
+        for name in sorted({*said} & {*meant}):
+            if said[name] in buffers and buffers[said[name]] not in meant[name]:
+                findings.add(
+                    Code.REFERENCE, f"it ends in buffer {said[name]} of tensor {buffers[said[name]]}", tensor=name
+                )
+
+
+def _once(kind: str, names: Sequence[object], findings: Findings) -> None:
+    seen: set[object] = set()
+    for name in names:
+        if name in seen:
+            findings.add(
+                Code.DUPLICATE, f"{kind} {name!r} is there twice", task=name if isinstance(name, int) else None
+            )
+        seen.add(name)
+
+
+def _inside(case: Case, findings: Findings) -> None:
+    """Every region lies in its space: tensors' shapes, operations' domains, buffers' layouts."""
+    algebra = case.algebra
+    boxes: dict[tuple[int, ...], int] = {}
+
+    def check(layout: str, extents: tuple[int, ...], ranks: Iterable[int], what: str, task: int | None = None) -> None:
+        box = boxes.setdefault(extents, algebra.number(Box.of_shape(extents).region()))
+        for rank in ranks:
+            number = case.layouts[layout][rank]
+            region = algebra.region(number)
+            if any(grid.ndim != len(extents) for grid in region.grids):
+                findings.add(
+                    Code.LAYOUT,
+                    f"layout {layout} is not of {len(extents)} dimensions, as {what} is",
+                    rank=rank,
+                    task=task,
+                )
+            elif not algebra.within(number, box):
+                outside = algebra.witness(algebra.minus(number, box))
+                findings.add(
+                    Code.LAYOUT, f"layout {layout} leaves {what}, {extents}", rank=rank, task=task, witness=outside
+                )
+
+    for buffer in case.document.buffers:
+        for layout in (buffer.layout, *([] if buffer.initial is None else [buffer.initial])):
+            check(layout, case.program.tensor(buffer.tensor).shape, case.everyone, f"tensor {buffer.tensor}")
+    for task in case.tasks:
+        ranks = tuple(rank for rank in case.participants(task) if 0 <= rank < case.ranks)  # strays: see _fits
+        if isinstance(task, Compute):
+            op = case.program.op_by_name[task.op]
+            check(task.shards, tuple(dim.extent for dim in op.dims), ranks, f"the domain of {task.op}", task.id)
+        else:
+            for layout in (task.need, *([task.have] if isinstance(task, Transfer) else [])):
+                check(layout, case.program.tensor(task.tensor).shape, ranks, f"tensor {task.tensor}", task.id)
+
+
+def _storage(case: Case, findings: Findings) -> None:
+    """Buffers are large enough for what each rank stores, and aligned to their elements."""
+    largest: dict[str, int] = {}
+    for buffer in case.document.buffers:
+        tensor = case.program.tensor(buffer.tensor)
+        if buffer.layout not in largest:
+            grids = (case.algebra.region(number).storage() for number in set(case.layouts[buffer.layout]))
+            largest[buffer.layout] = max((grid.size for grid in grids if grid is not None), default=0)
+        needed = largest[buffer.layout] * tensor.itemsize
+        if buffer.nbytes < needed:
+            message = f"buffer {buffer.name} has {buffer.nbytes} bytes and stores {needed}"
+            findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(needed,))
+        if buffer.offset < 0 or buffer.offset % tensor.itemsize:
+            message = (
+                f"buffer {buffer.name} starts at {buffer.offset}, which holds no element of {tensor.itemsize} bytes"
+            )
+            findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(buffer.offset,))
+        if buffer.initial is not None and tensor.role not in FILLED_ROLES:
+            findings.add(Code.INITIAL, f"buffer {buffer.name} starts filled with a {tensor.role}", tensor=tensor.name)
+
+
+def _fits(case: Case, findings: Findings) -> None:
+    """Every task's lane, ranks, kind and buffers fit it and one another."""
+    fast = next(iter(case.tiers), None)
+    for task in case.tasks:
+        ranks = case.participants(task)
+        if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < case.ranks for rank in ranks):
+            findings.add(Code.TASK, f"ranks {ranks} are not some of {case.ranks}, each once", task=task.id)
+        if task.lane not in LANES:
+            findings.add(Code.TASK, f"there is no lane {task.lane!r}", task=task.id)
+        faults = _compute_faults(case, task, fast) if isinstance(task, Compute) else _move_faults(case, task)
+        for fault in faults:
+            findings.add(Code.TASK, fault, task=task.id)
+
+
+def _compute_faults(case: Case, task: Compute, fast: str | None) -> Iterator[str]:
+    op = case.program.op_by_name[task.op]
+    given = tuple(case.buffers[name].tensor for name in (*task.reads, task.write))
+    if given != (*op.operands, op.output):
+        yield f"{task.op} is given {given}, wants {(*op.operands, op.output)}"
+    slow = sorted({name for name in (*task.reads, task.write) if case.buffers[name].tier != fast})
+    if slow:
+        yield f"buffers {slow} are not in {fast}, where devices compute"
+    if case.parts(task.shards) is not None:
+        yield f"layout {task.shards} numbers contributions: shards are points"
+
+
+def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
+    moved = {case.buffers[name].tensor for name in (task.source, task.target)}
+    if moved != {task.tensor}:
+        yield f"it moves {task.tensor} between buffers of {sorted(moved)}"
+    if isinstance(task, Transfer) and task.kind not in KINDS:
+        yield f"there is no kind {task.kind!r} of transfer"
+    if task.source == task.target and not (isinstance(task, Transfer) and case.parts(task.have) is None):
+        yield f"buffer {task.source} cannot be source and target of this"
+    if case.parts(task.need) is not None:
+        yield f"layout {task.need} is partial: what is needed is complete"
+
+
+def _have(case: Case, findings: Findings) -> None:
+    """What a transfer has lies in its source; partial data is folded with the operation's monoid, other data not."""
+    for task in case.tasks:
+        if not isinstance(task, Transfer):
+            continue
+        partial, producer = case.parts(task.have) is not None, case.program.producer.get(task.tensor)
+        wanted = producer.monoid if partial and producer is not None else None
+        if task.monoid != wanted or (partial and wanted is None):
+            findings.add(
+                Code.MONOID, f"folds with {task.monoid}, where {wanted} is right", task=task.id, tensor=task.tensor
+            )
+        for rank in case.participants(task):
+            extra = case.algebra.minus(case.layouts[task.have][rank], case.held(task.source)[rank])
+            if extra != EMPTY:
+                message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
+                witness = case.algebra.witness(extra)
+                findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)

@@ -1,0 +1,472 @@
+"""Plans written by hand, small enough to read: the checker's positive examples, and what the mutator starts from.
+
+Everything is int64, so that values are exact and the memory of a rank is an array of 8-byte cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapestry.expr import Affine, Bound, Call, Const, Read
+from tapestry.planner.format.model import (
+    Buffer,
+    Compute,
+    Copy,
+    Document,
+    Layout,
+    Predicted,
+    Solver,
+    Task,
+    Traffic,
+    Transfer,
+)
+from tapestry.program import Dim, Operation, Program, Tensor
+from tapestry.serialize import program_to_json
+
+from . import traffic
+from .elements import places
+
+CELL = 8
+HBM, HOST = 4096, 1 << 20
+
+
+def machine(devices: int, hbm: int = HBM) -> dict[str, Any]:
+    tiers = [
+        {"name": "hbm", "capacity_bytes": hbm, "read_gb_per_s": 1.0, "write_gb_per_s": 1.0, "shared_per_host": False},
+        {"name": "host", "capacity_bytes": HOST, "read_gb_per_s": 1.0, "write_gb_per_s": 1.0, "shared_per_host": True},
+    ]
+    device = {"name": "toy", "launch_overhead_s": 0.0, "peak": [], "tiers": tiers}
+    return {"name": "toy", "description": "", "device": device, "hosts": 1, "devices_per_host": devices, "links": []}
+
+
+def rows(parts: Sequence[tuple[int, int]], *others: int) -> list[str]:
+    """One interval of the first axis per rank, the other axes whole."""
+    return [",".join([f"{a}:{b}", *(f"0:{n}" for n in others)]) for a, b in parts]
+
+
+class Sheet:
+    """A plan being written: layouts, buffers and tasks get names and numbers in the order they are put down."""
+
+    def __init__(self, program: Program, ranks: int, mesh: tuple[int, ...] | None = None) -> None:
+        self.program, self.ranks, self.mesh = program, ranks, mesh or (ranks,)
+        self.layouts: dict[str, Layout] = {}
+        self.buffers: list[Buffer] = []
+        self.tasks: list[Task] = []
+        self.free = {"hbm": 0, "host": 0}
+
+    def layout(self, regions: Sequence[str] | str, parts: Sequence[int] | None = None) -> str:
+        each = (regions,) * self.ranks if isinstance(regions, str) else tuple(regions)
+        made = Layout(each, None if parts is None else tuple(parts))
+        for name, known in self.layouts.items():
+            if known == made:
+                return name
+        self.layouts[f"L{len(self.layouts)}"] = made
+        return f"L{len(self.layouts) - 1}"
+
+    def buffer(
+        self,
+        name: str,
+        tensor: str,
+        layout: str,
+        *,
+        initial: str | None = None,
+        tier: str = "hbm",
+        at: int | None = None,
+    ) -> str:
+        """``at`` reuses memory; otherwise the buffer follows all others of its tier."""
+        nbytes = CELL * max(len(places(text)) for text in self.layouts[layout].regions)
+        offset = self.free[tier] if at is None else at
+        self.free[tier] = max(self.free[tier], offset + nbytes)
+        self.buffers.append(Buffer(name, tensor, layout, tier, offset, nbytes, initial))
+        return name
+
+    def given(self, tensor: str, layout: str, **options: Any) -> str:
+        return self.buffer(tensor, tensor, layout, initial=layout, **options)
+
+    def offset(self, name: str) -> int:
+        return next(b.offset for b in self.buffers if b.name == name)
+
+    def _add(self, make: Callable[[int], Task]) -> int:
+        self.tasks.append(make(len(self.tasks)))
+        return len(self.tasks) - 1
+
+    def compute(
+        self,
+        op: str,
+        shards: str,
+        reads: Sequence[str],
+        write: str,
+        waits: Sequence[int] = (),
+        ranks: tuple[int, ...] | None = None,
+    ) -> int:
+        return self._add(lambda k: Compute(k, "compute", op, shards, tuple(reads), write, tuple(waits), ranks))
+
+    def transfer(
+        self,
+        kind: str,
+        tensor: str,
+        source: str,
+        target: str,
+        have: str,
+        need: str,
+        waits: Sequence[int] = (),
+        *,
+        monoid: str | None = None,
+        ranks: tuple[int, ...] | None = None,
+    ) -> int:
+        return self._add(
+            lambda k: Transfer(k, "comm", tensor, kind, source, target, have, need, monoid, tuple(waits), ranks)
+        )
+
+    def copy(self, lane: str, tensor: str, source: str, target: str, need: str, waits: Sequence[int] = ()) -> int:
+        return self._add(lambda k: Copy(k, lane, tensor, source, target, need, tuple(waits), None))
+
+    def done(self, outputs: dict[str, str], states: dict[str, str] | None = None) -> Document:
+        peaks = {str(rank): dict(self.free) for rank in range(self.ranks)}
+        document = Document(
+            program=program_to_json(self.program),
+            machine=machine(self.ranks),
+            mesh=self.mesh,
+            mesh_axes=tuple(f"mesh{k}" for k in range(len(self.mesh))),
+            devices=tuple(range(self.ranks)),
+            layouts=self.layouts,
+            buffers=tuple(self.buffers),
+            tasks=tuple(self.tasks),
+            outputs=outputs,
+            states=states or {},
+            shardings={},
+            solver=Solver("feasible", "time", 0.0, 0, None, 0.0, None, None, 0),
+            predicted=Predicted(0.0, 0.0, 0.0),
+            traffic=Traffic(0, {}, {}),
+            peak_bytes=peaks,
+        )
+        return traffic.restated(document, self.program)
+
+
+# Programs
+
+
+def d(*names: str) -> tuple[Affine, ...]:
+    return tuple(Affine.dim(name) for name in names)
+
+
+def mul(a: Any, b: Any) -> Call:
+    return Call("multiply", (a, b))
+
+
+def plus(a: Any, b: Any) -> Call:
+    return Call("add", (a, b))
+
+
+def dims(**extents: int) -> tuple[Dim, ...]:
+    return tuple(Dim(name, extent) for name, extent in extents.items())
+
+
+def tensor(name: str, *shape: int, role: Any = "value") -> Tensor:
+    return Tensor(name, "int64", shape, role)
+
+
+def scaled(name: str, source: str, target: str, factor: int, *extents: int) -> Operation:
+    """target[...] = factor * source[...] + 1"""
+    names = "abc"[: len(extents)]
+    body = plus(mul(Const(factor), Read(source, d(*names))), Const(1))
+    return Operation(name, dims(**dict(zip(names, extents, strict=True))), target, d(*names), body)
+
+
+def matmul(name: str, left: str, right: str, target: str, m: int, k: int, n: int) -> Operation:
+    body = mul(Read(left, d("m", "k")), Read(right, d("k", "n")))
+    return Operation(name, dims(m=m, n=n, k=k), target, d("m", "n"), body, ("k",), "sum")
+
+
+def _program(
+    name: str, tensors: Sequence[Tensor], ops: Sequence[Operation], outputs: Sequence[str], **more: Any
+) -> Program:
+    return Program(name, tuple(tensors), tuple(ops), tuple(outputs), **more)
+
+
+# Plans
+
+
+def elementwise() -> Document:
+    """Two ranks, rows cut unevenly; nothing moves."""
+    p = _program(
+        "elementwise", [tensor("x", 5, 2, role="input"), tensor("y", 5, 2)], [scaled("f", "x", "y", 2, 5, 2)], ["y"]
+    )
+    s = Sheet(p, 2)
+    cut = s.layout(rows([(0, 2), (2, 5)], 2))
+    x, y = s.given("x", cut), s.buffer("y", "y", cut)
+    s.compute("f", cut, [x], y)
+    return s.done({"y": "y"})
+
+
+def gathered_matmul() -> Document:
+    """Three ranks: the weight's rows are gathered, tokens stay cut."""
+    p = _program(
+        "gathered",
+        [tensor("x", 4, 3, role="input"), tensor("w", 3, 2, role="param"), tensor("y", 4, 2)],
+        [matmul("mm", "x", "w", "y", 4, 3, 2)],
+        ["y"],
+    )
+    s = Sheet(p, 3)
+    tokens = [(0, 1), (1, 2), (2, 4)]
+    cut, whole = s.layout(rows([(0, 1), (1, 2), (2, 3)], 2)), s.layout("0:3,0:2")
+    x, w = s.given("x", s.layout(rows(tokens, 3))), s.given("w", cut)
+    full, y = s.buffer("w.full", "w", whole), s.buffer("y", "y", s.layout(rows(tokens, 2)))
+    gather = s.transfer("all_gather", "w", w, full, cut, whole)
+    s.compute("mm", s.layout(rows(tokens, 2, 3)), [x, full], y, [gather])
+    return s.done({"y": "y"})
+
+
+def _split(kind: str) -> Document:
+    p = _program(
+        "split",
+        [tensor("x", 3, 6, role="input"), tensor("w", 6, 2, role="param"), tensor("y", 3, 2), tensor("z", 3, 2)],
+        [matmul("mm", "x", "w", "y", 3, 6, 2), scaled("f", "y", "z", 3, 3, 2)],
+        ["z"],
+    )
+    s = Sheet(p, 3)
+    ks = [(0, 2), (2, 4), (4, 6)]
+    whole = s.layout("0:3,0:2")
+    x, w = s.given("x", s.layout([f"0:3,{a}:{b}" for a, b in ks])), s.given("w", s.layout(rows(ks, 2)))
+    partial = s.buffer("y.part", "y", whole)
+    after = whole if kind == "all_reduce" else s.layout(rows([(0, 1), (1, 2), (2, 3)], 2))
+    y, z = s.buffer("y", "y", after), s.buffer("z", "z", after)
+    work = s.compute("mm", s.layout([f"0:3,0:2,{a}:{b}" for a, b in ks]), [x, w], partial)
+    fold = s.transfer(kind, "y", partial, y, s.layout("0:3,0:2", (0, 1, 2)), after, [work], monoid="sum")
+    s.compute("f", after, [y], z, [fold])
+    return s.done({"z": "z"})
+
+
+def reduce_scattered() -> Document:
+    """Three ranks split the reduction of a product; every rank ends with a row."""
+    return _split("reduce_scatter")
+
+
+def all_reduced() -> Document:
+    """The same, every rank ends with everything."""
+    return _split("all_reduce")
+
+
+def replicated_split() -> Document:
+    """A 2 x 2 mesh: the reduction is split along one axis and repeated along the other; one fold over all four."""
+    p = _program(
+        "square",
+        [tensor("x", 2, 4, role="param"), tensor("w", 4, 2, role="param"), tensor("y", 2, 2)],
+        [matmul("mm", "x", "w", "y", 2, 4, 2)],
+        ["y"],
+    )
+    s = Sheet(p, 4, (2, 2))
+    halves = [(0, 2), (2, 4)] * 2
+    whole = s.layout("0:2,0:2")
+    x, w = s.given("x", s.layout([f"0:2,{a}:{b}" for a, b in halves])), s.given("w", s.layout(rows(halves, 2)))
+    partial, y = s.buffer("y.part", "y", whole), s.buffer("y", "y", whole)
+    work = s.compute("mm", s.layout([f"0:2,0:2,{a}:{b}" for a, b in halves]), [x, w], partial)
+    s.transfer("all_reduce", "y", partial, y, s.layout("0:2,0:2", (0, 1, 0, 1)), whole, [work], monoid="sum")
+    return s.done({"y": "y"})
+
+
+def halo() -> Document:
+    """Three ranks: a stencil over rows that an operation made; halos arrive in place, in the buffer of the rows."""
+    window = [Read("y", (Affine.dim("a") + k,), (Bound(Affine.dim("a") + k, 0, 9),), 0) for k in (-1, 0, 1)]
+    stencil = Operation("stencil", dims(a=9), "z", d("a"), plus(plus(window[0], mul(Const(5), window[1])), window[2]))
+    p = _program(
+        "halo",
+        [tensor("x", 9, role="input"), tensor("y", 9), tensor("z", 9)],
+        [scaled("f", "x", "y", 2, 9), stencil],
+        ["z"],
+    )
+    s = Sheet(p, 3)
+    own, wide = s.layout(["0:3", "3:6", "6:9"]), s.layout(["0:4", "2:7", "5:9"])
+    x, y, z = s.given("x", own), s.buffer("y", "y", wide), s.buffer("z", "z", own)
+    made = s.compute("f", own, [x], y)
+    shift = s.transfer("shift", "y", y, y, own, wide, [made])
+    s.compute("stencil", own, [y], z, [shift])
+    return s.done({"z": "z"})
+
+
+def overlapped_halo() -> Document:
+    """The same stencil, its inner rows computed while the halo travels: unordered tasks on other rows of one buffer."""
+    base = halo()
+    tasks = list(base.tasks)
+    inner, edges = Layout(("0:3", "4:5", "7:9")), Layout(("empty", "3:4|5:6", "6:7"))
+    inner = Layout(("0:2", "4:5", "7:9"))
+    edges = Layout(("2:3", "3:4|5:6", "6:7"))
+    last = tasks[2]
+    assert isinstance(last, Compute)
+    tasks[2:] = [
+        Compute(2, "compute", "stencil", "inner", last.reads, last.write, (), None),
+        Compute(3, "compute", "stencil", "edges", last.reads, last.write, (1,), None),
+    ]
+    return _replace(base, layouts={**base.layouts, "inner": inner, "edges": edges}, tasks=tuple(tasks))
+
+
+def prefetch() -> Document:
+    """Weights wait in host memory; the third is fetched into the place of the first while the second works."""
+    names = ["w0", "w1", "w2"]
+    tensors = [tensor("x", 2, 2, role="input"), *(tensor(w, 2, 2, role="param") for w in names)]
+    tensors += [tensor(f"y{k}", 2, 2) for k in range(3)]
+    ops = [matmul(f"mm{k}", "x" if k == 0 else f"y{k - 1}", w, f"y{k}", 2, 2, 2) for k, w in enumerate(names)]
+    p = _program("prefetch", tensors, ops, ["y2"])
+    s = Sheet(p, 2)
+    whole, row, points = (
+        s.layout("0:2,0:2"),
+        s.layout(rows([(0, 1), (1, 2)], 2)),
+        s.layout(rows([(0, 1), (1, 2)], 2, 2)),
+    )
+    x = s.given("x", row)
+    hosts = [s.buffer(f"{w}.host", w, whole, initial=whole, tier="host") for w in names]
+    first, second = (s.buffer(f"{w}.hbm", w, whole) for w in names[:2])
+    third = s.buffer("w2.hbm", "w2", whole, at=s.offset(first))
+    ys = [s.buffer(f"y{k}", f"y{k}", row) for k in range(2)]
+    ys.append(s.buffer("y2", "y2", row, at=s.offset(ys[0])))
+    fetch0 = s.copy("h2d", "w0", hosts[0], first, whole)
+    fetch1 = s.copy("h2d", "w1", hosts[1], second, whole)
+    work0 = s.compute("mm0", points, [x, first], ys[0], [fetch0])
+    fetch2 = s.copy("h2d", "w2", hosts[2], third, whole, [work0])
+    s.compute("mm1", points, [ys[0], second], ys[1], [fetch1])
+    s.compute("mm2", points, [ys[1], third], ys[2], [fetch2])
+    return s.done({"y2": "y2"})
+
+
+def gather_twice() -> Document:
+    """Two weights gathered into one place one after the other; a wait keeps the second from coming too soon."""
+    tensors = [tensor("x", 2, 2, role="input"), *(tensor(w, 2, 2, role="param") for w in ("v", "w"))]
+    tensors += [tensor("y", 2, 2), tensor("z", 2, 2)]
+    p = _program(
+        "twice", tensors, [matmul("one", "x", "v", "y", 2, 2, 2), matmul("two", "y", "w", "z", 2, 2, 2)], ["z"]
+    )
+    s = Sheet(p, 2)
+    cut, whole = s.layout(rows([(0, 1), (1, 2)], 2)), s.layout("0:2,0:2")
+    points = s.layout(rows([(0, 1), (1, 2)], 2, 2))
+    x, v, w = (s.given(name, cut) for name in ("x", "v", "w"))
+    vfull = s.buffer("v.full", "v", whole)
+    wfull = s.buffer("w.full", "w", whole, at=s.offset(vfull))
+    y, z = s.buffer("y", "y", cut), s.buffer("z", "z", cut)
+    gather = s.transfer("all_gather", "v", v, vfull, cut, whole)
+    first = s.compute("one", points, [x, vfull], y, [gather])
+    again = s.transfer("all_gather", "w", w, wfull, cut, whole, [first])
+    s.compute("two", points, [y, wfull], z, [again])
+    return s.done({"z": "z"})
+
+
+def _causal_op(t: int) -> Operation:
+    where = (Bound(Affine.dim("s") - Affine.dim("t"), None, 1),)
+    body = mul(mul(Read("q", d("t")), Read("k", d("s"))), Read("v", d("s")))
+    return Operation("attend", dims(t=t, s=t), "o", d("t"), body, ("s",), "sum", where)
+
+
+def _causal_program(t: int) -> Program:
+    tensors = [*(tensor(name, t, role="input") for name in "qkv"), tensor("o", t)]
+    return _program("causal", tensors, [_causal_op(t)], ["o"])
+
+
+def causal_zigzag() -> Document:
+    """Causal attention in miniature, queries cut in balanced pairs; each rank fetches only keys it may see."""
+    s = Sheet(_causal_program(8), 2)
+    pairs, seen = ["0:2|6:8", "2:6"], s.layout(["0:8", "0:6"])
+    cut = s.layout(pairs)
+    q, k, v = (s.given(name, cut) for name in "qkv")
+    kfull, vfull, o = s.buffer("k.seen", "k", seen), s.buffer("v.seen", "v", seen), s.buffer("o", "o", cut)
+    first = s.transfer("sends", "k", k, kfull, cut, seen)
+    second = s.transfer("sends", "v", v, vfull, cut, seen)
+    s.compute("attend", s.layout(["0:2|6:8,0:8", "2:6,0:8"]), [q, kfull, vfull], o, [first, second])
+    return s.done({"o": "o"})
+
+
+def causal_keys_split() -> Document:
+    """Causal attention cut along the keys: late keys contribute to late queries only; first rows are never partial."""
+    s = Sheet(_causal_program(6), 3)
+    keys = s.layout(["0:2", "2:4", "4:6"])
+    tails = ["0:6", "2:6", "4:6"]
+    late = s.layout(tails)
+    q = s.given("q", keys)
+    k, v = s.given("k", keys), s.given("v", keys)
+    qfull, part, o = s.buffer("q.seen", "q", late), s.buffer("o.part", "o", s.layout("0:6")), s.buffer("o", "o", keys)
+    fetch = s.transfer("sends", "q", q, qfull, keys, late)
+    work = s.compute("attend", s.layout(["0:6,0:2", "0:6,2:4", "0:6,4:6"]), [qfull, k, v], part, [fetch])
+    s.transfer("reduce_scatter", "o", part, o, s.layout(tails, (0, 1, 2)), keys, [work], monoid="sum")
+    return s.done({"o": "o"})
+
+
+def stages() -> Document:
+    """Two stages on two ranks; the second sends its result back. Tasks of single ranks, a transfer with empty needs."""
+    p = _program(
+        "stages",
+        [tensor("x", 4, role="input"), tensor("y", 4), tensor("z", 4), tensor("u", 4)],
+        [scaled("f", "x", "y", 2, 4), scaled("g", "y", "z", 3, 4), scaled("h", "z", "u", 5, 4)],
+        ["u"],
+    )
+    s = Sheet(p, 2)
+    first, second = s.layout(["0:4", "empty"]), s.layout(["empty", "0:4"])
+    x, y, there = s.given("x", first), s.buffer("y", "y", first), s.buffer("y.there", "y", second)
+    z, back, u = s.buffer("z", "z", second), s.buffer("z.back", "z", first), s.buffer("u", "u", first)
+    a = s.compute("f", first, [x], y, ranks=(0,))
+    go = s.transfer("sends", "y", y, there, first, second, [a])
+    b = s.compute("g", second, [there], z, [go], ranks=(1,))
+    come = s.transfer("sends", "z", z, back, second, first, [b])
+    s.compute("h", first, [back], u, [come], ranks=(0,))
+    return s.done({"u": "u"})
+
+
+def chunked() -> Document:
+    """A product in two chunks of tokens: the second is gathered while the first is computed."""
+    p = _program(
+        "chunked",
+        [tensor("x", 4, 2, role="input"), tensor("w", 2, 4, role="param"), tensor("y", 4, 4), tensor("z", 4, 4)],
+        [matmul("mm", "x", "w", "y", 4, 2, 4), scaled("f", "y", "z", 2, 4, 4)],
+        ["z"],
+    )
+    s = Sheet(p, 2)
+    own, full = s.layout(["0:1|2:3,0:2", "1:2|3:4,0:2"]), s.layout("0:4,0:2")
+    chunk = [(["0:1,0:2", "1:2,0:2"], "0:2,0:2"), (["2:3,0:2", "3:4,0:2"], "2:4,0:2")]
+    columns = s.layout(["0:4,0:2", "0:4,2:4"])
+    x, w = s.given("x", own), s.given("w", s.layout(["0:2,0:2", "0:2,2:4"]))
+    xs, y = s.buffer("x.full", "x", full), s.buffer("y", "y", columns)
+    z = s.buffer("z", "z", columns)
+    gathers = [s.transfer("all_gather", "x", x, xs, s.layout(have), s.layout(need)) for have, need in chunk]
+    for k, (a, b) in enumerate([(0, 2), (2, 4)]):
+        s.compute("mm", s.layout([f"{a}:{b},0:2,0:2", f"{a}:{b},2:4,0:2"]), [xs, w], y, [gathers[k]])
+        s.compute("f", s.layout([f"{a}:{b},0:2", f"{a}:{b},2:4"]), [y], z)
+    return s.done({"z": "z"})
+
+
+def state() -> Document:
+    """A running sum that ends where it started, beside an output made of it."""
+    add = Operation("add", dims(a=4), "new", d("a"), plus(Read("acc", d("a")), Read("x", d("a"))))
+    tensors = [tensor("x", 4, role="input"), tensor("acc", 4, role="state"), tensor("new", 4), tensor("y", 4)]
+    p = _program("state", tensors, [add, scaled("f", "new", "y", 2, 4)], ["y"], states=(("acc", "new"),))
+    s = Sheet(p, 2)
+    cut = s.layout(["0:2", "2:4"])
+    x, acc = s.given("x", cut), s.given("acc", cut)
+    new, y = s.buffer("new", "new", cut), s.buffer("y", "y", cut, at=0)
+    work = s.compute("add", cut, [acc, x], new)
+    s.compute("f", cut, [new], y, [work])
+    return s.done({"y": "y"}, {"acc": "new"})
+
+
+def _replace(document: Document, **changes: Any) -> Document:
+    from msgspec.structs import replace
+
+    return replace(document, **changes)
+
+
+ALL: dict[str, Callable[[], Document]] = {
+    make.__name__: make
+    for make in (
+        elementwise,
+        gathered_matmul,
+        reduce_scattered,
+        all_reduced,
+        replicated_split,
+        halo,
+        overlapped_halo,
+        prefetch,
+        gather_twice,
+        causal_zigzag,
+        causal_keys_split,
+        stages,
+        chunked,
+        state,
+    )
+}
