@@ -20,7 +20,7 @@ def check(plan: PlanFile, json: Json = False) -> None:
     from ..format.codec import decode
 
     with working("checking"):
-        report = prove(decode(read_plan(plan)))
+        report = prove(decode(read_plan(plan), str(plan)))
     if json:
         put_json(report.to_json())
     else:

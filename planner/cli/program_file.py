@@ -81,7 +81,7 @@ def _find(module: ModuleType, file: str, name: str) -> Program | ProgramFunction
         return programs[name]
     if hasattr(module, name):
         kind = type(getattr(module, name)).__name__
-        raise UsageError(f"{name!r} is not a program but a {kind}", where=file, hint=_known(name, programs))
+        raise UsageError(f"{name!r} is not a program but of type {kind}", where=file, hint=_known(name, programs))
     raise UsageError(f"no program {name!r}", where=file, hint=_known(name, programs))
 
 
