@@ -85,7 +85,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str = "", dtype: str | None = None) ->
     rows = [_unused(a.axes[-2], "m", batch)] if a.ndim > 1 else []
     columns = [_unused(b.axes[-1], "n", [*batch, *rows])] if b.ndim > 1 else []
     fold = _unused(a.axes[-1], "k", [*batch, *rows, *columns])
-    out = {**batch, **dict(zip(rows, a.shape[-2:-1], strict=True)), **dict(zip(columns, b.shape[-1:], strict=True))}
+    out = {**batch, **dict(zip(rows, a.shape[-2:-1], strict=True)), **dict(zip(columns, b.shape[1:][-1:], strict=True))}
     left = _batch_index(a, batch) + _index_of([*rows, fold])
     right = _batch_index(b, batch) + _index_of([fold, *columns])
     dims = [*(Dim(axis, extent) for axis, extent in out.items()), Dim(fold, a.shape[-1])]

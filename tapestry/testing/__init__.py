@@ -10,8 +10,9 @@ Needs `hypothesis`. A rewrite or an executor is tested so:
 """
 
 from ..closeness import assert_close, tolerance
+from .functions import outputs_of, program_of
 from .inputs import inputs_for
 from .partitions import CutKind, partitions
 from .programs import programs
 
-__all__ = ["CutKind", "assert_close", "inputs_for", "partitions", "programs", "tolerance"]
+__all__ = ["CutKind", "assert_close", "inputs_for", "outputs_of", "partitions", "program_of", "programs", "tolerance"]
