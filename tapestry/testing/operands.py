@@ -65,13 +65,13 @@ def padded(x: Operand, axis: int, before: int, after: int, fill: float | int | b
 
 def concatenated(x: Operand, y: Operand, axis: int) -> Operand:
     """x then y along an axis; the same dtype and shape otherwise."""
-    seam = x.shape[axis]
+    seam, blank = x.shape[axis], {"float": 0.0, "int": 0, "bool": False}[x.kind]
     right = along(y, axis, y.shape[axis], lambda i: i - seam)
 
     def at(index: Index) -> Expr:
         left_side = (Bound(index[axis], None, seam),)
         right_side = (Bound(index[axis], seam, None),)
-        sides = guarded(x.at(index), left_side, 0), guarded(right.at(index), right_side, 0)
+        sides = guarded(x.at(index), left_side, blank), guarded(right.at(index), right_side, blank)
         return Call("where", (Inside(left_side), *sides))
 
     shape = (*x.shape[:axis], seam + y.shape[axis], *x.shape[axis + 1 :])

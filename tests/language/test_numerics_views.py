@@ -22,6 +22,10 @@ def check(mine: View, numpys: Callable[[np.ndarray], np.ndarray], x: np.ndarray)
     np.testing.assert_array_equal(got, numpys(x))
 
 
+def around(x: np.ndarray, value: int) -> np.ndarray:
+    return np.pad(x, 1, constant_values=value)
+
+
 SIMPLE: list[tuple[View, Callable[[np.ndarray], np.ndarray]]] = [
     (lambda x: x.T, lambda x: x.T),
     (lambda x: tp.transpose(x, (1, 2, 0)), lambda x: x.transpose(1, 2, 0)),
@@ -42,8 +46,8 @@ SIMPLE: list[tuple[View, Callable[[np.ndarray], np.ndarray]]] = [
     (lambda x: tp.concat([x, tp.reverse(x, 0)], "d0"), lambda x: np.concatenate([x, x[::-1]], 0)),
     (lambda x: tp.reverse(x, 2), lambda x: x[:, :, ::-1]),
     (lambda x: tp.broadcast_to(x[:, :1], (2, 3, 4, 5)), lambda x: np.broadcast_to(x[:, :1], (2, 3, 4, 5))),
-    (lambda x: tp.pad(tp.pad(x, 1, value=7), 1, value=9), lambda x: np.pad(np.pad(x, 1, constant_values=7), 1, constant_values=9)),
-    (lambda x: tp.pad(x, 1, value=7)[::2, 1:].reshape(-1)[::-1], lambda x: np.pad(x, 1, constant_values=7)[::2, 1:].reshape(-1)[::-1]),
+    (lambda x: tp.pad(tp.pad(x, 1, value=7), 1, value=9), lambda x: around(around(x, 7), 9)),
+    (lambda x: tp.pad(x, 1, value=7)[::2, 1:].reshape(-1)[::-1], lambda x: around(x, 7)[::2, 1:].reshape(-1)[::-1]),
 ]  # fmt: skip
 
 
