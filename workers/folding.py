@@ -40,9 +40,13 @@ def compute_of(function: str) -> Callable[..., Any]:
     if function in ("erf", "sigmoid"):
         from scipy import special
 
-        return special.erf if function == "erf" else special.expit  # type: ignore[no-any-return]
-    own = {"where": where_into, "rsqrt": _rsqrt_into, "abs": np.absolute}
-    return own.get(function) or getattr(np, function)  # type: ignore[no-any-return]
+        found: Callable[..., Any] = special.erf if function == "erf" else special.expit
+        return found
+    own: dict[str, Callable[..., Any]] = {"where": where_into, "rsqrt": _rsqrt_into, "abs": np.absolute}
+    if function in own:
+        return own[function]
+    ufunc: Callable[..., Any] = getattr(np, function)
+    return ufunc
 
 
 def fold_ufunc(monoid: str) -> np.ufunc:

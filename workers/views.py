@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,9 @@ def slab_shape(slab: Slices) -> tuple[int, ...]:
 def within(array: Array, slab: Slices) -> Array:
     """The part of a broadcasting array that belongs to a slab: axes 1 long are kept whole."""
     # The ellipsis keeps a 0-d array an array.
-    return array[(*(part if n > 1 else slice(None) for part, n in zip(slab, array.shape, strict=True)), ...)]
+    index: Any = (*(cut if n > 1 else slice(None) for cut, n in zip(slab, array.shape, strict=True)), ...)
+    part: Array = array[index]
+    return part
 
 
 def size_of(shape: Sequence[int], axes: Sequence[int]) -> int:

@@ -1,0 +1,108 @@
+"""The fixed order: ranks in turn, each as far as it gets."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from ..planner.format import Resolved, Task, Transfer
+from .exchange import Exchange
+from .faults import Deadlock
+from .rank import Rank, name_of
+from .result import Event
+
+
+class Ordered:
+    """Deterministic: ranks in turn, each as far as it gets; a transfer runs when its last participant arrives."""
+
+    def __init__(self, resolved: Resolved, ranks: list[Rank]) -> None:
+        self.resolved, self.ranks = resolved, ranks
+        self.queues = [_queues(rank) for rank in ranks]
+        self.own = [{task.id for task in rank.tasks} for rank in ranks]
+        self.done: list[set[int]] = [set() for _ in ranks]
+        self.arrived: dict[int, set[int]] = {}
+        self.events: list[Event] = []
+        self.bytes_moved = 0
+        self.left = sum(len(rank.tasks) for rank in ranks)
+        self.began = perf_counter()
+
+    def elapsed(self) -> float:
+        return max((event.end_s for event in self.events), default=0.0)
+
+    def run_all(self) -> None:
+        self.began = perf_counter()
+        while self.left:
+            before = self.left, sum(map(len, self.arrived.values()))
+            for number in range(len(self.ranks)):
+                self._advance(number)
+            if before == (self.left, sum(map(len, self.arrived.values()))):
+                raise self.stuck()
+
+    def head(self, number: int, lane: str) -> Task | None:
+        """The next task of a lane if it may start."""
+        queue = self.queues[number][lane]
+        if not queue:
+            return None
+        waits = self.own[number].intersection(queue[-1].waits)
+        return queue[-1] if waits <= self.done[number] else None
+
+    def _advance(self, number: int) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for lane in self.queues[number]:
+                task = self.head(number, lane)
+                if task is None:
+                    continue
+                if not isinstance(task, Transfer):
+                    self.compute(number, task)
+                    moved = True
+                elif number not in self.arrived.setdefault(task.id, set()):
+                    self.arrived[task.id].add(number)
+                    moved = self._meet(task)
+
+    def compute(self, number: int, task: Task) -> None:
+        assert not isinstance(task, Transfer)
+        start = self.now()
+        self.ranks[number].run(task)
+        self.finish(number, task, start)
+
+    def now(self) -> float:
+        return perf_counter() - self.began
+
+    def finish(self, number: int, task: Task, start: float) -> None:
+        self.queues[number][task.lane].pop()
+        self.done[number].add(task.id)
+        self.left -= 1
+        self.events.append(Event(number, task.lane, task.id, name_of(task), start, self.now()))
+
+    def _meet(self, task: Transfer) -> bool:
+        members = self.resolved.participants(task)
+        if not self.arrived[task.id].issuperset(members):
+            return False
+        start = self.now()
+        exchange = Exchange(self.resolved, self.ranks, task)
+        exchange.at_once()
+        self.bytes_moved += exchange.nbytes
+        for number in members:
+            self.finish(number, task, start)
+        return True
+
+    def stuck(self) -> Deadlock:
+        """Names the task at the head of every lane that cannot start, and what it waits for."""
+        sides = {}
+        for number, queues in enumerate(self.queues):
+            for lane, queue in queues.items():
+                if queue:
+                    task = queue[-1]
+                    missing = sorted(self.own[number].intersection(task.waits) - self.done[number])
+                    why = f"waits for {', '.join(map(str, missing))}" if missing else "waits for its other ranks"
+                    sides[f"rank {number} {lane}"] = f"task {task.id} ({name_of(task)}) {why}"
+        return Deadlock(f"no task can start and {self.left} have not run", sides=sides)
+
+
+def _queues(rank: Rank) -> dict[str, list[Task]]:
+    """The tasks of every lane, the next one last."""
+    queues: dict[str, list[Task]] = {}
+    for task in reversed(rank.tasks):
+        queues.setdefault(task.lane, []).append(task)
+    return queues

@@ -1,0 +1,33 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .folding import Array
+
+
+@dataclass(frozen=True)
+class Event:
+    """One task on one rank, in seconds since the run began."""
+
+    rank: int
+    lane: str
+    task: int
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """``outputs``: whole arrays by name, new states included. ``bytes_moved``: what ranks received from other ranks.
+
+    ``wall_s`` is the time from the first task to the last, inputs in place and tasks bound; ``events`` are in order of their start.
+    Under an engine of several processes, ranks other than 0 have no outputs.
+    """
+
+    outputs: dict[str, Array]
+    bytes_moved: int
+    wall_s: float
+    events: list[Event] = field(default_factory=list)
