@@ -12,6 +12,17 @@ from .lazy import lazy_names
 
 __version__ = "0.1.0"
 
+
+class _Package(ModuleType):
+    """`tapestry.program` is a module and `tp.program` a decorator: importing the module does not hide the decorator."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name == "program" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
 # The public names, once for the type checker and once for run time; a test holds the two equal.
 if TYPE_CHECKING:
     from .dsl.annotations import anyfloat as anyfloat
@@ -47,6 +58,7 @@ if TYPE_CHECKING:
     from .errors import TapestryError as TapestryError
     from .errors import TimeLimit as TimeLimit
     from .errors import UsageError as UsageError
+    from .ops.attention import attention as attention
     from .ops.convolution import conv1d as conv1d
     from .ops.convolution import conv2d as conv2d
     from .ops.convolution import conv3d as conv3d
@@ -90,6 +102,15 @@ if TYPE_CHECKING:
     from .ops.elementwise import where as where
     from .ops.linear import einsum as einsum
     from .ops.linear import matmul as matmul
+    from .ops.normalization import layer_norm as layer_norm
+    from .ops.normalization import rms_norm as rms_norm
+    from .ops.normalization import softmax as softmax
+    from .ops.pooling import avg_pool1d as avg_pool1d
+    from .ops.pooling import avg_pool2d as avg_pool2d
+    from .ops.pooling import avg_pool3d as avg_pool3d
+    from .ops.pooling import max_pool1d as max_pool1d
+    from .ops.pooling import max_pool2d as max_pool2d
+    from .ops.pooling import max_pool3d as max_pool3d
     from .ops.reduction import all as all  # noqa: A004
     from .ops.reduction import any as any  # noqa: A004
     from .ops.reduction import max as max  # noqa: A004
@@ -97,6 +118,7 @@ if TYPE_CHECKING:
     from .ops.reduction import min as min  # noqa: A004
     from .ops.reduction import prod as prod
     from .ops.reduction import sum as sum  # noqa: A004
+    from .ops.rotary import rotary as rotary
     from .ops.views import broadcast_to as broadcast_to
     from .ops.views import concat as concat
     from .ops.views import expand_dims as expand_dims
@@ -118,6 +140,7 @@ _NAMES_OF = {
     "dsl.tensor": "Tensor",
     "dsl.trace": "composite name",
     "errors": "CheckFailed Infeasible ProgramError ReadOutOfBounds TapestryError TimeLimit UsageError",
+    "ops.attention": "attention",
     "ops.convolution": "conv1d conv2d conv3d",
     "ops.elementwise": (
         "abs add cast ceil cos divide equal erf exp floor floor_divide full gelu greater greater_equal "
@@ -125,20 +148,12 @@ _NAMES_OF = {
         "not_equal power relu remainder rsqrt sigmoid sign silu sin sqrt subtract tanh where"
     ),
     "ops.linear": "einsum matmul",
+    "ops.normalization": "layer_norm rms_norm softmax",
+    "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
     "ops.reduction": "all any max mean min prod sum",
+    "ops.rotary": "rotary",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",
 }
-
-
-class _Package(ModuleType):
-    """`tapestry.program` is a module and `tp.program` a decorator: importing the module does not hide the decorator."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name == "program" and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one
     __all__ = [name for names in _NAMES_OF.values() for name in names.split()]

@@ -83,14 +83,16 @@ class Index:
         return Index(-self.affine)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return self._value / other
+        result: Tensor = self._value / other
+        return result
 
     def __rtruediv__(self, other: Any) -> Tensor:
         result: Tensor = other / self._value
         return result
 
     def __pow__(self, other: Any) -> Tensor:
-        return self._value**other
+        result: Tensor = self._value**other
+        return result
 
     def __rpow__(self, other: Any) -> Tensor:
         result: Tensor = other**self._value

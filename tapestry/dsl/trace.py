@@ -54,6 +54,7 @@ class Trace:
     scopes: list[str] = field(default_factory=list)
     groups: list[tuple[str, FrameType | None]] = field(default_factory=list)
     group_counts: dict[str, int] = field(default_factory=dict)
+    done_at: str = ""  # set when the function has returned: what is added afterwards has no line of its own
 
     def scoped(self, name: str) -> str:
         return ".".join([*self.scopes, name])
@@ -113,10 +114,10 @@ class Trace:
         ``name`` is the function's; ``explicit`` overrides it. ``dtype`` None follows the rules of `tapestry.result_type`; ``shape`` is that
         of the output where it is more than the parallel dims' extents (block operations).
         """
-        frame = user_frame()
+        frame = None if self.done_at else user_frame()
         ranges = {dim.name: (0, dim.extent) for dim in dims}
         parallel = tuple(dim for dim in dims if dim.name not in reduce_dims)
-        source = place(frame)
+        source = place(frame) or self.done_at
         if isinstance(body, Block):
             bounds: tuple[Bound, ...] | None = tuple(where)
         else:
@@ -189,6 +190,7 @@ class Trace:
 
     def finish(self, outputs: Mapping[str, Tensor], bindings: Mapping[str, Any], meta: Mapping[str, str]) -> Program:
         """Name everything and freeze. ``outputs`` maps names to tensors; "" and " 0", " 1", ... let the variable's name win."""
+        self.done_at = meta.get("source", "")
         keys = [self.output_key(name, tensor) for name, tensor in outputs.items()]
         names = self._tensor_names()
         tensors = tuple(replace(d.record, name=names[key]) for key, d in self.tensors.items())
