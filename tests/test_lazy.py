@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-PACKAGES = ["tapestry", "tapestry.planner"]
+PACKAGES = ["tapestry", "tapestry.planner", "tapestry.space"]
 
 
 def typed_names(package: str) -> dict[str, str]:

@@ -1,19 +1,22 @@
 """Index spaces: integer sets, boxes, grids, regions; accesses and partitions; isl for proofs.
 
-The sets that everything uses are here at once; the other names load their module at first use (PEP 562), and isl is loaded
-by the first question that needs it.
+The sets that everything uses are here at once; the other names load their module at first use, and isl is loaded by the
+first question that needs it.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .intset import IntSet, parse_intset
-from .region import Box, Grid, Region, parse_region
+from ..lazy import lazy_names
+from .intset import IntSet as IntSet
+from .intset import parse_intset as parse_intset
+from .region import Box as Box
+from .region import Grid as Grid
+from .region import Region as Region
+from .region import parse_region as parse_region
 
 # The lazy names, once for the type checker and once for run time; a test holds the two equal.
 if TYPE_CHECKING:
     from .access import Access as Access
-    from .counting import Bound as Bound
     from .counting import Count as Count
     from .counting import Exact as Exact
     from .counting import count as count
@@ -31,25 +34,15 @@ if TYPE_CHECKING:
 
 _NAMES_OF = {
     "access": "Access",
-    "counting": "Bound Count Exact count",
+    "counting": "Count Exact count",
     "image": "Image",
     "indexset": "IndexSet",
     "partition": "CutBy Partition",
     "projection": "count_points operand_images read_image write_image",
     "proofs": "PartitionError prove_regions prove_relation",
 }
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_EAGER = ["Box", "Grid", "IntSet", "Region", "parse_intset", "parse_region"]
 
-__all__ = ["Box", "Grid", "IntSet", "Region", "parse_intset", "parse_region", *sorted(_MODULE_OF)]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+if not TYPE_CHECKING:  # a type checker would take any name for a public one
+    __all__ = [*_EAGER, *(name for names in _NAMES_OF.values() for name in names.split())]
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES_OF)

@@ -2,7 +2,8 @@
 
 Shards are numbered row-major over ``mesh``. Each `CutBy` cuts one axis of the domain by a rule of
 `tapestry.space.cuts`, its parts numbered by the coordinates along its mesh axes. `prove` states the whole partition as
-one isl relation shard -> point, whose size does not depend on the number of shards; tables of uneven cuts are proved from the table.
+one isl relation shard -> point, of a size that does not depend on the number of shards; uneven cuts are proved from
+their table.
 """
 
 from __future__ import annotations
