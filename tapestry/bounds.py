@@ -1,4 +1,4 @@
-"""Whether a read stays inside its tensor: intervals first, integer sets where they do not decide, a witness where it fails."""
+"""Whether a read stays inside its tensor: intervals first, then integer sets; a witness where it does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Ranges = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Escape:
-    """A read that leaves its tensor: the axis, the interval read there (half-open), and a point of the index space where it happens."""
+    """A read that leaves its tensor: the axis, the half-open interval read there, a point where it happens."""
 
     axis: int
     reads: tuple[int, int]
@@ -23,9 +23,10 @@ class Escape:
 def escape(
     index: Sequence[Affine], shape: Sequence[int], ranges: Ranges, bounds: Sequence[Bound] = ()
 ) -> Escape | None:
-    """The first axis on which ``index`` leaves 0 <= i < extent somewhere in the box ``ranges`` where ``bounds`` hold; None if none does.
+    """The first axis on which ``index`` leaves 0:extent in the box ``ranges`` where ``bounds`` hold, or None.
 
-    Exact: intervals answer where they suffice (each dimension once per row, a guard that says what is needed); isl otherwise.
+    Exact: intervals answer where they suffice (each dimension once per row, a guard that says what is needed); isl
+    otherwise.
     """
     for axis, (expr, extent) in enumerate(zip(index, shape, strict=True)):
         if _inside(expr, extent, ranges) or _granted(expr, extent, ranges, bounds):

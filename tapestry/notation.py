@@ -15,10 +15,8 @@ from .program import Block, Operation
 
 COMPARE, OR, AND, SUM, PRODUCT, UNARY, POWER, ATOM = range(1, 9)
 
-BINARY: dict[str, int] = {
-    "<": COMPARE, "<=": COMPARE, ">": COMPARE, ">=": COMPARE, "==": COMPARE, "!=": COMPARE, "|": OR, "&": AND, "+": SUM, "-": SUM,
-    "*": PRODUCT, "/": PRODUCT, "//": PRODUCT, "%": PRODUCT, "**": POWER,
-}  # fmt: skip
+_LEVELS = {COMPARE: "< <= > >= == !=", OR: "|", AND: "&", SUM: "+ -", PRODUCT: "* / // %", POWER: "**"}
+BINARY: dict[str, int] = {symbol: level for level, symbols in _LEVELS.items() for symbol in symbols.split()}
 
 
 def format_expr(expr: Expr, level: int = 0) -> str:

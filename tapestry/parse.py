@@ -1,4 +1,4 @@
-"""Reads the algebra that `tapestry.notation` writes. Everything malformed is a UsageError that shows the text and the position."""
+"""Reads the algebra that `tapestry.notation` writes; whatever is malformed is a UsageError that shows where."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Programs as JSON: names, shapes and readable algebra; exact both ways.
 
-    {"format": "tapestry.program/1", "name": "net", "bindings": [["n", 8]], "tensors": [{"name": "x", "dtype": "f32", "shape": [8, 3],
-     "role": "input", "axes": ["n", "c"]}, ...], "operations": [{"name": "matmul", "dims": "n=8 k=4 c=3", "write": "y[n, k]", "monoid": "sum",
-     "over": "c", "body": "x[n, c] * w[c, k]"}, ...], "outputs": ["y"], "states": [], "pins": [], "meta": {}}
+    {"format": "tapestry.program/1", "name": "net", "bindings": [["n", 8]],
+     "tensors": [{"name": "x", "dtype": "f32", "shape": [8, 3], "role": "input", "axes": ["n", "c"]}, ...],
+     "operations": [{"name": "matmul", "dims": "n=8 k=4 c=3", "write": "y[n, k]", "monoid": "sum", "over": "c",
+                     "body": "x[n, c] * w[c, k]"}, ...],
+     "outputs": ["y"], "states": [], "pins": [], "meta": {}}
 
 A dimension marked ``!`` may not be cut. Order is significant in lists only, so a writer may sort the keys of objects.
 """
@@ -94,7 +96,8 @@ def _value(value: Any, place: str) -> Any:
 def program_from_json(data: Mapping[str, Any]) -> Program:
     """The program that `program_to_json` wrote, verified.
 
-    Raises UsageError naming the place of anything missing, unknown or malformed, and ProgramError for a program that means nothing.
+    Raises UsageError naming the place of anything missing, unknown or malformed, and ProgramError for a program that
+    means nothing.
     """
     fields = _Fields(data, "program")
     if fields.take("format", str) != FORMAT:

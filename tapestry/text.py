@@ -7,7 +7,8 @@ from .program import Operation, Program, Tensor
 
 
 def format_program(program: Program) -> str:
-    """The whole program: bindings, declared tensors, each operation with its index space and algebra, outputs, states, pins."""
+    """The whole program: bindings, declared tensors, each operation with its index space and algebra, outputs, states,
+    pins."""
     bindings = ", ".join(f"{name}={value!r}" for name, value in program.bindings)
     lines = [f"program {program.name}({bindings})"]
     lines += [f"  {line}".rstrip() for line in program.meta.get("doc", "").splitlines()]

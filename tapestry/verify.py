@@ -2,8 +2,8 @@
 
 - Names are names, and unique; every dtype, monoid, function and role is known; extents are positive.
 - Each value has exactly one producer and nothing else has one; operations stand in an order in which they can run.
-- Every element of a value is written exactly once; a reduction whose condition leaves an element no points writes its identity.
-- Every read stays inside its tensor or is guarded.
+- Every element of a value is written exactly once; a reduction whose condition leaves an element no points writes its
+identity. - Every read stays inside its tensor or is guarded.
 - Values fit the dtypes they are written to; monoids stand exactly where dimensions are folded.
 - States are replaced by values of the same shape and dtype; pins match something that has what they name.
 """

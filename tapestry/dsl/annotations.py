@@ -1,7 +1,8 @@
 """Annotations of tensors: ``f32[Tensor, "n c y x"]``, ``param[f32[Tensor, "k 3 3 3"]]``.
 
-To a type checker they are `typing.Annotated`, so user code is checked as if it said `Tensor`; at run time they are `Spec` values that
-`tp.op` and `tp.program` read. ``num`` stands for any dtype but bool, ``anyfloat``, ``anyint`` and ``anytype`` for what they say.
+To a type checker they are `typing.Annotated`, so user code is checked as if it said `Tensor`; at run time they are
+`Spec` values that `tp.op` and `tp.program` read. ``num`` stands for any dtype but bool, ``anyfloat``, ``anyint`` and
+``anytype`` for what they say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Axes in signatures: ``"n 3 y p=2*x"``. Names are extents; they are bound by unification with the shapes that are given."""
+"""Axes in signatures: ``"n 3 y p=2*x"``. Names are extents, bound by unification with the shapes given."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from ..errors import UsageError
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Axis:
 
 
 def parse_axes(text: str) -> tuple[Axis, ...]:
-    """Axes separated by blanks. UsageError for what is not a name, a positive integer, an expression or ``name=expression``.
+    """Axes separated by blanks: names, integers, expressions or ``name=expression``; UsageError for all else.
 
     >>> [str(axis) for axis in parse_axes("n 3 p=2*y")]
     ['n', '3', 'p=2*y']

@@ -20,12 +20,12 @@ def user_frame() -> FrameType | None:
 
 
 def place(frame: FrameType | None) -> str:
-    """``file.py:line`` of a frame, or an empty string. The folder is left out, so that programs are the same everywhere."""
+    """``file.py:line`` of a frame, or an empty string; no folder, so that programs are the same everywhere."""
     return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
 def assigned_name(frame: FrameType | None) -> str:
-    """The variable that the call now running in ``frame`` is assigned to (``y = f(x)`` gives "y"), or an empty string."""
+    """The variable that the call now running in ``frame`` is assigned to (``y = f(x)`` gives "y"), or ""."""
     return _stored_after(frame.f_code, frame.f_lasti) if frame else ""
 
 

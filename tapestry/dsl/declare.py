@@ -14,7 +14,7 @@ from .trace import current
 
 
 def declare(role: Role, name: str, dtype: str, shape: Sequence[int], axes: Sequence[str] | None) -> Tensor:
-    """Declare a tensor of the program being traced; roles.py and `input` say it with a name. Axes default to d0, d1, ..."""
+    """Declare a tensor of the program being traced. Axes are called d0, d1, ... unless named."""
     trace = current(f"tp.{role}")
     if any(type(extent) is not int or extent < 1 for extent in shape):
         raise UsageError(f"{name} has the shape {list(shape)}", hint="extents are positive integers")
@@ -31,7 +31,10 @@ def input(name: str, dtype: str, shape: Sequence[int], axes: Sequence[str] | Non
 
 
 def update(old: Tensor, new: Tensor) -> None:
-    """``new`` replaces the state ``old`` at the end of a run. UsageError unless ``old`` is a state of the same shape and dtype."""
+    """``new`` replaces the state ``old`` at the end of a run.
+
+    UsageError unless ``old`` is a state of the same shape and dtype, updated once.
+    """
     trace = current("tp.update")
     if not old.key or trace.tensors[old.key].record.role != "state":
         raise UsageError(f"{old!r} is not a state", hint="declare it: state[f32[Tensor, ...]] or tp.state(...)")
@@ -47,7 +50,8 @@ def constant(
 ) -> Tensor:
     """A small array written into the program itself: numbers, nested lists or a NumPy array.
 
-    ``dtype`` None takes f32 for Python floats, int32 for integers, bool for truth values, and the array's own dtype for arrays.
+    ``dtype`` None takes f32 for Python floats, int32 for integers, bool for truth values, and the array's own dtype for
+    arrays.
     """
     import numpy as np
 
@@ -68,7 +72,7 @@ def constant(
 
 
 def shard(x: Tensor, *, kind: PinKind = "block", **cuts: str) -> Tensor:
-    """Pin how a tensor lies on the mesh: ``tp.shard(x, data="n")`` cuts axis n along the mesh axis "data". Gives x back."""
+    """Pin a tensor's layout and give it back: ``tp.shard(x, data="n")`` cuts axis n along the mesh axis "data"."""
     for mesh_axis, axis in cuts.items():
         if axis not in x.axes:
             sides = {"asked": f'{mesh_axis}="{axis}"', "axes": ", ".join(x.axes)}
@@ -77,7 +81,7 @@ def shard(x: Tensor, *, kind: PinKind = "block", **cuts: str) -> Tensor:
 
 
 def replicate(x: Tensor, *mesh_axes: str) -> Tensor:
-    """Pin a tensor to be whole along the given mesh axes (along all when none are given: mesh axis "*"). Gives x back."""
+    """Pin a tensor to be whole along the given mesh axes, or along all ("*"), and give it back."""
     return _pin(x, tuple((axis, None) for axis in mesh_axes or ("*",)), "block")
 
 

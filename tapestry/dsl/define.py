@@ -39,7 +39,7 @@ def define(
 
 @dataclass
 class Definition:
-    """Turns an element into operations of a trace. ``call`` is "name (file:line)", for errors; ``explicit`` overrides the name."""
+    """Turns an element into operations. ``call`` is "name (file:line)", for errors; ``explicit`` overrides the name."""
 
     trace: Trace
     name: str
@@ -49,7 +49,7 @@ class Definition:
     def build(self, body: Element, out: Sequence[str], known: Mapping[str, int], dtype: str | None) -> Tensor:
         """The tensor with the axes ``out``. ``known`` gives extents; others are the largest that stay in bounds.
 
-        Raises ReadOutOfBounds, and UsageError for indices that nothing bounds or that are neither output axes nor folded.
+        Raises ReadOutOfBounds, and UsageError for indices that nothing bounds or that are neither output nor folded.
         """
         needed = list(dict.fromkeys([*out, *_dims(body)]))
         extents = solve(needed, known, [access for access, _ in all_accesses(body)], self.call)

@@ -13,7 +13,7 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Access:
-    """An unguarded access of index notation: it must stay inside ``shape``, which also bounds indices of unknown range."""
+    """An unguarded access: it must stay inside the tensor, which also bounds indices of unknown range."""
 
     tensor: Tensor
     index: tuple[Affine, ...]
@@ -71,7 +71,7 @@ def free_dims(expr: Expr) -> tuple[str, ...]:
 
 
 def element(value: object) -> Element:
-    """An element out of an element, an index, a number or a 0-d tensor. UsageError for tensors that were not indexed."""
+    """An element out of an element, an index, a number or a 0-d tensor; UsageError for tensors not indexed."""
     if isinstance(value, Element):
         return value
     if isinstance(value, Index):

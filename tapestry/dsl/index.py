@@ -165,8 +165,8 @@ class Indices(tuple[Index, ...]):
 def indices(names: str) -> Any:
     """Fresh indices for the given names: ``n, k = tp.indices("n k")``; a single name gives the index itself.
 
-    An index has the range of the extent of that name in the operation's signature, or, when there is none, the largest range
-    0 <= i < extent in which no unguarded read leaves its tensor.
+    An index has the range of the extent of that name in the operation's signature, or, when there is none, the largest
+    range 0 <= i < extent in which no unguarded read leaves its tensor.
     """
     found = [Index(Affine.dim(_identifier(name))) for name in names.replace(",", " ").split()]
     if not found:

@@ -99,8 +99,8 @@ class Op(Generic[P]):
 def op(function: Callable[P, Tensor]) -> Op[P]:
     """Declare a primitive operation by its index expression.
 
-    Tensor parameters and the result are annotated (``f32[Tensor, "n c y x"]``); the names after ``->`` are the indices of the output. The
-    body returns an expression of index notation, usually a reduction. Raises UsageError and ReadOutOfBounds when called on tensors
-    that do not fit.
+    Tensor parameters and the result are annotated (``f32[Tensor, "n c y x"]``); the names after ``->`` are the indices
+    of the output. The body returns an expression of index notation, usually a reduction. Raises UsageError and
+    ReadOutOfBounds when called on tensors that do not fit.
     """
     return Op(function)

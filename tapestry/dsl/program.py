@@ -19,8 +19,8 @@ from .trace import Trace, tracing
 class ProgramFunction:
     """A declared program. ``bind`` traces it; ``str`` shows its signature and docstring.
 
-    Parameters annotated as tensors are inputs (or ``param[...]``, ``state[...]``); the names of their axes are extents. All other parameters are
-    settings; a setting with the name of an extent gives that extent.
+    Parameters annotated as tensors are inputs (or ``param[...]``, ``state[...]``); the names of their axes are extents.
+    All other parameters are settings; a setting with the name of an extent gives that extent.
     """
 
     __name__: str
@@ -174,7 +174,7 @@ def program(function: Callable[..., Any]) -> ProgramFunction:
 
 
 def _outputs(result: Any, where: str) -> dict[str, Tensor]:
-    """Outputs by name; a name starting with a blank is a suggestion, to be used for tensors without a variable's name."""
+    """Outputs by name; "" and names starting with a blank are for tensors without a variable's name."""
     if isinstance(result, Tensor):
         found: dict[str, Any] = {"": result}
     elif isinstance(result, Mapping):

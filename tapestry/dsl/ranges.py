@@ -1,4 +1,4 @@
-"""The ranges of indices: given by the signature, or the largest interval in which every unguarded access stays inside."""
+"""The ranges of indices: given by the signature, or the largest that keep every unguarded access inside."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _largest(name: str, rows: Sequence[tuple[Affine, int]], extents: Mapping[str
 
 
 def _limit(name: str, expr: Affine, extent: int, ranges: Ranges) -> int | None:
-    """The largest e such that expr stays in 0:extent for name in 0:e; found by bisection, since intervals only grow with e."""
+    """The largest e such that expr stays in 0:extent for name in 0:e, by bisection: intervals only grow with e."""
 
     def fits(e: int) -> bool:
         lo, hi = expr.bounds({**ranges, name: (0, e)})

@@ -26,7 +26,7 @@ class Reducer:
         )
 
     def __getitem__(self, dims: Index | tuple[Index, ...]) -> Callable[..., Tensor]:
-        """The fold over the given indices; call it with the expression, and ``where=`` a conjunction of index conditions."""
+        """The fold over the given indices, to be called with an expression and perhaps ``where=`` index conditions."""
         names = tuple(self._dim(dim) for dim in (dims if isinstance(dims, tuple) else (dims,)))
         if len(set(names)) != len(names):
             raise UsageError(f"tp.{self.monoid}[{', '.join(names)}] names an index twice")

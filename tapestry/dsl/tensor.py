@@ -1,7 +1,7 @@
 """The tensor handle of the language: a shape, a dtype, and a function from index expressions to a scalar expression.
 
-Views compose that function and compute nothing; see `tapestry.ops.views`. Arithmetic on handles adds operations to the program being
-traced; ``x[n, 2*p + r]`` with indices reads one element (index notation).
+Views compose that function and compute nothing; see `tapestry.ops.views`. Arithmetic on handles adds operations to the
+program being traced; ``x[n, 2*p + r]`` with indices reads one element (index notation).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Tensor(Arithmetic):
         return apply(function, *args)
 
     def __getitem__(self, key: Any) -> Tensor:
-        """With indices, one element: ``x[n, 2*p + r]``. Otherwise NumPy's basic slicing, as a view: ``x[:, ::-2, None, 0]``."""
+        """With indices one element, ``x[n, 2*p + r]``; otherwise NumPy's basic slicing, as a view, ``x[:, ::-2, 0]``."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(k, Index) for k in keys):
             return read_element(self, keys)

@@ -1,4 +1,4 @@
-"""Tracing: the program under construction, the names of what it contains, and the one way in which operations are added."""
+"""Tracing: the program under construction, its names, and the one way in which operations are added."""
 
 from __future__ import annotations
 
@@ -111,8 +111,9 @@ class Trace:
     ) -> Tensor:
         """Add the operation ``out[parallel dims] = monoid over reduce_dims of body`` and hand back its result.
 
-        ``name`` is the function's; ``explicit`` overrides it. ``dtype`` None follows the rules of `tapestry.result_type`; ``shape`` is that
-        of the output where it is more than the parallel dims' extents (block operations).
+        ``name`` is the function's; ``explicit`` overrides it. ``dtype`` None follows the rules of
+        `tapestry.result_type`; ``shape`` is that of the output where it is more than the parallel dims' extents (block
+        operations).
         """
         frame = None if self.done_at else user_frame()
         ranges = {dim.name: (0, dim.extent) for dim in dims}
@@ -189,7 +190,7 @@ class Trace:
             draft.hint, draft.named = f"{self.groups[-1][0]}.{variable}" if self.groups else self.scoped(variable), True
 
     def finish(self, outputs: Mapping[str, Tensor], bindings: Mapping[str, Any], meta: Mapping[str, str]) -> Program:
-        """Name everything and freeze. ``outputs`` maps names to tensors; "" and " 0", " 1", ... let the variable's name win."""
+        """Name everything and freeze. ``outputs`` maps names to tensors; "", " 0", " 1" let a variable's name win."""
         self.done_at = meta.get("source", "")
         keys = [self.output_key(name, tensor) for name, tensor in outputs.items()]
         names = self._tensor_names()
@@ -202,7 +203,7 @@ class Trace:
         return Program(self.name, tensors, ops, tuple(names[key] for key in keys), states, pins, bound, dict(meta))
 
     def output_key(self, name: str, tensor: Tensor) -> str:
-        """The tensor returned under a name: computed, so that an input or a view is copied, and named so when the name is the user's."""
+        """The tensor returned under a name, copied if it is an input or a view, named so if the name is the user's."""
         base = self.materialise(tensor)
         if self.tensors[base.key].record.role != "value":
             dims = tuple(Dim(axis, extent) for axis, extent in zip(base.axes, base.shape, strict=True))
@@ -301,7 +302,7 @@ def name(scope: str) -> Iterator[None]:
 
 
 def composite(function: Callable[P, R]) -> Callable[P, R]:
-    """Group the operations that a function adds under its name (drawings show them as one); its own ``name=`` overrides it."""
+    """Group the operations that a function adds under its name, or its ``name=``; drawings show them as one."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

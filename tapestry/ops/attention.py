@@ -1,8 +1,9 @@
-"""Attention: a block operation whose fold over keys is the online softmax, so a cut of the keys is found, not programmed.
+"""Attention: a block operation that folds keys by the online softmax, so a cut of the keys is found, not programmed.
 
-The state of a query and head is (o_0 ... o_{e-1}, l, m): m = max x, l = sum exp(x - m), o = sum exp(x - m) v, for x = scale * q·k over the
-keys seen. Two states combine to m = max(m1, m2), l = l1 exp(m1 - m) + l2 exp(m2 - m), o likewise; the identity is (0, 0, -inf):
-Milakov and Gimelshein, arXiv:1805.02867; Dao et al., arXiv:2205.14135, section 3.1. Scores are never stored.
+The state of a query and head is (o_0 ... o_{e-1}, l, m): m = max x, l = sum exp(x - m), o = sum exp(x - m) v, for x =
+scale * q·k over the keys seen. Two states combine to m = max(m1, m2), l = l1 exp(m1 - m) + l2 exp(m2 - m), o likewise;
+the identity is (0, 0, -inf): Milakov and Gimelshein, arXiv:1805.02867; Dao et al., arXiv:2205.14135, section 3.1.
+Scores are never stored.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def attention(
 ) -> Tensor:
     """softmax(scale * q·k) v over the keys. q [(b,) t, h, e], k and v [(b,) s, g, e] -> [(b,) t, h, e].
 
-    Heads may be grouped: g divides h, and head i reads group i // (h / g). With ``causal`` query t sees the keys s <= t + ``offset``. ``scale`` None is
-    1 / sqrt(e). Two operations: the state, in f32 at least, and its division. Raises UsageError with the shapes.
+    Heads may be grouped: g divides h, and head i reads group i // (h / g). With ``causal`` query t sees the keys s <= t
+    + ``offset``. ``scale`` None is 1 / sqrt(e). Two operations: the state, in f32 at least, and its division. Raises
+    UsageError with the shapes.
     """
     _check(q, k, v)
     state = _state(q, k, v, causal, offset, q.shape[-1] ** -0.5 if scale is None else scale)

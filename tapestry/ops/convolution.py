@@ -1,8 +1,9 @@
 """Convolution: one index expression for each rank.
 
-``x`` [n, c, spatial...], ``w`` [k, c per group, window...] -> [n, k, spatial...]; what deep learning calls convolution, that is, cross-correlation.
-Output channel k belongs to group k // (K / groups) and folds the input channels of that group. Padding is a view of x (`tp.pad` with 0), so
-the declaration below is the whole operation: its accesses, halos, fold and cost follow from the index expression.
+``x`` [n, c, spatial...], ``w`` [k, c per group, window...] -> [n, k, spatial...]; what deep learning calls convolution,
+that is, cross-correlation. Output channel k belongs to group k // (K / groups) and folds the input channels of that
+group. Padding is a view of x (`tp.pad` with 0), so the declaration below is the whole operation: its accesses, halos,
+fold and cost follow from the index expression.
 """
 
 from __future__ import annotations
@@ -80,9 +81,10 @@ def conv2d(
 ) -> Tensor:
     """x [n, c, y, x], w [k, c/groups, r, s] -> [n, k, p, q].
 
-    out[n, k, p, q] = sum over c, r, s of x[n, group(k) + c, stride*p + dilation*r - before, ...] * w[k, c, r, s], x being 0 outside.
-    ``padding`` is an integer, one entry an axis, or (before, after) pairs; "same" keeps the extents at stride 1, "valid" pads nothing.
-    Raises UsageError where channels and groups contradict, ReadOutOfBounds where the window is wider than the padded image.
+    out[n, k, p, q] = sum over c, r, s of x[n, group(k) + c, stride*p + dilation*r - before, ...] * w[k, c, r, s], x
+    being 0 outside. ``padding`` is an integer, one entry an axis, or (before, after) pairs; "same" keeps the extents at
+    stride 1, "valid" pads nothing. Raises UsageError where channels and groups contradict, ReadOutOfBounds where the
+    window is wider than the padded image.
     """
     return _conv(2, x, w, stride, padding, dilation, groups, name)
 

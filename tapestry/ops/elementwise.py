@@ -1,7 +1,7 @@
 """Elementwise operations: one scalar expression over broadcast operands.
 
-Shapes broadcast as NumPy's do: aligned on the right, extents 1 and missing axes repeated. In index notation the same functions build
-expressions instead of operations. Dtypes follow `tapestry.result_type`.
+Shapes broadcast as NumPy's do: aligned on the right, extents 1 and missing axes repeated. In index notation the same
+functions build expressions instead of operations. Dtypes follow `tapestry.result_type`.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from ..program import Dim
 def einsum(spec: str, *operands: Tensor, name: str = "", dtype: str | None = None) -> Tensor:
     """Einstein summation, one letter an axis: ``tp.einsum("td,dhe->the", x, wq)``.
 
-    out[output letters] = sum over the other letters of the product of the operands. A letter repeated in one operand reads its diagonal;
-    without ``->`` the output has the letters that occur once, in alphabetic order. The letters name the operation's dimensions.
-    Raises UsageError with the spec and the shapes.
+    out[output letters] = sum over the other letters of the product of the operands. A letter repeated in one operand
+    reads its diagonal; without ``->`` the output has the letters that occur once, in alphabetic order. The letters name
+    the operation's dimensions. Raises UsageError with the spec and the shapes.
     """
     inputs, output = _parse(spec, len(operands))
     extents = _extents(spec, inputs, operands)
@@ -73,7 +73,7 @@ def _extents(spec: str, inputs: Sequence[str], operands: Sequence[Tensor]) -> di
 
 
 def matmul(a: Tensor, b: Tensor, *, name: str = "", dtype: str | None = None) -> Tensor:
-    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; NumPy's rules for vectors and for broadcast batch axes.
+    """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; vectors and batch axes as in NumPy.
 
     Raises UsageError with both shapes where the inner extents or the batch axes differ.
     """

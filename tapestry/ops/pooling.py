@@ -1,4 +1,4 @@
-"""Pooling: a fold over a window. ``x`` [n, c, spatial...] -> [n, c, spatial...], extents as for a convolution of that window."""
+"""Pooling: a fold over a window, [n, c, spatial...] -> [n, c, spatial...], extents as for a convolution."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def max_pool1d(
 def max_pool2d(
     x: Tensor, window: Pair, *, stride: Pair | None = None, padding: Padding = 0, dilation: Pair = 1, name: str = ""
 ) -> Tensor:
-    """out[n, c, p, q] = max over r, s of x[n, c, stride*p + dilation*r - before, ...], x being -inf (or the least integer) outside.
+    """out[n, c, p, q] = max over r, s of x[n, c, stride*p + dilation*r - before, ...].
 
-    ``stride`` None is the window's extent. Raises ReadOutOfBounds where the window is wider than the padded image.
+    Outside, x is -inf, or the least integer. ``stride`` None is the window's extent. Raises ReadOutOfBounds where the window is wider than the padded image.
     """
     return _max_pool(2, x, window, stride, padding, dilation, name)
 

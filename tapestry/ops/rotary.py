@@ -1,4 +1,4 @@
-"""Rotary position embedding: Su et al., RoFormer, arXiv:2104.09864, equation 34, with the halves of a head paired as in Llama."""
+"""Rotary position embedding: Su et al., arXiv:2104.09864, equation 34, the halves of a head paired as in Llama."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .reduction import axis_position
 def rotary(x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: int = 0, name: str = "") -> Tensor:
     """Rotate pairs (e, e + E/2) of the last axis by the angle (position + offset) * base ** (-2 (e mod E/2) / E).
 
-    ``x`` [..., t, h, e] with positions along ``axis``. The angles are computed from the indices, in f32 at least: no table is read, so
-    that a shard of any tokens or heads needs nothing but its own elements.
+    ``x`` [..., t, h, e] with positions along ``axis``. The angles are computed from the indices, in f32 at least: no
+    table is read, so that a shard of any tokens or heads needs nothing but its own elements.
     """
     width = x.shape[-1] if x.ndim else 0
     if x.ndim < 2 or width % 2 or DTYPES[x.dtype].kind != "float":

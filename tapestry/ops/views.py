@@ -1,7 +1,7 @@
 """Views: transpose, slice, reshape, concat, pad, broadcast, reverse. They compute nothing.
 
-A view is another function from indices to elements. It composes into the index projections of whoever reads it; it is copied only where it is
-an output, or where a block kernel cannot take it.
+A view is another function from indices to elements. It composes into the index projections of whoever reads it; it is
+copied only where it is an output, or where a block kernel cannot take it.
 """
 
 from __future__ import annotations
