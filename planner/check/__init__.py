@@ -25,11 +25,11 @@ def check(document: Document) -> Report:
         return findings.report()
     findings.facts.update(ranks=case.ranks)
     cover.prove(case, findings)
-    memory.prove(case, findings)
-    count.prove(case, findings)
     events = order.events(case, findings)
     if events is not None:
         clashes = memory.clashes(case)
         order.prove_no_races(case, events, clashes, findings)
         flow.prove(case, events, clashes, findings)
+    memory.prove(case, findings)
+    count.prove(case, findings)
     return findings.report()

@@ -93,7 +93,14 @@ class Shape:
     nothing.
     """
 
-    def __init__(self, number: int, op: Operation, shapes: Mapping[str, tuple[int, ...]], algebra: Algebra) -> None:
+    def __init__(
+        self,
+        number: int,
+        op: Operation,
+        shapes: Mapping[str, tuple[int, ...]],
+        output: tuple[int, ...],
+        algebra: Algebra,
+    ) -> None:
         self.number, self._op, self._shapes, self._algebra = number, op, dict(shapes), algebra
         self._reads: dict[int, tuple[int, ...]] = {}
         self._written: dict[int, Written] = {}
@@ -105,6 +112,9 @@ class Shape:
         self.domain = algebra.number(Region.of(Grid(whole)))
         self._folded = {k: whole[k] for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims}
         self._uncut = {k: whole[k] for k, dim in enumerate(op.dims) if not dim.cut}
+        single = {dim.name for dim in op.dims if not dim.cut}
+        extents = enumerate(zip(op.write, output, strict=True))
+        self._records = {k: IntSet.interval(0, n) for k, (row, n) in extents if row.dims & single}
 
     def reads(self, points: int) -> tuple[int, ...]:
         """Per operand the elements that these points read."""
@@ -144,11 +154,15 @@ class Shape:
         """Dimensions that may not be cut are whole."""
         return self._algebra.within(self._spread(points, self._uncut), points)
 
-    def _spread(self, points: int, whole: Mapping[int, IntSet]) -> int:
-        """The same points with the given axes made whole."""
+    def whole_records(self, elements: int) -> bool:
+        """Elements that are one value together (along an uncut dimension, as a softmax state is) are all there."""
+        return self._algebra.within(self._spread(elements, self._records), elements)
+
+    def _spread(self, region: int, whole: Mapping[int, IntSet]) -> int:
+        """The same tuples with the given axes made whole."""
         if not whole:
-            return points
-        grids = self._algebra.region(points).grids
+            return region
+        grids = self._algebra.region(region).grids
         wide = (Grid(tuple(whole.get(k, axis) for k, axis in enumerate(grid.axes))) for grid in grids)
         return self._algebra.number(Region.of(*wide))
 

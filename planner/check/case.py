@@ -66,9 +66,10 @@ class Case:
         """The operation's structure: the same object for the same operation of another layer."""
         if op.name not in self._shape_of:
             shapes = {name: self.program.tensor(name).shape for name in op.operands}
-            key = _structure(op, shapes)
+            output = self.program.tensor(op.output).shape
+            key = _structure(op, shapes, output)
             if key not in self._shapes:
-                self._shapes[key] = Shape(len(self._shapes), op, shapes, self.algebra)
+                self._shapes[key] = Shape(len(self._shapes), op, shapes, output, self.algebra)
             self._shape_of[op.name] = self._shapes[key]
         return self._shape_of[op.name]
 
@@ -106,8 +107,8 @@ class Case:
         return self.algebra.join(self.layouts[task.need][rank] for rank in self.participants(task))
 
 
-def _structure(op: Operation, shapes: Mapping[str, tuple[int, ...]]) -> object:
+def _structure(op: Operation, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> object:
     """All that decides what an operation's points read and write, with operands by position."""
     place = {name: k for k, name in enumerate(op.operands)}
     reads = tuple((place[read.tensor], read.index, read.guard) for read in op.reads)
-    return op.dims, op.write, op.reduce_dims, op.where, reads, tuple(shapes.values())
+    return op.dims, op.write, op.reduce_dims, op.where, reads, tuple(shapes.values()), output

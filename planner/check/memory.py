@@ -34,7 +34,8 @@ def _sized(case: Case, tier: str) -> Iterable[Buffer]:
 def prove(case: Case, findings: Findings) -> None:
     """Findings CAPACITY and PEAK."""
     for tier, memory in case.tiers.items():
-        top = max(_sized(case, tier), key=lambda b: b.offset + b.nbytes, default=None)
+        mine = (buffer for buffer in case.document.buffers if buffer.tier == tier)
+        top = max(mine, key=lambda b: b.offset + b.nbytes, default=None)
         taken = 0 if top is None else top.offset + top.nbytes
         per_host = int(case.document.machine["devices_per_host"])
         together = _fullest_host(case, per_host) if memory.shared else 1

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ...errors import TapestryError
-from ...program import Program
+from ...program import Operation, Program
 from ...serialize import program_from_json
 from ...space import Box, parse_region
 from ..format.model import Compute, Copy, Document, Transfer
@@ -273,3 +273,13 @@ def _have(case: Case, findings: Findings) -> None:
                 message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
                 witness = case.algebra.witness(extra)
                 findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)
+
+
+def _whole(case: Case, task: Transfer, producer: Operation, findings: Findings) -> None:
+    """What is folded is whole values."""
+    shape = case.shape(producer)
+    for layout in (task.have, task.need):
+        for rank in case.participants(task):
+            if not shape.whole_records(case.layouts[layout][rank]):
+                message = f"layout {layout} cuts what is one value of the fold"
+                findings.add(Code.UNCUTTABLE, message, rank=rank, task=task.id, tensor=task.tensor)

@@ -1,10 +1,19 @@
-"""The checker accepts hand-written plans, and each verdict is provoked by one alteration that deserves it."""
+"""The checker accepts hand-written plans, and every verdict is provoked by an alteration that deserves it."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from tapestry.planner.check import check
+import pytest
+from msgspec.structs import replace
+
+from tapestry.expr import Affine, Read
+from tapestry.planner.check import Code, Report, check
+from tapestry.planner.format.model import Document, Layout, Traffic
+from tapestry.program import Dim, Operation, Pin, Program, Tensor
+from tapestry.serialize import program_from_json, program_to_json
 
 from . import plans
 
@@ -13,3 +22,308 @@ from . import plans
 def test_hand_written_plans_pass(name: str) -> None:
     report = check(plans.ALL[name]())
     assert report.ok, str(report)
+
+
+def task(document: Document, k: int, **changes: Any) -> Document:
+    altered = replace(document.tasks[k], **changes)
+    return replace(document, tasks=(*document.tasks[:k], altered, *document.tasks[k + 1 :]))
+
+
+def buffer(document: Document, which: str, **changes: Any) -> Document:
+    return replace(document, buffers=tuple(replace(b, **changes) if b.name == which else b for b in document.buffers))
+
+
+def laid(document: Document, *regions: str, parts: tuple[int, ...] | None = None) -> Document:
+    """With one layout more, named "extra"."""
+    return replace(document, layouts={**document.layouts, "extra": Layout(regions, parts)})
+
+
+def machine(document: Document, **changes: Any) -> Document:
+    return replace(document, machine={**document.machine, **changes})
+
+
+def uncuttable() -> Document:
+    document = plans.elementwise()
+    program = program_from_json(document.program)
+    (op,) = program.operations
+    dims = (Dim("a", 5, cut=False), op.dims[1])
+    fixed = Operation(op.name, dims, op.output, op.write, op.body)
+    return replace(document, program=program_to_json(_with_operation(program, fixed)))
+
+
+def _with_operation(program: Program, op: Operation) -> Program:
+    return Program(program.name, program.tensors, (op,), program.outputs)
+
+
+def crossed() -> Document:
+    """Two transfers that two ranks put in different orders."""
+    document = plans.causal_zigzag()
+    late = replace(document.tasks[0], waits=(1,), lane="h2d")
+    return replace(document, tasks=(late, replace(document.tasks[1], waits=(0,)), document.tasks[2]))
+
+
+PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
+    ("a program that is no program", Code.PROGRAM, lambda: replace(plans.elementwise(), program={"format": "?"})),
+    ("a machine without tiers", Code.MACHINE, lambda: machine(plans.elementwise(), device={})),
+    ("a device that is not there", Code.MACHINE, lambda: replace(plans.elementwise(), devices=(0, 7))),
+    ("a device for two ranks", Code.MACHINE, lambda: replace(plans.elementwise(), devices=(0, 0))),
+    ("a mesh of another size", Code.MACHINE, lambda: replace(plans.elementwise(), mesh=(3,))),
+    ("a mesh with an axis too many", Code.MACHINE, lambda: replace(plans.elementwise(), mesh_axes=("a", "b"))),
+    ("an unknown layout", Code.REFERENCE, lambda: task(plans.elementwise(), 0, shards="nothing")),
+    ("an unknown buffer", Code.REFERENCE, lambda: task(plans.elementwise(), 0, write="nothing")),
+    ("an unknown operation", Code.REFERENCE, lambda: task(plans.elementwise(), 0, op="nothing")),
+    ("an unknown tensor", Code.REFERENCE, lambda: task(plans.halo(), 1, tensor="nothing")),
+    ("an unknown tier", Code.REFERENCE, lambda: buffer(plans.elementwise(), "x", tier="tape")),
+    ("a wait for nothing", Code.REFERENCE, lambda: task(plans.elementwise(), 0, waits=(77,))),
+    ("no place for an output", Code.REFERENCE, lambda: replace(plans.elementwise(), outputs={})),
+    ("an output of another tensor", Code.REFERENCE, lambda: replace(plans.elementwise(), outputs={"y": "x"})),
+    ("a state that keeps its old value", Code.REFERENCE, lambda: replace(plans.state(), states={"acc": "acc"})),
+    ("two tasks of one number", Code.DUPLICATE, lambda: task(plans.gathered_matmul(), 1, id=0, waits=())),
+    ("two buffers of one name", Code.DUPLICATE, lambda: _namesakes()),
+    ("text that is no region", Code.LAYOUT, lambda: laid(plans.elementwise(), "0:2,", "0:2")),
+    ("too few regions", Code.LAYOUT, lambda: laid(plans.elementwise(), "0:2,0:2")),
+    (
+        "a shard beyond the domain",
+        Code.LAYOUT,
+        lambda: task(laid(plans.elementwise(), "0:2,0:2", "2:6,0:2"), 0, shards="extra"),
+    ),
+    (
+        "a shard of other dimensions",
+        Code.LAYOUT,
+        lambda: task(laid(plans.elementwise(), "0:2", "2:5"), 0, shards="extra"),
+    ),
+    (
+        "a source that is not laid out for what it has",
+        Code.LAYOUT,
+        lambda: task(laid(plans.halo(), "0:3", "3:8", "6:9"), 1, have="extra"),
+    ),
+    ("a buffer that is too small", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", nbytes=47)),
+    ("a buffer between elements", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", offset=52)),
+    ("a buffer before the start", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", offset=-8)),
+    ("no such lane", Code.TASK, lambda: task(plans.elementwise(), 0, lane="fast")),
+    ("no such kind", Code.TASK, lambda: task(plans.halo(), 1, kind="wish")),
+    ("no ranks", Code.TASK, lambda: task(plans.elementwise(), 0, ranks=())),
+    ("a rank too many", Code.TASK, lambda: task(plans.elementwise(), 0, ranks=(0, 2))),
+    ("operands exchanged", Code.TASK, lambda: task(plans.state(), 0, reads=("x", "acc"))),
+    ("work in host memory", Code.TASK, lambda: task(plans.prefetch(), 2, reads=("x", "w0.host"))),
+    (
+        "a partial need",
+        Code.TASK,
+        lambda: task(laid(plans.halo(), "0:4", "2:7", "5:9", parts=(0, 1, 2)), 1, need="extra"),
+    ),
+    (
+        "shards with part numbers",
+        Code.TASK,
+        lambda: task(laid(plans.elementwise(), "0:2,0:2", "2:5,0:2", parts=(0, 1)), 0, shards="extra"),
+    ),
+    ("a copy of another tensor", Code.TASK, lambda: task(plans.prefetch(), 0, source="w1.host")),
+    ("a copy onto itself", Code.TASK, lambda: task(plans.prefetch(), 0, target="w0.host")),
+    ("more than a tier holds", Code.CAPACITY, lambda: buffer(plans.elementwise(), "y", offset=plans.HBM - 8)),
+    ("another peak", Code.PEAK, lambda: replace(plans.elementwise(), peak_bytes={"0": {"hbm": 96}, "1": {"hbm": 8}})),
+    (
+        "a row in no shard",
+        Code.UNCOVERED,
+        lambda: task(laid(plans.elementwise(), "0:2,0:2", "3:5,0:2"), 0, shards="extra"),
+    ),
+    (
+        "keys in two shares",
+        Code.OVERCOVERED,
+        lambda: task(laid(plans.reduce_scattered(), *(f"0:3,0:2,{a}:{a + 2}" for a in (0, 1, 4))), 0, shards="extra"),
+    ),
+    ("a cut through what stays whole", Code.UNCUTTABLE, uncuttable),
+    ("transfers that cross", Code.DEADLOCK, crossed),
+    ("a task that waits for itself", Code.DEADLOCK, lambda: task(plans.elementwise(), 0, waits=(0,))),
+    ("a wait removed", Code.RACE, lambda: task(plans.gather_twice(), 2, waits=())),
+    ("a read of memory that was reused", Code.OVERLAP, lambda: buffer(plans.gathered_matmul(), "w.full", offset=0)),
+    ("an output that was written over", Code.OVERLAP, lambda: _written_over()),
+    ("no halo", Code.MISSING, lambda: task(plans.halo(), 2, reads=("y",), waits=(0,))),
+    ("a share used as the whole", Code.UNFOLDED, lambda: task(plans.all_reduced(), 2, reads=("y.part",))),
+    (
+        "rows without a place",
+        Code.OUTSIDE,
+        lambda: buffer(laid(plans.elementwise(), "0:2,0:2", "2:4,0:2"), "y", layout="extra"),
+    ),
+    (
+        "rows that nobody has",
+        Code.NOBODY,
+        lambda: task(laid(plans.gathered_matmul(), "0:1,0:2", "empty", "2:3,0:2"), 0, have="extra"),
+    ),
+    ("a share folded twice", Code.PARTS, lambda: _parts((0, 0, 2))),
+    (
+        "a share left out",
+        Code.PARTS,
+        lambda: task(laid(plans.all_reduced(), "0:3,0:2", "0:3,0:2", "empty", parts=(0, 1, 2)), 1, have="extra"),
+    ),
+    ("a share counted twice", Code.PARTS, lambda: _repeated((0, 1, 2, 1))),
+    ("no fold", Code.MONOID, lambda: task(plans.all_reduced(), 1, monoid=None)),
+    ("another fold", Code.MONOID, lambda: task(plans.all_reduced(), 1, monoid="max")),
+    ("a fold of what is whole", Code.MONOID, lambda: task(plans.halo(), 1, monoid="sum")),
+    ("a result that is there at the start", Code.INITIAL, lambda: buffer(plans.elementwise(), "y", initial="L0")),
+    ("an input that is not there", Code.INITIAL, lambda: buffer(plans.elementwise(), "x", initial=None)),
+    ("an input in two copies", Code.INITIAL, lambda: _twice()),
+    ("an output that nobody computes", Code.OUTPUT, lambda: replace(plans.elementwise(), tasks=())),
+    ("an output without a place", Code.OUTPUT, lambda: _smaller_output()),
+    ("a state that ends elsewhere", Code.STATE, lambda: _moved_state()),
+    ("other traffic", Code.TRAFFIC, lambda: replace(plans.halo(), traffic=Traffic(33, {"shift": 32}, {"link": 32}))),
+    (
+        "traffic of another kind",
+        Code.TRAFFIC,
+        lambda: replace(plans.halo(), traffic=Traffic(32, {"sends": 32}, {"link": 32})),
+    ),
+    (
+        "links that do not add up",
+        Code.TRAFFIC,
+        lambda: replace(plans.halo(), traffic=Traffic(32, {"shift": 32}, {"link": 31})),
+    ),
+    ("an image that is known as a hull only", Code.UNPROVEN, lambda: _hull()),
+]
+
+
+def _parts(numbers: tuple[int, ...]) -> Document:
+    document = plans.all_reduced()
+    return task(laid(document, *["0:3,0:2"] * len(numbers), parts=numbers), 1, have="extra")
+
+
+def _repeated(numbers: tuple[int, ...]) -> Document:
+    """Two ranks that hold the same share under different numbers."""
+    document = plans.replicated_split()
+    return task(laid(document, *["0:2,0:2"] * len(numbers), parts=numbers), 1, have="extra")
+
+
+def _namesakes() -> Document:
+    document = plans.elementwise()
+    return replace(document, buffers=(*document.buffers, document.buffers[0]))
+
+
+def _written_over() -> Document:
+    """Two outputs in one place."""
+    tensors = (plans.tensor("x", 4, role="input"), plans.tensor("y", 4), plans.tensor("z", 4))
+    operations = (plans.scaled("f", "x", "y", 2, 4), plans.scaled("g", "x", "z", 3, 4))
+    sheet = plans.Sheet(Program("both", tensors, operations, ("y", "z")), 2)
+    cut = sheet.layout(["0:2", "2:4"])
+    x, y = sheet.given("x", cut), sheet.buffer("y", "y", cut)
+    z = sheet.buffer("z", "z", cut, at=sheet.offset("y"))
+    sheet.compute("f", cut, [x], y)
+    sheet.compute("g", cut, [x], z)
+    return sheet.done({"y": "y", "z": "z"})
+
+
+def _twice() -> Document:
+    document = laid(plans.elementwise(), "0:5,0:2", "2:5,0:2")
+    return buffer(document, "x", layout="extra", initial="extra", offset=48 * 2, nbytes=80)
+
+
+def _smaller_output() -> Document:
+    document = laid(plans.stages(), "0:3", "empty")
+    return buffer(document, "u", layout="extra")
+
+
+def _moved_state() -> Document:
+    """The new value ends exchanged between the ranks."""
+    document = laid(plans.state(), "2:4", "0:2")
+    swapped = buffer(buffer(document, "acc", layout="extra", initial="extra"), "x", layout="extra", initial="extra")
+    return replace(swapped, states={"acc": "new"})
+
+
+def _hull() -> Document:
+    """A reshape [7000, 60] -> [6000, 70] cut across the merged axis: too many pieces for an exact image to be kept."""
+    flat = 60 * Affine.dim("a") + Affine.dim("b")
+    body = Read("x", (Affine.dim("a"), Affine.dim("b")))
+    op = Operation("reshape", (Dim("a", 7000), Dim("b", 60)), "y", (flat // 70, flat % 70), body)
+    tensors = Tensor("x", "int64", (7000, 60), "param"), Tensor("y", "int64", (6000, 70))
+    sheet = plans.Sheet(Program("hull", tensors, (op,), ("y",)), 2)
+    x = sheet.given("x", sheet.layout("0:7000,0:60"))
+    y = sheet.buffer("y", "y", sheet.layout("0:6000,0:70"))
+    sheet.compute("reshape", sheet.layout(["0:7000,0:1|40:60", "0:7000,1:40"]), [x], y)
+    return sheet.done({"y": "y"})
+
+
+@pytest.mark.parametrize(("why", "code", "make"), PROVOKED, ids=[why for why, _, _ in PROVOKED])
+def test_an_alteration_gets_its_verdict(why: str, code: Code, make: Callable[[], Document]) -> None:
+    report = check(make())
+    assert code in report.codes, str(report)
+
+
+def test_every_code_is_provoked() -> None:
+    assert {code for _, code, _ in PROVOKED} == set(Code)
+    assert all(code.meaning for code in Code)
+
+
+def test_a_verdict_names_place_and_witness() -> None:
+    report = check(task(plans.halo(), 1, need="L0"))
+    first = report.verdicts[0]
+    assert (first.code, first.task, first.rank, first.tensor, first.witness) == (Code.MISSING, 2, 0, "y", (3,))
+    assert str(report).splitlines()[0] == (
+        "missing: task 2, rank 0, tensor y: stencil reads elements that buffer y does not hold      witness: (3,)"
+    )
+    assert json.loads(json.dumps(report.to_json()))["verdicts"][0]["witness"] == [3]
+
+
+def test_a_deadlock_names_its_cycle() -> None:
+    (verdict,) = check(crossed()).verdicts
+    assert verdict.message == "each waits for the one before it: 0 -> 1 -> 0"
+
+
+def test_a_good_report_states_what_was_proved() -> None:
+    report = check(plans.halo())
+    assert report.facts == {"ranks": 3, "operations": 2, "points": 18, "bytes_total": 32, "tasks": 3, "events": 7}
+    assert str(report).startswith("ok: 3 ranks, 2 operations")
+
+
+def test_many_verdicts_of_a_kind_are_counted_rather_than_listed() -> None:
+    document = plans.elementwise()
+    report = check(replace(document, tasks=tuple(replace(document.tasks[0], id=k, lane="no") for k in range(80))))
+    assert len(report.verdicts) == 50
+    assert report.left_out == 30
+    assert str(report).endswith("and 30 more")
+
+
+def test_a_pinned_input_may_start_in_copies() -> None:
+    document = _twice()
+    assert Code.INITIAL in check(document).codes
+    program = program_from_json(document.program)
+    pinned = program.with_pins(Pin("tensor", "x", (("mesh0", None),)))
+    assert Code.INITIAL not in check(replace(document, program=program_to_json(pinned))).codes
+
+
+def test_no_change_of_one_field_makes_the_checker_stumble() -> None:
+    """Whatever a hand puts in the place of a name, number or region, there is a report."""
+    for name in ("halo", "prefetch", "causal_keys_split", "state"):
+        document = plans.ALL[name]()
+        for changed in _nonsense(document):
+            assert isinstance(check(changed), Report)
+
+
+def _nonsense(document: Document) -> Iterator[Document]:
+    for field in ("mesh", "devices"):
+        for value in ((), (0,), (-1,), (2, 2), (10**20,)):
+            yield replace(document, **{field: value})
+    for name, layout in document.layouts.items():
+        for text in ("empty", "()", "0:1", "0:1,0:1,0:1", "-3:2", "0:99999999999", "x", ""):
+            other = replace(layout, regions=(text,) * len(layout.regions))
+            yield replace(document, layouts={**document.layouts, name: other})
+    for k in range(len(document.tasks)):
+        for field in document.tasks[k].__struct_fields__:
+            for value in (
+                [(), (0,), (-1,), (0, 0)] if field == "ranks" else _values(getattr(document.tasks[k], field), document)
+            ):
+                yield task(document, k, **{field: value})
+    for b in document.buffers:
+        for field in b.__struct_fields__:
+            for value in _values(getattr(b, field), document):
+                yield buffer(document, b.name, **{field: value})
+
+
+def _values(value: object, document: Document) -> list[Any]:
+    """Other values of the same type."""
+    names = [*document.layouts, *(b.name for b in document.buffers), "", "nothing"]
+    if isinstance(value, tuple):
+        return [
+            (),
+            value[::-1],
+            value + value,
+            *([("nothing",)] if value and isinstance(value[0], str) else [(-5,), (10**30,)]),
+        ]
+    if isinstance(value, int):
+        return [-1, 0, 7, 10**30]
+    return [*names, None] if value is None else names

@@ -25,7 +25,7 @@ def restated(document: Document, program: Program) -> Document:
 
 
 def _end(document: Document, tier: str) -> int:
-    return max((b.offset + b.nbytes for b in document.buffers if b.tier == tier and b.nbytes), default=0)
+    return max((b.offset + b.nbytes for b in document.buffers if b.tier == tier), default=0)
 
 
 def moved(document: Document, task: Transfer) -> int:
