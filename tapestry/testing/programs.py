@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from ..program import Program
 from .choices import Choices, Draw
 from .growing import Growing
+from .layers import Layers
 from .shapes import KINDS
 
 
 @st.composite
 def _programs(draw: Draw, max_ops: int) -> Program:
     ch = Choices(draw)
+    if ch.chance(25):
+        return Layers(ch).program(max_ops)
     g = Growing(ch)
     wanted = ch.integer(1, max_ops)
     while len(g.operations) < wanted:
@@ -23,7 +26,7 @@ def _programs(draw: Draw, max_ops: int) -> Program:
 
 
 def programs(max_ops: int = 4) -> st.SearchStrategy[Program]:
-    """Valid small programs of about ``max_ops`` operations at most (attention counts as two).
+    """Valid small programs of about ``max_ops`` operations; a quarter are layers of the standard operations.
 
     They cover elementwise chains with broadcasts, folds by every monoid (over triangles too), contractions, windows
     with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants, params,

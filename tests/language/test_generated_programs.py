@@ -16,8 +16,11 @@ from tapestry.dtypes import DTYPES, numpy_dtype
 from tapestry.expr import Affine, Call, Floor, Inside, walk
 from tapestry.program import Block, Operation, Program
 from tapestry.reference import evaluate
+from tapestry.serialize import program_from_json, program_to_json
 from tapestry.space import Region
 from tapestry.testing import assert_close, inputs_for, partitions, programs, tolerance
+from tapestry.text import format_program
+from tapestry.verify import verify
 
 FUZZ = int(os.environ.get("TAPESTRY_FUZZ", 0))
 
@@ -96,6 +99,15 @@ def test_every_feature_is_generated() -> None:
 
     collect()
     assert [feature for feature in WANTED if not seen[feature]] == []
+
+
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_generated_programs_are_valid(program: Program) -> None:
+    """Every generated program passes `verify`, survives JSON, and prints."""
+    verify(program)
+    assert program_from_json(program_to_json(program)) == program
+    assert all(op.name in format_program(program) for op in program.operations)
 
 
 @settings(max_examples=200)
