@@ -1,0 +1,217 @@
+"""Partitions: what the shards are, that they are proved, and that a failed proof names a point and the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry.errors import UsageError
+from tapestry.expr import Affine, Bound
+from tapestry.space import (
+    Box,
+    CutBy,
+    Grid,
+    IndexSet,
+    IntSet,
+    Partition,
+    PartitionError,
+    Region,
+    prove_regions,
+    prove_relation,
+)
+from tapestry.space.cuts import Block, Cyclic, Rule, Table, Zigzag, balanced, proportional
+from tapestry.space.polyhedral import read_map
+from tapestry.testing.spaces import points, regions
+
+D = Affine.dim
+CAUSAL = Bound(D("s") - D("t"), None, 1)
+
+
+def is_partition(shards: Sequence[Region], domain: Region) -> bool:
+    """By enumeration."""
+    listed = [point for shard in shards for point in points(shard)]
+    return len(listed) == len(set(listed)) and set(listed) == points(domain)
+
+
+RULES: list[Callable[[int, int, int], Rule]] = [
+    lambda parts, lo, hi: Block(parts),
+    lambda parts, lo, hi: Zigzag(parts),
+    lambda parts, lo, hi: Cyclic(parts),
+    lambda parts, lo, hi: Cyclic(parts, 3),
+    lambda parts, lo, hi: proportional(lo, hi, [1 + k % 3 for k in range(parts)]),
+    lambda parts, lo, hi: balanced(lo, hi, parts, lambda c: (c - lo) ** 2),
+]
+
+
+@given(st.sampled_from(RULES), st.integers(1, 9), st.integers(-3, 3), st.integers(0, 20))
+def test_every_rule_partitions_every_interval(
+    rule: Callable[[int, int, int], Rule], parts: int, lo: int, extent: int
+) -> None:
+    partition = Partition.product(Box((lo,), (lo + extent,)), (parts,), [CutBy(0, rule(parts, lo, lo + extent))])
+    assert is_partition(partition.shards(), partition.domain)
+    partition.prove()
+    prove_regions(partition.shards(), partition.domain)
+
+
+@given(st.sampled_from(RULES), st.sampled_from(RULES), regions(3, most=2))
+def test_products_over_mesh_axes_partition_any_region(
+    first: Callable[[int, int, int], Rule], second: Callable[[int, int, int], Rule], domain: Region
+) -> None:
+    hull = domain.hull() if domain else Box((0,) * 3, (0,) * 3)
+    cuts = [
+        CutBy(2, first(4, hull.lo[2], hull.hi[2]), (0, 2)),
+        CutBy(0, second(3, hull.lo[0], hull.hi[0]), (1,)),
+    ]
+    partition = Partition.product(domain, (2, 3, 2), cuts)
+    assert is_partition(partition.shards(), domain)
+    partition.prove()
+
+
+@pytest.mark.parametrize(("extent", "parts", "sizes"), [(10, 4, [2, 3, 2, 3]), (8, 3, [2, 3, 3])])
+def test_splitting_10_by_4_and_8_by_3(extent: int, parts: int, sizes: list[int]) -> None:
+    partition = Partition.block((extent,), 0, parts)
+    assert [shard.size for shard in partition.shards()] == sizes
+    partition.prove()
+
+
+def test_more_parts_than_elements() -> None:
+    partition = Partition.block((3,), 0, 8)
+    assert sorted(shard.size for shard in partition.shards()) == [0] * 5 + [1] * 3
+    partition.prove()
+
+
+def test_the_proof_of_floor_cuts_is_flat_in_shards_and_extents() -> None:
+    Partition.block((2**40 + 1, 3), 0, 2**20 + 7).prove()
+    Partition.zigzag((2**33,), 0, 4096).prove()
+    mesh = Partition.product((2**33, 4096), (64, 512), [CutBy(0, Block(64), (0,)), CutBy(1, Zigzag(512), (1,))])
+    mesh.prove()
+
+
+def test_spaces_without_dimensions_or_points() -> None:
+    scalar = Partition.product((), (), [])
+    scalar.prove()
+    assert scalar.shard(0).size == 1
+    empty = Partition.block((0, 4), 0, 3)
+    empty.prove()
+    assert [shard.size for shard in empty.shards()] == [0, 0, 0]
+
+
+def test_numbering_is_row_major_over_the_mesh() -> None:
+    partition = Partition.product((4, 6), (2, 3), [CutBy(0, Block(2), (0,)), CutBy(1, Block(3), (1,))])
+    assert partition.coordinates(5) == (1, 2)
+    assert str(partition.shard(1)) == "0:2,2:4"
+    with pytest.raises(IndexError):
+        partition.shard(6)
+
+
+def test_zigzag_and_balanced_cuts_share_a_triangle_fairly() -> None:
+    zigzag = Partition.product((512, 512), (4,), [CutBy(0, Zigzag(4))])
+    triangle = Partition(zigzag.domain, zigzag.mesh, zigzag.cuts, ("t", "s"), (CAUSAL,))
+    assert {triangle.points(r).value for r in range(4)} == {512 * 513 // 2 // 4}
+    fair = Partition.balanced((1000, 1000), 0, 4, ("t", "s"), [CAUSAL])
+    counts = [fair.points(r).value for r in range(4)]
+    assert sum(counts) == 500500
+    assert max(counts) - min(counts) <= 1000  # one row
+    for partition in (triangle, fair):
+        partition.prove()
+
+
+def test_cuts_in_proportion_to_speed_are_exact() -> None:
+    assert proportional(0, 2**60, [1, 2]).cuts == (0, 2**60 // 3, 2**60)
+    assert proportional(5, 15, [0, 1]).cuts == (5, 5, 15)
+
+
+CORNERS = [Box((k, k), (k + 1, k + 1)).region() for k in (0, 0, 1, 1)]
+
+
+def test_four_shards_of_one_point_do_not_cover_four_points() -> None:
+    """Shards {(0,0)} twice and {(1,1)} twice have as many points as 2 x 2, and are no partition of it."""
+    with pytest.raises(PartitionError, match="overlap") as caught:
+        Partition.explicit(CORNERS, (2, 2)).prove()
+    assert (caught.value.point, caught.value.shards) == ((0, 0), (0, 1))
+    with pytest.raises(PartitionError, match="do not cover") as caught:
+        prove_regions(CORNERS[1:3], Box((0, 0), (2, 2)))
+    assert caught.value.point in {(0, 1), (1, 0)}
+    assert caught.value.shards == ()
+    relation = read_map("{ [r] -> [x, x] : 0 <= r < 4 and x = floor(r/2) }")
+    with pytest.raises(PartitionError, match="do not cover") as caught:
+        prove_relation(relation, IndexSet.where({"i": 2, "j": 2}))
+    assert caught.value.point in {(0, 1), (1, 0)}
+
+
+@given(st.integers(0, 2).flatmap(lambda n: st.tuples(regions(n), st.lists(regions(n), max_size=4))))
+def test_explicit_shards_are_proved_iff_they_partition(case: tuple[Region, list[Region]]) -> None:
+    domain, shards = case
+    if is_partition(shards, domain):
+        prove_regions(shards, domain)
+        return
+    with pytest.raises(PartitionError) as caught:
+        prove_regions(shards, domain)
+    holders = [k for k, shard in enumerate(shards) if shard.contains(caught.value.point)]
+    assert set(caught.value.shards) <= set(holders)
+    assert len(holders) != 1 or not domain.contains(caught.value.point)
+
+
+@given(regions(2), st.integers(1, 4), st.data())
+def test_pieces_cut_at_random_are_proved(domain: Region, parts: int, data: st.DataObject) -> None:
+    shards, left = [], domain
+    for _ in range(parts):
+        shards.append(left & data.draw(regions(2, most=2)))
+        left = left - shards[-1]
+    prove_regions([*shards, left], domain)
+
+
+@pytest.mark.parametrize(
+    ("relation", "reason", "shards"),
+    [
+        ("{ [r] -> [r, x] : 0 <= r < 3 and 0 <= x < 4 }", "do not cover", 0),
+        ("{ [r] -> [x, y] : 0 <= r < 2 and 2r <= x <= 2r + 2 and x < 4 and 0 <= y < 4 }", "overlap", 2),
+        ("{ [r] -> [r, x] : 0 <= r < 4 and 0 <= x < 5 }", "leaves", 1),
+    ],
+)
+def test_a_relation_that_is_no_partition_has_a_witness(relation: str, reason: str, shards: int) -> None:
+    with pytest.raises(PartitionError, match=reason) as caught:
+        prove_relation(read_map(relation), IndexSet.where({"a": 4, "b": 4}))
+    assert len(caught.value.shards) == shards
+    assert "witness: " in str(caught.value)
+
+
+def test_tables_that_do_not_ascend_are_not_proved() -> None:
+    falling = [CutBy(0, Table((0, 5, 3, 10)), (0,)), CutBy(1, Block(2), (1,))]
+    with pytest.raises(PartitionError, match="overlap") as caught:
+        Partition.product((10, 4), (3, 2), falling).prove()
+    assert caught.value.point[0] in {3, 4}
+    with pytest.raises(PartitionError, match="do not cover") as caught:
+        Partition.product((10,), (2,), [CutBy(0, Table((1, 5, 10)))]).prove()
+    assert caught.value.point == (0,)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "cuts"),
+    [
+        ((2, 2), [CutBy(0, Block(2), (0,))]),
+        ((2,), [CutBy(0, Block(3), (0,))]),
+        ((2,), [CutBy(0, Block(2), (1,))]),
+        ((2, 2), [CutBy(0, Block(2), (0,)), CutBy(0, Block(2), (1,))]),
+        ((2,), [CutBy(2, Block(2), (0,))]),
+    ],
+)
+def test_cuts_that_do_not_fit_the_mesh_are_refused(mesh: tuple[int, ...], cuts: list[CutBy]) -> None:
+    with pytest.raises(UsageError):
+        Partition.product((8, 8), mesh, cuts)
+
+
+@pytest.mark.parametrize("make", [lambda: Block(0), lambda: Cyclic(2, 0), lambda: proportional(0, 9, [0, 0])])
+def test_rules_without_parts_are_refused(make: Callable[[], Rule]) -> None:
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_many_shards_of_strided_grids() -> None:
+    combs = [Grid((IntSet.of(range(r, 240, 24)), IntSet.interval(0, 7))).region() for r in range(24)]
+    prove_regions(combs, Box((0, 0), (240, 7)))
+    with pytest.raises(PartitionError, match="overlap"):
+        prove_regions([*combs, combs[3]], Box((0, 0), (240, 7)))
