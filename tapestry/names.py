@@ -6,6 +6,7 @@ import re
 
 from .errors import UsageError
 
+_WORDS = {"True", "False", "inf", "nan"}  # numbers, to a reader of expressions
 _NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
 
 
@@ -15,7 +16,7 @@ def is_name(text: object) -> bool:
     >>> is_name("layers.0.wq"), is_name("0.wq"), is_name("a b")
     (True, False, False)
     """
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None and text not in _WORDS
 
 
 def check_name(text: str, what: str) -> str:

@@ -1,8 +1,8 @@
 """Dtype rules: what an expression yields, and which combinations mean nothing.
 
 - Operands promote to the highest of bool < int8 < int32 < int64 < bf16 < f16 < f32 < f64; bf16 with f16 gives f32.
-- Python numbers and constants are weak: they take the other operands' dtype, except that a float turns integers into f32
-  and an integer turns bool into int32. Alone, a float is f32 and an integer int32.
+- Python numbers and constants are weak: they take the other operands' dtype, except that a float turns integers into
+  f32 and an integer turns bool into int32. Alone, a float is f32 and an integer int32.
 - Division and functions such as exp give floats: f32 from integers. Comparisons and logic give bool.
 - sum and prod of bool and int8 accumulate in int32; all other reductions keep the dtype.
 - A value is written as any float if it is a float, as any number if it is an integer or bool; narrowing a float to an

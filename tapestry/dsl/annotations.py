@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ..dtypes import DTYPES
@@ -84,7 +85,8 @@ def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
     except UsageError:
         raise
     except Exception as error:
-        where = f"{function.__qualname__} ({function.__code__.co_filename.rpartition('/')[2]}:{function.__code__.co_firstlineno})"
+        code = function.__code__
+        where = f"{function.__qualname__} ({PurePath(code.co_filename).name}:{code.co_firstlineno})"
         raise UsageError(
             f"its annotations cannot be evaluated: {error}", where=where, hint="import the names at module level"
         ) from error

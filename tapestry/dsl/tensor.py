@@ -87,7 +87,7 @@ class Tensor(Arithmetic):
         return apply(function, *args)
 
     def __getitem__(self, key: Any) -> Tensor:
-        """With indices one element, ``x[n, 2*p + r]``; otherwise NumPy's basic slicing, as a view, ``x[:, ::-2, 0]``."""
+        """With indices one element, ``x[n, 2*p + r]``; otherwise NumPy's basic slicing as a view, ``x[:, ::-2, 0]``."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(k, Index) for k in keys):
             return read_element(self, keys)

@@ -192,7 +192,9 @@ class Trace:
     def finish(self, outputs: Mapping[str, Tensor], bindings: Mapping[str, Any], meta: Mapping[str, str]) -> Program:
         """Name everything and freeze. ``outputs`` maps names to tensors; "", " 0", " 1" let a variable's name win."""
         self.done_at = meta.get("source", "")
-        keys = [self.output_key(name, tensor) for name, tensor in outputs.items()]
+        keys: list[str] = []
+        for label, tensor in outputs.items():
+            keys.append(self.output_key(label, tensor, keys))
         names = self._tensor_names()
         tensors = tuple(replace(d.record, name=names[key]) for key, d in self.tensors.items())
         taken: dict[str, int] = {}
@@ -202,10 +204,10 @@ class Trace:
         bound = tuple(bindings.items())
         return Program(self.name, tensors, ops, tuple(names[key] for key in keys), states, pins, bound, dict(meta))
 
-    def output_key(self, name: str, tensor: Tensor) -> str:
+    def output_key(self, name: str, tensor: Tensor, taken: Sequence[str] = ()) -> str:
         """The tensor returned under a name, copied if it is an input or a view, named so if the name is the user's."""
         base = self.materialise(tensor)
-        if self.tensors[base.key].record.role != "value":
+        if self.tensors[base.key].record.role != "value" or base.key in taken:
             dims = tuple(Dim(axis, extent) for axis, extent in zip(base.axes, base.shape, strict=True))
             base = self.compute("copy", dims, base.at(tuple(Affine.dim(dim.name) for dim in dims)))
         draft = self.tensors[base.key]

@@ -117,7 +117,8 @@ class Affine:
     def __str__(self) -> str:
         text = ""
         for atom, c in self.terms:
-            piece = str(atom) if abs(c) == 1 else f"{abs(c)}*{atom}" if isinstance(atom, str) else f"{abs(c)}*({atom})"
+            whole = str(atom) if isinstance(atom, str) or c == 1 else f"({atom})"
+            piece = whole if abs(c) == 1 else f"{abs(c)}*{whole}"
             text += (" - " if c < 0 else " + ") + piece if text else ("-" if c < 0 else "") + piece
         if self.const or not text:
             text += (f" - {-self.const}" if self.const < 0 else f" + {self.const}") if text else str(self.const)

@@ -30,7 +30,8 @@ def max_pool2d(
 ) -> Tensor:
     """out[n, c, p, q] = max over r, s of x[n, c, stride*p + dilation*r - before, ...].
 
-    Outside, x is -inf, or the least integer. ``stride`` None is the window's extent. Raises ReadOutOfBounds where the window is wider than the padded image.
+    Outside, x is -inf, or the least integer. ``stride`` None is the window's extent. Raises ReadOutOfBounds where the
+    window is wider than the padded image.
     """
     return _max_pool(2, x, window, stride, padding, dilation, name)
 

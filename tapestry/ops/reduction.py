@@ -57,7 +57,7 @@ def _fold(
 
 
 def axis_positions(x: Tensor, axis: Axes) -> tuple[int, ...]:
-    """Sorted positions of axes given by position (also from the end) or name; UsageError for unknown or repeated ones."""
+    """Sorted positions of axes given by position or name. UsageError for unknown or repeated ones."""
     if axis is None:
         return tuple(range(x.ndim))
     asked: Sequence[int | str] = (axis,) if isinstance(axis, int | str) else tuple(axis)
