@@ -1,0 +1,107 @@
+"""The example networks, small, against torch modules written for the purpose.
+
+Every example is evaluated twice: in float64 throughout, where it must agree with torch to rounding, and in its own
+dtypes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from tapestry.inputs import random_inputs
+from tapestry.program import Program
+from tapestry.reference import evaluate
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Weights = dict[str, torch.Tensor]
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def in_f64(program: Program) -> Program:
+    """The same program with every tensor in float64."""
+    return replace(program, tensors=tuple(replace(tensor, dtype="f64") for tensor in program.tensors))
+
+
+def compare(program: Program, model: object, unit: float) -> None:
+    """One output against torch, in float64 and in the program's dtypes (within ``unit`` of the largest value)."""
+    assert callable(model)
+    (name,) = program.outputs
+    exact = random_inputs(in_f64(program), seed=3)
+    want = model({key: torch.from_numpy(value) for key, value in exact.items()}).numpy()
+    np.testing.assert_allclose(evaluate(in_f64(program), exact)[name], want, rtol=0, atol=1e-12 * np.abs(want).max())
+    inputs = random_inputs(program, seed=3)
+    stored = {key: torch.from_numpy(value.astype(np.float64)) for key, value in inputs.items()}
+    want, got = model(stored).numpy(), evaluate(program, inputs)[name].astype(np.float64)
+    np.testing.assert_allclose(got, want, rtol=0, atol=unit * np.abs(want).max())
+
+
+def perceptron(w: Weights) -> torch.Tensor:
+    h = functional.gelu(w["x"] @ w["w0"] + w["b0"])
+    h = functional.gelu(h @ w["w1"] + w["b1"])
+    return torch.softmax(h @ w["w2"], -1)
+
+
+def test_mlp_is_torchs() -> None:
+    compare(example("mlp").forward.bind(n=5, d=13, hidden=11, k=3), perceptron, 2e-6)
+
+
+def convnext(w: Weights) -> torch.Tensor:
+    """Channels first inside torch's convolutions, channels last elsewhere."""
+    h = functional.conv2d(w["image"].permute(0, 3, 1, 2), w["stem.w"].permute(3, 2, 0, 1), stride=w["stem.w"].shape[0])
+    h = h.permute(0, 2, 3, 1)
+    h = functional.layer_norm(h, h.shape[-1:], w["stem.scale"], w["stem.shift"])
+    for layer in range(2):
+        at = f"blocks.{layer}."
+        window = w[at + "window"].permute(2, 0, 1)[:, None]
+        mixed = functional.conv2d(h.permute(0, 3, 1, 2), window, padding="same", groups=h.shape[-1]).permute(0, 2, 3, 1)
+        normed = functional.layer_norm(mixed, h.shape[-1:], w[at + "scale"], w[at + "shift"])
+        h = h + functional.gelu(normed @ w[at + "grow"]) @ w[at + "shrink"]
+    return h
+
+
+def test_convnet_is_torchs() -> None:
+    compare(example("convnet").forward.bind(n=2, y=20, x=12, channels=6, blocks=2), convnext, 1e-5)
+
+
+def rotated(x: torch.Tensor, theta: float) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    angle = torch.arange(len(x)).double()[:, None, None] * theta ** (-torch.arange(half).double() / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def decoder(w: Weights, layers: int, heads: int, kv_heads: int, theta: float) -> torch.Tensor:
+    h = w["x"]
+    for layer in range(layers):
+        at = f"layers.{layer}."
+        x = functional.rms_norm(h, h.shape[-1:], w[at + "attention_norm"], eps=1e-6)
+        q, k, v = (torch.tensordot(x, w[at + name], 1) for name in ("wq", "wk", "wv"))
+        k, v = (y.repeat_interleave(heads // kv_heads, 1) for y in (rotated(k, theta), v))
+        q, k, v = (y.transpose(0, 1) for y in (rotated(q, theta), k, v))
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1 / math.sqrt(q.shape[-1]))
+        h = h + torch.tensordot(seen.transpose(0, 1), w[at + "wo"], 2)
+        x = functional.rms_norm(h, h.shape[-1:], w[at + "mlp_norm"], eps=1e-6)
+        h = h + (functional.silu(x @ w[at + "w_gate"]) * (x @ w[at + "w_up"])) @ w[at + "w_down"]
+    return h
+
+
+def test_llama_is_torchs() -> None:
+    sizes = {"layers": 2, "heads": 6, "kv_heads": 3}
+    program = example("llama").forward.bind(d=24, ffn=20, tokens=7, **sizes)
+    compare(program, lambda w: decoder(w, theta=500000.0, **sizes), 2.0**-6)
