@@ -66,9 +66,15 @@ class Definition:
             )
 
     def _emit(
-        self, name: str, body: Element, out: Sequence[str], extents: Mapping[str, int], dtype: str | None, explicit: str
+        self,
+        name: str,
+        body: Element,
+        out: Sequence[str],
+        extents: Mapping[str, int],
+        dtype: str | None,
+        explicit: str | None,
     ) -> Tensor:
-        """One operation for the expression; one more for every reduction that is not outermost."""
+        """One operation for the expression; one more, without a name of its own, for every inner reduction."""
         only = body.reductions[0] if len(body.reductions) == 1 else None
         fold = only if only and body.expr == body_read(only) else None
         expr = self._without_reductions(fold.body if fold else body, out, extents)
@@ -81,7 +87,8 @@ class Definition:
             monoid=fold.monoid if fold else None,
             where=fold.where if fold else (),
             dtype=dtype,
-            explicit=explicit,
+            explicit=explicit or "",
+            anonymous=explicit is None,
         )
 
     def _without_reductions(self, body: Element, out: Sequence[str], extents: Mapping[str, int]) -> Expr:
@@ -91,7 +98,7 @@ class Definition:
             free = free_dims(body_read(fold))
             order = [dim for dim in out if dim in free] + [dim for dim in free if dim not in out]
             part = Element(body_read(fold), (), (fold,))
-            results[fold.key] = self._emit(f"{self.name}.{fold.monoid}", part, order, extents, None, "")
+            results[fold.key] = self._emit(f"{self.name}.{fold.monoid}", part, order, extents, None, None)
 
         def leaf(node: Expr) -> Expr:
             if isinstance(node, Read) and node.tensor in results:

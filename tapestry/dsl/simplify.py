@@ -42,8 +42,8 @@ def _drop_points(index: Affine, ranges: Ranges) -> Affine:
 
 def _floor(inner: Affine, divisor: int, ranges: Ranges) -> Affine:
     """floor(inner / divisor), the inner expression being simple already."""
-    whole = Affine(tuple((a, c // divisor) for a, c in inner.terms if c % divisor == 0))
-    rest = Affine(tuple((a, c) for a, c in inner.terms if c % divisor), inner.const)
+    whole = Affine(tuple((a, c // divisor) for a, c in inner.terms if c % divisor == 0), inner.const // divisor)
+    rest = Affine(tuple((a, c) for a, c in inner.terms if c % divisor), inner.const % divisor)
     lo, hi = rest.bounds(ranges)
     if lo // divisor == (hi - 1) // divisor:
         return whole + lo // divisor

@@ -81,11 +81,12 @@ class Trace:
         """Give a tensor, and the operation that computes it, another name; a view is copied first."""
         base = self.materialise(tensor)
         draft = self.tensors[base.key]
-        if draft.record.role == "value":
-            draft.hint, draft.named = self.scoped(_good_name(name)), True
-            for op in self.ops:
-                if op.operation.output == base.key:
-                    op.hint = draft.hint
+        if draft.record.role != "value":
+            raise UsageError(f"the {draft.record.role} {draft.hint} keeps its name", sides={"asked": name})
+        draft.hint, draft.named = self.scoped(_good_name(name)), True
+        for op in self.ops:
+            if op.operation.output == base.key:
+                op.hint = draft.hint
         return base
 
     def materialise(self, tensor: Tensor, name: str = "copy") -> Tensor:
@@ -108,6 +109,7 @@ class Trace:
         dtype: str | None = None,
         shape: Sequence[int] | None = None,
         explicit: str = "",
+        anonymous: bool = False,
     ) -> Tensor:
         """Add the operation ``out[parallel dims] = monoid over reduce_dims of body`` and hand back its result.
 
@@ -127,7 +129,7 @@ class Trace:
             raise UsageError("the condition of the reduction never holds", where=f"{name} ({source})")
         dtype = self._dtype(name, source, body, monoid, dtype)
         local, group = self._local_name(name, explicit)
-        hint = self._result_name(frame, explicit) or local
+        hint = self._result_name(None if anonymous else frame, explicit) or local
         out = self.add_tensor(hint, dtype, shape or [dim.extent for dim in parallel], [dim.name for dim in parallel])
         write = tuple(Affine.dim(dim.name) for dim in parallel)
         self.tensors[out.key].named = hint != local or bool(explicit)
