@@ -12,11 +12,16 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame outside this package."""
+    """The innermost frame outside this package; None beyond the call that binds the program."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != _PACKAGE:
+            return frame
+        if module == f"{_PACKAGE}.dsl.program" and frame.f_code.co_name == "bind":
+            return None
         frame = frame.f_back
-    return frame
+    return None
 
 
 def place(frame: FrameType | None) -> str:

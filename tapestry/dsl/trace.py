@@ -107,15 +107,13 @@ class Trace:
         monoid: str | None = None,
         where: Sequence[Bound] = (),
         dtype: str | None = None,
-        shape: Sequence[int] | None = None,
         explicit: str = "",
         anonymous: bool = False,
     ) -> Tensor:
         """Add the operation ``out[parallel dims] = monoid over reduce_dims of body`` and hand back its result.
 
-        ``name`` is the function's; ``explicit`` overrides it. ``dtype`` None follows the rules of
-        `tapestry.result_type`; ``shape`` is that of the output where it is more than the parallel dims' extents (block
-        operations).
+        ``name`` is the function's; ``explicit`` overrides it; ``anonymous`` results are not called after variables.
+        ``dtype`` None follows the rules of `tapestry.result_type`.
         """
         frame = None if self.done_at else user_frame()
         ranges = {dim.name: (0, dim.extent) for dim in dims}
@@ -130,7 +128,7 @@ class Trace:
         dtype = self._dtype(name, source, body, monoid, dtype)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
-        out = self.add_tensor(hint, dtype, shape or [dim.extent for dim in parallel], [dim.name for dim in parallel])
+        out = self.add_tensor(hint, dtype, [dim.extent for dim in parallel], [dim.name for dim in parallel])
         write = tuple(Affine.dim(dim.name) for dim in parallel)
         self.tensors[out.key].named = hint != local or bool(explicit)
         operation = Operation("", tuple(dims), out.key, write, body, tuple(reduce_dims), monoid, bounds, group, source)

@@ -273,7 +273,7 @@ def logic(x: f32[Tensor, "n"]) -> anytype[Tensor, "n"]:
         (lambda x: twofold(x), ["names an index twice"]),
         (lambda x: not_a_condition(x), ["not a condition on indices"]),
         (lambda x: logic(x[0]), ["logical_and has no meaning for (f32, f32)"]),
-        (lambda x: x if x else x, ["no truth value"]),
+        (lambda x: x + 1 if x else x, ["no truth value"]),
         (lambda x: tp.sum(x, axis=5), ["no axis 5"]),
         (lambda x: tp.sum(x, axis=("d0", 0)), ["named twice"]),
         (lambda x: x + zeros(3, 4), ["neither a number nor a tensor", "tp.constant"]),

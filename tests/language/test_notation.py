@@ -37,7 +37,7 @@ reads = st.builds(
     Read, st.sampled_from(["x", "layers.0.wq", "_t"]), st.lists(affines(), max_size=3).map(tuple), guards, numbers
 )
 leaves = st.one_of(
-    numbers.map(Const), reads.filter(lambda r: r.guard or r.fill == 0 and type(r.fill) is int),
+    numbers.map(Const), reads.filter(lambda r: r.guard or (r.fill == 0 and type(r.fill) is int)),
     affines().map(IndexValue), guards.map(Inside),
 )  # fmt: skip
 
