@@ -54,11 +54,16 @@ def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[
     return found
 
 
-def partial_messages(held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region]) -> list[Message]:
-    """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other needers."""
+def partial_messages(
+    held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region], *, records: bool = False
+) -> list[Message]:
+    """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other needers.
+
+    records: elements along the last axis are one value (see `Monoid.state_axis`), so the roots share out whole records.
+    """
     found: list[Message] = []
     for piece, holders, needers in atoms(held, needed):
-        for root, share in _roots(piece, holders, needers):
+        for root, share in _roots(piece, holders, needers, records):
             contributors = _one_per_part(root, holders, parts)
             found += [Message(0, src, root, share, part) for part, src in contributors]
             found += [Message(1, root, dst, share) for dst in needers if dst != root]
@@ -103,24 +108,27 @@ def _refine(regions: Sequence[Region]) -> list[tuple[Region, tuple[int, ...]]]:
     return pieces
 
 
-def _roots(piece: Region, holders: tuple[int, ...], needers: tuple[int, ...]) -> Iterable[tuple[int, Region]]:
+def _roots(
+    piece: Region, holders: tuple[int, ...], needers: tuple[int, ...], records: bool
+) -> Iterable[tuple[int, Region]]:
     """Who folds which share of a piece: needers that contribute if there are any, in equal cuts along the longest axis."""
     candidates = [rank for rank in needers if rank in holders] or list(needers)
     if len(candidates) == 1:
         return [(candidates[0], piece)]
     shares = []
     for k, rank in enumerate(candidates):
-        share = Region.of(*(_slice(grid, k, len(candidates)) for grid in piece.grids))
+        share = Region.of(*(_slice(grid, k, len(candidates), records) for grid in piece.grids))
         if share:
             shares.append((rank, share))
     return shares
 
 
-def _slice(grid: Grid, k: int, count: int) -> Grid:
-    """The k-th of ``count`` equal cuts of a grid along its longest axis."""
-    if not grid.axes:
-        return grid if k == 0 else Grid((IntSet(),))
-    axis = max(range(grid.ndim), key=lambda a: (grid.axes[a].size, -a))
+def _slice(grid: Grid, k: int, count: int, records: bool) -> Grid:
+    """The k-th of ``count`` equal cuts of a grid along its longest axis, the last left out if it holds records."""
+    able = range(grid.ndim - records)
+    if not able:
+        return grid if k == 0 else Grid((IntSet(),) * max(1, grid.ndim))
+    axis = max(able, key=lambda a: (grid.axes[a].size, -a))
     size = grid.axes[axis].size
     chosen = _subrange(grid.axes[axis], k * size // count, (k + 1) * size // count)
     return Grid((*grid.axes[:axis], chosen, *grid.axes[axis + 1 :]))

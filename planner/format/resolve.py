@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from math import prod
 
+from ...expr import MONOIDS
 from ...program import Program
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
@@ -77,7 +78,8 @@ class Resolved:
         needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
         parts = self.layout(task.have).parts
         if parts is not None:
-            return partial_messages(held, parts, needed)
+            records = task.monoid is not None and MONOIDS[task.monoid].state_axis
+            return partial_messages(held, parts, needed, records=records)
         found = complete_messages(held, needed)
         return [m for m in found if m.remote] if task.source == task.target else found
 
