@@ -85,7 +85,7 @@ def simplify(expr: Expr, ranges: Ranges) -> Expr:
         guard = simplify_bounds(expr.guard, ranges)
         if guard is None:
             return Const(expr.fill)
-        return Read(expr.tensor, tuple(simplify_index(i, ranges) for i in expr.index), guard, expr.fill)
+        return Read(expr.tensor, tuple(simplify_index(i, ranges) for i in expr.index), guard, expr.fill if guard else 0)
     if isinstance(expr, IndexValue):
         return IndexValue(simplify_index(expr.index, ranges))
     if isinstance(expr, Inside):

@@ -127,10 +127,11 @@ def _slice_plan(x: Tensor, keys: tuple[Any, ...]) -> list[tuple[int | None, Step
 def _step(x: Tensor, axis: int, key: Any) -> Step:
     extent = x.shape[axis]
     if isinstance(key, slice):
-        chosen = range(extent)[key]
-        if not chosen:
+        start, stop, step = key.indices(extent)
+        count = max(0, -((start - stop) // step))  # `len` refuses more than a machine word holds
+        if not count:
             raise UsageError(f"{x!r}: the slice {key} of axis {x.axes[axis]} is empty")
-        return chosen.start, chosen.step, len(chosen)
+        return start, step, count
     if isinstance(key, int) and not isinstance(key, bool) and -extent <= key < extent:
         return key % extent, 0, None
     raise UsageError(
