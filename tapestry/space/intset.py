@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 
+WOVEN_LIMIT = 64  # intervals that neighbouring strided runs are turned into, at most
+
 
 def run_size(run: range) -> int:
     """Number of elements; ``len`` refuses runs longer than a machine word."""
@@ -52,9 +54,40 @@ def _minus(a: range, b: range) -> list[range]:
     return [_trim(part) for part in parts if run_size(part)]
 
 
+def _woven(runs: list[range]) -> list[range]:
+    """Neighbouring strided runs as intervals: 0:7:2 and 1:8:2 are 0:8; 0:9:4 and 1:10:4 are 0:2, 4:6 and 8:10."""
+    chains: list[list[range]] = []
+    for run in sorted(runs, key=lambda run: (run.step, run.start)):
+        if chains and _continues(chains[-1], run):
+            chains[-1].append(run)
+        else:
+            chains.append([run])
+    return [run for chain in chains for run in _joined_chain(chain)]
+
+
+def _continues(chain: list[range], run: range) -> bool:
+    """The run starts one after the last of the chain and is as long, or, once in a chain, one shorter."""
+    first, last = chain[0], chain[-1]
+    if run.step == 1 or run.step != last.step or run.start != last.start + 1:
+        return False
+    return run_size(run) == run_size(last) or run_size(run) == run_size(last) - 1 == run_size(first) - 1
+
+
+def _joined_chain(chain: list[range]) -> list[range]:
+    first, step, size = chain[0], chain[0].step, run_size(chain[0])
+    if len(chain) == step:
+        return [range(first.start, max(run.stop for run in chain))]
+    if len(chain) > 1 and size <= WOVEN_LIMIT and run_size(chain[-1]) == size:
+        return [range(start, start + len(chain)) for start in first]
+    return chain
+
+
 def _canonical(runs: Iterable[range]) -> tuple[range, ...]:
     """Sort disjoint runs; merge contiguous neighbours."""
-    ordered = sorted((_trim(run) for run in runs if run_size(run)), key=lambda run: (run.start, run.stop, run.step))
+    trimmed = [_trim(run) for run in runs if run_size(run)]
+    if len(trimmed) > 1 and any(run.step != 1 for run in trimmed):
+        trimmed = _woven(trimmed)
+    ordered = sorted(trimmed, key=lambda run: (run.start, run.stop, run.step))
     merged: list[range] = []
     for run in ordered:
         if merged and merged[-1].step == 1 and run.step == 1 and merged[-1].stop == run.start:

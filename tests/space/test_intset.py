@@ -53,6 +53,19 @@ def test_contiguous_sets_have_one_form(spans: list[tuple[int, int]]) -> None:
     assert all(a.stop < b.start for a, b in zip(forward.runs, forward.runs[1:], strict=False))
 
 
+@given(st.integers(2, 6), st.integers(0, 9), st.integers(1, 12), st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_neighbouring_strided_runs_become_intervals(step: int, lo: int, size: int, less: list[int]) -> None:
+    runs = [range(lo + k, lo + k + (size - less[k]) * step, step) for k in range(step)]
+    woven = IntSet.of(*runs)
+    assert set(woven) == {x for run in runs for x in run}
+    if not any(less[:step]):
+        assert woven == IntSet.interval(lo, lo + size * step)
+
+
+def test_a_strided_band_is_stored_without_its_gaps() -> None:
+    assert str(IntSet.of(range(0, 9, 4), range(1, 10, 4))) == "0:2|4:6|8:10"
+
+
 def test_extents_beyond_machine_words() -> None:
     big = IntSet.interval(0, 2**70) - IntSet.of(range(0, 2**70, 2))
     assert big.size == 2**69
