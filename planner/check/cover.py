@@ -7,82 +7,88 @@ add up is proved where they are folded (`flow`).
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import NamedTuple
+
+from ...program import Operation
 from ..format.model import Compute
-from .algebra import EMPTY, Shape
+from .algebra import EMPTY
 from .case import Case
 from .report import Code, Findings
 
-Shards = tuple[tuple[int, int, int], ...]
+
+class Shard(NamedTuple):
+    """The points that one task computes on one rank."""
+
+    task: int
+    rank: int
+    points: int
 
 
 def prove(case: Case, findings: Findings) -> None:
     """Findings UNCOVERED, OVERCOVERED, UNCUTTABLE, UNPROVEN; facts: operations and points."""
     shards = _shards(case)
-    proved: dict[tuple[int, frozenset[int]], bool] = {}
-    points = 0
+    proved: set[tuple[int, frozenset[int]]] = set()
     for op in case.program.operations:
-        shape = case.shape(op)
-        mine = shards.get(op.name, ())
-        key = shape.number, frozenset(number for _, _, number in mine)
-        if key not in proved or not proved[key]:
-            proved[key] = _covered(case, shape, mine, op.name, findings)
-        points += shape.count(shape.domain)
-    findings.facts.update(operations=len(case.program.operations), points=points)
+        distinct = list({shard.points: shard for shard in shards.get(op.name, [])}.values())
+        key = case.shape(op).number, frozenset(shard.points for shard in distinct)
+        if key in proved:
+            continue
+        before = len(findings.verdicts)
+        for proof in (_covered, _whole, _apart):
+            proof(case, op, distinct, findings)
+        if len(findings.verdicts) == before:
+            proved.add(key)
+    shapes = (case.shape(op) for op in case.program.operations)
+    findings.facts.update(
+        operations=len(case.program.operations), points=sum(shape.count(shape.domain) for shape in shapes)
+    )
 
 
-def _shards(case: Case) -> dict[str, Shards]:
-    """Operation -> (task id, rank, points) of all its non-empty shards."""
-    found: dict[str, list[tuple[int, int, int]]] = {}
+def _shards(case: Case) -> dict[str, list[Shard]]:
+    """Operation -> all its non-empty shards."""
+    found: dict[str, list[Shard]] = {}
     for task in case.tasks:
         if isinstance(task, Compute):
             regions = case.layouts[task.shards]
-            mine = ((task.id, rank, regions[rank]) for rank in case.participants(task) if regions[rank] != EMPTY)
+            mine = (Shard(task.id, rank, regions[rank]) for rank in case.participants(task) if regions[rank] != EMPTY)
             found.setdefault(task.op, []).extend(mine)
-    return {name: tuple(shards) for name, shards in found.items()}
+    return found
 
 
-def _covered(case: Case, shape: Shape, shards: Shards, op: str, findings: Findings) -> bool:
-    missing = case.algebra.minus(shape.domain, case.algebra.join(points for _, _, points in shards))
-    good = True
+def _covered(case: Case, op: Operation, shards: list[Shard], findings: Findings) -> None:
+    """Every point is in some shard."""
+    shape = case.shape(op)
+    missing = case.algebra.minus(shape.domain, case.algebra.join(shard.points for shard in shards))
     if shape.count(missing):
-        findings.add(
-            Code.UNCOVERED,
-            f"{shape.count(missing)} points of {op} are in no shard",
-            tensor=op,
-            witness=shape.point_of(missing),
-        )
-        good = False
-    for task, rank, points in {points: shard for shard in shards for points in shard[2:]}.values():
+        message = f"{shape.count(missing)} points of {op.name} are in no shard"
+        findings.add(Code.UNCOVERED, message, tensor=op.output, witness=shape.point_of(missing))
+
+
+def _whole(case: Case, op: Operation, shards: list[Shard], findings: Findings) -> None:
+    """What each shard writes is known exactly, and it keeps whole what may not be cut."""
+    shape = case.shape(op)
+    for task, rank, points in shards:
         shape.image(points)
         if points in shape.hulls:
-            findings.add(Code.UNPROVEN, f"what {op} writes is known as a hull only", task=task, rank=rank, tensor=op)
-            good = False
+            message = f"what {op.name} writes is known as a hull only"
+            findings.add(Code.UNPROVEN, message, task=task, rank=rank, tensor=op.output)
         if not shape.uncut(points):
-            findings.add(
-                Code.UNCUTTABLE,
-                f"a shard of {op} cuts a dimension that may not be cut",
-                task=task,
-                rank=rank,
-                tensor=op,
-            )
-            good = False
-    return _apart(case, shape, shards, op, findings) and good
+            message = f"a shard of {op.name} cuts a dimension that may not be cut"
+            findings.add(Code.UNCUTTABLE, message, task=task, rank=rank, tensor=op.output)
 
 
-def _apart(case: Case, shape: Shape, shards: Shards, op: str, findings: Findings) -> bool:
-    """Different shards meet only where neither cuts a reduction."""
-    distinct = list({points: shard for shard in shards for points in shard[2:]}.values())
-    cutting = [shard for shard in distinct if shape.written(shard[2]).complete != shape.image(shard[2])]
-    known = {shard[2] for shard in cutting}
-    for task, rank, points in cutting:
-        for other, elsewhere, theirs in distinct:
-            common = (
-                EMPTY
-                if points == theirs or (theirs in known and points > theirs)
-                else case.algebra.meet(points, theirs)
-            )
-            if common != EMPTY and shape.count(common):
-                message = f"shares of {op} overlap without being equal: also task {other} on rank {elsewhere}"
-                findings.add(Code.OVERCOVERED, message, task=task, rank=rank, tensor=op, witness=shape.point_of(common))
-                return False
-    return True
+def _apart(case: Case, op: Operation, shards: list[Shard], findings: Findings) -> None:
+    """Different shards meet only where neither leaves out part of a reduction."""
+    shape, algebra = case.shape(op), case.algebra
+    together = algebra.join(shard.points for shard in shards)
+    if sum(algebra.size(shard.points) for shard in shards) == algebra.size(together):
+        return
+    cutting = {s.points for s in shards if shape.written(s.points).complete != shape.image(s.points)}
+    for one, other in combinations(shards, 2):
+        common = algebra.meet(one.points, other.points) if {one.points, other.points} & cutting else EMPTY
+        if shape.count(common):
+            message = f"shares of {op.name} overlap without being equal: also task {other.task} on rank {other.rank}"
+            witness = shape.point_of(common)
+            findings.add(Code.OVERCOVERED, message, task=one.task, rank=one.rank, tensor=op.output, witness=witness)
+            return

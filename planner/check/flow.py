@@ -226,6 +226,9 @@ class Flow:
             if start is None:
                 self.findings.add(Code.STATE, "no buffer holds it at the start", tensor=name)
                 continue
+            if self.case.buffers[buffer].tier != start.tier:
+                message = f"it starts in {start.tier} and ends in {self.case.buffers[buffer].tier}"
+                self.findings.add(Code.STATE, message, tensor=name)
             self._ended(name, buffer, self.case.layouts[str(start.initial)], Code.STATE)
 
     def _ended(self, name: str, buffer: str, regions: tuple[int, ...], code: Code) -> None:

@@ -22,7 +22,7 @@ from tapestry.planner.format.model import (
     Transfer,
 )
 from tapestry.program import Dim, Operation, Program, Tensor
-from tapestry.serialize import program_to_json
+from tapestry.serialize import program_from_json, program_to_json
 
 from . import traffic
 from .elements import places
@@ -142,6 +142,11 @@ class Sheet:
             peak_bytes=peaks,
         )
         return traffic.restated(document, self.program)
+
+
+def read(document: Document) -> Program:
+    """The program that a plan embeds."""
+    return program_from_json(document.program)
 
 
 # Programs
@@ -356,14 +361,14 @@ def _causal_op(t: int) -> Operation:
     return Operation("attend", dims(t=t, s=t), "o", d("t"), body, ("s",), "sum", where)
 
 
-def _causal_program(t: int) -> Program:
+def causal_program(t: int) -> Program:
     tensors = [*(tensor(name, t, role="input") for name in "qkv"), tensor("o", t)]
     return _program("causal", tensors, [_causal_op(t)], ["o"])
 
 
 def causal_zigzag() -> Document:
     """Causal attention in miniature, queries cut in balanced pairs; each rank fetches only keys it may see."""
-    s = Sheet(_causal_program(8), 2)
+    s = Sheet(causal_program(8), 2)
     pairs, seen = ["0:2|6:8", "2:6"], s.layout(["0:8", "0:6"])
     cut = s.layout(pairs)
     q, k, v = (s.given(name, cut) for name in "qkv")
@@ -376,7 +381,7 @@ def causal_zigzag() -> Document:
 
 def causal_keys_split() -> Document:
     """Causal attention cut along the keys: late keys contribute to late queries only; first rows are never partial."""
-    s = Sheet(_causal_program(6), 3)
+    s = Sheet(causal_program(6), 3)
     keys = s.layout(["0:2", "2:4", "4:6"])
     tails = ["0:6", "2:6", "4:6"]
     late = s.layout(tails)

@@ -1,0 +1,33 @@
+"""Mutants that the checker passes are harmless on the real engine too: seeded adversarial orders, poisoned memory."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tapestry.planner.check import check
+from tapestry.reference import evaluate
+from tapestry.workers.local import run_local
+
+from . import plans
+from .harm import drawn
+from .mutations import mutants
+
+SAMPLE, SEEDS = 8, 5
+
+
+@pytest.mark.parametrize("name", plans.ALL)
+def test_passed_mutants_run_right(name: str) -> None:
+    document = plans.ALL[name]()
+    program = plans.read(document)
+    inputs = drawn(program)
+    expected = evaluate(program, inputs)
+    passed = [mutant.document for mutant in mutants(document, program) if check(mutant.document).ok]
+    for plan in [document, *random.Random(name).sample(passed, min(SAMPLE, len(passed)))]:
+        for seed in range(SEEDS):
+            result = run_local(plan, inputs, order=seed, poison=True)
+            assert result.bytes_moved == plan.traffic.bytes_total
+            for tensor, value in expected.items():
+                np.testing.assert_array_equal(result.outputs[tensor], value)
