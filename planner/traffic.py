@@ -99,7 +99,7 @@ def complete_kind(have: Spread, need: Spread, missing: list[int]) -> str:
     same = all(region == needers[0] for region in needers)
     holders = [rank for rank, region in enumerate(have.regions) if region]
     if len(holders) == 1:
-        return "broadcast" if same else "scatter"
+        return "broadcast" if same else "sends"
     if same and have.disjoint and len(needers) == len(need.regions):
         return "all_gather"
     if have.disjoint and need.disjoint and need.total == have.total:
