@@ -70,16 +70,18 @@ def _tensor_pin_allows(strategy: Strategy, op: Operation, table: StrategyTable, 
 
 
 def _pinned_spreads(tensor: Tensor, table: StrategyTable, pin: Pin) -> list[Spread]:
-    """All layouts of a tensor that a pin on it allows."""
+    """All layouts of a tensor that a pin on it allows; the axis ``@0`` stands for "on coordinate 0 alone"."""
     wanted = {axis: _axis_number(tensor, name) for axis, name in pin.cuts}
-    options = [*(Cut(str(k), pin.kind) for k in range(len(tensor.shape))), None]
+    options = [*(Cut(str(k), pin.kind) for k in range(len(tensor.shape))), Cut(SINGLE, pin.kind), None]
     found = [c for c in choices_per_axis(options, table.mesh) if pin_allows(c, table.mesh, wanted, pin.kind)]
     return [table.spreads.cut(tensor.shape, cuts) for cuts in found]
 
 
 def _axis_number(tensor: Tensor, name: str | None) -> str | None:
-    if name is None or name in tensor.axes:
-        return None if name is None else str(tensor.axes.index(name))
+    if name is None or name == SINGLE:
+        return name
+    if name in tensor.axes:
+        return str(tensor.axes.index(name))
     if name.isdigit() and int(name) < len(tensor.shape):
         return name
     raise UsageError(
@@ -104,7 +106,7 @@ def check_pins(program: Program, mesh: Mesh, pins: Sequence[Pin]) -> None:
         if not any(fnmatchcase(name, pin.pattern) for name in names):
             raise UsageError(f"pin {pin.pattern!r} matches no {'operation' if pin.target == 'op' else 'tensor'}", where="pins")
         for axis, _ in pin.cuts:
-            if axis not in mesh.axes:
+            if axis not in (*mesh.axes, "*"):
                 raise UsageError(
                     f"pin {pin.pattern!r} names mesh axis {axis!r}", where="pins", sides={"mesh axes": ", ".join(mesh.axes)}
                 )

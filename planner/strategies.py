@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..expr import MONOIDS
 from ..program import Operation, Program
-from ..space import Region
+from ..space import Grid, IntSet, Region
 from ..space.projection import count_points, operand_images, write_image
 from .cost import compute_seconds
 from .layouts import Cut, Mesh, Spread, Spreads, choices_per_axis, shards
@@ -104,13 +105,25 @@ class StrategyTable:
             region: compute_seconds(op, self.program, self.machine, counts[region], images[region], writes[region].region)
             for region in distinct
         }
-        needs = tuple(self.spreads.of(shapes[name], [images[r][name].region for r in regions]) for name in op.operands)
+        needs = tuple(
+            self.spreads.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
+            for name in op.operands
+        )
         exact = all(image.exact for found in images.values() for image in found.values())
         out = self.program.tensor(op.output).shape
         written = self.spreads.of(out, [writes[r].region for r in regions], parts)
         return Strategy(
             cuts, regions, needs, written, tuple(seconds[r] for r in regions), tuple(counts[r] for r in regions), exact
         )
+
+
+    def _whole_records(self, name: str, region: Region) -> Region:
+        """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
+        producer = self.program.producer.get(name)
+        if producer is None or producer.monoid is None or not MONOIDS[producer.monoid].state_axis:
+            return region
+        whole = IntSet.interval(0, self.program.tensor(name).shape[-1])
+        return Region.of(*(Grid((*grid.axes[:-1], whole)) for grid in region.grids))
 
 
 def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ...] | None:
@@ -165,10 +178,11 @@ def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:
 
 
 def pin_allows(cuts: Cuts, mesh: Mesh, wanted: Mapping[str, str | None], kind: str) -> bool:
-    """Whether cuts respect a pin: mesh axis -> dimension (or None: not cut)."""
+    """Whether cuts respect a pin: mesh axis (or ``*`` for every axis not named) -> dimension (or None: not cut)."""
     for axis, name in enumerate(mesh.axes):
-        if name in wanted:
+        if name in wanted or "*" in wanted:
             chosen = cuts[axis]
-            if (chosen.dim if chosen else None) != wanted[name] or (chosen is not None and chosen.kind != kind):
+            asked = wanted[name] if name in wanted else wanted["*"]
+            if (chosen.dim if chosen else None) != asked or (chosen is not None and chosen.kind != kind):
                 return False
     return True
