@@ -78,7 +78,7 @@ def test_what_a_file_prints_does_not_reach_stdout(tmp_path: Path, capsys: pytest
         ("net", {"n": "0", "m": "3"}, ["n=0"]),
         ("net", {"n": "4", "m": "3", "twice": "maybe"}, ["twice=maybe is not true or false"]),
         ("broken", {"n": "4", "m": "3"}, ["7"]),
-        ("crashing", {"n": "4", "m": "3"}, ["net.py:18", "KeyError", "'nothing'"]),
+        ("crashing", {"n": "4", "m": "3"}, ["net.py:16", "KeyError", "'nothing'"]),
     ],
 )
 def test_programs_that_are_not_to_be_had(file: Path, name: str, settings: dict[str, str], said: list[str]) -> None:
