@@ -14,7 +14,7 @@ from .expr import Cast, Expr, walk
 from .program import Block, Operation, Program
 
 _EPSILON = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
-_POINTWISE = 16
+_POINTWISE = 8
 """Roundings charged to one point of a body: its arithmetic, its functions and the write."""
 
 
@@ -22,7 +22,7 @@ def tolerance(program: Program, name: str) -> float:
     """Bound of the difference of two executions of a float tensor, for values of magnitude at most 1; 0 for integers.
 
     Every operation upstream rounds each of the n terms it folds once (a partial result may be stored), and its body and
-    write 16 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 16) u. It
+    write 8 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 8) u. It
     assumes that no operation amplifies what it reads, as in programs of `tapestry.testing.programs`.
     """
     if DTYPES[program.tensor(name).dtype].kind != "float":

@@ -83,8 +83,18 @@ class Growing:
         kept = [name for name in names if name not in reduce]
         axes = self.ch.shuffled(kept) if self.ch.chance(30) else kept
         space = tuple(Dim(name, extents[name], cut=not self.ch.chance(5)) for name in names)
-        shape = tuple(extents[name] for name in axes)
-        return self.add(space, shape, tuple(map(Affine.dim, axes)), body, dtype, reduce, monoid, where, bound)
+        shape, write = self._written(axes, extents)
+        return self.add(space, shape, write, body, dtype, reduce, monoid, where, bound)
+
+    def _written(self, axes: Sequence[str], extents: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[Affine, ...]]:
+        """Where results go: along their dimensions, rarely backwards or two dimensions along one axis."""
+        shape, rows = [extents[name] for name in axes], [Affine.dim(name) for name in axes]
+        if rows and self.ch.chance(8):
+            k = self.ch.integer(0, len(rows) - 1)
+            rows[k] = shape[k] - 1 - rows[k]
+        if len(rows) > 1 and self.ch.chance(8):
+            shape[:2], rows[:2] = [shape[0] * shape[1]], [rows[0] * shape[1] + rows[1]]
+        return tuple(shape), tuple(rows)
 
     def add(
         self,

@@ -51,6 +51,10 @@ def _operation_features(op: Operation) -> Iterator[str]:
     yield f"monoid {op.monoid}"
     if op.where:
         yield "where"
+    if any(c < 0 for row in op.write for _, c in row.terms):
+        yield "written backwards"
+    if any(len(row.terms) > 1 for row in op.write):
+        yield "two dimensions along one axis"
     for read in op.reads:
         yield from ("guard" for _ in read.guard)
         yield from (_row_feature(row) for row in read.index)
@@ -84,7 +88,7 @@ WANTED = [
     *(f"{dtype}{role}" for dtype in DTYPES for role in ("", " input")),
     "several readers", "outputs: several", "scalar", "f32 state", "f32 const", "int32 param", "where", "guard",
     "attention", "attention causal", "concat", "several reads of one tensor", "floor", "window", "window stride",
-    "constant", "reverse", "slice", "less", "where", "exp", "erf", "divide", "floor_divide", "remainder", "logical_and",
+    "written backwards", "two dimensions along one axis", "constant", "reverse", "slice", "less", "where", "exp", "erf", "divide", "floor_divide", "remainder", "logical_and",
     *(f"monoid {name}" for name in ("None", "sum", "prod", "max", "min", "any", "all", "online_softmax")),
 ]  # fmt: skip
 
