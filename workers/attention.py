@@ -79,13 +79,30 @@ def _fixed(piece: Piece, at: dict[str, int]) -> Piece:
     )
 
 
+def _trimmed(piece: Piece) -> Piece:
+    """Only the keys that some row can see: bounds over all rows give an interval of keys."""
+    key, keys = piece.dims[-2]
+    lo, hi = 0, keys
+    for bound in piece.where:
+        c = bound.expr.coefficient(key)
+        if abs(c) != 1 or not bound.expr.is_affine or piece.empty:
+            continue
+        low, high = (bound.expr - Affine(((key, c),))).bounds(piece.ranges)  # the rest lies in [low, high)
+        above = None if bound.lo is None else bound.lo - (high - 1)  # c * key >= above
+        below = None if bound.hi is None else bound.hi - low  # c * key < below
+        if c < 0:
+            above, below = (None if below is None else 1 - below), (None if above is None else 1 - above)
+        lo, hi = max(lo, lo if above is None else above), min(hi, hi if below is None else below)
+    return piece if (lo, hi) == (0, keys) or lo >= hi else piece.part(key, lo, hi)
+
+
 class _Head:
     """All rows of one head: operands packed, then blocks of rows against blocks of keys."""
 
     def __init__(
         self, whole: Piece, at: dict[str, int], query: str | None, scale: float, context: Context, out: Stored
     ) -> None:
-        piece = _fixed(whole, at)
+        piece = _trimmed(_fixed(whole, at))
         self.scale, self.query, (self.key, self.keys) = scale, query, piece.dims[-2]
         self.rows = piece.ranges[query][1] if query else 1
         state, width = piece.dims[-1]
@@ -112,7 +129,7 @@ class _Head:
             write=tuple(Affine.dim(d) if n > 1 else Affine() for d, n in dims),
         )  # fmt: skip
         target = Stored(packed, Grid(tuple(IntSet.interval(0, n) for _, n in dims)))
-        self.packing.append(bind_map(part, context, target))
+        self.packing.append(bind_map(part, replace(context, lenient=True), target))
         return packed.reshape(-1, width)
 
     def __call__(self) -> None:
@@ -136,14 +153,21 @@ class _Head:
 
     def _fold(self, state: Array, lo: int, hi: int, start: int, stop: int, visible: Array | bool) -> None:
         """One block: scores, new maximum, old sums scaled, new sums added."""
-        scores = self.q[lo:hi] @ self.k[start:stop].T
+        k, v = self.k[start:stop], self.v[start:stop]
         if not isinstance(visible, bool):
-            scores[~np.broadcast_to(visible, scores.shape)] = -np.inf
+            visible = np.broadcast_to(visible, (hi - lo, stop - start))
+            seen = visible.any(axis=0)  # what no row sees may not even be stored
+            k, v, visible = k[seen], v[seen], visible[:, seen]
+            if not seen.any():
+                return
+        scores = self.q[lo:hi] @ k.T
+        if not isinstance(visible, bool):
+            scores[~visible] = -np.inf
         m = np.maximum(state[:, -1:], scores.max(axis=1, keepdims=True))
         finite = np.where(np.isneginf(m), scores.dtype.type(0), m)
         np.exp(np.subtract(scores, finite, out=scores), out=scores)
         state[:, :-1] *= np.exp(state[:, -1:] - finite)
-        state[:, :-2] += scores @ self.v[start:stop]
+        state[:, :-2] += scores @ v
         state[:, -2] += scores.sum(axis=1)
         state[:, -1:] = m
 

@@ -93,7 +93,10 @@ class Compiler:
         stored: Mapping[str, Stored],
         floating: np.dtype[Any],
         where: tuple[Bound, ...] = (),
+        *,
+        lenient: bool = False,
     ) -> None:
+        self.lenient = lenient
         self.dims, self.stored, self.floating, self.where = tuple(dims), stored, floating, where
         self.ranges = {name: (0, extent) for name, extent in self.dims}
         self.kernel = Kernel()
@@ -365,7 +368,9 @@ class Compiler:
         flat: Slot | Scalar = 0
         for expr, axis, step in zip(read.index, stored.grid.axes, stored.array.strides, strict=True):
             table = position_table(axis) * (step // stored.array.itemsize)
-            local = self.apply(_lookup(table, axis.lo, str(read)), [self._index(expr), mask], INT)
+            local = self.apply(
+                _lookup(table, axis.lo, None if self.lenient else str(read)), [self._index(expr), mask], INT
+            )
             flat = local if flat == 0 and not isinstance(flat, Slot) else self.apply(np.add, [flat, local], INT)
         found = self.apply(_take(stored.array), [flat], stored.array.dtype)
         return found if mask is True else self.apply(where_stored, [mask, found, fill], stored.array.dtype)
@@ -376,14 +381,14 @@ def where_stored(condition: Array, yes: Array, no: Scalar, out: Array) -> None:
     np.copyto(out, yes, where=condition)
 
 
-def _lookup(table: Array, lo: int, read: str) -> Callable[..., None]:
+def _lookup(table: Array, lo: int, read: str | None) -> Callable[..., None]:
     def local(index: Any, mask: Any, out: Array) -> None:
-        """Local positions; 0 where the mask is off, an error where it is on and nothing is stored."""
+        """Local positions; 0 where the mask is off, an error (``read`` named) where it is on and nothing is stored."""
         at = np.subtract(index, lo)
         missing = (at < 0) | (at >= len(table))
         found = table.take(at, mode="clip")
         missing |= found < 0
-        if np.any(missing & mask):
+        if read is not None and np.any(missing & mask):
             raise TapestryError(f"{read} touches elements that its buffer does not store")
         np.copyto(out, np.where(missing, 0, found))
 

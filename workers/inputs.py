@@ -42,7 +42,10 @@ def _checked(tensor: Tensor, array: Array) -> Array:
         raise UsageError(
             f"an input has the wrong {what}",
             where=f"input {tensor.name}",
-            sides={"given": f"{_dtype_name(array)}{list(array.shape)}", "wanted": f"{tensor.dtype}{list(tensor.shape)}"},
+            sides={
+                "given": f"{_dtype_name(array)}{list(array.shape)}",
+                "wanted": f"{tensor.dtype}{list(tensor.shape)}",
+            },
         )
     return array
 

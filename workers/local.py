@@ -34,4 +34,6 @@ def run_local(
     run = Ordered(resolved, ranks) if order is None else Shuffled(resolved, ranks, order)
     with single_threaded():
         run.run_all()
-    return RunResult(gather(resolved, ranks), run.bytes_moved, run.elapsed(), sorted(run.events, key=lambda e: e.start_s))
+    return RunResult(
+        gather(resolved, ranks), run.bytes_moved, run.elapsed(), sorted(run.events, key=lambda e: e.start_s)
+    )

@@ -24,14 +24,18 @@ SLAB_POINTS = 1 << 16
 
 @dataclass(frozen=True)
 class Context:
-    """What binding a task to memory needs: the operands, the compute type of floats, and scratch memory."""
+    """What binding a task to memory needs: the operands, the compute type of floats, and scratch memory.
+
+    lenient: elements that are not stored read as whatever is there, because what is made of them is masked later.
+    """
 
     stored: Mapping[str, Stored]
     floating: np.dtype[Any]
     scratch: Scratch
+    lenient: bool = False
 
-    def compiler(self, piece: Piece, where: bool = True) -> Compiler:
-        return Compiler(piece.dims, self.stored, self.floating, piece.where if where else ())
+    def compiler(self, piece: Piece) -> Compiler:
+        return Compiler(piece.dims, self.stored, self.floating, piece.where, lenient=self.lenient)
 
 
 def in_order(runners: Sequence[Runner]) -> Runner:

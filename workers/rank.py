@@ -23,7 +23,13 @@ from .views import Stored
 
 def name_of(task: Task) -> str:
     """How traces and errors call a task."""
-    return task.op if isinstance(task, Compute) else f"{task.kind} {task.tensor}" if isinstance(task, Transfer) else task.tensor
+    return (
+        task.op
+        if isinstance(task, Compute)
+        else f"{task.kind} {task.tensor}"
+        if isinstance(task, Transfer)
+        else task.tensor
+    )
 
 
 def tensor_of(resolved: Resolved, task: Task) -> str:
@@ -33,7 +39,9 @@ def tensor_of(resolved: Resolved, task: Task) -> str:
 class Rank:
     """Memory and bound tasks of one rank. Tasks of one lane share ``scratch``."""
 
-    def __init__(self, resolved: Resolved, number: int, *, poison: bool = False, scratch: Scratch | None = None) -> None:
+    def __init__(
+        self, resolved: Resolved, number: int, *, poison: bool = False, scratch: Scratch | None = None
+    ) -> None:
         self.resolved, self.number = resolved, number
         self.arena = Arena(resolved, number, poison=poison)
         self.tasks = list(resolved.tasks_of(number))
@@ -135,7 +143,9 @@ class Failing:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, TaskError):
             what = str(error) if isinstance(error, TapestryError) else f"{type(error).__name__}: {error}"
-            raise TaskError(what, rank=self.rank, task=self.task.id, name=name_of(self.task), tensor=self.tensor) from error
+            raise TaskError(
+                what, rank=self.rank, task=self.task.id, name=name_of(self.task), tensor=self.tensor
+            ) from error
 
 
 def whole_array(tensor: Tensor, inputs: Mapping[str, Array]) -> Stored:

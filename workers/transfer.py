@@ -16,9 +16,9 @@ from ..errors import TapestryError
 from ..space import Grid, IntSet, Region
 from .attention import fold_states
 from .folding import Array, fold_ufunc
-from .views import Slices, Stored, axis_pairs, grid_pairs
+from .views import Place, Stored, axis_pairs, grid_pairs
 
-Pairs = list[tuple[Slices, Slices]]
+Pairs = list[tuple[Place, Place]]
 
 
 def move(source: Stored, target: Stored, region: Region) -> None:
@@ -48,9 +48,9 @@ def _compact_axis(axis: IntSet, storage: IntSet) -> list[tuple[slice, slice]]:
     return pairs
 
 
-def _compact_pairs(grid: Grid, storage: Grid) -> Iterable[tuple[Slices, Slices]]:
+def _compact_pairs(grid: Grid, storage: Grid) -> Iterable[tuple[Place, Place]]:
     axes = [_compact_axis(*pair) for pair in zip(grid.axes, storage.axes, strict=True)]
-    return ((tuple(a for a, _ in pick), tuple(b for _, b in pick)) for pick in product(*axes))
+    return (((*(a for a, _ in pick), ...), (*(b for _, b in pick), ...)) for pick in product(*axes))
 
 
 def pack(source: Stored, region: Region) -> Array:

@@ -16,6 +16,8 @@ from ..space import Grid, IntSet
 from .folding import Array
 
 Slices = tuple[slice, ...]
+# Slices and an ellipsis, so that indexing a 0-d array gives an array.
+Place = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,7 @@ def slab_shape(slab: Slices) -> tuple[int, ...]:
 
 def within(array: Array, slab: Slices) -> Array:
     """The part of a broadcasting array that belongs to a slab: axes 1 long are kept whole."""
-    # The ellipsis keeps a 0-d array an array.
-    index: Any = (*(cut if n > 1 else slice(None) for cut, n in zip(slab, array.shape, strict=True)), ...)
+    index: Place = (*(cut if n > 1 else slice(None) for cut, n in zip(slab, array.shape, strict=True)), ...)
     part: Array = array[index]
     return part
 
@@ -131,7 +132,7 @@ def _local(part: range, interval: range, axis: IntSet) -> slice:
     return slice(first, first + part.stop - part.start, part.step)
 
 
-def grid_pairs(region: Grid, source: Grid, target: Grid) -> list[tuple[Slices, Slices]]:
+def grid_pairs(region: Grid, source: Grid, target: Grid) -> list[tuple[Place, Place]]:
     """Local slices of the same elements of a grid in two storages."""
     per_axis = [axis_pairs(*axes) for axes in zip(region.axes, source.axes, target.axes, strict=True)]
-    return [(tuple(a for a, _ in pick), tuple(b for _, b in pick)) for pick in product(*per_axis)]
+    return [((*(a for a, _ in pick), ...), (*(b for _, b in pick), ...)) for pick in product(*per_axis)]
