@@ -42,7 +42,7 @@ def update(old: Tensor, new: Tensor) -> None:
         raise UsageError("a state keeps its shape and dtype", sides={"old": repr(old), "new": repr(new)})
     if any(old.key == key for key, _ in trace.states):
         raise UsageError(f"{trace.describe(old)} is updated twice", hint="update a state once, with its last value")
-    trace.states.append((old.key, trace.output_key("", new)))
+    trace.states.append((old.key, trace.value_key(new)))
 
 
 def constant(

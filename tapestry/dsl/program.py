@@ -43,8 +43,10 @@ class ProgramFunction:
 
     @cached_property
     def extents(self) -> tuple[str, ...]:
-        """Names of extents in the annotations, in order of appearance."""
-        return tuple(dict.fromkeys(name for spec in self.specs.values() for axis in spec.axes for name in axis.names))
+        """Names of extents in the annotations, in order of appearance, but for those that an expression gives."""
+        axes = [axis for spec in self.specs.values() for axis in spec.axes]
+        given = {axis.name for axis in axes if axis.expr}
+        return tuple(dict.fromkeys(name for axis in axes for name in axis.names if name not in given))
 
     @property
     def source(self) -> str:
@@ -61,7 +63,8 @@ class ProgramFunction:
         trace = Trace(self.__name__)
         try:
             with tracing(trace):
-                arguments = {name: self._declare(trace, name, spec, bound) for name, spec in self.specs.items()}
+                extents = self._derived(bound)
+                arguments = {name: self._declare(trace, name, spec, extents) for name, spec in self.specs.items()}
                 result = self.function(**arguments, **settings)
                 program = trace.finish(_outputs(result, self.source), {**bound, **settings}, self._meta())
         except TapestryError as error:
@@ -95,7 +98,7 @@ class ProgramFunction:
         return settings
 
     def _check_known(self, values: Mapping[str, Any]) -> None:
-        known = [*self.extents, *self.settings]
+        known = list(dict.fromkeys([*self.extents, *self.settings]))
         for name in values:
             if name not in known:
                 where = f"{self.__name__} ({self.source})"
@@ -107,7 +110,8 @@ class ProgramFunction:
             return float(value)
         if type(value) is not kind:
             where = f"{self.__name__} ({self.source})"
-            raise UsageError(f"{name}={value!r} is not {_article(kind)}", where=where, hint=f"declared {parameter}")
+            hint = f"declared {_declaration(parameter)}"
+            raise UsageError(f"{name}={value!r} is not {_article(kind)}", where=where, hint=hint)
         return value
 
     def _bound_extents(self, values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, int]:
@@ -124,13 +128,19 @@ class ProgramFunction:
             given = ", ".join(f"{k}={v!r}" for k, v in values.items()) or "nothing"
             sides = {"needs": ", ".join(missing), "given": given}
             example = ", ".join(f"{name}=..." for name in missing)
-            raise UsageError(
-                "some extents are not given",
-                where=f"{self.__name__} ({self.source})",
-                sides=sides,
-                hint=f"bind({example})",
-            )
+            where = f"{self.__name__} ({self.source})"
+            raise UsageError("some extents are not given", where=where, sides=sides, hint=f"bind({example})")
         return bound
+
+    def _derived(self, bound: Mapping[str, int]) -> dict[str, int]:
+        """The extents, with those that ``name=expression`` gives."""
+        found = dict(bound)
+        for spec in self.specs.values():
+            for axis in spec.axes:
+                extent = axis.extent(found)
+                if axis.name and axis.expr and extent is not None:
+                    found[axis.name] = extent
+        return found
 
     def _declare(self, trace: Trace, name: str, spec: Spec, bound: Mapping[str, int]) -> Tensor:
         if len(spec.dtypes) != 1:
@@ -153,10 +163,8 @@ class ProgramFunction:
         return self.function(*args, **kwargs)
 
     def __str__(self) -> str:
-        rows = [
-            f"{name}: {self.specs[name]}" if name in self.specs else str(p)
-            for name, p in self.signature.parameters.items()
-        ]
+        rows = [f"{name}: {spec}" for name, spec in self.specs.items()]
+        rows += [_declaration(parameter) for parameter in self.settings.values()]
         doc = inspect.getdoc(self.function)
         head = f"program {self.__name__}({', '.join(rows)})"
         return head + ("\n" + "\n".join(f"    {line}".rstrip() for line in doc.splitlines()) if doc else "")
@@ -195,6 +203,11 @@ def _kind(parameter: inspect.Parameter) -> type:
         return type(parameter.default)
     named = {"int": int, "float": float, "str": str, "bool": bool}
     return named.get(str(getattr(parameter.annotation, "__name__", parameter.annotation)), int)
+
+
+def _declaration(parameter: inspect.Parameter) -> str:
+    default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+    return f"{parameter.name}: {_kind(parameter).__name__}{default}"
 
 
 def _parse_bool(text: str) -> bool:

@@ -204,17 +204,21 @@ class Trace:
         bound = tuple(bindings.items())
         return Program(self.name, tensors, ops, tuple(names[key] for key in keys), states, pins, bound, dict(meta))
 
-    def output_key(self, name: str, tensor: Tensor, taken: Sequence[str] = ()) -> str:
-        """The tensor returned under a name, copied if it is an input or a view, named so if the name is the user's."""
-        base = self.materialise(tensor)
-        if self.tensors[base.key].record.role != "value" or base.key in taken:
-            dims = tuple(Dim(axis, extent) for axis, extent in zip(base.axes, base.shape, strict=True))
-            base = self.compute("copy", dims, base.at(tuple(Affine.dim(dim.name) for dim in dims)))
-        draft = self.tensors[base.key]
+    def output_key(self, name: str, tensor: Tensor, taken: Sequence[str]) -> str:
+        """The key of a tensor returned under a name: called so if the name is the user's."""
+        draft = self.tensors[key := self.value_key(tensor, taken)]
         if name.strip() and not name.startswith(" "):
             draft.hint, draft.fixed = _good_name(name), True
         elif not draft.named:
             draft.hint = f"out{name.strip()}"
+        return key
+
+    def value_key(self, tensor: Tensor, taken: Sequence[str] = ()) -> str:
+        """The key of a computed tensor: inputs, views, and what is taken already are copied."""
+        base = self.materialise(tensor)
+        if self.tensors[base.key].record.role != "value" or base.key in taken:
+            dims = tuple(Dim(axis, extent) for axis, extent in zip(base.axes, base.shape, strict=True))
+            base = self.compute("copy", dims, base.at(tuple(Affine.dim(dim.name) for dim in dims)))
         return base.key
 
     def _tensor_names(self) -> dict[str, str]:

@@ -25,7 +25,7 @@ from tapestry.verify import verify
 FUZZ = int(os.environ.get("TAPESTRY_FUZZ", 0))
 
 
-@settings(max_examples=FUZZ or 1000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=FUZZ or 600, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_fuzz_partitioned_is_whole(data: st.DataObject) -> None:
     program = data.draw(programs())
@@ -88,7 +88,8 @@ WANTED = [
     *(f"{dtype}{role}" for dtype in DTYPES for role in ("", " input")),
     "several readers", "outputs: several", "scalar", "f32 state", "f32 const", "int32 param", "where", "guard",
     "attention", "attention causal", "concat", "several reads of one tensor", "floor", "window", "window stride",
-    "written backwards", "two dimensions along one axis", "constant", "reverse", "slice", "less", "where", "exp", "erf", "divide", "floor_divide", "remainder", "logical_and",
+    "written backwards", "two dimensions along one axis",
+    "constant", "reverse", "slice", "less", "where", "exp", "erf", "divide", "floor_divide", "remainder", "logical_and",
     *(f"monoid {name}" for name in ("None", "sum", "prod", "max", "min", "any", "all", "online_softmax")),
 ]  # fmt: skip
 
@@ -96,7 +97,7 @@ WANTED = [
 def test_every_feature_is_generated() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(max_examples=1500, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=1200, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(programs())
     def collect(program: Program) -> None:
         seen.update(set(features(program)))
