@@ -1,0 +1,91 @@
+"""`tapestry run`: inputs in, outputs out, values and bytes compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+Tapestry = Callable[..., Any]
+
+NET = """
+import tapestry as tp
+from tapestry import Tensor, f32, param
+
+@tp.program
+def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> Tensor:
+    y = tp.relu(x @ w)
+    return y
+"""
+
+
+@pytest.fixture
+def plan_file(tapestry: Tapestry, tmp_path: Path) -> Path:
+    (tmp_path / "net.py").write_text(NET, encoding="utf-8")
+    path = tmp_path / "plan.json"
+    arguments = ["plan", f"{tmp_path / 'net.py'}:net", "--set", "n=6", "m=4", "k=10", "--machine", "cpu-4", "-o", path]
+    assert tapestry(*arguments).code == 0
+    return path
+
+
+def test_a_run_on_random_inputs_agrees_with_the_reference(tapestry: Tapestry, plan_file: Path) -> None:
+    ended = tapestry("run", plan_file, "--random", 1, "--verify", "--json")
+    found = json.loads(ended.out)
+    assert ended.code == 0
+    assert found["bytes_moved"] == found["bytes_planned"]
+    assert found["wall_s"] > 0
+    assert found["predicted_s"] > 0
+    assert found["max_abs_error"] <= 1e-5
+    assert found["verified"] is True
+
+
+def test_a_run_on_given_inputs_writes_its_outputs(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
+    x, w = np.arange(24, dtype=np.float32).reshape(6, 4), np.arange(40, dtype=np.float32).reshape(4, 10) - 20
+    save_file({"x": x, "w": w}, tmp_path / "in.safetensors")
+    out = tmp_path / "out.safetensors"
+    ended = tapestry("run", plan_file, "--inputs", tmp_path / "in.safetensors", "--outputs", out)
+    assert ended.code == 0
+    assert "bytes_moved" in ended.out
+    assert np.array_equal(load_file(out)["y"], np.maximum(x @ w, 0))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "either --inputs F.safetensors or --random SEED"),
+        (["--random", 0, "--inputs", "in.safetensors"], "either --inputs"),
+        (["--random", -1], "--random"),
+        (["--random", 0, "--engine", "magic"], "--engine"),
+        (["--random", 0, "--device", "tpu"], "--device"),
+        (["--inputs", "none.safetensors"], "none.safetensors: cannot be read"),
+    ],
+)
+def test_bad_options_end_with_2(tapestry: Tapestry, plan_file: Path, more: list[object], said: str) -> None:
+    ended = tapestry("run", plan_file, *more)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"x": np.zeros((6, 4), np.float32)}, "'w' is missing"),
+        ({"x": np.zeros((6, 4), np.float32), "w": np.zeros((4, 9), np.float32)}, "'w' is of another dtype or shape"),
+        ({"x": np.zeros((6, 4)), "w": np.zeros((4, 10), np.float32)}, "'x' is of another dtype or shape"),
+        ({"x": np.zeros((6, 4)), "v": np.zeros(1)}, "holds 'v'"),
+    ],
+)
+def test_wrong_inputs_end_with_2_and_nothing_is_written(
+    tapestry: Tapestry, plan_file: Path, tmp_path: Path, arrays: dict[str, Any], said: str
+) -> None:
+    save_file(arrays, tmp_path / "in.safetensors")
+    out = tmp_path / "out.safetensors"
+    ended = tapestry("run", plan_file, "--inputs", tmp_path / "in.safetensors", "--outputs", out)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert not out.exists()
