@@ -7,32 +7,19 @@ heaviest and adds the worst of each violated stretch of time; every relaxation's
 
 from __future__ import annotations
 
-import time
+import threading
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from .incumbent import Incumbent
 from .model import HALF, Loads, Model
 from .problem import Ints
 
 EAGER_PLACES = 48  # as many memory rows are all stated at once
 _EXACT_OBJECTIVE = 2**50  # larger objectives are scaled down, rounding costs down, so that bounds stay bounds
-
-Outcome = Literal["optimal", "feasible", "infeasible", "unknown"]
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What one engine knows: the best labels it has (or None), a lower bound (or None), and its own status."""
-
-    status: Outcome
-    labels: Ints | None = None
-    bound: int | None = None
-    engine: str = ""
-    places: tuple[int, ...] = ()  # the memory rows that were needed
 
 
 @dataclass(eq=False)
@@ -40,46 +27,55 @@ class _Stated:
     cp: cp_model.CpModel
     of_label: list[list[cp_model.IntVar]]
     scale: int
-    constant: int
     counts: Ints
 
 
-def solve_exact(
-    model: Model,
-    loads: Loads,
-    *,
-    time_limit: float,
-    seed: int = 0,
-    hint: Ints | None = None,
-    work_limit: float | None = None,
-) -> Found:
-    """Solves to optimality, or as far as `time_limit` seconds (or `work_limit` of deterministic work) allow."""
-    deadline = time.monotonic() + time_limit
+class _Watch(cp_model.CpSolverSolutionCallback):
+    """Offers every solution, and ends the search once another engine has finished."""
+
+    def __init__(self, stated: _Stated, incumbent: Incumbent) -> None:
+        super().__init__()
+        self._stated, self._incumbent = stated, incumbent
+
+    def on_solution_callback(self) -> None:
+        labels = [next(k for k, x in enumerate(row) if self.boolean_value(x)) for row in self._stated.of_label]
+        self._incumbent.offer(np.array(labels, dtype=np.int64))
+        if self._incumbent.finished.is_set():
+            self.stop_search()
+
+
+def run_exact(incumbent: Incumbent, seed: int, work_limit: float | None = None) -> None:
+    """Searches until the deadline (or `work_limit` of deterministic work); offers what it finds to the incumbent."""
+    model, loads = incumbent.model, incumbent.loads
     stated = _state(model)
-    stated_places = _heaviest(loads) if len(loads.slack) > EAGER_PLACES else list(range(len(loads.slack)))
-    for place in stated_places:
+    places = _first_places(incumbent)
+    for place in places:
         _limit(stated, loads, place)
-    best, best_cost, bound = hint, model.cost(hint) if hint is not None else HALF, None
-    while True:
-        _hint(stated, best)
-        status, labels, lower = _run(stated, deadline - time.monotonic(), seed, work_limit)
+    while incumbent.left > 0.0:
+        _hint(stated, incumbent.labels)
+        status, labels = _run(stated, incumbent, seed, work_limit)
         if status == "infeasible":
-            return Found(status, engine=_engine(), places=tuple(stated_places))
-        bound = lower if bound is None else max(bound, lower or bound)
-        violated = _violated(loads, labels) if labels is not None else []
-        if labels is not None and not violated and model.cost(labels) < best_cost:
-            best, best_cost = labels, model.cost(labels)
-        if best is not None and bound is not None and bound >= best_cost:
-            return Found("optimal", best, best_cost, _engine(), tuple(stated_places))
-        if not violated or time.monotonic() >= deadline:
-            return Found("feasible" if best is not None else "unknown", best, bound, _engine(), tuple(stated_places))
+            incumbent.need(places)
+            incumbent.refute(engine())
+            return
+        violated = [p for p in violated_places(loads, labels) if p not in places] if labels is not None else []
+        if not violated or (work_limit is not None and status != "optimal"):
+            return
+        incumbent.need(violated)
         for place in violated:
             _limit(stated, loads, place)
-        stated_places += violated
+        places += violated
 
 
-def _engine() -> str:
+def engine() -> str:
     return f"CP-SAT {version('ortools')}"
+
+
+def _first_places(incumbent: Incumbent) -> list[int]:
+    loads = incumbent.loads
+    if len(loads.slack) <= EAGER_PLACES:
+        return list(range(len(loads.slack)))
+    return list(incumbent.places) or _heaviest(loads)
 
 
 def _state(model: Model) -> _Stated:
@@ -92,16 +88,16 @@ def _state(model: Model) -> _Stated:
     terms: list[cp_model.IntVar] = []
     costs: list[int] = []
     for (g, h), matrix in model.edges.items():
-        _state_pairs(cp, of_label[g], of_label[h], _normalised(matrix, unary[g], unary[h]), terms, costs)
+        _state_pairs(cp, of_label[g], of_label[h], normalised(matrix, unary[g], unary[h]), terms, costs)
     for variables, values in zip(of_label, unary, strict=True):
         terms += variables
         costs += values.tolist()
     scale = max(1, sum(abs(cost) for cost in costs) // _EXACT_OBJECTIVE)
     cp.minimize(cp_model.LinearExpr.weighted_sum(terms, [cost // scale for cost in costs]))
-    return _Stated(cp, of_label, scale, 0, model.label_counts)
+    return _Stated(cp, of_label, scale, model.label_counts)
 
 
-def _normalised(matrix: Ints, rows: Ints, cols: Ints) -> Ints:
+def normalised(matrix: Ints, rows: Ints, cols: Ints) -> Ints:
     """The matrix less its row and column minima, which are added to the labels (in place)."""
     by_row = matrix.min(axis=1)
     rows += by_row
@@ -153,7 +149,7 @@ def _heaviest(loads: Loads) -> list[int]:
     return [int((np.cumsum(top)[:-1] - loads.slack).argmax())]
 
 
-def _violated(loads: Loads, labels: Ints) -> list[int]:
+def violated_places(loads: Loads, labels: Ints) -> list[int]:
     """The worst place of each violated stretch, at most 8 of them."""
     excess = loads.excess(labels)
     places = np.flatnonzero(excess > 0)
@@ -172,24 +168,37 @@ def _hint(stated: _Stated, labels: Ints | None) -> None:
                 stated.cp.add_hint(variable, label == chosen)
 
 
-def _run(
-    stated: _Stated, seconds: float, seed: int, work_limit: float | None
-) -> tuple[Outcome, Ints | None, int | None]:
+def _run(stated: _Stated, incumbent: Incumbent, seed: int, work_limit: float | None) -> tuple[str, Ints | None]:
+    """Solves what is stated so far; its bound holds for the whole problem whatever its labels break."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers, parameters.linearization_level, parameters.random_seed = 1, 2, seed
-    parameters.max_time_in_seconds = max(0.01, seconds)
+    parameters.max_time_in_seconds = max(0.01, incumbent.left)
     if work_limit is not None:
         parameters.max_deterministic_time = work_limit
-    status = solver.solve(stated.cp)
+    over = threading.Event()
+    stopper = threading.Thread(target=_stop_when_finished, args=(solver, incumbent, over), daemon=True)
+    stopper.start()
+    status = solver.solve(stated.cp, _Watch(stated, incumbent))
+    over.set()
+    stopper.join()
     if status == cp_model.INFEASIBLE:
-        return "infeasible", None, None
+        return "infeasible", None
+    lower = _lower(stated, solver)
+    if lower is not None:
+        optimal = status == cp_model.OPTIMAL
+        incumbent.prove(lower, engine(), "optimal" if optimal else "feasible")
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return "unknown", None, _lower(stated, solver)
-    labels = np.array(
-        [next(k for k, x in enumerate(variables) if solver.boolean_value(x)) for variables in stated.of_label]
-    )
-    return ("optimal" if status == cp_model.OPTIMAL else "feasible"), labels, _lower(stated, solver)
+        return "unknown", None
+    labels = [next(k for k, x in enumerate(row) if solver.boolean_value(x)) for row in stated.of_label]
+    return ("optimal" if status == cp_model.OPTIMAL else "feasible"), np.array(labels, dtype=np.int64)
+
+
+def _stop_when_finished(solver: cp_model.CpSolver, incumbent: Incumbent, over: threading.Event) -> None:
+    while not over.wait(0.1):
+        if incumbent.finished.is_set():
+            solver.stop_search()
+            return
 
 
 def _lower(stated: _Stated, solver: cp_model.CpSolver) -> int | None:
@@ -197,4 +206,4 @@ def _lower(stated: _Stated, solver: cp_model.CpSolver) -> int | None:
     value = solver.best_objective_bound
     if not np.isfinite(value) or value < -HALF:
         return None
-    return int(np.floor(value + 1e-6)) * stated.scale + stated.constant
+    return int(np.ceil(value - 1e-6)) * stated.scale

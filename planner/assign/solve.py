@@ -1,4 +1,4 @@
-"""`solve`: the problem reduced, then the engines that suit its size, each answer checked in exact integers."""
+"""`solve`: the problem reduced, then the engines that suit its size, each answer counted in exact integers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from typing import Literal
 
 import numpy as np
 
+from .certificate import Certificate, EngineProof
 from .conflict import Conflict, find_conflict
-from .exact import Found, solve_exact
-from .model import Loads, Model, loads_of
+from .incumbent import Incumbent
+from .model import Loads, loads_of
+from .portfolio import Plan, run
 from .problem import AssignmentProblem
 from .reduce import Contradiction, reduce
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-
-
-@dataclass(frozen=True)
-class EngineProof:
-    """An exact solver's word: which solver, the status it ended with, and the bound it proved."""
-
-    engine: str
-    status: str
-    bound: int | None
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,7 @@ class Assignment:
     choice: tuple[int, ...]
     cost: int | None
     bound: int | None
-    certificate: EngineProof | None
+    certificate: Certificate | None
     conflict: Conflict | None
     wall_s: float
     seed: int
@@ -67,46 +60,46 @@ def solve(
     """
     began = time.monotonic()
     try:
-        model, _ = reduce(problem)
+        model, steps = reduce(problem)
     except Contradiction:
-        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None))
+        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None), [])
     loads = loads_of(model)
     if (loads.slack < 0).any():
-        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None))
-    start = _started(model, loads, hint)
-    left = time_limit - (time.monotonic() - began)
-    work = None if iteration_limit is None else float(iteration_limit)
-    found = solve_exact(model, loads, time_limit=left, seed=seed, hint=start, work_limit=work)
-    proof = EngineProof(found.engine, found.status, found.bound)
-    if found.status == "infeasible":
-        return _infeasible(problem, began, seed, proof, loads, found)
-    return _assignment(model, found, proof, began, seed)
+        places = np.flatnonzero(loads.slack < 0).tolist()
+        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None), _named(loads, places))
+    incumbent = Incumbent(model, loads, began + time_limit)
+    _start(incumbent, hint)
+    certificate = run(incumbent, steps, Plan(time_limit, seed, max(1, jobs), iteration_limit))
+    if incumbent.infeasible:
+        places = list(incumbent.places) or list(range(len(loads.slack)))
+        return _infeasible(problem, began, seed, incumbent.proof, _named(loads, places))
+    return _answer(incumbent, certificate, began, seed)
 
 
-def _started(model: Model, loads: Loads, hint: Sequence[int] | None) -> np.ndarray | None:
-    """The labels of a hint, if the reduction allows them and they keep within every limit."""
-    if hint is None or len(hint) != model.problem.node_count:
-        return None
-    labels = model.lower(np.asarray(hint, dtype=np.int64))
-    return labels if labels is not None and not (loads.excess(labels) > 0).any() else None
+def _start(incumbent: Incumbent, hint: Sequence[int] | None) -> None:
+    """Offers the hint, if the reduction has not ruled it out; where it breaks a limit, it is not taken."""
+    model = incumbent.model
+    if hint is not None and len(hint) == model.problem.node_count:
+        labels = model.lower(np.asarray(hint, dtype=np.int64))
+        if labels is not None:
+            incumbent.offer(labels)
 
 
-def _assignment(model: Model, found: Found, proof: EngineProof, began: float, seed: int) -> Assignment:
-    choice = tuple(model.lift(found.labels).tolist()) if found.labels is not None else ()
-    cost = model.cost(found.labels) if found.labels is not None else None
-    return Assignment(found.status, choice, cost, found.bound, proof, None, time.monotonic() - began, seed)
+def _answer(incumbent: Incumbent, certificate: Certificate | None, began: float, seed: int) -> Assignment:
+    found = incumbent.labels is not None
+    choice = tuple(incumbent.model.lift(incumbent.labels).tolist()) if incumbent.labels is not None else ()
+    cost = incumbent.cost if found else None
+    status: Status = "unknown" if not found else "optimal" if incumbent.bound == cost else "feasible"
+    return Assignment(status, choice, cost, incumbent.bound, certificate, None, time.monotonic() - began, seed)
+
+
+def _named(loads: Loads, places: Sequence[int]) -> list[tuple[int, int]]:
+    """Places as (resource, instant)."""
+    return [(int(loads.resource[p]), int(loads.instant[p])) for p in places]
 
 
 def _infeasible(
-    problem: AssignmentProblem,
-    began: float,
-    seed: int,
-    proof: EngineProof,
-    loads: Loads | None = None,
-    found: Found | None = None,
+    problem: AssignmentProblem, began: float, seed: int, proof: EngineProof | None, places: list[tuple[int, int]]
 ) -> Assignment:
-    places = None
-    if loads is not None and found is not None:
-        places = [(int(loads.resource[p]), int(loads.instant[p])) for p in found.places]
     conflict = find_conflict(problem, places=places)
     return Assignment("infeasible", (), None, None, proof, conflict, time.monotonic() - began, seed)

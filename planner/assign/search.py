@@ -1,0 +1,148 @@
+"""The heuristic side: feasible labels from the duals, then large moves until the time is up.
+
+Feasibility comes from prices: forest sweeps minimise the priced cost, and the multipliers near every violated instant rise
+a little until nothing is violated. The raised multipliers then price the moves, because they say what memory is worth
+where it is scarce.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .flat import Flat, FlatLoads, Floats
+from .incumbent import Incumbent
+from .moves import Scratch, scratch_for, sweep_forest, try_moves
+from .problem import Ints
+from .trws import Ascent, Duals, decode, excess, price
+
+_NEAR = 20  # places on either side of a violated one whose multipliers rise with it
+_RAISE = 1.02
+_ROUNDS = 300
+_CHUNK = 500  # moves between two looks at the clock
+_LARGEST = 256  # groups in one move
+
+
+@dataclass(eq=False)
+class Search:
+    """Improves one incumbent; all randomness comes from `state`."""
+
+    flat: Flat
+    loads: FlatLoads
+    incumbent: Incumbent
+    state: np.ndarray
+    scratch: Scratch
+    roots: Ints
+
+    @staticmethod
+    def begin(flat: Flat, loads: FlatLoads, incumbent: Incumbent, seed: int) -> Search:
+        several = np.diff(flat.label_first) > 1
+        state = np.array([seed], dtype=np.uint64)
+        return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several))
+
+    def from_duals(self, duals: Duals) -> Floats:
+        """Decodes labels, drives them to feasibility and offers them; returns the multipliers this took."""
+        labels = decode(self.flat, price(self.flat, self.loads, duals.multipliers), duals.messages)
+        return self.settle(labels, duals.multipliers.copy())
+
+    def settle(self, labels: Ints, multipliers: Floats) -> Floats:
+        """Sweeps under rising multipliers until the labels keep every limit, or the rounds or the time run out."""
+        over = excess(self.loads, labels)
+        for round_ in range(_ROUNDS):
+            priced = price(self.flat, self.loads, multipliers)
+            for _ in range(3):
+                sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
+            if not (over > 0).any():
+                self.incumbent.offer(labels)
+                break
+            if self.incumbent.left <= 0.0:
+                break
+            raise_near(multipliers, over, self._least_price(labels), _RAISE + 0.001 * round_)
+        else:
+            self._repair(labels, multipliers, over)
+        return multipliers
+
+    def _least_price(self, labels: Ints) -> float:
+        """What a unit of memory costs at least once it is scarce: a small part of the cost over all limits."""
+        return 1e-3 * abs(self.incumbent.model.cost(labels)) / max(1.0, float(self.loads.slack.sum()))
+
+    def _repair(self, labels: Ints, multipliers: Floats, over: Ints) -> None:
+        """Moves that only ever lower what is above the limits."""
+        priced = price(self.flat, self.loads, multipliers)
+        for _ in range(100):
+            self._moves(labels, priced, over, self.heat())
+            if not (over > 0).any():
+                self.incumbent.offer(labels)
+                return
+            if self.incumbent.left <= 0.0:
+                return
+
+    def _moves(self, labels: Ints, priced: Floats, over: Ints, heat: float) -> float:
+        return float(
+            try_moves(
+                self.flat,
+                self.loads,
+                self.scratch,
+                priced,
+                labels,
+                over,
+                self.roots,
+                _CHUNK,
+                _LARGEST,
+                heat,
+                0.0,
+                self.state,
+            )
+        )
+
+    def heat(self) -> float:
+        """The noise of a move: a group's share of the bound or of the cost."""
+        known = self.incumbent.bound if self.incumbent.bound else self.incumbent.cost
+        return abs(float(known)) / max(1, len(self.roots)) + 1.0
+
+    def improve(self, multipliers: Floats, chunks: int) -> None:
+        """Moves from the best labels, until the time is up or `chunks` of them are done."""
+        if self.incumbent.labels is None or not len(self.roots):
+            return
+        labels = self.incumbent.labels.copy()
+        over = excess(self.loads, labels)
+        priced = price(self.flat, self.loads, multipliers)
+        for _ in range(chunks):
+            if self.incumbent.left <= 0.0:
+                return
+            if self._moves(labels, priced, over, self.heat()) < 0.0:
+                self.incumbent.offer(labels)
+
+    def shake(self, multipliers: Floats, heat: float) -> Floats:
+        """A perturbed sweep of everything from the best labels, then back to feasibility."""
+        if self.incumbent.labels is None:
+            return multipliers
+        labels = self.incumbent.labels.copy()
+        over = excess(self.loads, labels)
+        priced = price(self.flat, self.loads, multipliers)
+        sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, heat, self.state)
+        return self.settle(labels, multipliers.copy())
+
+
+def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> None:
+    """Raises the multipliers near violated places, and the one at the worst place from nothing if need be."""
+    violated = np.flatnonzero(over > 0)
+    near = np.zeros(len(over) + 1)
+    np.add.at(near, np.maximum(violated - _NEAR, 0), 1)
+    np.add.at(near, np.minimum(violated + _NEAR + 1, len(over)), -1)
+    multipliers[np.cumsum(near)[:-1] > 0] *= factor
+    worst = int(over.argmax())
+    multipliers[worst] = max(multipliers[worst] * factor, multipliers[worst] + least)
+
+
+def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:
+    """Dual ascent for so many steps or seconds, or until it settles."""
+    until = incumbent.left - seconds
+    for _ in range(steps):
+        if ascent.settled or incumbent.left <= max(until, 0.0):
+            return
+        known = ascent.best.bound if math.isfinite(ascent.best.bound) else 0.0
+        target = float(incumbent.cost) if incumbent.labels is not None else known + 0.05 * abs(known) + 1.0
+        ascent.step(target)

@@ -1,0 +1,258 @@
+"""Sequential tree-reweighted message passing (TRW-S) with multipliers on the memory limits: the dual bound.
+
+For messages m and multipliers λ ≥ 0, with θ' = θ + Σ_places λ·load and the reparametrised costs
+
+    θ̂_g = θ'_g + Σ_e m_(e→g),        θ̂_gh = θ_gh − m_(e→g) − m_(e→h),
+
+    Σ_g min θ̂_g + Σ_gh min θ̂_gh − Σ_places λ·slack
+
+is a lower bound for any m and λ whatsoever (Kolmogorov 2006, "Convergent tree-reweighted message passing for energy
+minimization"). Messages are swept forwards and backwards in the order of the groups; the backward sweep yields the
+bound. λ follows the excess of the labels that a sweep decodes, only at the worst place of each block of time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from .flat import Flat, FlatLoads, Floats
+from .problem import Ints
+
+BLOCKS = 64
+_SWEEPS = 3  # forward and backward sweeps between two moves of the multipliers
+_LEAST_RATE = 2e-3
+
+
+@dataclass(eq=False)
+class Duals:
+    """The best messages and multipliers so far and their bound."""
+
+    messages: Floats
+    multipliers: Floats
+    bound: float
+
+
+@njit(cache=True, nogil=True)
+def price(flat, loads, multipliers):  # type: ignore[no-untyped-def]
+    """θ': the unary costs and what their loads cost under the multipliers."""
+    total = flat.unary.copy()
+    paid = np.zeros(len(multipliers) + 1)
+    for t in range(len(multipliers)):
+        paid[t + 1] = paid[t] + multipliers[t]
+    for q in range(len(loads.group)):
+        g = loads.group[q]
+        rate = paid[loads.stop[q]] - paid[loads.start[q]]
+        if rate > 0.0:
+            base = flat.label_first[g]
+            for k in range(flat.label_first[g + 1] - base):
+                total[base + k] += rate * loads.values[loads.first[q] + k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _belief(flat, unary, messages, g, out):  # type: ignore[no-untyped-def]
+    """θ̂_g into `out`; returns the numbers of neighbours before and after g."""
+    base = flat.label_first[g]
+    size = flat.label_first[g + 1] - base
+    for k in range(size):
+        out[k] = unary[base + k]
+    before = after = 0
+    for i in range(flat.near_first[g], flat.near_first[g + 1]):
+        e = flat.near_edge[i]
+        inward = flat.to_low[e] if flat.low[e] == g else flat.to_high[e]
+        if flat.low[e] == g:
+            after += 1
+        else:
+            before += 1
+        for k in range(size):
+            out[k] += messages[inward + k]
+    return before, after
+
+
+@njit(cache=True, nogil=True)
+def _send(flat, messages, e, to_high, source):  # type: ignore[no-untyped-def]
+    """The message of edge e: min over the sender's labels of source + matrix; normalised, its minimum returned."""
+    g, h = flat.low[e], flat.high[e]
+    rows = flat.label_first[g + 1] - flat.label_first[g]
+    cols = flat.label_first[h + 1] - flat.label_first[h]
+    at = flat.matrix_first[e]
+    if to_high:
+        out, size = flat.to_high[e], cols
+        for j in range(cols):
+            messages[out + j] = np.inf
+        for i in range(rows):
+            a = source[i]
+            row = at + i * cols
+            for j in range(cols):
+                value = a + flat.matrix[row + j]
+                messages[out + j] = min(messages[out + j], value)
+    else:
+        out, size = flat.to_low[e], rows
+        for i in range(rows):
+            row = at + i * cols
+            best = np.inf
+            for j in range(cols):
+                best = min(best, source[j] + flat.matrix[row + j])
+            messages[out + i] = best
+    least = np.inf
+    for k in range(size):
+        least = min(least, messages[out + k])
+    for k in range(size):
+        messages[out + k] -= least
+    return least
+
+
+@njit(cache=True, nogil=True)
+def _sweep(flat, unary, messages, forward, keep):  # type: ignore[no-untyped-def]
+    """One sweep; a backward one returns the bound, and with `keep` leaves the messages that reproduce it."""
+    groups = len(flat.label_first) - 1
+    widest = 1
+    for g in range(groups):
+        widest = max(widest, flat.label_first[g + 1] - flat.label_first[g])
+    belief, source = np.empty(widest), np.empty(widest)
+    bound = 0.0
+    for step in range(groups):
+        g = step if forward else groups - 1 - step
+        size = flat.label_first[g + 1] - flat.label_first[g]
+        before, after = _belief(flat, unary, messages, g, belief)
+        share = 1.0 / max(before, after, 1)
+        if not forward:
+            least = np.inf
+            for k in range(size):
+                least = min(least, belief[k])
+            bound += (1.0 - before * share) * least
+        for i in range(flat.near_first[g], flat.near_first[g + 1]):
+            e = flat.near_edge[i]
+            to_high = flat.low[e] == g
+            if to_high != forward:
+                continue
+            inward = flat.to_low[e] if to_high else flat.to_high[e]
+            for k in range(size):
+                source[k] = share * belief[k] - messages[inward + k]
+            bound += _send(flat, messages, e, to_high, source)
+            if keep:
+                for k in range(size):
+                    messages[inward + k] = -source[k]
+    return bound
+
+
+@njit(cache=True, nogil=True)
+def decode(flat, unary, messages):  # type: ignore[no-untyped-def]
+    """Labels chosen one group after the other: exact costs towards what is chosen, messages from what is not."""
+    groups = len(flat.label_first) - 1
+    labels = np.zeros(groups, dtype=np.int64)
+    for g in range(groups):
+        base = flat.label_first[g]
+        size = flat.label_first[g + 1] - base
+        scores = unary[base : base + size].copy()
+        for i in range(flat.near_first[g], flat.near_first[g + 1]):
+            e = flat.near_edge[i]
+            if flat.low[e] == g:
+                for k in range(size):
+                    scores[k] += messages[flat.to_low[e] + k]
+            else:
+                row = flat.matrix_first[e] + labels[flat.low[e]] * size
+                for k in range(size):
+                    scores[k] += flat.matrix[row + k]
+        labels[g] = np.argmin(scores)
+    return labels
+
+
+@njit(cache=True, nogil=True)
+def excess(loads, labels):  # type: ignore[no-untyped-def]
+    """Per place, how far the labels' load is above the limit."""
+    over = np.zeros(len(loads.slack) + 1, dtype=np.int64)
+    for q in range(len(loads.group)):
+        held = loads.values[loads.first[q] + labels[loads.group[q]]]
+        over[loads.start[q]] += held
+        over[loads.stop[q]] -= held
+    total = 0
+    for t in range(len(loads.slack)):
+        total += over[t]
+        over[t] = total - loads.slack[t]
+    return over[:-1]
+
+
+@njit(cache=True, nogil=True)
+def _direction(over, multipliers):  # type: ignore[no-untyped-def]
+    """Where λ moves: down wherever it is positive and there is room, up at the worst place of each block."""
+    places = len(over)
+    direction = np.zeros(places)
+    for block in range(BLOCKS):
+        begin, end = block * places // BLOCKS, (block + 1) * places // BLOCKS
+        worst = -1
+        for t in range(begin, end):
+            if multipliers[t] > 0.0:
+                direction[t] = over[t]
+            if over[t] > 0 and (worst < 0 or over[t] > over[worst]):
+                worst = t
+        if worst >= 0:
+            direction[worst] = over[worst]
+    return direction
+
+
+@dataclass(eq=False)
+class Ascent:
+    """Moves messages and multipliers upwards; `best` holds the highest bound, `labels` the last decoded labels.
+
+    The multipliers follow the mean of this and the last direction, by a step that would reach `target` if the bound rose
+    as steeply as the direction promises; the step shrinks when the bound stalls.
+    """
+
+    flat: Flat
+    loads: FlatLoads
+    messages: Floats
+    multipliers: Floats
+    direction: Floats
+    best: Duals
+    labels: Ints
+    rate: float = 0.2
+    stalled: int = 0
+
+    @staticmethod
+    def begin(flat: Flat, loads: FlatLoads) -> Ascent:
+        messages, multipliers = np.zeros(flat.message_size), np.zeros(len(loads.slack))
+        labels = np.zeros(len(flat.label_first) - 1, dtype=np.int64)
+        best = Duals(messages.copy(), multipliers.copy(), -math.inf)
+        return Ascent(flat, loads, messages, multipliers, np.zeros(len(loads.slack)), best, labels)
+
+    @property
+    def settled(self) -> bool:
+        return self.rate < _LEAST_RATE
+
+    def step(self, target: float) -> float:
+        """A few sweeps, then a move of the multipliers; returns the bound."""
+        unary = price(self.flat, self.loads, self.multipliers)
+        bound = -math.inf
+        for _ in range(_SWEEPS):
+            _sweep(self.flat, unary, self.messages, True, False)
+            bound = _sweep(self.flat, unary, self.messages, False, False)
+        bound -= float(self.multipliers @ self.loads.slack)
+        self.labels = decode(self.flat, unary, self.messages)
+        self._remember(bound)
+        current = _direction(excess(self.loads, self.labels), self.multipliers)
+        self.direction = current if not self.direction.any() else 0.5 * (self.direction + current)
+        square = float(current @ current)
+        if square > 0.0:
+            size = self.rate * max(target - bound, 1e-4 * abs(bound) + 1.0) / square
+            self.multipliers = np.maximum(self.multipliers + size * self.direction, 0.0)
+        return bound
+
+    def _remember(self, bound: float) -> None:
+        better = bound > self.best.bound + 1e-5 * abs(bound)
+        if bound > self.best.bound:
+            self.best = Duals(self.messages.copy(), self.multipliers.copy(), bound)
+        self.stalled = 0 if better else self.stalled + 1
+        if self.stalled >= 8:
+            self.rate, self.stalled = self.rate * 0.7, 0
+
+
+def certified(flat: Flat, loads: FlatLoads, duals: Duals) -> Duals:
+    """The same duals after one more backward sweep, with messages in both directions that reproduce its bound."""
+    messages = duals.messages.copy()
+    bound = _sweep(flat, price(flat, loads, duals.multipliers), messages, False, True)
+    return Duals(messages, duals.multipliers, bound - float(duals.multipliers @ loads.slack))

@@ -1,0 +1,168 @@
+"""toulbar2 on the reduced model, in a process of its own: a cost function network with linear memory constraints.
+
+The process prints what it finds as it goes; this side reads it, so that stopping early keeps the best. A solution that
+breaks a memory row which was not stated yet ends the process, and the next one starts with that row.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .exact import normalised, violated_places
+from .incumbent import Incumbent
+from .model import HALF, Loads, Model
+from .problem import Ints
+
+ENTRY_LIMIT = 1_500_000  # pair entries that still fit its propagation
+_FIRST_PLACES = 12
+
+_SOLUTION = re.compile(r"^New solution: ")
+_BOUND = re.compile(r"^(?:Optimality gap|Initial lower and upper bounds): \[(-?\d+),")
+_PROVED = re.compile(r"^(?:Optimum: |No solution )")
+
+
+def run_wcsp(incumbent: Incumbent, seed: int) -> None:
+    """Searches until the deadline; offers solutions and bounds to the incumbent as they come."""
+    model, loads = incumbent.model, incumbent.loads
+    while incumbent.left > 0.5:
+        places = list(incumbent.places)[:_FIRST_PLACES] if len(loads.slack) > _FIRST_PLACES else None
+        places = list(range(len(loads.slack))) if places is None else places
+        known = set(incumbent.places)
+        ended = _run_once(incumbent, model, loads, places, seed)
+        if ended or set(incumbent.places) == known:
+            return
+
+
+def engine() -> str:
+    return f"toulbar2 {version('pytoulbar2')}"
+
+
+def _run_once(incumbent: Incumbent, model: Model, loads: Loads, places: list[int], seed: int) -> bool:
+    """One process; True if it answered the question, False if it must start again with more rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.npz"
+        constant = _write(path, model, loads, places)
+        above = incumbent.cost - constant if incumbent.cost < HALF else 0
+        command = [sys.executable, "-m", __spec__.name, str(path), str(above), str(seed), str(incumbent.left)]
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        )
+        killer = threading.Thread(target=_kill_when_done, args=(process, incumbent), daemon=True)
+        killer.start()
+        try:
+            return _listen(process, incumbent, loads, constant, incumbent.cost)
+        finally:
+            process.kill()
+            process.wait()
+            killer.join()
+
+
+def _kill_when_done(process: subprocess.Popen[str], incumbent: Incumbent) -> None:
+    while process.poll() is None:
+        if incumbent.left <= 0.0 or incumbent.finished.wait(min(incumbent.left, 0.2)):
+            process.kill()
+            return
+
+
+def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, constant: int, above: int) -> bool:
+    assert process.stdout is not None
+    announced = False
+    last: Ints | None = None
+    for line in process.stdout:
+        if announced:
+            announced = False
+            last = np.array(line.split(), dtype=np.int64)
+            broken = violated_places(loads, last)
+            if broken:
+                incumbent.need(broken)
+                return False
+            incumbent.offer(last)
+        elif _SOLUTION.match(line):
+            announced = True
+        elif found := _BOUND.match(line):
+            incumbent.prove(int(found[1]) + constant, engine(), "feasible")
+        elif _PROVED.match(line):
+            return _proved(incumbent, last, above)
+    return True
+
+
+def _proved(incumbent: Incumbent, last: Ints | None, above: int) -> bool:
+    """The search is exhausted: what it found last is optimal, or nothing below `above` exists."""
+    if last is not None:
+        incumbent.prove(incumbent.model.cost(last), engine(), "optimal")
+    elif above < HALF:
+        incumbent.prove(above, engine(), "optimal")
+    else:
+        incumbent.refute(engine())
+    return True
+
+
+def _write(path: Path, model: Model, loads: Loads, places: list[int]) -> int:
+    """The network as arrays; returns the constant that its costs leave out."""
+    unary = [costs.copy() for costs in model.unary]
+    matrices = [normalised(matrix, unary[g], unary[h]) for (g, h), matrix in model.edges.items()]
+    constant = sum(int(costs.min()) for costs in unary)
+    rows = [(p, g, k, int(a)) for p in places for g, held in _row(model, loads, p) for k, a in enumerate(held) if a]
+    np.savez(
+        path,
+        counts=model.label_counts,
+        unary=np.concatenate([costs - costs.min() for costs in unary]),
+        ends=np.array(list(model.edges), dtype=np.int64).reshape(-1, 2),
+        matrices=np.concatenate([matrix.reshape(-1) for matrix in matrices]) if matrices else np.zeros(0, np.int64),
+        rows=np.array(rows, dtype=np.int64).reshape(-1, 4),
+        places=np.array(places, dtype=np.int64),
+        slack=loads.slack[places] if places else np.zeros(0, np.int64),
+    )
+    return constant
+
+
+def _row(model: Model, loads: Loads, place: int) -> list[tuple[int, Ints]]:
+    return list(loads.row(place, model.label_counts).items())
+
+
+def _main(path: str, above: str, seed: str, seconds: str) -> None:
+    """The process: builds the network and searches, with virtual arc consistency at the root."""
+    import pytoulbar2
+
+    data: dict[str, Any] = dict(np.load(path, allow_pickle=False))
+    network = pytoulbar2.CFN(int(above) or None, vac=1, seed=int(seed) + 1, verbose=0)
+    network.Option.useRASPS = 1
+    counts = data["counts"].tolist()
+    for g, count in enumerate(counts):
+        network.AddVariable(f"x{g}", range(count))
+    unary, matrices = data["unary"].tolist(), data["matrices"].tolist()
+    top = 10**18
+    at = 0
+    for g, count in enumerate(counts):
+        network.AddFunction([g], unary[at : at + count])
+        at += count
+    at = 0
+    for g, h in data["ends"].tolist():
+        size = counts[g] * counts[h]
+        entries = matrices[at : at + size]
+        if any(entries):
+            network.AddFunction([g, h], [entry if entry < top // 2 else network.Top for entry in entries])
+        at += size
+    for place, slack in zip(data["places"].tolist(), data["slack"].tolist(), strict=True):
+        terms = [(g, k, amount) for p, g, k, amount in data["rows"].tolist() if p == place]
+        network.AddGeneralizedLinearConstraint(terms, "<=", slack)
+    network.Solve(showSolutions=1, timeLimit=max(1, int(float(seconds))))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
