@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -233,6 +235,23 @@ def test_bf16_is_rounded_once() -> None:
     got = round_to(values, "bf16").astype(np.float64)
     around = np.stack([np.nextafter(got.astype(ml_dtypes.bfloat16), ml_dtypes.bfloat16(s * np.inf)) for s in (-1, 1)])
     assert (np.abs(values - got) <= np.abs(values - around.astype(np.float64)).min(axis=0)).all()
+
+
+def test_the_oracle_shares_no_code_with_projections() -> None:
+    """It takes sets as its users write them, and nothing that computes images, counts or layouts."""
+    from tapestry import reference
+
+    names: set[str] = set()
+    for path in Path(reference.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module and "space" in node.module:
+                assert node.module == "space"
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 2:
+                assert node.module in ("dtypes", "errors", "expr", "program")
+            elif isinstance(node, ast.ImportFrom | ast.Import):
+                assert getattr(node, "level", 0) < 2
+    assert names <= {"Box", "Grid", "IntSet", "Region"}
 
 
 # --- attention ---------------------------------------------------------------------------------------------------
