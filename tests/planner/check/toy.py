@@ -108,6 +108,7 @@ class Toy:
         source, target = self.buffers[task.source].tier, self.buffers[task.target].tier
 
         def move(memory: Memory, rng: random.Random) -> None:
+            memory[rank or 0][target][to] = rng.getrandbits(40)
             memory[rank or 0][target][to] = memory[rank or 0][source][from_]
 
         return move
@@ -128,6 +129,7 @@ class Toy:
         def work(memory: Memory, rng: random.Random) -> None:
             if not elements:
                 return
+            memory[rank][tier][cells] = rng.getrandbits(40)  # a kernel may clear what it writes before it reads
             values = _value(op, loads, memory[rank], len(shard))
             result = np.zeros(len(elements), dtype=np.int64)
             if op.monoid is None:
@@ -173,6 +175,10 @@ class Toy:
             return int(FOLD[task.monoid].reduce(np.array(values, dtype=np.int64))) if task.monoid else values[0]
 
         def meet(memory: Memory, rng: random.Random) -> None:
+            for rank in ranks:
+                for point, cell in wanted[rank].items():
+                    if not (task.source == task.target and point in there[rank]):
+                        memory[rank][target][cell] = rng.getrandbits(40)  # messages may land before others leave
             folded = {point: fold(point, memory, rng) for point in asked}
             local = {
                 (rank, point): memory[rank][source][there[rank][point]]
