@@ -77,6 +77,7 @@ class Spread:
     regions: tuple[Region, ...]
     parts: tuple[int, ...] | None = None
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
+    _within: dict[Spread, bool] = field(default_factory=dict, repr=False)
 
     @cached_property
     def total(self) -> int:
@@ -116,7 +117,9 @@ class Spread:
 
     def within(self, other: Spread) -> bool:
         """Every rank's region is inside the other's (which is complete)."""
-        return self is other or all(a <= b for a, b in zip(self.regions, other.regions, strict=True))
+        if other not in self._within:
+            self._within[other] = self is other or all(a <= b for a, b in zip(self.regions, other.regions, strict=True))
+        return self._within[other]
 
 
 class Spreads:

@@ -55,6 +55,13 @@ class PriceBook:
     def __init__(self, machine: Machine, mesh: Mesh) -> None:
         self.machine, self.traffic, self.spreads = machine, Traffic(mesh, machine), Spreads(mesh)
         self._work: dict[tuple[str, Region], float] = {}
+        self._signatures: dict[str, str] = {}
+
+    def signature(self, op: Operation, program: Program) -> str:
+        """The operation without its names. One book serves one program."""
+        if op.name not in self._signatures:
+            self._signatures[op.name] = structure(op, program)
+        return self._signatures[op.name]
 
     def work(self, op: Operation, program: Program, signature: str, region: Region) -> float:
         """Seconds of one shard of an operation."""
@@ -78,7 +85,6 @@ class Prices:
         self.resolved = resolved
         mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
         self.book = book or PriceBook(machine_from_json(document.machine), mesh)
-        self._signatures: dict[str, str] = {}
         self._compute: dict[tuple[str, str], tuple[float, ...]] = {}
         self._moves: dict[tuple[str, str, str], Move] = {}
         self._links: dict[tuple[str, str, str], dict[str, int]] = {}
@@ -87,9 +93,7 @@ class Prices:
         """Per rank the time of a compute task."""
         program = self.resolved.program
         op = program.op_by_name[task.op]
-        if task.op not in self._signatures:
-            self._signatures[task.op] = structure(op, program)
-        key = (self._signatures[task.op], task.shards)
+        key = (self.book.signature(op, program), task.shards)
         if key not in self._compute:
             shards = self.resolved.regions(task.shards)
             self._compute[key] = tuple(self.book.work(op, program, key[0], region) for region in shards)

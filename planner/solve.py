@@ -47,7 +47,7 @@ class Encoding:
 
         self.model, self.cp = model, cp_model.CpModel()
         self.x = {node: self._choice_of(node) for node in sorted(set(model.tied_to))}
-        self._indicators: dict[tuple[int, ...], Any] = {}
+        self._lifetimes: dict[tuple[str, Spread], tuple[int, int]] = {}
         self.flows = self._encode_flows()
 
     def _choice_of(self, node: int) -> list[Any]:
@@ -129,12 +129,16 @@ class Encoding:
 
     def _alive(self, flow: Flow, need: Spread, instant: int) -> bool:
         """A moved copy lives from the first to the last consumer that may use it."""
-        at = [
-            when
-            for reader, when in zip(flow.readers, flow.reader_at, strict=True)
-            if any(needs[reader[1]].within(need) for needs in self.model.nodes[reader[0]].needs)
-        ]
-        return min(at) <= instant <= max(at)
+        key = (flow.tensor, need)
+        if key not in self._lifetimes:
+            at = [
+                when
+                for reader, when in zip(flow.readers, flow.reader_at, strict=True)
+                if any(needs[reader[1]].within(need) for needs in self.model.nodes[reader[0]].needs)
+            ]
+            self._lifetimes[key] = (min(at), max(at))
+        first, last = self._lifetimes[key]
+        return first <= instant <= last
 
     def cost(self, upper: int) -> tuple[Any, int]:
         """The objective and the unit it is counted in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..pack import Buffer, minimize_peak
-from .steps import Slot, Steps
+from .steps import COMM, Slot, Steps
 
 ALIGN = 256
 
@@ -45,13 +45,26 @@ class Arena:
     lifetimes: list[Lifetime]
 
 
+# How many steps a buffer that a transfer touches keeps its place after its last use, where memory allows: reuse at
+# once would make the next transfer wait for the computation it is meant to hide behind.
+LINGER = (24, 8, 0)
+
+
 def place(steps: Steps, capacity: int) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.pack`).
 
     The peak may exceed the capacity; the caller decides what to do about it.
     """
     alive = lifetimes(steps)
-    end = len(steps.steps)
+    moved = {id(slot) for step in steps.steps if step.lane == COMM for slot, _, _ in step.touched}
+    for linger in LINGER if moved else (0,):
+        arena = _placed(alive, len(steps.steps), linger, moved)
+        if arena.peak <= capacity:
+            break
+    return arena
+
+
+def _placed(alive: list[Lifetime], end: int, linger: int, moved: set[int]) -> Arena:
     offsets: dict[int, int] = {}
     base = 0
     moving = []
@@ -61,9 +74,10 @@ def place(steps: Steps, capacity: int) -> Arena:
             base += _aligned(life.nbytes)
         else:
             moving.append(life)
-    buffers = [
-        Buffer(str(k), life.first, life.last + 1, _aligned(max(life.nbytes, 1)), alignment=ALIGN) for k, life in enumerate(moving)
-    ]
+    buffers = []
+    for k, life in enumerate(moving):
+        last = min(end, life.last + (linger if id(life.slot) in moved else 0))
+        buffers.append(Buffer(str(k), life.first, last + 1, _aligned(max(life.nbytes, 1)), alignment=ALIGN))
     packing = minimize_peak(buffers) if buffers else None
     for k, life in enumerate(moving):
         assert packing is not None

@@ -1,18 +1,24 @@
 """Packing: what cannot be is proved first, then quick orders, then search."""
 
+import os
 from collections.abc import Iterable, Sequence
+from time import monotonic
 
 from .bounds import max_live, pin_conflict, pinned_top
 from .greedy import Ints, greedy_packings
 from .groups import grouped, share_greedily
-from .problem import Buffer, Packing, Witness, peak_of, validated
+from .problem import Buffer, Packing, Status, Witness, peak_of, validated
 
 
-def pack(buffers: Iterable[Buffer], capacity: int, *, time_limit: float = 60.0, seed: int = 0) -> Packing:
-    """Offsets within `capacity`, or why there are none, or `unknown` when the search ends undecided.
+def pack(
+    buffers: Iterable[Buffer], capacity: int, *, time_limit: float = 60.0, seed: int = 0, jobs: int | None = None
+) -> Packing:
+    """Offsets within `capacity`, or why there are none, or `unknown` when `time_limit` seconds decide neither.
 
-    Raises PackError where the buffers contradict themselves (duplicate names, a reuse that is none, negative sizes).
+    The answer depends on the buffers, the capacity and the seed; not on `jobs`, the threads that search (all cores by
+    default); on the time limit only through `unknown`. Raises PackError where the buffers contradict themselves.
     """
+    deadline = monotonic() + time_limit
     listed = validated(buffers, capacity)
     bound, instant, live = max_live(listed)
     if bound > capacity:
@@ -22,14 +28,27 @@ def pack(buffers: Iterable[Buffer], capacity: int, *, time_limit: float = 60.0, 
     if clash is not None:
         return Packing("infeasible", lower_bound=bound, witness=clash)
     bound = max(bound, pinned_top(listed))
-    best = _best_greedy(listed, enough=capacity)
-    if best is not None and peak_of(listed, best) <= capacity:
-        return Packing("packed", best, peak_of(listed, best), bound)
+    found = _best_greedy(listed, enough=capacity)
+    if found is not None and peak_of(listed, found) <= capacity:
+        return Packing("packed", found, peak_of(listed, found), bound)
+    status, found = _searched(listed, capacity, deadline, seed, jobs)
+    match status:
+        case "packed" if found is not None:
+            return Packing(status, found, peak_of(listed, found), bound)
+        case "infeasible":
+            names = tuple(b.name for b in listed if b.size)
+            return Packing(status, lower_bound=capacity + 1, witness=Witness("search", names, capacity + 1, capacity))
     return Packing("unknown", lower_bound=bound)
 
 
-def minimize_peak(buffers: Iterable[Buffer], *, time_limit: float = 10.0, seed: int = 0) -> Packing:
-    """Offsets with the smallest peak found, and the bound below which none is; infeasible only through pins."""
+def minimize_peak(
+    buffers: Iterable[Buffer], *, time_limit: float = 0.0, seed: int = 0, jobs: int | None = None
+) -> Packing:
+    """Offsets with the smallest peak found, and a bound below which there is none; infeasible only through pins.
+
+    With a time limit above 0, search goes on after the quick orders: at the bound first, then halving what is left.
+    """
+    deadline = monotonic() + time_limit
     listed = validated(buffers)
     clash = pin_conflict(listed, None)
     if clash is not None:
@@ -38,7 +57,29 @@ def minimize_peak(buffers: Iterable[Buffer], *, time_limit: float = 10.0, seed: 
     best = _best_greedy(listed, enough=bound)
     if best is None:
         return Packing("unknown", lower_bound=bound)
+    tried = bound
+    while tried < peak_of(listed, best) and monotonic() < deadline:
+        # Halfway to the deadline each time, so that a hopeless target leaves time for a kinder one.
+        status, found = _searched(listed, tried, (monotonic() + deadline) / 2, seed, jobs)
+        if found is not None:
+            best = found
+        if status == "infeasible":
+            bound = tried + 1
+        low = bound if status != "unknown" else tried + 1
+        tried = (low + peak_of(listed, best)) // 2
     return Packing("packed", best, peak_of(listed, best), bound)
+
+
+def _searched(
+    buffers: Sequence[Buffer], capacity: int, deadline: float, seed: int, jobs: int | None
+) -> tuple[Status, dict[str, int] | None]:
+    from .portfolio import hunt  # compiled code, loaded only where the quick orders do not do
+    from .search import EXHAUSTED
+
+    answer, offsets = hunt(buffers, capacity, deadline=deadline, seed=seed, jobs=jobs or os.cpu_count() or 1)
+    if offsets is not None:
+        return "packed", _named(buffers, offsets)
+    return ("infeasible" if answer == EXHAUSTED else "unknown"), None
 
 
 def _best_greedy(buffers: Sequence[Buffer], enough: int) -> dict[str, int] | None:
