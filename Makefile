@@ -37,6 +37,7 @@ lint: $(VENV)/.tapestry-dev  ## ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy examples
 	$(BIN)/lint-imports
 
 format: $(VENV)/.tapestry-dev  ## format and sort imports
