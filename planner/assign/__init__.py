@@ -1,7 +1,17 @@
 """One strategy per node at the least cost, within limited resources over time, with a certified bound."""
 
-from .conflict import Conflict
+from .answer import Assignment, Conflict, DualCertificate, EngineProof
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
-from .solve import Assignment, solve
+from .solve import solve
 
-__all__ = ["FORBIDDEN", "Assignment", "AssignmentProblem", "Conflict", "InvalidProblem", "ProblemBuilder", "solve"]
+__all__ = [
+    "FORBIDDEN",
+    "Assignment",
+    "AssignmentProblem",
+    "Conflict",
+    "DualCertificate",
+    "EngineProof",
+    "InvalidProblem",
+    "ProblemBuilder",
+    "solve",
+]

@@ -1,48 +1,17 @@
-"""What makes a bound checkable: the steps of the reduction, messages and multipliers in exact units; or a solver's word."""
+"""Duals as integers, with the steps of the reduction: a bound that can be recomputed from the problem."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from .answer import DualCertificate, Step
 from .flat import Flat
 from .model import HALF, Loads, Model
 from .problem import Ints
-from .reduce import Step
 from .trws import Duals
 
 _MESSAGE_BITS = 50  # messages fit in so many bits after scaling
 _MULTIPLIER_BITS = 44
-
-
-@dataclass(frozen=True)
-class EngineProof:
-    """An exact solver's word: which solver, the status it ended with, and the bound it proved."""
-
-    engine: str
-    status: str
-    bound: int | None
-
-
-@dataclass(frozen=True, eq=False)
-class DualCertificate:
-    """A point of the dual on the reduced problem, as integers.
-
-    `steps` lead from the problem to its groups; a group is known by its node that was never merged. For the pair of
-    groups `pairs[i]`, `messages[i]` are the amounts moved from its matrix to the labels of either group, in units of
-    1 / `unit`. `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `check.py` evaluates it.
-    """
-
-    steps: tuple[Step, ...]
-    pairs: tuple[tuple[int, int], ...]
-    messages: tuple[tuple[Ints, Ints], ...]
-    unit: int
-    prices: tuple[tuple[int, int, int], ...]
-    price_unit: int
-
-
-Certificate = EngineProof | DualCertificate
 
 
 def dual_certificate(model: Model, loads: Loads, flat: Flat, duals: Duals, steps: tuple[Step, ...]) -> DualCertificate:

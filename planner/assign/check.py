@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .answer import Assignment, Conflict, DualCertificate
 from .problem import FORBIDDEN, AssignmentProblem
-
-if TYPE_CHECKING:
-    from .certificate import DualCertificate
-    from .conflict import Conflict
-    from .solve import Assignment
 
 Verdict = Literal[
     "wrong length", "no such strategy", "forbidden strategy", "forbidden pair", "over the limit", "wrong cost",
@@ -263,7 +259,7 @@ def check(problem: AssignmentProblem, answer: Assignment) -> list[Fault]:
         cost, faults = check_choice(problem, answer.choice)
         if cost != answer.cost:
             faults.append(Fault("wrong cost", f"{answer.cost} given, {cost} counted"))
-    if answer.bound is not None and hasattr(answer.certificate, "messages"):
+    if answer.bound is not None and isinstance(answer.certificate, DualCertificate):
         bound = certified_bound(problem, answer.certificate)
         if answer.bound > bound:
             faults.append(Fault("wrong bound", f"{answer.bound} given, {bound} certified"))

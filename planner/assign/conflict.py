@@ -9,55 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from ortools.sat.python import cp_model
 
+from .answer import Conflict, Place, least_use, use_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 _SEARCHED_NODES = 400  # larger problems keep the set that single strategies already show
 _GREEDY_PLACES = 256
-
-Place = tuple[int, int]  # resource, instant
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """`nodes` cannot be assigned: at `instant` they need more of `resource` than there is.
-
-    `places` are all the (resource, instant) that the proof needs; there are none where forbidden pairs alone rule out
-    every choice, and then `instant` and `resource` are None. `smallest` says that no smaller set is a conflict.
-    """
-
-    nodes: tuple[int, ...]
-    places: tuple[Place, ...]
-    smallest: bool
-
-    @property
-    def resource(self) -> int | None:
-        return self.places[0][0] if self.places else None
-
-    @property
-    def instant(self) -> int | None:
-        return self.places[0][1] if self.places else None
-
-    def describe(self, problem: AssignmentProblem) -> str:
-        """One sentence with names and numbers, the largest few of the nodes first."""
-        few = ", ".join(problem.node_name(v) for v in self.nodes[:6]) + (", …" if len(self.nodes) > 6 else "")
-        if self.resource is None or self.instant is None:
-            return f"the forbidden pairs among {len(self.nodes)} nodes ({few}) leave no choice"
-        need = sum(least_use(problem, v, self.resource, self.instant) for v in self.nodes)
-        limit, name = int(problem.limits[self.resource]), problem.resource_name(self.resource)
-        nodes = f"{len(self.nodes)} nodes ({few})"
-        return f"at instant {self.instant} {nodes} need at least {need} of {name}, of which there is {limit}"
-
-
-def least_use(problem: AssignmentProblem, v: int, resource: int, instant: int) -> int:
-    """What node v holds at an instant at the very least."""
-    use = _use(problem, v, resource, instant)
-    allowed = problem.costs[v] < FORBIDDEN // 2
-    return int(use[allowed].min()) if allowed.any() else 0
 
 
 def find_conflict(
@@ -74,15 +34,6 @@ def find_conflict(
     if found is None:
         return plain
     return Conflict(_by_weight(problem, found, rows := search.needed(found, deadline)), tuple(rows), search.proved)
-
-
-def _use(problem: AssignmentProblem, v: int, resource: int, instant: int) -> Ints:
-    usages = problem.usages
-    total = np.zeros(int(problem.strategy_counts[v]), dtype=np.int64)
-    rows = (usages.node == v) & (usages.resource == resource) & (usages.start <= instant) & (instant < usages.stop)
-    for q in np.flatnonzero(rows):
-        total += usages.amounts[int(q)]
-    return total
 
 
 def _by_weight(problem: AssignmentProblem, nodes: Iterable[int], places: Sequence[Place]) -> tuple[int, ...]:
@@ -172,7 +123,7 @@ class _Search:
             terms = [
                 int(amount) * self.chosen[v][s]
                 for v in range(problem.node_count)
-                for s, amount in enumerate(_use(problem, v, r, t))
+                for s, amount in enumerate(use_of(problem, v, r, t))
                 if amount
             ]
             self.cp.add(sum(terms) <= int(problem.limits[r])).only_enforce_if(holds)

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from .certificate import EngineProof
+from .answer import EngineProof
 from .model import HALF, Loads, Model
 from .problem import Ints
 

@@ -1,8 +1,8 @@
 """Large moves: a random induced tree of groups is re-decided exactly by dynamic programming, all else held fixed.
 
-A tree grows from a random group by neighbours that touch it once. The dynamic program sees prices instead of memory
-limits (the multipliers of the dual) and Gumbel noise, so that it proposes different answers; a proposal is taken only if
-the exact cost does not rise and no limit is broken that was kept before.
+A tree grows from a random group by neighbours that touch it once. The dynamic program sees prices instead of
+memory limits (the multipliers of the dual) and Gumbel noise, so that it proposes different answers; a proposal is
+taken only if the exact cost does not rise and no limit is broken that was kept before.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Scratch(NamedTuple):
 def scratch_for(flat: Flat, loads: FlatLoads) -> Scratch:
     groups = len(flat.label_first) - 1
     widest = int(np.diff(flat.label_first).max(initial=1))
-    zeros = [np.zeros(groups, dtype=np.int64) for _ in range(3)]
+    touched, tree, parent, proposal = (np.zeros(groups, dtype=np.int64) for _ in range(4))
     waiting = np.zeros(len(flat.near_edge) + 1, dtype=np.int64)
     table, arg = np.zeros(int(flat.label_first[-1])), np.zeros((groups, widest), dtype=np.int64)
-    proposal, change = np.zeros(groups, dtype=np.int64), np.zeros(len(loads.slack) + 1, dtype=np.int64)
-    return Scratch(*zeros, waiting, table, arg, proposal, change)
+    change = np.zeros(len(loads.slack) + 1, dtype=np.int64)
+    return Scratch(touched, tree, parent, waiting, table, arg, proposal, change)
 
 
 @njit(cache=True, nogil=True)

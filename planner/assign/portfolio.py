@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import exact, wcsp
-from .certificate import Certificate, DualCertificate, dual_certificate
+from .answer import Certificate, DualCertificate, Step
+from .certificate import dual_certificate
 from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
-from .reduce import Step
 from .search import Search, climb
 from .trws import Ascent, certified
 
@@ -145,8 +145,13 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     first = 0.08 * plan.time_limit
     duals.climb(first, steps)
     duals.search.from_duals(duals.ascent.best)
-    climbing = lambda: duals.climb(0.45 * plan.time_limit, steps)  # noqa: E731
-    moving = lambda: _keep_moving(duals, steps)  # noqa: E731
+
+    def climbing() -> None:
+        duals.climb(0.45 * plan.time_limit, steps)
+
+    def moving() -> None:
+        _keep_moving(duals, steps)
+
     if plan.jobs > 1:
         _side_by_side([climbing, moving], plan.jobs, incumbent)
     else:

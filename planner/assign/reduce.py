@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from .answer import Step
 from .model import HALF, Model
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
@@ -28,15 +28,6 @@ _Pairs = list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node,
 _Causes = list[dict[int, tuple[int, ...]]]  # per node: neighbour -> the edges in that matrix
 
 GROWTH_LIMIT = 2_000_000  # pair entries a single merge may add; beyond it the pair simply stays
-
-
-class Step(NamedTuple):
-    """By these edges, labels of `node` without partner are dropped, or (`merge`) `other` is a function of `node`."""
-
-    merge: bool
-    node: int
-    other: int
-    edges: tuple[int, ...]
 
 
 class Contradiction(Exception):

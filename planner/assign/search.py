@@ -1,8 +1,8 @@
 """The heuristic side: feasible labels from the duals, then large moves until the time is up.
 
-Feasibility comes from prices: forest sweeps minimise the priced cost, and the multipliers near every violated instant rise
-a little until nothing is violated. The raised multipliers then price the moves, because they say what memory is worth
-where it is scarce.
+Feasibility comes from prices: forest sweeps minimise the priced cost, and the multipliers near every violated
+instant rise a little until nothing is violated. The raised multipliers then price the moves, because they say what
+memory is worth where it is scarce.
 """
 
 from __future__ import annotations

@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from .certificate import Certificate, EngineProof
-from .conflict import Conflict, find_conflict
+from .answer import Assignment, Certificate, EngineProof, Status
+from .conflict import find_conflict
 from .incumbent import Incumbent
 from .model import Loads, loads_of
 from .portfolio import Plan, run
 from .problem import AssignmentProblem
 from .reduce import Contradiction, reduce
-
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """`choice[v]` is the strategy of node v (empty if none was found), `cost` its exact cost.
-
-    `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and
-    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible".
-    """
-
-    status: Status
-    choice: tuple[int, ...]
-    cost: int | None
-    bound: int | None
-    certificate: Certificate | None
-    conflict: Conflict | None
-    wall_s: float
-    seed: int
-
-    @property
-    def gap(self) -> float | None:
-        """(cost − bound) / cost: how far from optimal the choice can be at most."""
-        if self.cost is None or self.bound is None:
-            return None
-        return (self.cost - self.bound) / abs(self.cost) if self.cost else float(self.cost != self.bound)
 
 
 def solve(

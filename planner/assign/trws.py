@@ -199,8 +199,8 @@ def _direction(over, multipliers):  # type: ignore[no-untyped-def]
 class Ascent:
     """Moves messages and multipliers upwards; `best` holds the highest bound, `labels` the last decoded labels.
 
-    The multipliers follow the mean of this and the last direction, by a step that would reach `target` if the bound rose
-    as steeply as the direction promises; the step shrinks when the bound stalls.
+    The multipliers follow the mean of this and the last direction, by a step that would reach `target` if the bound
+    rose as steeply as the direction promises; the step shrinks when the bound stalls.
     """
 
     flat: Flat

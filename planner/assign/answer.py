@@ -1,0 +1,127 @@
+"""What a solve returns: a choice, its cost, a bound with what certifies it; or the conflict that rules out any choice.
+
+Plain values only; the solver fills them in and the checker reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from .problem import FORBIDDEN, AssignmentProblem, Ints
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+Place = tuple[int, int]  # resource, instant
+
+
+class Step(NamedTuple):
+    """By these edges, labels of `node` without partner are dropped, or (`merge`) `other` is a function of `node`."""
+
+    merge: bool
+    node: int
+    other: int
+    edges: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EngineProof:
+    """An exact solver's word: which solver, the status it ended with, and the bound it proved."""
+
+    engine: str
+    status: str
+    bound: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class DualCertificate:
+    """A point of the dual on the reduced problem, as integers.
+
+    `steps` lead from the problem to its groups; a group is known by its node that was never merged. For the pair of
+    groups `pairs[i]`, `messages[i]` are the amounts moved from its matrix to the labels of either group, in units of
+    1 / `unit`. `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `check.py` evaluates it.
+    """
+
+    steps: tuple[Step, ...]
+    pairs: tuple[tuple[int, int], ...]
+    messages: tuple[tuple[Ints, Ints], ...]
+    unit: int
+    prices: tuple[tuple[int, int, int], ...]
+    price_unit: int
+
+
+Certificate = EngineProof | DualCertificate
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """`nodes` cannot be assigned: at `instant` they need more of `resource` than there is.
+
+    `places` are all the (resource, instant) that the proof needs; there are none where forbidden pairs alone rule out
+    every choice, and then `instant` and `resource` are None. `smallest` says that no smaller set is a conflict.
+    """
+
+    nodes: tuple[int, ...]
+    places: tuple[Place, ...]
+    smallest: bool
+
+    @property
+    def resource(self) -> int | None:
+        return self.places[0][0] if self.places else None
+
+    @property
+    def instant(self) -> int | None:
+        return self.places[0][1] if self.places else None
+
+    def describe(self, problem: AssignmentProblem) -> str:
+        """One sentence with names and numbers, the largest few of the nodes first."""
+        few = ", ".join(problem.node_name(v) for v in self.nodes[:6]) + (", …" if len(self.nodes) > 6 else "")
+        if self.resource is None or self.instant is None:
+            return f"the forbidden pairs among {len(self.nodes)} nodes ({few}) leave no choice"
+        need = sum(least_use(problem, v, self.resource, self.instant) for v in self.nodes)
+        limit, name = int(problem.limits[self.resource]), problem.resource_name(self.resource)
+        nodes = f"{len(self.nodes)} nodes ({few})"
+        return f"at instant {self.instant} {nodes} need at least {need} of {name}, of which there is {limit}"
+
+
+def least_use(problem: AssignmentProblem, v: int, resource: int, instant: int) -> int:
+    """What node v holds at an instant at the very least."""
+    use = use_of(problem, v, resource, instant)
+    allowed = problem.costs[v] < FORBIDDEN // 2
+    return int(use[allowed].min()) if allowed.any() else 0
+
+
+def use_of(problem: AssignmentProblem, v: int, resource: int, instant: int) -> Ints:
+    """What node v holds at an instant, per strategy."""
+    usages = problem.usages
+    total = np.zeros(int(problem.strategy_counts[v]), dtype=np.int64)
+    rows = (usages.node == v) & (usages.resource == resource) & (usages.start <= instant) & (instant < usages.stop)
+    for q in np.flatnonzero(rows):
+        total += usages.amounts[int(q)]
+    return total
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`choice[v]` is the strategy of node v (empty if none was found), `cost` its exact cost.
+
+    `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and
+    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible".
+    """
+
+    status: Status
+    choice: tuple[int, ...]
+    cost: int | None
+    bound: int | None
+    certificate: Certificate | None
+    conflict: Conflict | None
+    wall_s: float
+    seed: int
+
+    @property
+    def gap(self) -> float | None:
+        """(cost − bound) / cost: how far from optimal the choice can be at most."""
+        if self.cost is None or self.bound is None:
+            return None
+        return (self.cost - self.bound) / abs(self.cost) if self.cost else float(self.cost != self.bound)
