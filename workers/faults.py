@@ -9,7 +9,7 @@ class TaskError(TapestryError):
     """A task failed on a rank. ``rank``, ``task`` and ``tensor`` say which; the cause is chained."""
 
     def __init__(self, what: str, *, rank: int, task: int | None = None, name: str = "", tensor: str = "") -> None:
-        self.rank, self.task, self.tensor = rank, task, tensor
+        self.rank, self.task, self.name, self.tensor = rank, task, name, tensor
         place = f"rank {rank}" + ("" if task is None else f", task {task}") + (f" ({name})" if name else "")
         super().__init__(what, where=place, sides={"tensor": tensor} if tensor else None)
 

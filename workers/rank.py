@@ -60,10 +60,9 @@ class Rank:
             tensor = self.resolved.program.tensor(buffer.tensor)
             move(whole_array(tensor, inputs), stored, self.resolved.regions(buffer.initial)[self.number])
 
-    def pieces(self, tensor: str, buffer: str) -> tuple[Region, Stored | None]:
+    def piece(self, tensor: str, buffer: str) -> tuple[Region, Stored | None]:
         """What this rank holds of a finished tensor."""
-        layout = self.resolved.buffers[buffer].layout
-        return self.resolved.regions(layout)[self.number], self.arena[buffer]
+        return final_regions(self.resolved, tensor, buffer)[self.number], self.arena[buffer]
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -168,13 +167,20 @@ def results(resolved: Resolved) -> Iterator[tuple[str, str]]:
     yield from resolved.document.states.items()
 
 
+def final_regions(resolved: Resolved, tensor: str, buffer: str) -> tuple[Region, ...]:
+    """Where a finished tensor is, per rank: an output all over its buffer, a state where it was at the start."""
+    starts = {b.tensor: b.initial for b in resolved.document.buffers if b.initial is not None}
+    is_state = tensor in resolved.document.states and tensor in starts
+    return resolved.regions(starts[tensor] if is_state else resolved.buffers[buffer].layout)
+
+
 def gather(resolved: Resolved, ranks: list[Rank]) -> dict[str, Array]:
     """Whole outputs and states from the memories of all ranks."""
     found: dict[str, Array] = {}
     for tensor, buffer in results(resolved):
         target = empty_whole(resolved.program.tensor(tensor))
         for rank in ranks:
-            region, stored = rank.pieces(tensor, buffer)
+            region, stored = rank.piece(tensor, buffer)
             if stored is not None:
                 move(stored, target, region)
         found[tensor] = target.array

@@ -1,0 +1,138 @@
+"""The processes of a run: who they are, how they say that they failed, and bytes from one to another (torch.distributed, Gloo)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from ..errors import UsageError
+from .faults import PeerFailed
+from .folding import Array
+
+# Ranks that do not hear of a failure within this time are left to their fate.
+FAREWELL_S = 3.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Who failed first, and the message."""
+
+    origin: int
+    message: str
+
+
+class Group:
+    """All processes that torchrun started. ``rank`` is this one."""
+
+    def __init__(self) -> None:
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            if name not in os.environ:
+                raise UsageError(f"{name} is not set", hint="start the ranks with torchrun")
+        torch.set_num_threads(1)
+        store, self.rank, self.size = next(iter(rendezvous("env://", timeout=timedelta(minutes=5))))
+        self.store = PrefixStore("tapestry", store)
+        self.handle = self._connect()
+        self.runs = 0
+
+    def _connect(self) -> Any:
+        if dist.is_initialized():
+            return dist.new_group(backend="gloo")
+        dist.init_process_group(
+            "gloo", store=PrefixStore("gloo", self.store), rank=self.rank, world_size=self.size,
+            timeout=timedelta(hours=24),
+        )  # fmt: skip
+        return dist.group.WORLD
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new run: failures are told apart by its number, which is the same on all ranks."""
+        self.runs += 1
+
+    def _key(self, name: str) -> str:
+        return f"run{self.runs}/{name}"
+
+    def publish(self, message: str) -> None:
+        """Tell the others that this rank failed, unless one did before, and give them time to hear it."""
+        said = json.dumps([self.rank, message])
+        first = self.store.compare_set(self._key("failure"), "", said).decode()
+        if first == said:
+            self.store.add(self._key("heard"), 1)
+            until = monotonic() + FAREWELL_S
+            while monotonic() < until and self.store.add(self._key("heard"), 0) < self.size:
+                sleep(0.02)
+
+    def failure(self) -> Failure | None:
+        """What was published, if anything was."""
+        if not self.store.check([self._key("failure")]):
+            return None
+        origin, message = json.loads(self.store.get(self._key("failure")))
+        return Failure(int(origin), str(message))
+
+    def heard(self, failure: Failure) -> PeerFailed:
+        """Acknowledge another rank's failure."""
+        self.store.add(self._key("heard"), 1)
+        return PeerFailed(failure.origin, failure.message)
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    def send(self, payload: Array, dst: int, tag: int) -> Any:
+        """Start sending an array's bytes. The array must stay as it is until the work is waited for."""
+        return dist.isend(_tensor(payload), dst, group=self.handle, tag=tag)
+
+    def receive(self, payload: Array, src: int, tag: int) -> Any:
+        """Start receiving into an array."""
+        return dist.irecv(_tensor(payload), src, group=self.handle, tag=tag)
+
+    def barrier(self) -> None:
+        """All ranks are here."""
+        dist.barrier(group=self.handle)
+
+    def maximum(self, value: float) -> float:
+        """The largest value of any rank."""
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self.handle)
+        return float(tensor.item())
+
+    def gathered(self, data: bytes) -> list[bytes]:
+        """What every rank passed, at rank 0; elsewhere an empty list."""
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(data)]), group=self.handle)
+        if self.rank:
+            self.send(np.frombuffer(data, np.uint8).copy(), 0, 0).wait()
+            return []
+        parts = [np.empty(int(size), np.uint8) for size in sizes]
+        wait_all(self.receive(part, src, 0) for src, part in enumerate(parts) if src)
+        return [data, *(part.tobytes() for part in parts[1:])]
+
+    def close(self) -> None:
+        """Leave; the ranks do this together."""
+        dist.destroy_process_group()
+
+
+def wait_all(works: Iterable[Any]) -> None:
+    """Wait for every send and receive."""
+    for work in list(works):
+        work.wait()
+
+
+def _tensor(payload: Array) -> torch.Tensor:
+    return torch.from_numpy(payload.reshape(-1).view(np.uint8))
+
+
+@cache
+def group() -> Group:
+    """The group of this process, connected on first use and kept."""
+    return Group()

@@ -1,0 +1,153 @@
+"""Starting torchrun on this machine: plans and inputs go to the ranks as files, results come back as files.
+
+The folder of a launch holds one folder a job: plan.json, inputs.safetensors and, after the run, outputs.safetensors and result.json, or
+one error-RANK.json per rank that failed. It is removed whatever happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..errors import TapestryError, UsageError
+from ..planner.format import Document, Resolved
+from ..planner.format.codec import decode, encode
+from .distributed import run_distributed
+from .faults import PeerFailed, TaskError
+from .folding import Array
+from .group import Group, group
+from .inputs import checked_inputs
+from .result import Event, RunResult
+from .tensors import read_tensors, write_tensors
+
+Job = tuple[Document, Mapping[str, Array]]
+
+
+def launch(jobs: Sequence[Job], *, poison: bool = False) -> list[RunResult]:
+    """Run plans one after another in one torchrun with as many processes as the largest needs.
+
+    Raises what the rank that failed first raised: TaskError, UsageError.
+    """
+    ranks = 1
+    with TemporaryDirectory(prefix="tapestry-") as name:
+        folders = []
+        for k, (document, inputs) in enumerate(jobs):
+            resolved = Resolved(document)
+            ranks = max(ranks, resolved.size)
+            folders.append(Path(name) / f"job{k:05d}")
+            folders[-1].mkdir()
+            (folders[-1] / "plan.json").write_bytes(encode(document))
+            write_tensors(folders[-1] / "inputs.safetensors", checked_inputs(resolved.program, inputs))
+        _torchrun(Path(name), ranks, poison)
+        return [_result(folder) for folder in folders]
+
+
+def _torchrun(folder: Path, ranks: int, poison: bool) -> None:
+    """Start the ranks and wait; whatever interrupts the wait ends them."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--max-restarts", "0"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    command += ["-m", "tapestry.workers", str(folder), *(["--poison"] if poison else [])]
+    with (folder / "torchrun.log").open("w+") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            _end(process)
+            raise
+        if code:
+            log.seek(0)
+            raise _first_error(folder, code, log.read())
+
+
+def _environment() -> dict[str, str]:
+    """One thread a rank, sockets on the loopback, and this very package on the path."""
+    import tapestry
+
+    root = str(Path(tapestry.__file__).resolve().parent.parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
+    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    """Ask torchrun to end its ranks, then insist."""
+    for how, patience in ((signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+            return
+
+
+def _first_error(folder: Path, code: int, log: str) -> TapestryError:
+    """The error of the rank that failed first; what torchrun said if none was left."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("job*/error-*.json"))]
+    for error in sorted(found, key=lambda e: e["kind"] == "PeerFailed"):
+        if error["kind"] == "TaskError":
+            return TaskError(
+                error["what"], rank=error["rank"], task=error["task"], name=error["name"], tensor=error["tensor"]
+            )
+        if error["kind"] == "PeerFailed":
+            return PeerFailed(error["origin"], error["message"])
+        return (UsageError if error["kind"] == "UsageError" else TapestryError)(
+            error["text"], where=f"rank {error['at']}"
+        )
+    lines = [line for line in log.splitlines() if line.strip()]
+    return TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
+
+
+def _result(folder: Path) -> RunResult:
+    data = json.loads((folder / "result.json").read_text())
+    outputs = {name: array.copy() for name, array in read_tensors(folder / "outputs.safetensors").items()}
+    return RunResult(outputs, data["bytes_moved"], data["wall_s"], [Event(**event) for event in data["events"]])
+
+
+# -- in a rank ---------------------------------------------------------------------------------------------------
+
+
+def serve(folder: Path, *, poison: bool = False) -> None:
+    """Run the jobs of a folder as one rank of torchrun; errors are left in the job's folder."""
+    here = group()
+    for job in sorted(folder.glob("job*")):
+        try:
+            _serve_one(job, here, poison)
+        except Exception as error:
+            (job / f"error-{here.rank}.json").write_text(json.dumps(_described(error, here.rank)))
+            raise
+    here.barrier()
+    here.close()
+
+
+def _serve_one(job: Path, here: Group, poison: bool) -> None:
+    document = decode((job / "plan.json").read_bytes(), str(job / "plan.json"))
+    inputs = read_tensors(job / "inputs.safetensors")
+    result = run_distributed(document, inputs, here, poison=poison)
+    if here.rank == 0:
+        write_tensors(job / "outputs.safetensors", result.outputs)
+        figures = {"bytes_moved": result.bytes_moved, "wall_s": result.wall_s}
+        (job / "result.json").write_text(json.dumps(figures | {"events": [asdict(event) for event in result.events]}))
+
+
+def _described(error: Exception, rank: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": type(error).__name__, "text": str(error) or repr(error), "at": rank}
+    if isinstance(error, TaskError):
+        found |= {
+            "rank": error.rank,
+            "task": error.task,
+            "name": error.name,
+            "tensor": error.tensor,
+            "what": error.what,
+        }
+    if isinstance(error, PeerFailed):
+        found |= {"origin": error.origin, "message": error.message}
+    return found
