@@ -30,6 +30,7 @@ class Op(Generic[P]):
     def __init__(self, function: Callable[P, Tensor]) -> None:
         self.function = function
         update_wrapper(self, function)
+        self.__name__ = function.__name__.lstrip("_")
         self.signature = inspect.signature(function)
 
     @cached_property

@@ -65,18 +65,27 @@ def _by_common_factor(inner: Affine, divisor: int, ranges: Ranges) -> Affine:
 
 
 def simplify_bounds(bounds: tuple[Bound, ...], ranges: Ranges) -> tuple[Bound, ...] | None:
-    """The bounds that the ranges do not already grant; None when some bound can never hold."""
-    kept: list[Bound] = []
+    """The bounds that the ranges do not already grant, one for each linear form; None when they can never all hold."""
+    merged: dict[Affine, tuple[Affine, int | None, int | None]] = {}
     for bound in bounds:
         expr = simplify_index(bound.expr, ranges)
-        lo, hi = expr.bounds(ranges)
-        if (bound.lo is not None and hi - 1 < bound.lo) or (bound.hi is not None and lo >= bound.hi):
-            return None
-        need_lo = bound.lo if bound.lo is not None and lo < bound.lo else None
-        need_hi = bound.hi if bound.hi is not None and hi > bound.hi else None
-        if need_lo is not None or need_hi is not None:
-            kept.append(Bound(expr, need_lo, need_hi))
-    return tuple(dict.fromkeys(kept))
+        form, shift = Affine(expr.terms), expr.const
+        first, lo, hi = merged.get(form, (expr, None, None))
+        lower = [v for v in (lo, None if bound.lo is None else bound.lo - shift) if v is not None]
+        upper = [v for v in (hi, None if bound.hi is None else bound.hi - shift) if v is not None]
+        merged[form] = first, max(lower, default=None), min(upper, default=None)
+    kept = [_needed(form, *found, ranges) for form, found in merged.items()]
+    return None if None in kept else tuple(bound for bound in kept if bound and (bound.lo, bound.hi) != (None, None))
+
+
+def _needed(form: Affine, expr: Affine, lo: int | None, hi: int | None, ranges: Ranges) -> Bound | None:
+    """lo <= form < hi, said of expr = form + constant, without sides that the ranges grant; None if it never holds."""
+    least, end = form.bounds(ranges)
+    if max(least, least if lo is None else lo) >= min(end, end if hi is None else hi):
+        return None
+    need_lo = lo + expr.const if lo is not None and least < lo else None
+    need_hi = hi + expr.const if hi is not None and end > hi else None
+    return Bound(expr, need_lo, need_hi)
 
 
 def simplify(expr: Expr, ranges: Ranges) -> Expr:

@@ -9,8 +9,8 @@ Scores are never stored.
 from __future__ import annotations
 
 from ..dsl.define import define
-from ..dsl.guard import guard
 from ..dsl.index import indices
+from ..dsl.simplify import Ranges, simplify
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import composite, current
 from ..dtypes import DTYPES, promote
@@ -67,11 +67,11 @@ def _state(q: Tensor, k: Tensor, v: Tensor, causal: bool, offset: int, scale: fl
     heads_per_group, width = q.shape[-2] // k.shape[-2], q.shape[-1]
     group = Affine.dim(h) // heads_per_group if k.shape[-2] > 1 else Affine.of(0)
     key = (*batch, Affine.dim(s), group, Affine.dim(c))
-    reads = tuple(
-        _whole(x, index, Bound(Affine.dim(c), 0, width))
-        for x, index in ((q, (*map(Affine.dim, outer), Affine.dim(c))), (k, key), (v, key))
-    )
     dims = [*(Dim(name, extent) for name, extent in zip(outer, q.shape[:-1], strict=True)), Dim(s, k.shape[-3])]
+    ranges = {dim.name: (0, dim.extent) for dim in dims} | {c: (0, width)}
+    inside = Bound(Affine.dim(c), None, width)
+    query = (*map(Affine.dim, outer), Affine.dim(c))
+    reads = tuple(_whole(x, index, ranges, inside) for x, index in ((q, query), (k, key), (v, key)))
     where = [Bound(Affine.dim(s) - Affine.dim(t), None, 1 + offset)] if causal else []
     attributes = (("scale", scale), ("causal", causal), ("offset", offset), ("groups", k.shape[-2]), ("width", width))
     return current("attention").compute(
@@ -85,11 +85,12 @@ def _state(q: Tensor, k: Tensor, v: Tensor, causal: bool, offset: int, scale: fl
     )
 
 
-def _whole(x: Tensor, index: tuple[Affine, ...], inside: Bound) -> Read:
+def _whole(x: Tensor, index: tuple[Affine, ...], ranges: Ranges, inside: Bound) -> Read:
     """The operand as a read that is 0 beyond the head's width; views that are more than a change of axes are copied."""
-    found = x.at(tuple(Affine.dim(axis) for axis in x.axes))
+    own = {axis: (0, extent) for axis, extent in zip(x.axes, x.shape, strict=True)}
+    found = simplify(x.at(tuple(map(Affine.dim, own))), own)
     if not (isinstance(found, Read) and not found.guard and all(i.is_affine for i in found.index)):
         x = x.trace.materialise(x)
-    read = guard(x.at(index), (Bound(inside.expr, None, inside.hi),), 0)
+    read = simplify(x.at(index), ranges)
     assert isinstance(read, Read)
-    return read
+    return Read(read.tensor, read.index, (inside,), 0)

@@ -113,7 +113,7 @@ def _conv(
     pads = paddings(call, padding, w.shape[2:], gaps)
     padded = pad_view(x, [(0, 0), (0, 0), *pads]) if any(sum(map(abs, p)) for p in pads) else x
     primitive = (_conv1d, _conv2d, _conv3d)[rank - 1]
-    return primitive(padded, w, stride=steps, dilation=gaps, groups=groups, name=name or call)
+    return primitive(padded, w, stride=steps, dilation=gaps, groups=groups, name=name)
 
 
 def per_axis(call: str, what: str, value: Pair, rank: int) -> tuple[int, ...]:

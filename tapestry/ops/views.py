@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ..dsl.guard import guard, shielded
-from ..dsl.tensor import Tensor, unique_names
+from ..dsl.tensor import Tensor
 from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Expr, Inside
 from .reduction import axis_position
@@ -60,8 +60,9 @@ def _kept_names(x: Tensor, shape: tuple[int, ...]) -> tuple[str, ...]:
     front = next((k for k, (a, b) in enumerate(zip(x.shape, shape, strict=False)) if a != b), min(x.ndim, len(shape)))
     most = min(x.ndim, len(shape)) - front
     back = next((k for k in range(most) if x.shape[-1 - k] != shape[-1 - k]), most)
-    middle = [f"d{k}" for k in range(front, len(shape) - back)]
-    return unique_names((*x.axes[:front], *middle, *x.axes[x.ndim - back :]))
+    kept = (*x.axes[:front], *x.axes[x.ndim - back :])
+    free = [f"d{k}" for k in range(front, front + len(shape) + x.ndim) if f"d{k}" not in kept]
+    return (*x.axes[:front], *free[: len(shape) - back - front], *x.axes[x.ndim - back :])
 
 
 def _merge(index: Index, shape: Sequence[int]) -> Affine:
@@ -218,7 +219,7 @@ def _pad_pairs(x: Tensor, width: Any, named: dict[str, Any]) -> list[tuple[int, 
         raise UsageError(f"pad has {len(entries)} widths for {x.ndim} axes", sides={"tensor": repr(x), "widths": width})
     for axis, entry in named.items():
         entries[axis_position(x, axis)] = entry
-    pairs = [(entry, entry) if isinstance(entry, int) else tuple(entry) for entry in entries]
+    pairs = [(e, e) if isinstance(e, int) else tuple(e) if isinstance(e, Sequence) else () for e in entries]
     if not all(len(pair) == 2 and all(isinstance(v, int) for v in pair) for pair in pairs):
         raise UsageError(f"pad widths {entries!r} are not integers or pairs of integers", sides={"tensor": repr(x)})
     return pairs
