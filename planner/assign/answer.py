@@ -125,3 +125,10 @@ class Assignment:
         if self.cost is None or self.bound is None:
             return None
         return (self.cost - self.bound) / abs(self.cost) if self.cost else float(self.cost != self.bound)
+
+    @property
+    def certified_by(self) -> str | None:
+        """What stands behind the bound, in words."""
+        if isinstance(self.certificate, DualCertificate):
+            return "duals"
+        return f"{self.certificate.engine}: {self.certificate.status}" if self.certificate is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import check, explain, machine, plan, run, simulate
+from . import bench, check, explain, machine, plan, run, simulate
 
 app = typer.Typer(
     help="Plan, prove, draw and run tensor programs on a described machine.",
@@ -17,6 +17,7 @@ app = typer.Typer(
 for command in (plan.plan, check.check, simulate.simulate, explain.explain, run.run):
     app.command()(command)
 app.add_typer(machine.app, name="machine")
+app.add_typer(bench.app, name="bench")
 
 
 @app.callback()
