@@ -126,12 +126,13 @@ def plan(
         raise UsageError(f"unknown objective {objective!r}", sides={"known": ", ".join(OBJECTIVES)})
     if not time_limit > 0:
         raise UsageError(f"the time limit must be positive, got {time_limit:g} s")
+    program = program.with_pins(*pins)
     model = load_machine(machine) if isinstance(machine, str) else machine
     model = model.with_memory(memory) if memory else model
     verify(program)
     grid = Mesh.of(mesh if mesh is not None else (model.device_count,), model.device_count)
     context = Context(
-        program, model, grid, objective, (*program.pins, *pins), time_limit, seed, jobs, progress or (lambda text: None)
+        program, model, grid, objective, program.pins, time_limit, seed, jobs, progress or (lambda text: None)
     )
     return Plan(make_plan(context), program, time.perf_counter() - started)
 

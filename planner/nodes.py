@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 
 from ..errors import UsageError
 from ..program import Operation, Pin, Program, Tensor
-from .layouts import SINGLE, Cut, Mesh, Spread, Spreads, choices_per_axis
+from ..space import Region
+from .layouts import SINGLE, Cut, Mesh, Spread, choices_per_axis, full_box
 from .strategies import Strategy, StrategyTable, pin_allows
 
 
@@ -164,9 +165,20 @@ def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Spread]) 
         if all(_fits(tensor, cuts, table.mesh)):
             homes.setdefault(spread, _label(tensor, cuts))
     for spread in wanted:
-        if spread.everything.size == tensor.size and (spread.disjoint or not single):
-            homes.setdefault(spread, "as needed")
+        chosen = _one_copy(spread, table) if single and not spread.disjoint else spread
+        if chosen.everything.size == tensor.size:
+            homes.setdefault(chosen, "as needed")
     return homes
+
+
+def _one_copy(spread: Spread, table: StrategyTable) -> Spread:
+    """Give each element of an overlapping layout (a halo) to the first rank that needs it, and what nobody needs to the last."""
+    taken, regions = Region(), []
+    for region in spread.regions:
+        regions.append(region - taken)
+        taken = taken | region
+    regions[-1] = regions[-1] | (full_box(spread.shape) - taken)
+    return table.spreads.of(spread.shape, regions)
 
 
 def _fits(tensor: Tensor, cuts: Sequence[Cut | None], mesh: Mesh) -> list[bool]:

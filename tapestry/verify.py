@@ -23,6 +23,10 @@ from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
 from .result_type import may_store, reduced_dtype, result_dtype
 
 
+# A pinned tensor that only coordinate 0 of a mesh axis has.
+ON_ONE_RANK = "@0"
+
+
 def verify(program: Program) -> None:
     """Raise ProgramError unless the program is valid. UsageError for names of things that do not exist."""
     _unique("tensor", [tensor.name for tensor in program.tensors])
@@ -327,7 +331,7 @@ def _pin(pin: Pin, program: Program) -> None:
         has = (
             [dim.name for dim in item.dims]
             if isinstance(item, Operation)
-            else [*item.axes, *map(str, range(len(item.axes)))]
+            else [*item.axes, *map(str, range(len(item.axes))), ON_ONE_RANK]
         )
         for mesh, cut in pin.cuts:
             if cut is not None and cut not in has:
