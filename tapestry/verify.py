@@ -22,7 +22,6 @@ from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
 from .result_type import may_store, reduced_dtype, result_dtype
 
-
 # A pinned tensor that only coordinate 0 of a mesh axis has.
 ON_ONE_RANK = "@0"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
+from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
+from ..notation import format_expr
 from .index import Index
 from .tensor import Tensor
 
@@ -35,7 +36,22 @@ class Element(Tensor):
 
     def __init__(self, expr: Expr, accesses: tuple[Access, ...] = (), reductions: tuple[Reduction, ...] = ()) -> None:
         self.expr, self.accesses, self.reductions = expr, accesses, reductions
-        self._shape, self._axes = (), ()
+        self._shape, self._axes, self.key = (), (), ""
+
+    @property
+    def trace(self) -> NoReturn:
+        raise self._not_a_tensor()
+
+    @property
+    def dtype(self) -> NoReturn:
+        raise self._not_a_tensor()
+
+    def at(self, index: tuple[Affine, ...]) -> NoReturn:  # noqa: ARG002
+        raise self._not_a_tensor()
+
+    def _not_a_tensor(self) -> UsageError:
+        hint = "index notation stands in the body of a tp.op, and is folded as in tp.sum[c](...)"
+        return UsageError(f"{self} is one element, not a tensor", hint=hint)
 
     def _apply(self, function: str, *args: Any) -> Tensor:
         return combine(function, *args)
@@ -44,10 +60,12 @@ class Element(Tensor):
         return Element(Cast(self.check_dtype(dtype), self.expr), self.accesses, self.reductions)
 
     def __getitem__(self, key: object) -> Tensor:
-        raise UsageError(f"{self.expr} is one element and cannot be indexed again", hint="index the tensor once")
+        raise UsageError(f"{self} is one element and cannot be indexed again", hint="index the tensor once")
 
     def __repr__(self) -> str:
-        return f"<element {self.expr}>"
+        """The expression, tensors called what the user calls them."""
+        traces = [access.tensor.trace for access in self.accesses[:1]]
+        return format_expr(rewrite(self.expr, traces[0].with_hints) if traces else self.expr)
 
     @property
     def free(self) -> tuple[str, ...]:

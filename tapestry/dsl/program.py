@@ -80,6 +80,9 @@ class ProgramFunction:
     def _parse(self, name: str, text: str) -> Any:
         parameter = self.settings.get(name)
         kind = _kind(parameter) if parameter else int
+        if kind not in (int, float, str, bool):
+            where = f"{self.__name__} ({self.source})"
+            raise UsageError(f"{name} is a {kind.__name__}, which cannot be given as text", where=where)
         try:
             return _parse_bool(text) if kind is bool else kind(text)
         except ValueError:
@@ -108,7 +111,7 @@ class ProgramFunction:
         kind = _kind(parameter)
         if kind is float and type(value) is int:
             return float(value)
-        if type(value) is not kind:
+        if type(value) is not kind and not (value is None and parameter.default is None):
             where = f"{self.__name__} ({self.source})"
             hint = f"declared {_declaration(parameter)}"
             raise UsageError(f"{name}={value!r} is not {_article(kind)}", where=where, hint=hint)
@@ -198,11 +201,11 @@ def _outputs(result: Any, where: str) -> dict[str, Tensor]:
 
 
 def _kind(parameter: inspect.Parameter) -> type:
-    """The type of a setting: that of its default, else its annotation's."""
-    if parameter.default is not inspect.Parameter.empty:
+    """The type of a setting: that of its default, else the one its annotation names, else an integer."""
+    if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
         return type(parameter.default)
-    named = {"int": int, "float": float, "str": str, "bool": bool}
-    return named.get(str(getattr(parameter.annotation, "__name__", parameter.annotation)), int)
+    text = str(getattr(parameter.annotation, "__name__", parameter.annotation))
+    return next((kind for kind in (int, float, str, bool) if kind.__name__ in text), int)
 
 
 def _declaration(parameter: inspect.Parameter) -> str:

@@ -63,11 +63,11 @@ class Tensor(Arithmetic):
 
     def view(self, shape: tuple[int, ...], axes: tuple[str, ...], at: At) -> Tensor:
         """Another handle on the same elements: no operation, no copy."""
-        return Tensor(self._trace, shape, self._dtype, unique_names(axes), at)
+        return Tensor(self.trace, shape, self._dtype, unique_names(axes), at)
 
     def named(self, name: str) -> Tensor:
         """The same tensor; it, and the operation that computes it, get this name (inside the open `tp.name` scopes)."""
-        return self._trace.rename(self, name)
+        return self.trace.rename(self, name)
 
     def astype(self, dtype: str) -> Tensor:
         """Elementwise conversion."""
@@ -134,7 +134,7 @@ class Tensor(Arithmetic):
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name}={extent}" for name, extent in zip(self.axes, self.shape, strict=True))
-        return f"<{self._trace.describe(self)} {self.dtype}[{axes}]>"
+        return f"<{self.trace.describe(self)} {self.dtype}[{axes}]>"
 
 
 class GuardedReader:

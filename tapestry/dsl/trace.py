@@ -77,6 +77,12 @@ class Trace:
         bases = dict.fromkeys(self.tensors[read.tensor].hint for read in _base_reads(tensor))
         return f"view of {' and '.join(bases)}" if bases else "view"
 
+    def with_hints(self, node: Expr) -> Expr:
+        """A leaf of an expression, with the names that its tensors have so far."""
+        if isinstance(node, Read) and node.tensor in self.tensors:
+            return replace(node, tensor=self.tensors[node.tensor].hint)
+        return node
+
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Give a tensor, and the operation that computes it, another name; a view is copied first."""
         base = self.materialise(tensor)

@@ -134,6 +134,20 @@ def test_a_bound_program_prints_its_algebra() -> None:
     ]
 
 
+def test_settings_may_be_left_out_or_be_none() -> None:
+    @tp.program
+    def net(x: f32[Tensor, "n"], *, window: int | None = None, pair: tuple[int, int] = (1, 2)) -> Tensor:
+        return x + (window or 0) + pair[1]
+
+    assert net.bind(n=2).bindings == (("n", 2), ("window", None), ("pair", (1, 2)))
+    assert net.bind_text({"n": "2", "window": "3"}).bindings[1] == ("window", 3)
+    assert net.bind(n=2, window=None, pair=(3, 4)).bindings[2] == ("pair", (3, 4))
+    with pytest.raises(tp.UsageError, match="pair is a tuple, which cannot be given as text"):
+        net.bind_text({"n": "2", "pair": "3"})
+    with pytest.raises(tp.UsageError, match="window='3' is not an integer"):
+        net.bind(n=2, window="3")
+
+
 def test_outputs_are_named_by_key_variable_or_position() -> None:
     def single(x: Tensor) -> Tensor:
         return x + 1
