@@ -1,9 +1,11 @@
 """Which engines run, by size after reduction, and for how long.
 
 - *tiny* (what a planner usually asks): CP-SAT alone;
-- *small*: a few seconds of duals and moves for a good start, then toulbar2 and CP-SAT side by side (one after the other
-  with one job);
-- *large*: dual ascent and moves until the time is up, side by side with two jobs.
+- *small*: toulbar2 from the first moment, beside it duals and moves for a good start and then CP-SAT (in turn with one
+  job);
+- *large*: dual ascent beside moves, and when it has settled, moves on both sides.
+
+Each lane of engines is a thread: the compiled loops, CP-SAT and the other process all leave the interpreter free.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from .certificate import dual_certificate
 from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
+from .model import Model
 from .search import Search, climb
 from .trws import Ascent, certified
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
+_GRACE = 1.0  # seconds for a lane to notice that the time is up
+
+_Engine = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,11 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     if entries <= _TINY_ENTRIES:
         exact.run_exact(incumbent, plan.seed, _work(plan))
         return incumbent.proof
-    duals = _Duals(incumbent, plan)
-    reserve = _reserve(entries)
+    reserve = min(_reserve(incumbent.model), 0.1 * plan.time_limit)
     incumbent.deadline -= reserve
-    if entries <= wcsp.ENTRY_LIMIT and _memory_rows(incumbent) <= 20_000_000:
-        _small(incumbent, plan, duals, entries)
+    duals = _Duals(incumbent, plan)
+    if entries <= wcsp.ENTRY_LIMIT:
+        _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
     else:
         _large(incumbent, plan, duals)
     incumbent.deadline += reserve
@@ -58,13 +64,9 @@ def _work(plan: Plan) -> float | None:
     return None if plan.iteration_limit is None else max(0.01, plan.iteration_limit / 100)
 
 
-def _reserve(entries: int) -> float:
+def _reserve(model: Model) -> float:
     """Seconds kept for the exact bound at the end."""
-    return 0.5 + 1e-6 * entries
-
-
-def _memory_rows(incumbent: Incumbent) -> int:
-    return len(incumbent.loads.values)
+    return 0.3 + 4e-5 * (model.problem.node_count + len(model.problem.edges))
 
 
 class _Duals:
@@ -93,77 +95,106 @@ class _Duals:
         return made
 
 
-def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, entries: int) -> None:
-    warm = min(0.1 * plan.time_limit, 10.0)
-    steps = plan.iteration_limit if plan.iteration_limit is not None else 10**9
+def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, exact_fits: bool) -> None:
+    def warm_up() -> None:
+        _warm_up(incumbent, plan, duals)
+
+    def network() -> None:
+        wcsp.run_wcsp(incumbent, plan.seed)
+
+    def polytope() -> None:
+        if exact_fits:
+            exact.run_exact(incumbent, plan.seed, _work(plan))
+
+    def moving() -> None:
+        _keep_moving(duals, duals.search, _rounds(plan))
+
+    if plan.iteration_limit is not None:
+        _in_turn(incumbent, [warm_up, polytope] if exact_fits else [warm_up, moving])
+    elif plan.jobs == 1:
+        _in_turn(incumbent, [network, warm_up, polytope, network] if exact_fits else [network, warm_up, network])
+    elif plan.jobs == 2:
+        _side_by_side(incumbent, [[network], [warm_up, polytope, moving]])
+    else:
+        _side_by_side(incumbent, [[network], [polytope], [warm_up, moving]])
+
+
+def _warm_up(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
+    """Duals, feasible labels from them, and the rows that the duals price highest for the engines to state at once."""
+    seconds = min(0.1 * plan.time_limit, 10.0)
     for share in (0.3, 0.7):
-        duals.climb(share * warm, steps)
-        multipliers = duals.search.from_duals(duals.ascent.best)
-    duals.search.improve(multipliers, 10)
-    _need_priced_places(incumbent, duals)
-    engines: list[Callable[[], None]] = []
-    if plan.iteration_limit is None:
-        engines.append(lambda: wcsp.run_wcsp(incumbent, plan.seed))
-    if entries <= _EXACT_ENTRIES:
-        engines.append(lambda: exact.run_exact(incumbent, plan.seed, _work(plan)))
-    if plan.iteration_limit is None:
-        engines.append(lambda: _keep_moving(duals, 10**9))
-    _side_by_side(engines, plan.jobs, incumbent)
-
-
-def _need_priced_places(incumbent: Incumbent, duals: _Duals) -> None:
-    """The instants that the duals price highest are stated from the start."""
+        if incumbent.left > 0.0:
+            duals.climb(share * seconds, _rounds(plan))
+            multipliers = duals.search.from_duals(duals.ascent.best)
+            duals.search.improve(multipliers, 5)
     prices = duals.ascent.best.multipliers
-    places = sorted((p for p in prices.nonzero()[0].tolist()), key=lambda p: -prices[p])[:6]
-    incumbent.need(places)
+    incumbent.need(sorted(prices.nonzero()[0].tolist(), key=lambda p: -prices[p])[:6])
 
 
-def _side_by_side(engines: list[Callable[[], None]], jobs: int, incumbent: Incumbent) -> None:
-    """At most `jobs` engines at a time; with one job each gets an equal share of what is left."""
-    if jobs == 1:
-        for i, engine in enumerate(engines):
-            deadline = incumbent.deadline
-            incumbent.deadline -= incumbent.left * (1 - 1 / (len(engines) - i))
-            engine()
-            incumbent.deadline = deadline
-        return
-    waiting = list(engines)
-
-    def work() -> None:
-        while waiting and incumbent.left > 0.0:
-            waiting.pop(0)()
-
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def _rounds(plan: Plan) -> int:
+    return plan.iteration_limit if plan.iteration_limit is not None else 10**9
 
 
 def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
-    steps = plan.iteration_limit if plan.iteration_limit is not None else 10**9
-    first = 0.08 * plan.time_limit
-    duals.climb(first, steps)
+    duals.climb(0.08 * plan.time_limit, _rounds(plan))
     duals.search.from_duals(duals.ascent.best)
+    other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 
     def climbing() -> None:
-        duals.climb(0.45 * plan.time_limit, steps)
+        duals.climb(0.4 * plan.time_limit, _rounds(plan))
 
     def moving() -> None:
-        _keep_moving(duals, steps)
+        _keep_moving(duals, duals.search, _rounds(plan))
 
-    if plan.jobs > 1:
-        _side_by_side([climbing, moving], plan.jobs, incumbent)
-    else:
+    def moving_too() -> None:
+        _keep_moving(duals, other, _rounds(plan))
+
+    if plan.jobs == 1:
         climbing()
         moving()
+    else:
+        _side_by_side(incumbent, [[climbing, moving_too], [moving]])
 
 
-def _keep_moving(duals: _Duals, rounds: int) -> None:
+def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
     """Moves and fresh descents from the latest duals, in turn, until the time is up."""
-    search, incumbent = duals.search, duals.incumbent
     for _ in range(rounds):
-        if incumbent.left <= 0.0:
+        if search.incumbent.left <= 0.0:
             return
         multipliers = search.from_duals(duals.ascent.best)
         search.improve(multipliers, 20)
+
+
+def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:
+    """One after the other, each with an equal share of the time that is left."""
+    deadline = incumbent.deadline
+    for i, engine in enumerate(engines):
+        if incumbent.finished.is_set():
+            return
+        incumbent.deadline = deadline - incumbent.left * (1 - 1 / (len(engines) - i))
+        engine()
+        incumbent.deadline = deadline
+
+
+def _side_by_side(incumbent: Incumbent, lanes: list[list[_Engine]]) -> None:
+    """Every lane in a thread of its own. What still compiles when the time is up is not waited for."""
+    failures: list[BaseException] = []
+
+    def work(lane: list[_Engine]) -> None:
+        try:
+            for engine in lane:
+                if incumbent.left > 0.0:
+                    engine()
+        except BaseException as error:
+            failures.append(error)
+            incumbent.finished.set()
+
+    threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive() and incumbent.left > 0.0:
+            thread.join(min(incumbent.left, 0.2))
+        thread.join(_GRACE)
+    if failures:
+        raise failures[0]
