@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from ..dtypes import DTYPES
@@ -16,16 +17,29 @@ DTYPES_OF = {
     "int": ("int32", "int8", "int64"),
     "bool": ("bool",),
 }
-MOST_ELEMENTS = 300
-MOST_POINTS = 6000
 LETTERS = "ijklmnpqrs"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large generated programs grow: the largest extent, and what follows for elements of a tensor and points."""
+
+    largest: int = 9
+
+    @property
+    def elements(self) -> int:
+        return int(300 * (self.largest / 9) ** 1.5)
+
+    @property
+    def points(self) -> int:
+        return 20 * self.elements
 
 
 class Growing:
     """Tensors and operations so far. Every float value stays within its tensor's bound (see `bodies`)."""
 
-    def __init__(self, ch: Choices) -> None:
-        self.ch = ch
+    def __init__(self, ch: Choices, size: Size) -> None:
+        self.ch, self.size = ch, size
         self.tensors: list[Tensor] = []
         self.operations: list[Operation] = []
         self.readable: list[Operand] = []
@@ -34,10 +48,10 @@ class Growing:
         return self.ch.pick(DTYPES_OF[self.ch.pick(kinds)])
 
     def shape(self, ranks: tuple[int, int] = (0, 3)) -> tuple[int, ...]:
-        """Extents 1 to 9, few elements in all."""
+        """Extents up to the largest, few elements in all."""
         extents: list[int] = []
         for _ in range(self.ch.integer(*ranks)):
-            extents.append(self.ch.integer(1, min(9, MOST_ELEMENTS // prod(extents))))
+            extents.append(self.ch.integer(1, min(self.size.largest, self.size.elements // prod(extents))))
         return tuple(extents)
 
     def fresh(self, shape: tuple[int, ...], dtype: str | None = None) -> Operand:
@@ -63,7 +77,7 @@ class Growing:
         x = self.ch.pick(able[::-1]) if old else self.fresh(self.shape(ranks), self.dtype(kinds))
         for _ in range(self.ch.pick((0, 0, 1, 2))):
             view = some_view(self.ch, x)
-            if ranks[0] <= len(view.shape) <= ranks[1] and prod(view.shape) <= MOST_ELEMENTS:
+            if ranks[0] <= len(view.shape) <= ranks[1] and prod(view.shape) <= self.size.elements:
                 x = view
         return x
 

@@ -21,15 +21,14 @@ from ..ops.rotary import rotary
 from ..ops.views import concat, pad, reverse, transpose
 from ..program import Program
 from .choices import Choices
-
-MOST = 400
+from .growing import Size
 
 
 class Layers:
     """Draws layers. Floats stay of the order of 1, as `tapestry.closeness` asks; int32 stays exact by wrapping."""
 
-    def __init__(self, ch: Choices) -> None:
-        self.ch, self.count = ch, 0
+    def __init__(self, ch: Choices, size: Size) -> None:
+        self.ch, self.size, self.count = ch, size, 0
         self.dtype = ch.pick(("f32", "f32", "bf16", "f16", "f64", "int32"))
 
     @property
@@ -44,11 +43,13 @@ class Layers:
         """Up to ``most`` layers; the last value comes out, and sometimes one before it."""
 
         def generated() -> dict[str, Tensor]:
-            x = new_input("x", self.dtype, [self.ch.integer(1, 6) for _ in range(self.ch.integer(2, 4))])
+            rank = self.ch.integer(2, 4)
+            most_along = max(2, int((2 * self.size.elements) ** (1 / rank)))
+            x = new_input("x", self.dtype, [self.ch.integer(1, most_along) for _ in range(rank)])
             values = [x]
             for _ in range(self.ch.integer(1, most)):
                 following = self.ch.pick(LAYERS)(self, values[-1])
-                if following is not None and prod(following.shape) <= MOST:
+                if following is not None and prod(following.shape) <= self.size.elements:
                     values.append(following)
             extra = {"early": values[1]} if len(values) > 2 and self.ch.chance(30) else {}
             return {"result": values[-1] * 1, **extra}

@@ -8,33 +8,33 @@ from hypothesis import strategies as st
 
 from ..program import Program
 from .choices import Choices, Draw
-from .growing import Growing
+from .growing import Growing, Size
 from .layers import Layers
 from .shapes import KINDS
 
 
 @st.composite
-def _programs(draw: Draw, max_ops: int) -> Program:
+def _programs(draw: Draw, max_ops: int, size: Size) -> Program:
     ch = Choices(draw)
     if ch.chance(25):
-        return Layers(ch).program(max_ops)
-    g = Growing(ch)
+        return Layers(ch, size).program(max_ops)
+    g = Growing(ch, size)
     wanted = ch.integer(1, max_ops)
     while len(g.operations) < wanted:
         ch.pick(KINDS)(g)
     return _finished(g)
 
 
-def programs(max_ops: int = 4) -> st.SearchStrategy[Program]:
+def programs(max_ops: int = 4, largest: int = 9) -> st.SearchStrategy[Program]:
     """Valid small programs of about ``max_ops`` operations; a quarter are layers of the standard operations.
 
     They cover elementwise chains with broadcasts, folds by every monoid (over triangles too), contractions, windows
     with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants, params,
-    states, tensors with several readers, several outputs, and scalars. Extents are 1 to 9. Evaluating one takes
-    milliseconds. Float programs are well conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see
-    `assert_close`.
+    states, tensors with several readers, several outputs, and scalars. Extents are 1 to ``largest`` (views and
+    windows somewhat more). Evaluating one takes milliseconds with the default. Float programs are well conditioned for
+    inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
     """
-    return _programs(max_ops)
+    return _programs(max_ops, Size(largest))
 
 
 def _finished(g: Growing) -> Program:

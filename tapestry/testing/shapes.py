@@ -10,7 +10,7 @@ from math import prod
 from ..expr import Affine, Bound, Expr, Read
 from ..program import Block, Dim
 from .bodies import call, changed, chosen, joined, number
-from .growing import DTYPES_OF, LETTERS, MOST_POINTS, Growing, index_of
+from .growing import DTYPES_OF, LETTERS, Growing, index_of
 from .operands import Operand, along, broadcast, guarded, padded, some_view
 
 REDUCTIONS = {
@@ -101,7 +101,7 @@ def contraction(g: Growing) -> None:
     mine = list(extents)
     y = _partner(g, x)
     theirs = [_label(g, extents, n) for n in y.shape]
-    if prod(extents.values()) > MOST_POINTS:
+    if prod(extents.values()) > g.size.points:
         return reduction(g)
     kind = "float" if "float" in (x.kind, y.kind) else "int" if "int" in (x.kind, y.kind) else "bool"
     reduce = tuple(ch.subset(list(extents), 1))
@@ -151,11 +151,11 @@ def window(g: Growing) -> None:
     monoid = ch.pick(("sum", "max", "min"))
     body = x.at(tuple(index))
     extents |= sliding
-    if monoid == "sum" and ch.chance(70) and prod(extents.values()) <= MOST_POINTS // 3:
+    if monoid == "sum" and ch.chance(70) and prod(extents.values()) <= g.size.points // 3:
         extents["o"] = ch.integer(1, 3)
         weight = g.fresh(tuple(extents[name] for name in ("o", *reduce)), x.dtype)
         body = call("multiply", body, weight.at(index_of(("o", *reduce))))
-    if prod(extents.values()) > MOST_POINTS:
+    if prod(extents.values()) > g.size.points:
         return
     bound = x.bound * prod(extents[name] for name in reduce) if monoid == "sum" else x.bound
     g.emit(
@@ -208,7 +208,7 @@ def _shifted(x: Operand, axis: int, offset: int, extent: int, fill: float) -> Ca
 def attention(g: Growing) -> None:
     """Attention of grouped heads, causal or not, with or without a batch: a partial-state block and its division."""
     ch = g.ch
-    tokens, keys, width = ch.integer(1, 6), ch.integer(1, 8), ch.integer(1, 4)
+    tokens, keys, width = ch.integer(1, g.size.largest), ch.integer(1, g.size.largest), ch.integer(1, 4)
     groups, share = ch.integer(1, 3), ch.integer(1, 2)
     batch = {"b": ch.integer(1, 3)} if ch.chance(30) else {}
     dtype = ch.pick(DTYPES_OF["float"])
