@@ -4,7 +4,7 @@ A tensor is moved once for each layout that some consumer needs and that no larg
 tied: their nodes share one decision and their costs are multiplied, so that depth costs nothing.
 
 Objective ``time``, in seconds: T + (A + B + C) / 1024 with T = max(A + B, B + C), where A is compute (slowest rank of each operation), B
-transfers of computed values, which wait for their producer, and C transfers of resident tensors, which can run ahead of their use.
+transfers of inputs and computed values, which something waits for, and C transfers of resident tensors, which can run ahead of their use.
 Objective ``bytes``: all bytes received.
 """
 
@@ -25,7 +25,10 @@ TIE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One tensor (or the tied copies of one): its home node, the (node, operand) pairs that read it, how many copies."""
+    """One tensor (or the tied copies of one): its home node, the (node, operand) pairs that read it, how many copies.
+
+    ``source``: resident (param, state, const), so that its transfers can run ahead.
+    """
 
     tensor: str
     home: int
@@ -149,7 +152,8 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
         first = -1 if source else op_index[nodes[home].name]
         last = end if stays else max(at, default=first)
         readers = tuple((tied_to[k], j) for k, j in readers_of[name])
-        flows.append(Flow(name, tied_to[home], readers, first, last, 1, source, tensor.itemsize, at))
+        resident = tensor.role in ("param", "state", "const")
+        flows.append(Flow(name, tied_to[home], readers, first, last, 1, resident, tensor.itemsize, at))
     return flows
 
 

@@ -165,17 +165,18 @@ def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Spread]) 
         if all(_fits(tensor, cuts, table.mesh)):
             homes.setdefault(spread, _label(tensor, cuts))
     for spread in wanted:
-        chosen = _one_copy(spread, table) if single and not spread.disjoint else spread
-        if chosen.everything.size == tensor.size:
-            homes.setdefault(chosen, "as needed")
+        homes.setdefault(_resting(spread, table, single), "as needed")
     return homes
 
 
-def _one_copy(spread: Spread, table: StrategyTable) -> Spread:
-    """Give each element of an overlapping layout (a halo) to the first rank that needs it, and what nobody needs to the last."""
+def _resting(spread: Spread, table: StrategyTable, single: bool) -> Spread:
+    """A layout to rest in that serves a needed one: what nobody needs is given to the last rank.
+
+    With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone.
+    """
     taken, regions = Region(), []
     for region in spread.regions:
-        regions.append(region - taken)
+        regions.append(region - taken if single else region)
         taken = taken | region
     regions[-1] = regions[-1] | (full_box(spread.shape) - taken)
     return table.spreads.of(spread.shape, regions)
