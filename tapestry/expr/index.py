@@ -15,7 +15,9 @@ class Floor:
     divisor: int
 
     def __str__(self) -> str:
-        return f"({self.inner})//{self.divisor}"
+        """``p//4``, ``(2*p + 1)//4``."""
+        inner = str(self.inner)
+        return f"{inner}//{self.divisor}" if inner.isidentifier() else f"({inner})//{self.divisor}"
 
 
 Atom = Union[str, Floor]
@@ -30,7 +32,7 @@ class Affine:
 
     >>> p, r = Affine.dim("p"), Affine.dim("r")
     >>> str(2 * p + r - 1), str((p + 3) // 4), str(p % 4)
-    ('2*p + r - 1', '(p + 3)//4', 'p - 4*((p)//4)')
+    ('2*p + r - 1', '(p + 3)//4', 'p % 4')
     """
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -116,13 +118,26 @@ class Affine:
 
     def __str__(self) -> str:
         text = ""
-        for atom, c in self.terms:
-            whole = str(atom) if isinstance(atom, str) or c == 1 else f"({atom})"
-            piece = whole if abs(c) == 1 else f"{abs(c)}*{whole}"
+        for whole, c in _readable(self.terms):
+            piece = whole if c == 1 or whole.isidentifier() else f"({whole})"
+            piece = piece if abs(c) == 1 else f"{abs(c)}*{piece}"
             text += (" - " if c < 0 else " + ") + piece if text else ("-" if c < 0 else "") + piece
         if self.const or not text:
             text += (f" - {-self.const}" if self.const < 0 else f" + {self.const}") if text else str(self.const)
         return text
+
+
+def _readable(terms: Iterable[tuple[Atom, int]]) -> list[tuple[str, int]]:
+    """Atoms as text with their factors; c*x - c*d*(x//d) as c times x % d."""
+    left = dict(terms)
+    shown: dict[Atom, str] = {}
+    for atom, c in terms:
+        if isinstance(atom, Floor) and len(atom.inner.terms) == 1 and c % atom.divisor == 0:
+            x = atom.inner.terms[0][0]
+            if atom.inner == Affine(((x, 1),)) and x not in shown and left.get(x) == -c // atom.divisor:
+                shown[x] = f"{x} % {atom.divisor}"
+                del left[atom]
+    return [(shown.get(atom, str(atom)), c) for atom, c in left.items()]
 
 
 def _affine(terms: Iterable[tuple[Atom, int]], const: int) -> Affine:

@@ -74,7 +74,7 @@ class Access:
 
         >>> half = Access.linear([[2]], [0]).after(Access(("x",), (Affine.dim("x") // 2,)))
         >>> print(half)
-        [x] -> [2*((x)//2)]
+        [x] -> [2*(x//2)]
         """
         if len(inner.rows) != len(self.dims):
             raise UsageError("accesses do not compose", sides={"rows": inner, "dimensions": self})

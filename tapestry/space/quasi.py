@@ -15,7 +15,7 @@ def simplify(expr: Affine, ranges: Ranges) -> Affine:
 
     >>> i, j = Affine.dim("i"), Affine.dim("j")
     >>> str(simplify((12 * i + j) // 4 + ((i // 3) // 5), {"i": (0, 99), "j": (0, 4)}))
-    '3*i + (i)//15'
+    '3*i + i//15'
     """
     if expr.is_affine:
         return expr

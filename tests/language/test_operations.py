@@ -39,7 +39,7 @@ QKV = {"q": zeros(6, 4, 8), "k": zeros(7, 2, 8), "v": zeros(7, 2, 8)}
         (
             lambda x, w: tp.conv2d(x, w, groups=2, padding="same"),
             {"x": X4, "w": zeros(6, 2, 1, 1)},
-            "sum[c, r, s] x[n, c + 2*((k)//3), p, q] * w[k, c, r, s]",
+            "sum[c, r, s] x[n, c + 2*(k//3), p, q] * w[k, c, r, s]",
         ),
         (
             lambda x, w: tp.conv2d(x, w, groups=4),
@@ -56,7 +56,7 @@ QKV = {"q": zeros(6, 4, 8), "k": zeros(7, 2, 8), "v": zeros(7, 2, 8)}
         (lambda x, y: x + y, {"x": X3, "y": zeros(4, 1)}, "x[d0, d1, d2] + y[d1, 0]"),
         (lambda x: x.reshape(2, 2, 6).reshape(4, 6) + 0, {"x": X2}, "x[d0, d1] + 0"),
         (lambda x: x.reshape(24)[::5] + 0, {"x": X2}, "x[(5*d0)//6, 5*d0 - 6*((5*d0)//6)] + 0"),
-        (lambda x: x.reshape(2, 12).T + 0, {"x": X2}, "x[2*d0 + (d1)//6, d1 - 6*((d1)//6)] + 0"),
+        (lambda x: x.reshape(2, 12).T + 0, {"x": X2}, "x[2*d0 + d1//6, d1 % 6] + 0"),
         (lambda x: tp.transpose(x, (1, 0)) + 0, {"x": X2}, "x[d0, d1] + 0"),
         (lambda x: tp.pad(tp.pad(x, 1), 1) + 0, {"x": X2}, "if 0 <= d0 - 2 < 4 and 0 <= d1 - 2 < 6 else 0) + 0"),
         (lambda x: tp.pad(x, 1)[1:-1, 1:-1] + 0, {"x": X2}, "x[d0, d1] + 0"),
@@ -80,8 +80,8 @@ def test_attention_is_a_state_and_a_division() -> None:
     assert state.body.attrs == {"scale": 0.25, "causal": True, "offset": 1, "groups": 2, "width": 8}
     assert [str(read) for read in state.reads] == [
         "(q[d0, d1, c] if c < 8 else 0)",
-        "(k[s, (d1)//2, c] if c < 8 else 0)",
-        "(v[s, (d1)//2, c] if c < 8 else 0)",
+        "(k[s, d1//2, c] if c < 8 else 0)",
+        "(v[s, d1//2, c] if c < 8 else 0)",
     ]
     assert [(dim.name, dim.extent, dim.cut) for dim in state.dims] == [
         ("d0", 6, True), ("d1", 4, True), ("s", 7, True), ("c", 10, False),
