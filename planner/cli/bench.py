@@ -69,3 +69,52 @@ def bench_iopddl(
         raise Infeasible("no choice keeps every limit", where=str(file))
     if not answer.choice:
         raise TimeLimit(f"no choice within {time_limit:g} s", where=str(file))
+
+
+@app.command("pack")
+@guarded
+def bench_pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A packing problem: CSV with id,lower,upper,size.")],
+    capacity: Annotated[
+        int | None,
+        typer.Option("--capacity", metavar="N", min=0, help="As in the file's name, X.N.csv, or 1048576 by default."),
+    ] = None,
+    time_limit: TimeLimitS = 60.0,
+    seed: Seed = 0,
+    jobs: Jobs = 2,
+    solution_out: SolutionOut = None,
+    json: Json = False,
+) -> None:
+    """Give every buffer an offset; the solution is the CSV of the problem with a column of offsets.
+
+    Exit code 3 where it is proved that none fits, 4 where none was found in time.
+    """
+    began = time.monotonic()
+    from ..pack import pack
+    from ..pack.check import check_packing
+    from ..pack.minimalloc import capacity_of, read_buffers, write_solution
+
+    buffers = read_buffers(file)
+    limit = capacity_of(file) if capacity is None else capacity
+    with working("packing"):
+        packing = pack(buffers, limit, time_limit=time_limit - (time.monotonic() - began), seed=seed, jobs=jobs)
+    if packing.status == "packed":
+        faults = check_packing(buffers, packing.offsets, limit)
+        if faults:
+            raise CheckFailed(f"the packing found is wrong: {faults[0]}", where=str(file))
+        if solution_out is not None:
+            write_solution(solution_out, buffers, packing.offsets)
+    result = {
+        "status": packing.status,
+        "buffers": len(buffers),
+        "capacity": limit,
+        "peak": packing.peak if packing.status == "packed" else None,
+        "lower_bound": packing.lower_bound,
+        "wall_s": round(time.monotonic() - began, 3),
+        "seed": seed,
+    }
+    put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))
+    if packing.witness is not None:
+        raise Infeasible(str(packing.witness), where=str(file))
+    if packing.status == "unknown":
+        raise TimeLimit(f"no packing within {time_limit:g} s", where=str(file))

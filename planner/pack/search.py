@@ -1,0 +1,396 @@
+"""Canonical search, compiled: items settle downwards, one at a time.
+
+In a canonical packing nothing can be lowered: every item lies on the floor, on a pinned one or on another item. So an
+item is either at the lowest offset that what is placed allows, or some item still to be placed goes under it. The
+search branches on just that (place it, or postpone it until something else has raised it), and every canonical packing
+is reached once. What prunes:
+
+- sections: in each section (a maximal set alive together) all that is still to be placed must fit above the lowest
+  offset that any of it can have;
+- not first: an item too high to be the lowest one left in a section goes above at least one other of that section;
+- postponed items go above at least one item still to be placed;
+- of two items of one lifetime, one right on the other, only one order is tried;
+- parts of time that no unplaced item connects are searched on their own, so that a failure in one is not blamed on
+  choices in another.
+
+All numbers are int64. State is kept in flat arrays with a trail of old values, so that a run can stop and go on.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., object])
+
+FOUND, EXHAUSTED, STOPPED = 1, 0, -1
+NEVER = 1 << 62
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+
+
+def compiled(function: F) -> F:
+    """Compiled at first call, kept on disk, run without the interpreter's lock.
+
+    Nothing here makes an array, so none is counted: counting references to the fields of Layout and State takes five
+    times as long as the search itself.
+    """
+    return cast(F, numba.njit(**_OPTIONS)(function))
+
+
+class Layout(NamedTuple):
+    """The problem in compressed rows (row k is `x_at[k]:x_at[k + 1]`), items numbered by their first section.
+
+    first, last [items]: sections the item is alive in, half-open. starts [sections + 1]: first item of each section.
+    sec_*: per section its items and their heights in it. adj_*: per item the items it meets, and how far above the
+    item's offset a neighbour on top of it starts. ban_*: per item the open intervals its offset may not be in, because
+    of pinned items, by rising lower end. pin_*: per section the pinned intervals, disjoint, by falling offset.
+    align [items]. twins [items]: equal where two items may change places if one lies right on
+    the other. capacity [1]: the common ceiling.
+    """
+
+    first: Ints
+    last: Ints
+    starts: Ints
+    sec_at: Ints
+    sec_item: Ints
+    sec_height: Ints
+    adj_at: Ints
+    adj_item: Ints
+    adj_rise: Ints
+    ban_at: Ints
+    ban_low: Ints
+    ban_high: Ints
+    pin_at: Ints
+    pin_low: Ints
+    pin_high: Ints
+    align: Ints
+    twins: Ints
+    capacity: Ints
+
+
+class State(NamedTuple):
+    """Where a search stands. `cells` holds what the trail restores; the five arrays after it are views of it.
+
+    lowest [items]: lowest offset above what is placed. postponed [items]: 1 once it may not stay there. offset [items]:
+    -1 if not placed. left [sections]: height still to be placed, and open [sections]: by how many items, which stand
+    first in the section's row of row_item and row_height. trail [.., 2]: cell, old value.
+
+    Recomputed at every node: reach [items], a lower bound of the offset; of what is unplaced in a section, top: the
+    highest offset the lowest may have, able: how many may be lowest, end: the two lowest ends, owner: whose the
+    first is.
+
+    frames [.., 5]: a stretch of sections, trail length at entry and before the choice, the choice: an item, or -1 for a
+    stretch of independent parts. registers: frames in use, trail length, last answer (-1: none), nodes visited, and
+    whether to stop. blame [sections]: failures seen.
+    """
+
+    cells: Ints
+    lowest: Ints
+    postponed: Ints
+    offset: Ints
+    left: Ints
+    open: Ints
+    row_item: Ints
+    row_height: Ints
+    trail: Ints
+    reach: Ints
+    top: Ints
+    able: Ints
+    end: Ints
+    owner: Ints
+    frames: Ints
+    registers: Ints
+    blame: Ints
+
+
+@compiled
+def settle(layout: Layout, item: int, offset: int) -> int:
+    """The lowest offset from `offset` on that is aligned and clear of pinned items."""
+    align = layout.align[item]
+    offset += -offset % align
+    for k in range(layout.ban_at[item], layout.ban_at[item + 1]):
+        if layout.ban_low[k] < offset < layout.ban_high[k]:
+            offset = layout.ban_high[k]
+            offset += -offset % align
+    return int(offset)
+
+
+@compiled
+def latest(layout: Layout, section: int, height: int) -> int:
+    """The highest offset above which `height` still fits in the section, pinned items excepted; -1 for none."""
+    ceiling = layout.capacity[0]
+    for k in range(layout.pin_at[section], layout.pin_at[section + 1]):
+        room = ceiling - layout.pin_high[k]
+        if room >= height:
+            break
+        height -= room
+        ceiling = layout.pin_low[k]
+    return int(max(ceiling - height, -1))
+
+
+@compiled
+def put(state: State, cell: int, value: int) -> None:
+    k = state.registers[1]
+    state.trail[k, 0] = cell
+    state.trail[k, 1] = state.cells[cell]
+    state.registers[1] = k + 1
+    state.cells[cell] = value
+
+
+@compiled
+def undo(state: State, mark: int) -> None:
+    for k in range(state.registers[1] - 1, mark - 1, -1):
+        state.cells[state.trail[k, 0]] = state.trail[k, 1]
+    state.registers[1] = mark
+
+
+@compiled
+def place(layout: Layout, state: State, rank: Ints, item: int) -> None:
+    """Put the item at its lowest offset, take it out of its sections, and raise what it meets."""
+    n, m = len(layout.first), len(layout.starts) - 1
+    at = state.lowest[item]
+    put(state, 2 * n + item, at)
+    for s in range(layout.first[item], layout.last[item]):
+        begin = layout.sec_at[s]
+        last = begin + state.open[s] - 1
+        k = begin
+        while state.row_item[k] != item:
+            k += 1
+        height = state.row_height[k]
+        state.row_item[k], state.row_item[last] = state.row_item[last], item
+        state.row_height[k], state.row_height[last] = state.row_height[last], height
+        put(state, 3 * n + s, state.left[s] - height)
+        put(state, 3 * n + m + s, state.open[s] - 1)
+    for k in range(layout.adj_at[item], layout.adj_at[item + 1]):
+        other = layout.adj_item[k]
+        over = at + layout.adj_rise[k]
+        if state.offset[other] < 0 and state.lowest[other] < over:
+            put(state, other, settle(layout, other, over))
+            twin = layout.twins[other] == layout.twins[item] and rank[other] < rank[item]
+            twin = twin and state.lowest[other] == over  # right on it: the other way round is the same, and is kept
+            if state.postponed[other] != twin:
+                put(state, n + other, int(twin))
+
+
+@compiled
+def measure(layout: Layout, state: State, s: int) -> bool:
+    """Bring top, count, end and owner of a section up to date, and raise what cannot be lowest in it."""
+    begin = layout.sec_at[s]
+    items = state.row_item[begin : begin + state.open[s]]
+    heights = state.row_height[begin : begin + state.open[s]]
+    reach = state.reach
+    top = latest(layout, s, state.left[s])
+    end = second = np.int64(NEVER)
+    owner, count = -1, 0
+    for k in range(len(items)):
+        i = items[k]
+        at = reach[i]
+        count += at <= top
+        over = at + heights[k]
+        second = min(second, max(end, over))
+        owner = i if over < end else owner
+        end = min(end, over)
+    state.top[s], state.able[s], state.owner[s] = top, count, owner
+    state.end[s, 0], state.end[s, 1] = end, second
+    if count == 0:
+        state.blame[s] += 1
+        return False
+    if count < len(items):
+        for i in items:
+            least = second if i == owner else end
+            if top < reach[i] < least:
+                reach[i] = settle(layout, i, int(least))
+    return True
+
+
+@compiled
+def under(layout: Layout, state: State, item: int) -> int:
+    """The lowest top of anything unplaced that meets the item, by what its sections were measured to hold."""
+    least = np.int64(NEVER)
+    for s in range(layout.first[item], layout.last[item]):
+        least = min(least, state.end[s, np.int64(state.owner[s] == item)])
+    return int(least)
+
+
+@compiled
+def propagate(layout: Layout, state: State, a: int, b: int) -> bool:
+    """Lower bounds of the offsets in sections a to b; False where something cannot fit."""
+    for i in range(layout.starts[a], layout.starts[b]):
+        state.reach[i] = state.lowest[i]
+    for s in range(a, b):
+        if state.open[s] > 0 and not measure(layout, state, s):
+            return False
+    raised = False
+    for i in range(layout.starts[a], layout.starts[b]):
+        if state.postponed[i] and state.offset[i] < 0:
+            least = under(layout, state, i)
+            if least == NEVER:
+                for s in range(layout.first[i], layout.last[i]):
+                    state.blame[s] += 1
+                return False
+            if least > state.reach[i]:
+                state.reach[i] = settle(layout, i, least)
+                raised = True
+    if raised:
+        for s in range(a, b):
+            if state.open[s] > 0 and not measure(layout, state, s):
+                return False
+    return True
+
+
+@compiled
+def free(layout: Layout, state: State, i: int) -> bool:
+    """Whether the item may be placed at its lowest offset: nothing forbids it, and nothing unplaced fits under it."""
+    at = state.lowest[i]
+    return bool(state.postponed[i] == 0 and state.reach[i] == at and under(layout, state, i) > at)
+
+
+@compiled
+def lowest_item(layout: Layout, state: State, rank: Ints, a: int, b: int) -> int:
+    """The unplaced item with the lowest offset it may have now, then the smallest rank; -1 if there is none."""
+    best = -1
+    for i in range(layout.starts[a], layout.starts[b]):
+        if state.offset[i] >= 0 or state.postponed[i] or state.reach[i] > state.lowest[i]:
+            continue
+        lower = best < 0 or state.lowest[i] < state.lowest[best]
+        if lower or (state.lowest[i] == state.lowest[best] and rank[i] < rank[best]):
+            best = i
+    return best
+
+
+@compiled
+def critical_item(layout: Layout, state: State, rank: Ints, a: int, b: int) -> int:
+    """The item of smallest rank that may be lowest in the section of fewest such for its blame; -1 if there is none."""
+    best = -1
+    least = 1e300
+    for s in range(a, b):
+        if state.open[s] == 0:
+            continue
+        key = state.able[s] / (1.0 + state.blame[s])
+        if key >= least:
+            continue
+        choice = -1
+        for k in range(layout.sec_at[s], layout.sec_at[s] + state.open[s]):
+            i = state.row_item[k]
+            if (choice < 0 or rank[i] < rank[choice]) and state.reach[i] <= state.top[s] and free(layout, state, i):
+                choice = i
+        if choice >= 0:
+            best, least = choice, key
+    return best
+
+
+@compiled
+def part_end(layout: Layout, state: State, a: int, b: int) -> int:
+    """Where the part that begins at section a ends: the first section that no unplaced item crosses into."""
+    end = a + 1
+    for i in range(layout.starts[a], layout.starts[b]):
+        if layout.first[i] >= end:
+            break
+        if state.offset[i] < 0:
+            end = max(end, layout.last[i])
+    return end
+
+
+@compiled
+def hardest_part(layout: Layout, state: State, a: int, b: int) -> tuple[int, int]:
+    """The independent part of sections a to b that was blamed most of those not done; (b, b) if all are."""
+    best = (b, b)
+    most = -1
+    while a < b:
+        end = part_end(layout, state, a, b)
+        blame, unplaced = 0, 0
+        for s in range(a, end):
+            blame += state.blame[s]
+            unplaced += state.open[s]
+        if unplaced and blame > most:
+            best, most = (a, end), blame
+        a = end
+    return best
+
+
+@compiled
+def push(state: State, a: int, b: int) -> None:
+    frame = state.frames[state.registers[0]]
+    frame[0], frame[1], frame[2], frame[3], frame[4] = a, b, state.registers[1], 0, 0
+    state.registers[0] += 1
+
+
+@compiled
+def begin(layout: Layout, state: State) -> None:
+    """Every item as low as pinned ones let it, and the whole as one part to search."""
+    for i in range(len(layout.first)):
+        state.lowest[i] = settle(layout, i, 0)
+    push(state, 0, len(layout.starts) - 1)
+
+
+@compiled
+def pop(state: State, answer: int) -> int:
+    """Leave the frame on top with an answer; without a packing, as it was found."""
+    state.registers[0] -= 1
+    if answer == EXHAUSTED:
+        undo(state, state.frames[state.registers[0]][2])
+    return answer
+
+
+@compiled
+def expand(layout: Layout, state: State, rank: Ints, by_level: bool) -> int:
+    """One node: bounds, then parts or a choice. The answer of the frame on top, or STOPPED where another is now."""
+    frame = state.frames[state.registers[0] - 1]
+    a, b = frame[0], frame[1]
+    if not propagate(layout, state, a, b):
+        return pop(state, EXHAUSTED)
+    begin, end = hardest_part(layout, state, a, b)
+    if begin == b:
+        return pop(state, FOUND)
+    if end - begin < b - a:
+        frame[4] = -1
+        push(state, begin, end)
+        return STOPPED
+    item = -1 if by_level else critical_item(layout, state, rank, a, b)
+    if item < 0:
+        item = lowest_item(layout, state, rank, a, b)
+    if item < 0:
+        return pop(state, EXHAUSTED)
+    frame[3], frame[4] = state.registers[1], item
+    place(layout, state, rank, item)
+    push(state, a, b)
+    return STOPPED
+
+
+@compiled
+def resume(layout: Layout, state: State, answer: int) -> int:
+    """Hand the answer of what was above to the frame on top. Its own answer, or STOPPED where there is more to do."""
+    frame = state.frames[state.registers[0] - 1]
+    if frame[4] < 0:
+        if answer == EXHAUSTED:
+            return pop(state, EXHAUSTED)
+        begin, end = hardest_part(layout, state, frame[0], frame[1])
+        if begin == frame[1]:
+            return pop(state, FOUND)
+        push(state, begin, end)
+        return STOPPED
+    if answer == FOUND:
+        return pop(state, FOUND)
+    undo(state, frame[3])
+    put(state, len(layout.first) + frame[4], 1)
+    return STOPPED
+
+
+@compiled
+def search(layout: Layout, state: State, rank: Ints, by_level: bool, nodes: int) -> int:
+    """Go on for so many nodes: FOUND (offsets hold a packing), EXHAUSTED (there is none) or STOPPED."""
+    answer = state.registers[2]
+    while state.registers[0] > 0:
+        if answer != STOPPED:
+            answer = resume(layout, state, answer)
+        elif nodes > 0 and state.registers[4] == 0:
+            nodes -= 1
+            state.registers[3] += 1
+            answer = expand(layout, state, rank, by_level)
+        else:
+            break
+    state.registers[2] = answer
+    return int(answer)
