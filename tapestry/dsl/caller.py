@@ -29,6 +29,11 @@ def place(frame: FrameType | None) -> str:
     return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
+def located(name: str, source: str) -> str:
+    """``name (file.py:line)``, or the name alone."""
+    return f"{name} ({source})" if source else name
+
+
 def assigned_name(frame: FrameType | None) -> str:
     """The variable that the call now running in ``frame`` is assigned to (``y = f(x)`` gives "y"), or ""."""
     return _stored_after(frame.f_code, frame.f_lasti) if frame else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import UsageError
 from ..expr import Affine, Expr, Read, rewrite
 from ..program import Dim
-from .caller import place, user_frame
+from .caller import located, place, user_frame
 from .element import Element, Reduction, element, free_dims
 from .index import Index
 from .ranges import all_accesses, check_accesses, solve
@@ -31,7 +31,7 @@ def define(
     extents: Mapping[str, int] | None = None,
 ) -> Tensor:
     """The operation ``result[out] = body``: `tp.op` for operations whose rank is not known when they are written."""
-    call = f"{name} ({place(user_frame())})"
+    call = located(name, place(user_frame()))
     return Definition(current(name), name, call, explicit).build(
         element(body), [str(i) for i in out], extents or {}, dtype
     )

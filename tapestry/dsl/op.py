@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec
 from ..errors import UsageError
 from .annotations import Spec, read_annotations
 from .axes import unify
-from .caller import place, user_frame
+from .caller import located, place, user_frame
 from .define import Definition
 from .element import Element, element
 from .tensor import Tensor
@@ -45,7 +45,7 @@ class Op(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         trace = current(self.__name__)
         explicit = "" if "name" in self.signature.parameters else str(kwargs.pop("name", "") or "")
-        call = f"{self.__name__} ({place(user_frame())})"
+        call = located(self.__name__, place(user_frame()))
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:

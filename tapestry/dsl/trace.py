@@ -16,7 +16,7 @@ from ..names import check_name
 from ..program import Block, Dim, Operation, Pin, Program, Role
 from ..program import Tensor as TensorRecord
 from ..result_type import may_store, reduced_dtype, result_dtype
-from .caller import assigned_name, place, user_frame
+from .caller import assigned_name, located, place, user_frame
 from .simplify import simplify, simplify_bounds
 from .tensor import Tensor, base_at, unique_names
 
@@ -130,7 +130,7 @@ class Trace:
         else:
             body, bounds = simplify(body, ranges), simplify_bounds(tuple(where), ranges)
         if bounds is None:
-            raise UsageError("the condition of the reduction never holds", where=f"{name} ({source})")
+            raise UsageError("the condition of the reduction never holds", where=located(name, source))
         dtype = self._dtype(name, source, body, monoid, dtype)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
@@ -150,12 +150,12 @@ class Trace:
             value = result_dtype(body, self.dtypes)
             result = declared or (reduced_dtype(monoid, value) if monoid else value)
         except TapestryError as error:
-            raise type(error)(error.what, where=f"{name} ({source})", sides=error.sides, hint=error.hint) from None
+            raise type(error)(error.what, where=located(name, source), sides=error.sides, hint=error.hint) from None
         if not may_store(value, result):
             sides = {"value": value, "declared": result}
             raise UsageError(
                 "the value does not fit the declared dtype",
-                where=f"{name} ({source})",
+                where=located(name, source),
                 sides=sides,
                 hint="cast: astype",
             )

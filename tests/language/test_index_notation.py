@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, anyfloat, anytype, bool_, f32, int32, num
@@ -332,3 +334,27 @@ def test_an_operation_without_declared_output_is_refused() -> None:
 
     with pytest.raises(tp.UsageError, match="does not declare its output"):
         program_of(f, x=zeros(3))
+
+
+@given(st.integers(1, 30), st.lists(st.tuples(st.integers(-4, 4), st.integers(-5, 30), st.integers(1, 4)), min_size=1))
+def test_inferred_ranges_are_the_largest_by_enumeration(extent: int, rows: list[tuple[int, int, int]]) -> None:
+    @tp.op
+    def picked(x: f32[Tensor, "n"]) -> f32[Tensor, "p"]:
+        p = tp.indices("p")
+        total = x[(rows[0][0] * p + rows[0][1]) // rows[0][2]]
+        for a, b, d in rows[1:]:
+            total = total + x[(a * p + b) // d]
+        return total
+
+    def inside(p: int) -> bool:
+        return all(0 <= (a * p + b) // d < extent for a, b, d in rows)
+
+    largest = next((p for p in range(extent * 4 + 6) if not inside(p)), None)
+    if not any(a for a, _, _ in rows):
+        with pytest.raises(tp.UsageError, match="nothing bounds the index p"):
+            program_of(picked, x=zeros(extent))
+    elif largest == 0:
+        with pytest.raises(tp.ReadOutOfBounds, match="outside its shape"):
+            program_of(picked, x=zeros(extent))
+    else:
+        assert only(program_of(picked, x=zeros(extent))).extents["p"] == largest
