@@ -1,17 +1,18 @@
 """Independent proof of a plan: knows the plan format and the algebra of index sets, and nothing of how plans are made.
 
-wellformed   every name resolves, every region is inside its space
-cover        the shards of every operation cover its domain
-order        the plan cannot hang; tasks that touch the same memory are ordered
-flow         every task's operands are present, current and complete; outputs and states end right
-memory       no tier holds more than it can; live buffers never share memory
-count        the stated traffic is what the tasks move
+    wellformed   every name resolves, every region is inside its space
+    cover        the shards of every operation cover its domain
+    order        the plan cannot hang; tasks that touch the same memory are ordered
+    flow         every task's operands are present, current and complete (`folds`: every share of a reduction once)
+    ends         inputs and parameters are there at the start; outputs and states end complete
+    memory       no tier holds more than it can; live buffers never share memory
+    count        the stated traffic is what the tasks move
 """
 
 from __future__ import annotations
 
 from ..format.model import Document
-from . import count, cover, flow, memory, order, wellformed
+from . import count, cover, ends, flow, memory, order, wellformed
 from .report import Code, Findings, Report, Verdict
 
 __all__ = ["Code", "Report", "Verdict", "check"]
@@ -29,7 +30,8 @@ def check(document: Document) -> Report:
     if events is not None:
         clashes = memory.clashes(case)
         order.prove_no_races(case, events, clashes, findings)
-        flow.prove(case, events, clashes, findings)
+        ends.prove_starts(case, findings)
+        ends.prove_ends(case, flow.run(case, events, clashes, findings), findings)
     memory.prove(case, findings)
     count.prove(case, findings)
     return findings.report()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...space import Box
 from ..format.model import Compute, Copy, Task, Transfer
 from .algebra import EMPTY, Share
 from .case import Case, Touch
@@ -30,10 +29,6 @@ class Held:
     pieces: list[tuple[int, Share]] = field(default_factory=list)
     lost: int = EMPTY
     to: str = ""
-
-    @property
-    def anything(self) -> bool:
-        return self.complete != EMPTY or bool(self.pieces)
 
 
 class Flow:
@@ -83,25 +78,21 @@ class Flow:
             missing = algebra.minus(missing, algebra.join(region for region, _ in held.pieces))
         if missing == EMPTY:
             return
+        code, why, shown = self._absent(held, missing)
         what = task.op if isinstance(task, Compute) else task.kind if isinstance(task, Transfer) else "copy"
-        buffer, tensor = touch.buffer, self.case.buffers[touch.buffer].tensor
-        lost = algebra.meet(missing, held.lost)
-        partial = algebra.meet(missing, algebra.join(region for region, _ in held.pieces))
-        if lost != EMPTY:
-            code, shown, message = (
-                Code.OVERLAP,
-                lost,
-                f"{what} reads buffer {buffer} after {held.to} was written over it",
-            )
-        elif partial != EMPTY:
-            code, shown, message = (
-                Code.UNFOLDED,
-                partial,
-                f"{what} reads buffer {buffer}, which holds a share of the reduction there",
-            )
-        else:
-            code, shown, message = Code.MISSING, missing, f"{what} reads elements that buffer {buffer} does not hold"
+        message, tensor = f"{what} reads buffer {touch.buffer} {why}", self.case.buffers[touch.buffer].tensor
         self.findings.add(code, message, rank=rank, task=task.id, tensor=tensor, witness=algebra.witness(shown))
+
+    def _absent(self, held: Held, missing: int) -> tuple[Code, str, int]:
+        """Why elements are not there, worst first, and which."""
+        meet = self.case.algebra.meet
+        lost = meet(missing, held.lost)
+        if lost != EMPTY:
+            return Code.OVERLAP, f"after {held.to} was written over it", lost
+        shares = meet(missing, self.case.algebra.join(region for region, _ in held.pieces))
+        if shares != EMPTY:
+            return Code.UNFOLDED, "where it holds a share of the reduction only", shares
+        return Code.MISSING, "where nothing was written", missing
 
     # Transfers
 
@@ -214,74 +205,10 @@ class Flow:
         held.lost, held.to = self.case.algebra.join((held.lost, there)), to
         held.complete, held.pieces = EMPTY, []
 
-    # The end
 
-    def end(self) -> None:
-        """Outputs are complete where they end; states end complete as they started."""
-        for name, buffer in sorted(self.case.document.outputs.items()):
-            self._ended(name, buffer, self.case.held(buffer), Code.OUTPUT)
-        starts = {b.tensor: b for b in self.case.document.buffers if b.initial is not None}
-        for name, buffer in sorted(self.case.document.states.items()):
-            start = starts.get(name)
-            if start is None:
-                self.findings.add(Code.STATE, "no buffer holds it at the start", tensor=name)
-                continue
-            if self.case.buffers[buffer].tier != start.tier:
-                message = f"it starts in {start.tier} and ends in {self.case.buffers[buffer].tier}"
-                self.findings.add(Code.STATE, message, tensor=name)
-            self._ended(name, buffer, self.case.layouts[str(start.initial)], Code.STATE)
-
-    def _ended(self, name: str, buffer: str, regions: tuple[int, ...], code: Code) -> None:
-        algebra = self.case.algebra
-        whole = algebra.number(Box.of_shape(self.case.program.tensor(name).shape).region())
-        missing = algebra.minus(whole, algebra.join(regions))
-        if missing != EMPTY:
-            message = f"buffer {buffer} has no place for all of it on any rank"
-            self.findings.add(code, message, tensor=name, witness=algebra.witness(missing))
-        for rank, region in enumerate(regions):
-            held = self.held(rank, buffer)
-            missing = algebra.minus(region, held.complete)
-            if missing != EMPTY:
-                over = algebra.meet(missing, held.lost) != EMPTY
-                message = f"buffer {buffer} " + (
-                    f"was overwritten by {held.to}" if over else "is not complete at the end"
-                )
-                where = Code.OVERLAP if over else code
-                self.findings.add(where, message, rank=rank, tensor=name, witness=algebra.witness(missing))
-
-
-def prove(case: Case, events: list[Event], clashes: dict[str, frozenset[str]], findings: Findings) -> None:
-    """Findings INITIAL, MISSING, UNFOLDED, OVERLAP, OUTSIDE, NOBODY, PARTS, OUTPUT, STATE."""
-    _starts(case, findings)
+def run(case: Case, events: list[Event], clashes: dict[str, frozenset[str]], findings: Findings) -> Flow:
+    """The memories at the end. Findings MISSING, UNFOLDED, OVERLAP, OUTSIDE, NOBODY, PARTS."""
     flow = Flow(case, clashes, findings)
     flow.fill()
     flow.run(events)
-    flow.end()
-
-
-def _starts(case: Case, findings: Findings) -> None:
-    """Inputs start as one copy of each element (unless pinned); params, states and constants start whole."""
-    from fnmatch import fnmatchcase
-
-    algebra = case.algebra
-    pinned = [pin.pattern for pin in case.program.pins if pin.target == "tensor"]
-    for tensor in case.program.of_role("input", "param", "state", "const"):
-        mine = [b for b in case.document.buffers if b.tensor == tensor.name and b.initial is not None]
-        used = case.program.consumers[tensor.name] or tensor.name in case.program.outputs
-        regions = [region for b in mine for region in case.layouts[str(b.initial)]]
-        whole = algebra.number(Box.of_shape(tensor.shape).region())
-        missing = algebra.minus(whole, algebra.join(regions))
-        if missing != EMPTY and (used or mine):
-            message = "not all of it is there at the start"
-            findings.add(Code.INITIAL, message, tensor=tensor.name, witness=algebra.witness(missing))
-        copies = sum(map(algebra.size, regions)) - algebra.size(algebra.join(regions))
-        if copies and tensor.role == "input" and not any(fnmatchcase(tensor.name, pattern) for pattern in pinned):
-            findings.add(
-                Code.INITIAL, f"an input starts as one copy, this has {copies} elements more", tensor=tensor.name
-            )
-        for b in mine:
-            for rank, region in enumerate(case.layouts[str(b.initial)]):
-                extra = algebra.minus(region, case.held(b.name)[rank])
-                if extra != EMPTY:
-                    message = f"buffer {b.name} is not laid out for what it starts with"
-                    findings.add(Code.INITIAL, message, rank=rank, tensor=tensor.name, witness=algebra.witness(extra))
+    return flow

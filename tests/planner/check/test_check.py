@@ -254,7 +254,7 @@ def test_a_verdict_names_place_and_witness() -> None:
     first = report.verdicts[0]
     assert (first.code, first.task, first.rank, first.tensor, first.witness) == (Code.MISSING, 2, 0, "y", (3,))
     assert str(report).splitlines()[0] == (
-        "missing: task 2, rank 0, tensor y: stencil reads elements that buffer y does not hold      witness: (3,)"
+        "missing: task 2, rank 0, tensor y: stencil reads buffer y where nothing was written      witness: (3,)"
     )
     assert json.loads(json.dumps(report.to_json()))["verdicts"][0]["witness"] == [3]
 

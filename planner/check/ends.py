@@ -1,0 +1,85 @@
+"""What a program is promised and promises: inputs and parameters at the start, outputs and states at the end."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from ...program import Tensor
+from ...space import Box
+from ..format.model import Buffer
+from .algebra import EMPTY
+from .case import Case
+from .flow import Flow
+from .report import Code, Findings
+
+
+def prove_starts(case: Case, findings: Findings) -> None:
+    """Finding INITIAL: inputs start as one copy of each element (unless pinned); all else that is read starts whole."""
+    pinned = [pin.pattern for pin in case.program.pins if pin.target == "tensor"]
+    for tensor in case.program.of_role("input", "param", "state", "const"):
+        filled = [b for b in case.document.buffers if b.tensor == tensor.name and b.initial is not None]
+        _room(case, filled, findings)
+        regions = [region for b in filled for region in case.layouts[str(b.initial)]]
+        _complete(case, tensor, regions, findings)
+        copies = sum(map(case.algebra.size, regions)) - case.algebra.size(case.algebra.join(regions))
+        if copies and tensor.role == "input" and not any(fnmatchcase(tensor.name, pattern) for pattern in pinned):
+            message = f"an input starts as one copy, this has {copies} elements more"
+            findings.add(Code.INITIAL, message, tensor=tensor.name, witness=(copies,))
+
+
+def _room(case: Case, filled: list[Buffer], findings: Findings) -> None:
+    for b in filled:
+        for rank, region in enumerate(case.layouts[str(b.initial)]):
+            extra = case.algebra.minus(region, case.held(b.name)[rank])
+            if extra != EMPTY:
+                message = f"buffer {b.name} is not laid out for what it starts with"
+                witness = case.algebra.witness(extra)
+                findings.add(Code.INITIAL, message, rank=rank, tensor=b.tensor, witness=witness)
+
+
+def _complete(case: Case, tensor: Tensor, regions: list[int], findings: Findings) -> None:
+    used = bool(regions) or case.program.consumers[tensor.name] or tensor.name in case.program.outputs
+    missing = case.algebra.minus(_whole(case, tensor.name), case.algebra.join(regions))
+    if used and missing != EMPTY:
+        message = "not all of it is there at the start"
+        findings.add(Code.INITIAL, message, tensor=tensor.name, witness=case.algebra.witness(missing))
+
+
+def prove_ends(case: Case, flow: Flow, findings: Findings) -> None:
+    """Findings OUTPUT, STATE, OVERLAP: outputs are complete where they end; states end complete as they started."""
+    for name, buffer in sorted(case.document.outputs.items()):
+        _ended(case, flow, name, buffer, case.held(buffer), Code.OUTPUT, findings)
+    starts = {b.tensor: b for b in case.document.buffers if b.initial is not None}
+    for name, buffer in sorted(case.document.states.items()):
+        start = starts.get(name)
+        if start is None:
+            findings.add(Code.STATE, "no buffer holds it at the start", tensor=name)
+            continue
+        if case.buffers[buffer].tier != start.tier:
+            message = f"it starts in {start.tier} and ends in {case.buffers[buffer].tier}"
+            findings.add(Code.STATE, message, tensor=name)
+        _ended(case, flow, name, buffer, case.layouts[str(start.initial)], Code.STATE, findings)
+
+
+def _ended(
+    case: Case, flow: Flow, name: str, buffer: str, regions: tuple[int, ...], code: Code, findings: Findings
+) -> None:
+    """Every rank's region holds final values, and together they are the whole tensor."""
+    algebra = case.algebra
+    missing = algebra.minus(_whole(case, name), algebra.join(regions))
+    if missing != EMPTY:
+        message = f"buffer {buffer} has no place for all of it on any rank"
+        findings.add(code, message, tensor=name, witness=algebra.witness(missing))
+    for rank, region in enumerate(regions):
+        held = flow.held(rank, buffer)
+        missing = algebra.minus(region, held.complete)
+        if missing == EMPTY:
+            continue
+        lost = algebra.meet(missing, held.lost)
+        why = f"was overwritten by {held.to}" if lost else "is not complete at the end"
+        where, shown = (Code.OVERLAP, lost) if lost else (code, missing)
+        findings.add(where, f"buffer {buffer} {why}", rank=rank, tensor=name, witness=algebra.witness(shown))
+
+
+def _whole(case: Case, tensor: str) -> int:
+    return case.algebra.number(Box.of_shape(case.program.tensor(tensor).shape).region())
