@@ -53,6 +53,11 @@ class ProgramFunction:
         code = self.function.__code__
         return f"{PurePath(code.co_filename).name}:{code.co_firstlineno}"
 
+    @property
+    def place(self) -> str:
+        """How errors name it: "net (file.py:12)"."""
+        return f"{self.__name__} ({self.source})"
+
     def bind(self, **values: Any) -> Program:
         """The program for these extents and settings.
 
@@ -68,7 +73,7 @@ class ProgramFunction:
                 result = self.function(**arguments, **settings)
                 program = trace.finish(_outputs(result, self.source), {**bound, **settings}, self._meta())
         except TapestryError as error:
-            error.add_note(f"while binding {self.__name__} ({self.source})")
+            error.add_note(f"while binding {self.place}")
             raise
         verify(program)
         return program
@@ -81,14 +86,11 @@ class ProgramFunction:
         parameter = self.settings.get(name)
         kind = _kind(parameter) if parameter else int
         if kind not in (int, float, str, bool):
-            where = f"{self.__name__} ({self.source})"
-            raise UsageError(f"{name} is a {kind.__name__}, which cannot be given as text", where=where)
+            raise UsageError(f"{name} is a {kind.__name__}, which cannot be given as text", where=self.place)
         try:
             return _parse_bool(text) if kind is bool else kind(text)
         except ValueError:
-            raise UsageError(
-                f"{name}={text} is not {_article(kind)}", where=f"{self.__name__} ({self.source})"
-            ) from None
+            raise UsageError(f"{name}={text} is not {_article(kind)}", where=self.place) from None
 
     def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         self._check_known(values)
@@ -104,17 +106,17 @@ class ProgramFunction:
         known = list(dict.fromkeys([*self.extents, *self.settings]))
         for name in values:
             if name not in known:
-                where = f"{self.__name__} ({self.source})"
-                raise UsageError(f"there is no extent or setting {name!r}", where=where, hint=close_match(name, known))
+                raise UsageError(
+                    f"there is no extent or setting {name!r}", where=self.place, hint=close_match(name, known)
+                )
 
     def _typed(self, name: str, parameter: inspect.Parameter, value: Any) -> Any:
         kind = _kind(parameter)
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind and not (value is None and parameter.default is None):
-            where = f"{self.__name__} ({self.source})"
             hint = f"declared {_declaration(parameter)}"
-            raise UsageError(f"{name}={value!r} is not {_article(kind)}", where=where, hint=hint)
+            raise UsageError(f"{name}={value!r} is not {_article(kind)}", where=self.place, hint=hint)
         return value
 
     def _bound_extents(self, values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, int]:
@@ -122,8 +124,7 @@ class ProgramFunction:
         for name in self.extents:
             value = values.get(name, settings.get(name))
             if value is not None and (type(value) is not int or value < 1):
-                where = f"{self.__name__} ({self.source})"
-                raise UsageError(f"extent {name}={value!r} is not a positive integer", where=where)
+                raise UsageError(f"extent {name}={value!r} is not a positive integer", where=self.place)
             if value is not None:
                 bound[name] = value
         missing = [n for n in self.extents if n not in bound] + [n for n in self.settings if n not in settings]
@@ -131,8 +132,7 @@ class ProgramFunction:
             given = ", ".join(f"{k}={v!r}" for k, v in values.items()) or "nothing"
             sides = {"needs": ", ".join(missing), "given": given}
             example = ", ".join(f"{name}=..." for name in missing)
-            where = f"{self.__name__} ({self.source})"
-            raise UsageError("some extents are not given", where=where, sides=sides, hint=f"bind({example})")
+            raise UsageError("some extents are not given", where=self.place, sides=sides, hint=f"bind({example})")
         return bound
 
     def _derived(self, bound: Mapping[str, int]) -> dict[str, int]:
@@ -147,13 +147,11 @@ class ProgramFunction:
 
     def _declare(self, trace: Trace, name: str, spec: Spec, bound: Mapping[str, int]) -> Tensor:
         if len(spec.dtypes) != 1:
-            raise UsageError(
-                f"{name} has no definite dtype", where=f"{self.__name__} ({self.source})", sides={"declared": spec}
-            )
+            raise UsageError(f"{name} has no definite dtype", where=self.place, sides={"declared": spec})
         shape = [axis.extent(bound) for axis in spec.axes]
         if any(extent is None or extent < 1 for extent in shape):
             sides = {"declared": spec, "given": shape}
-            raise UsageError(f"{name} has no positive shape", where=f"{self.__name__} ({self.source})", sides=sides)
+            raise UsageError(f"{name} has no positive shape", where=self.place, sides=sides)
         axes = [axis.name or f"d{k}" for k, axis in enumerate(spec.axes)]
         return trace.add_tensor(name, spec.dtype, [extent or 0 for extent in shape], axes, spec.role)
 
@@ -173,7 +171,7 @@ class ProgramFunction:
         return head + ("\n" + "\n".join(f"    {line}".rstrip() for line in doc.splitlines()) if doc else "")
 
     def __repr__(self) -> str:
-        return f"<program {self.__name__} ({self.source})>"
+        return f"<program {self.place}>"
 
 
 def program(function: Callable[..., Any]) -> ProgramFunction:
