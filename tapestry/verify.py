@@ -208,7 +208,7 @@ def _meaning(op: Operation, program: Program) -> None:
 
 def _coverage(op: Operation, output: Tensor) -> None:
     """Each element of the output is written by exactly one point of the parallel dimensions."""
-    loose = [bound for bound in op.where if not bound.expr.dims & set(op.reduce_dims)]
+    loose = [] if op.monoid else list(op.where)  # a fold over nothing writes its identity
     single = [i.terms[0][0] for i in op.write if len(i.terms) == 1 and i.terms[0][1] == 1 and not i.const]
     plain = len(single) == len(op.write) == len(set(single)) and all(isinstance(name, str) for name in single)
     spare = [dim for dim in op.dims if dim.name in op.parallel_dims and dim.name not in single and dim.extent > 1]

@@ -125,12 +125,9 @@ class Trace:
         ranges = {dim.name: (0, dim.extent) for dim in dims}
         parallel = tuple(dim for dim in dims if dim.name not in reduce_dims)
         source = place(frame) or self.done_at
-        if isinstance(body, Block):
-            bounds: tuple[Bound, ...] | None = tuple(where)
-        else:
-            body, bounds = simplify(body, ranges), simplify_bounds(tuple(where), ranges)
-        if bounds is None:
-            raise UsageError("the condition of the reduction never holds", where=located(name, source))
+        bounds = simplify_bounds(tuple(where), ranges)
+        bounds = tuple(where) if bounds is None else bounds  # it never holds: the fold is the identity
+        body = body if isinstance(body, Block) else simplify(body, ranges)
         dtype = self._dtype(name, source, body, monoid, dtype)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local

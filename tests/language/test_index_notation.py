@@ -109,6 +109,16 @@ def test_conditions_on_indices_restrict_a_fold() -> None:
     assert [str(bound) for bound in only(program_of(prefix, x=values)).where] == ["-2 <= -n + s < 1"]
 
 
+def test_a_fold_over_nothing_is_its_identity() -> None:
+    @tp.op
+    def later(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+        n, s = tp.indices("n s")
+        return tp.sum[s](x[s], where=(s < n) & (n > 2))
+
+    np.testing.assert_array_equal(outputs_of(later, x=np.arange(1, 6, dtype=np.int32))[0], [0, 0, 0, 6, 10])
+    np.testing.assert_array_equal(outputs_of(later, x=np.ones(1, np.int32))[0], [0])
+
+
 def test_indices_are_numbers_and_conditions_are_truth_values() -> None:
     @tp.op
     def table(x: f32[Tensor, "n k"]) -> f32[Tensor, "n k"]:

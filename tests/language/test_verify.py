@@ -181,6 +181,11 @@ def test_writes_that_reach_every_element_once(write: tuple[Affine, Affine]) -> N
     verify(program)
 
 
+def test_a_fold_over_nothing_writes_its_identity() -> None:
+    verify(with_op(where=(Bound(C, 7, None),)))
+    verify(with_op(where=(Bound(N, 1, 2), Bound(C - N, 0, None))))
+
+
 def test_a_scalar_fold_covers_its_one_element() -> None:
     total = Operation("total", (Dim("n", 4), Dim("k", 5)), "t", (), Read("y", (N, K)), ("n", "k"), "sum")
     verify(replace(NET, tensors=(*NET.tensors, Tensor("t", "f32", ())), operations=(MATMUL, RELU, total)))
