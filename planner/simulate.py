@@ -14,23 +14,12 @@ from ..space import Region
 from ..space.projection import count_points, operand_images, write_image
 from .cost import compute_seconds
 from .format import Compute, Document, Resolved, Task, Transfer
+from .format.events import Event as Event
 from .layouts import Mesh, Spread, Spreads
 from .machine import Machine
 from .machine.embed import machine_from_json
 from .strategies import structure
 from .traffic import Move, Traffic
-
-
-@dataclass(frozen=True)
-class Event:
-    """One task on one rank, in seconds from the start of the run."""
-
-    rank: int
-    lane: str
-    task: int
-    name: str
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..planner.format.events import Event as Event
 from .folding import Array
-
-
-@dataclass(frozen=True)
-class Event:
-    """One task on one rank, in seconds since the run began."""
-
-    rank: int
-    lane: str
-    task: int
-    name: str
-    start_s: float
-    end_s: float
 
 
 @dataclass(frozen=True)
