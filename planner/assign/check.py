@@ -164,7 +164,10 @@ def _replay(problem: AssignmentProblem, certificate: DualCertificate) -> tuple[l
     """Per node its group and its strategy under every label of the group, each step proved by the edges it names."""
     group = list(range(problem.node_count))
     members = [[v] for v in group]
-    strategy = [np.flatnonzero(problem.costs[v] < FORBIDDEN // 2) for v in group]
+    allowed_alone = [problem.costs[v] < FORBIDDEN // 2 for v in group]
+    for e in np.flatnonzero(problem.edges[:, 0] == problem.edges[:, 1]).tolist():
+        allowed_alone[problem.edges[e, 0]] &= problem.matrix(e).diagonal() < FORBIDDEN // 2
+    strategy = [np.flatnonzero(allowed) for allowed in allowed_alone]
     for merge, g, h, edges in certificate.steps:
         allowed = np.ones((len(strategy[g]), len(strategy[h])), dtype=bool)
         for e in edges:

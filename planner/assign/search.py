@@ -50,6 +50,7 @@ class Search:
     def settle(self, labels: Ints, multipliers: Floats) -> Floats:
         """Sweeps under rising multipliers until the labels keep every limit, or the rounds or the time run out."""
         over = excess(self.loads, labels)
+        least = self._least_price(labels)
         for round_ in range(_ROUNDS):
             priced = price(self.flat, self.loads, multipliers)
             for _ in range(3):
@@ -59,14 +60,14 @@ class Search:
                 break
             if self.incumbent.left <= 0.0:
                 break
-            raise_near(multipliers, over, self._least_price(labels), _RAISE + 0.001 * round_)
+            raise_near(multipliers, over, least * 1.05**round_, _RAISE + 0.001 * round_)
         else:
             self._repair(labels, multipliers, over)
         return multipliers
 
     def _least_price(self, labels: Ints) -> float:
-        """What a unit of memory costs at least once it is scarce: a small part of the cost over all limits."""
-        return 1e-3 * abs(self.incumbent.model.cost(labels)) / max(1.0, float(self.loads.slack.sum()))
+        """What a unit of memory is worth if all of the cost paid for all of the limits, and a little of that."""
+        return 0.02 * abs(self.incumbent.model.cost(labels)) / max(1.0, float(self.loads.slack.sum()))
 
     def _repair(self, labels: Ints, multipliers: Floats, over: Ints) -> None:
         """Moves that only ever lower what is above the limits."""
@@ -127,14 +128,14 @@ class Search:
 
 
 def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> None:
-    """Raises the multipliers near violated places, and the one at the worst place from nothing if need be."""
+    """Raises the multipliers near violated places; the worst place of each violated stretch by at least `least`."""
     violated = np.flatnonzero(over > 0)
     near = np.zeros(len(over) + 1)
     np.add.at(near, np.maximum(violated - _NEAR, 0), 1)
     np.add.at(near, np.minimum(violated + _NEAR + 1, len(over)), -1)
     multipliers[np.cumsum(near)[:-1] > 0] *= factor
-    worst = int(over.argmax())
-    multipliers[worst] = max(multipliers[worst] * factor, multipliers[worst] + least)
+    for stretch in np.split(violated, np.flatnonzero(np.diff(violated) > 1) + 1):
+        multipliers[stretch[over[stretch].argmax()]] += least
 
 
 def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:

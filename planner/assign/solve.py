@@ -33,17 +33,19 @@ def solve(
     try:
         model, steps = reduce(problem)
     except Contradiction:
-        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None), [])
+        return _infeasible(problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), [])
     loads = loads_of(model)
     if (loads.slack < 0).any():
         places = np.flatnonzero(loads.slack < 0).tolist()
-        return _infeasible(problem, began, seed, EngineProof("reduction", "infeasible", None), _named(loads, places))
+        return _infeasible(
+            problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), _named(loads, places)
+        )
     incumbent = Incumbent(model, loads, began + time_limit)
     _start(incumbent, hint)
     certificate = run(incumbent, steps, Plan(time_limit, seed, max(1, jobs), iteration_limit))
     if incumbent.infeasible:
         places = list(incumbent.places) or list(range(len(loads.slack)))
-        return _infeasible(problem, began, seed, incumbent.proof, _named(loads, places))
+        return _infeasible(problem, began, time_limit, seed, incumbent.proof, _named(loads, places))
     return _answer(incumbent, certificate, began, seed)
 
 
@@ -70,7 +72,13 @@ def _named(loads: Loads, places: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _infeasible(
-    problem: AssignmentProblem, began: float, seed: int, proof: EngineProof | None, places: list[tuple[int, int]]
+    problem: AssignmentProblem,
+    began: float,
+    time_limit: float,
+    seed: int,
+    proof: EngineProof | None,
+    places: list[tuple[int, int]],
 ) -> Assignment:
-    conflict = find_conflict(problem, places=places)
+    left = time_limit - (time.monotonic() - began)
+    conflict = find_conflict(problem, min(10.0, max(1.0, left)), places)
     return Assignment("infeasible", (), None, None, proof, conflict, time.monotonic() - began, seed)

@@ -6,7 +6,6 @@ breaks a memory row which was not stated yet ends the process, and the next one 
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import tempfile
 import threading
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +22,8 @@ from .model import HALF, Loads, Model
 from .problem import Ints
 
 ENTRY_LIMIT = 1_500_000  # pair entries that still fit its propagation
-_FIRST_PLACES = 12
+_EAGER_PLACES = 12  # as many memory rows are all stated at once
+_PROCESS = Path(__file__).with_name("wcsp_process.py")
 
 _SOLUTION = re.compile(r"^New solution: ")
 _BOUND = re.compile(r"^(?:Optimality gap|Initial lower and upper bounds): \[(-?\d+),")
@@ -35,11 +34,9 @@ def run_wcsp(incumbent: Incumbent, seed: int) -> None:
     """Searches until the deadline; offers solutions and bounds to the incumbent as they come."""
     model, loads = incumbent.model, incumbent.loads
     while incumbent.left > 0.5:
-        places = list(incumbent.places)[:_FIRST_PLACES] if len(loads.slack) > _FIRST_PLACES else None
-        places = list(range(len(loads.slack))) if places is None else places
-        known = set(incumbent.places)
-        ended = _run_once(incumbent, model, loads, places, seed)
-        if ended or set(incumbent.places) == known:
+        known = list(incumbent.places)
+        places = known if len(loads.slack) > _EAGER_PLACES else list(range(len(loads.slack)))
+        if _run_once(incumbent, model, loads, places, seed) or len(incumbent.places) == len(known):
             return
 
 
@@ -49,26 +46,21 @@ def engine() -> str:
 
 def _run_once(incumbent: Incumbent, model: Model, loads: Loads, places: list[int], seed: int) -> bool:
     """One process; True if it answered the question, False if it must start again with more rows."""
+    above = incumbent.cost
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.npz"
         constant = _write(path, model, loads, places)
-        above = incumbent.cost - constant if incumbent.cost < HALF else 0
-        command = [sys.executable, "-m", __spec__.name, str(path), str(above), str(seed), str(incumbent.left)]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
-        )
-        killer = threading.Thread(target=_kill_when_done, args=(process, incumbent), daemon=True)
-        killer.start()
-        try:
-            return _listen(process, incumbent, loads, constant, incumbent.cost)
-        finally:
-            process.kill()
-            process.wait()
-            killer.join()
+        below = str(above - constant if above < HALF else 0)
+        command = [sys.executable, "-P", str(_PROCESS), str(path), below, str(seed), str(incumbent.left)]
+        quiet = subprocess.DEVNULL
+        with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
+            killer = threading.Thread(target=_kill_when_done, args=(process, incumbent), daemon=True)
+            killer.start()
+            try:
+                return _listen(process, incumbent, loads, constant, above)
+            finally:
+                process.kill()
+                killer.join()
 
 
 def _kill_when_done(process: subprocess.Popen[str], incumbent: Incumbent) -> None:
@@ -85,7 +77,10 @@ def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, 
     for line in process.stdout:
         if announced:
             announced = False
-            last = np.array(line.split(), dtype=np.int64)
+            labels = np.array(line.split(), dtype=np.int64)
+            if len(labels) != len(incumbent.model.unary):
+                return True  # cut off in the middle of a line
+            last = labels
             broken = violated_places(loads, last)
             if broken:
                 incumbent.need(broken)
@@ -132,37 +127,3 @@ def _write(path: Path, model: Model, loads: Loads, places: list[int]) -> int:
 
 def _row(model: Model, loads: Loads, place: int) -> list[tuple[int, Ints]]:
     return list(loads.row(place, model.label_counts).items())
-
-
-def _main(path: str, above: str, seed: str, seconds: str) -> None:
-    """The process: builds the network and searches, with virtual arc consistency at the root."""
-    import pytoulbar2
-
-    data: dict[str, Any] = dict(np.load(path, allow_pickle=False))
-    network = pytoulbar2.CFN(int(above) or None, vac=1, seed=int(seed) + 1, verbose=0)
-    network.Option.useRASPS = 1
-    counts = data["counts"].tolist()
-    for g, count in enumerate(counts):
-        network.AddVariable(f"x{g}", range(count))
-    unary, matrices = data["unary"].tolist(), data["matrices"].tolist()
-    top = 10**18
-    at = 0
-    for g, count in enumerate(counts):
-        network.AddFunction([g], unary[at : at + count])
-        at += count
-    at = 0
-    for g, h in data["ends"].tolist():
-        size = counts[g] * counts[h]
-        entries = matrices[at : at + size]
-        if any(entries):
-            network.AddFunction([g, h], [entry if entry < top // 2 else network.Top for entry in entries])
-        at += size
-    for place, slack in zip(data["places"].tolist(), data["slack"].tolist(), strict=True):
-        terms = [(g, k, amount) for p, g, k, amount in data["rows"].tolist() if p == place]
-        network.AddGeneralizedLinearConstraint(terms, "<=", slack)
-    network.Solve(showSolutions=1, timeLimit=max(1, int(float(seconds))))
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
