@@ -101,6 +101,10 @@ class Partition:
         """Any shards at all; nothing is known of them until `prove`."""
         return Partition(_region(domain), (len(shards),), listed=tuple(shards))
 
+    def within(self, dims: Sequence[str], where: Sequence[Bound]) -> Partition:
+        """The same cuts of the points at which ``where`` holds, the axes of the domain being called ``dims``."""
+        return replace(self, dims=tuple(dims), where=tuple(where))
+
     def _points_below(self, axis: int) -> Callable[[int], int]:
         """How many points lie below a cut of an axis."""
         hull = self._hull

@@ -132,7 +132,7 @@ class Projection:
         for plain in self.plain:
             rows[plain.row], good = plain.image(axes)
             exact = exact and good
-        return (self._joined(rows, axes, exact) if self.joint else ([Grid(tuple(rows))], exact))
+        return self._joined(rows, axes, exact) if self.joint else ([Grid(tuple(rows))], exact)
 
     def _joined(self, rows: list[IntSet], axes: Sequence[IntSet], exact: bool) -> tuple[list[Grid], bool]:
         answers = [part.image(axes) for part in self.joint]

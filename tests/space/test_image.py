@@ -171,6 +171,20 @@ def test_a_band_projects_exactly() -> None:
     assert (str(keys.region), keys.exact) == ("897:2048", True)
 
 
+@given(st.data())
+def test_a_dimension_within_several_conditions_is_eliminated_exactly(data: st.DataObject) -> None:
+    """exists s: lo <= s - t < hi, ... and s < t2 and the like: unit coefficients, so no gaps between the bounds."""
+    sides = st.none() | st.integers(-4, 6)
+    forms = [D("s") - D("t"), D("s") + D("t"), D("t") - D("s") + 1]
+    chosen = data.draw(st.lists(st.sampled_from(forms), min_size=2, max_size=3, unique=True))
+    guard = tuple(Bound(expr, data.draw(sides), data.draw(sides)) for expr in chosen)
+    access = Access(("t", "s"), (D("t"),), guard)
+    box = data.draw(boxes(2, -20, 30))
+    image = access.image(box)
+    assert image.exact
+    assert points(image.region) == listed(access, box.region())
+
+
 def test_a_triangle_is_a_hull_that_says_so() -> None:
     causal = Bound(D("s") - D("t"), None, 1)
     image = Access(("t", "s"), (D("t"), D("s")), (causal,)).image(Box((100, 0), (200, 1000)))

@@ -107,9 +107,14 @@ def test_numbering_is_row_major_over_the_mesh() -> None:
         partition.shard(6)
 
 
+def test_mesh_axes_of_one_device_need_no_cut() -> None:
+    partition = Partition.product((8,), (1, 2), [CutBy(0, Block(2), (1,))])
+    assert [str(shard) for shard in partition.shards()] == ["0:4", "4:8"]
+    partition.prove()
+
+
 def test_zigzag_and_balanced_cuts_share_a_triangle_fairly() -> None:
-    zigzag = Partition.product((512, 512), (4,), [CutBy(0, Zigzag(4))])
-    triangle = Partition(zigzag.domain, zigzag.mesh, zigzag.cuts, ("t", "s"), (CAUSAL,))
+    triangle = Partition.zigzag((512, 512), 0, 4).within(("t", "s"), [CAUSAL])
     assert {triangle.points(r).value for r in range(4)} == {512 * 513 // 2 // 4}
     fair = Partition.balanced((1000, 1000), 0, 4, ("t", "s"), [CAUSAL])
     counts = [fair.points(r).value for r in range(4)]
@@ -165,18 +170,40 @@ def test_pieces_cut_at_random_are_proved(domain: Region, parts: int, data: st.Da
 
 
 @pytest.mark.parametrize(
-    ("relation", "reason", "shards"),
+    ("rank", "row", "column", "reason", "shards"),
     [
-        ("{ [r] -> [r, x] : 0 <= r < 3 and 0 <= x < 4 }", "do not cover", 0),
-        ("{ [r] -> [x, y] : 0 <= r < 2 and 2r <= x <= 2r + 2 and x < 4 and 0 <= y < 4 }", "overlap", 2),
-        ("{ [r] -> [r, x] : 0 <= r < 4 and 0 <= x < 5 }", "leaves", 1),
+        (range(3), range(1), range(4), "do not cover", 0),
+        (range(4), range(2), range(4), "leaves", 1),
+        (range(4), range(1), range(5), "leaves", 1),
+        (range(4), range(-1, 1), range(4), "leaves", 1),
     ],
 )
-def test_a_relation_that_is_no_partition_has_a_witness(relation: str, reason: str, shards: int) -> None:
+def test_a_relation_that_is_no_partition_has_a_witness(
+    rank: range, row: range, column: range, reason: str, shards: int
+) -> None:
+    """Shard r has rows r + row and these columns, of 4 x 4."""
+    spans = f"{rank.start} <= r < {rank.stop} and {column.start} <= y < {column.stop}"
+    relation = read_map(f"{{ [r] -> [x, y] : {spans} and r + {row.start} <= x < r + {row.stop} }}")
     with pytest.raises(PartitionError, match=reason) as caught:
-        prove_relation(read_map(relation), IndexSet.where({"a": 4, "b": 4}))
+        prove_relation(relation, IndexSet.where({"a": 4, "b": 4}))
+    x, y = caught.value.point
+    holders = [(r,) for r in rank if x - r in row and y in column]
     assert len(caught.value.shards) == shards
+    assert set(caught.value.shards) <= set(holders)
+    assert holders or not shards
     assert "witness: " in str(caught.value)
+
+
+def test_the_witness_of_an_overlap_is_in_both_shards() -> None:
+    """On a mesh of 3 x 3, shard (a, b) has rows 2a to 2a + 2 and columns 2b and 2b + 1: neighbours share a row."""
+    held = "0 <= a < 3 and 0 <= b < 3 and 2a <= x <= 2a + 2 and x < 6 and 2b <= y < 2b + 2"
+    relation = read_map(f"{{ [a, b] -> [x, y] : {held} }}")
+    with pytest.raises(PartitionError, match="overlap") as caught:
+        prove_relation(relation, IndexSet.where({"i": 6, "j": 6}))
+    x, y = caught.value.point
+    holders = {(a, b) for a in range(3) for b in range(3) if 2 * a <= x <= 2 * a + 2 and 2 * b <= y < 2 * b + 2}
+    assert len(holders) == 2
+    assert set(caught.value.shards) == holders
 
 
 def test_tables_that_do_not_ascend_are_not_proved() -> None:

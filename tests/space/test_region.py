@@ -88,6 +88,10 @@ def test_a_point_of_another_dimension_or_on_the_upper_edge_is_outside() -> None:
     assert not square.region().contains((0, 5))
 
 
+def test_boxes_print_as_slices() -> None:
+    assert str(Box((0, -2), (4, 3))) == "[0:4, -2:3]"
+
+
 def test_empty_ranges_make_empty_boxes() -> None:
     assert Box((0, 3), (4, 3)).size == 0
     assert Box((5,), (2,)).size == 0
