@@ -9,6 +9,7 @@ import numpy as np
 from ..dtypes import numpy_dtype
 from ..planner.format import Resolved
 from ..space import Grid
+from .faults import TaskError
 from .folding import Array
 from .scratch import aligned_empty
 from .views import Stored
@@ -26,13 +27,19 @@ class Arena:
             grid = grids[name]
             if grid is not None:
                 ends[buffer.tier] = max(ends.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
-        self.tiers = {tier: aligned_empty(end) for tier, end in ends.items()}
+        self.tiers = {tier: self._allocated(tier, end) for tier, end in ends.items()}
         self.buffers: dict[str, Stored | None] = {}
         for name, buffer in resolved.buffers.items():
             dtype = numpy_dtype(resolved.program.tensor(buffer.tensor).dtype)
             self.buffers[name] = self._view(self.tiers.get(buffer.tier), buffer.offset, grids[name], dtype)
         if poison:
             self._poison()
+
+    def _allocated(self, tier: str, nbytes: int) -> Array:
+        try:
+            return aligned_empty(nbytes)
+        except MemoryError:
+            raise TaskError(f"no memory for {nbytes} bytes of {tier}", rank=self.rank) from None
 
     @staticmethod
     def _view(tier: Array | None, offset: int, grid: Grid | None, dtype: np.dtype[Any]) -> Stored | None:

@@ -16,11 +16,12 @@ from time import perf_counter
 import numpy as np
 
 from ..dtypes import numpy_dtype
-from ..errors import UsageError
+from ..errors import TapestryError, UsageError
 from ..planner.format import Document, Message, Resolved, Task, Transfer
 from ..planner.format.messages import complete_messages
 from ..space import Box, Region
 from .blas import single_threaded
+from .faults import TaskError
 from .folding import Array
 from .group import Group, wait_all
 from .inputs import checked_inputs
@@ -57,7 +58,7 @@ def run_distributed(
             with single_threaded():
                 worker.run(inputs)
         except BaseException as error:
-            failed.append(error)
+            failed.append(_typed(error, group.rank))
         done.set()
 
     Thread(target=work, daemon=True).start()
@@ -72,6 +73,15 @@ def run_distributed(
         group.publish(str(failed[0]))
         raise failed[0]
     return worker.result()
+
+
+def _typed(error: BaseException, rank: int) -> BaseException:
+    """Anything that is not an error of ours, as one that names the rank."""
+    if isinstance(error, TapestryError) or not isinstance(error, Exception):
+        return error
+    found = TaskError(f"{type(error).__name__}: {error}", rank=rank)
+    found.__cause__ = error
+    return found
 
 
 class _Process:

@@ -68,7 +68,7 @@ class Kernel:
             registers[number] = within(leaf, slab)
         for step in self.steps:
             args = [registers[i.number] if isinstance(i, Slot) else i for i in step.inputs]
-            step.compute(*args, registers[step.output.number])
+            step.compute(*args, out=registers[step.output.number])
         return registers[self.result.number] if isinstance(self.result, Slot) else self.result
 
 

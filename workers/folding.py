@@ -45,7 +45,7 @@ def _minimum_into(x: Array, y: Array, out: Array) -> Any:
 
 @cache
 def compute_of(function: str) -> Callable[..., Any]:
-    """The function as ``f(*args, out)`` on arrays of the compute type."""
+    """The function as ``f(*args, out=array)`` on arrays of the compute type."""
     if function in ("erf", "sigmoid"):
         from scipy import special
 
@@ -93,7 +93,7 @@ def fold_call(node: Call) -> Expr:
         values = [value.astype(np.int64) if value.dtype == np.bool_ else value for value in values]
     with np.errstate(all="ignore"):
         out = np.empty((), _constant_dtype(node.function, values))
-        compute_of(node.function)(*values, out)
+        compute_of(node.function)(*values, out=out)
     return Const(out.item())
 
 

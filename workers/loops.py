@@ -95,10 +95,10 @@ def _bind_scatter(piece: Piece, context: Context, out: Stored) -> Runner:
     narrow = np.empty((), out.array.dtype).dtype
     # A read of the output at the written element touches its position, computed as for any gather.
     place = Stored(np.arange(out.array.size).reshape(out.array.shape), out.grid)
-    target = Read("'place", piece.write, piece.where, -1)
+    target = Read("output", piece.write, piece.where, -1)
     with context.scratch.frame():
         values = context.compiler(piece).finish(piece.body)
-        spots = Compiler(piece.dims, {"'place": place}, context.floating, ()).finish(target)
+        spots = Compiler(piece.dims, {"output": place}, context.floating, ()).finish(target)
         values.prepare(shapes, context.scratch)
         spots.prepare(shapes, context.scratch)
     flat = out.array.reshape(-1)
@@ -214,7 +214,7 @@ class Fold:
             return True
         partial = _leading(self.partial, acc.shape)
         self._reduce(value, part.axes, partial)
-        self.ufunc(acc, partial, acc)
+        self.ufunc(acc, partial, out=acc)
         return True
 
     def _reduce(self, value: Array, axes: tuple[int, ...], out: Array) -> None:

@@ -1,0 +1,136 @@
+"""Processes under torchrun: the same bits as in one process, and errors that end every rank."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import gettempdir
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+from tapestry.errors import UsageError
+from tapestry.planner import load_machine
+from tapestry.planner.explicit import plan_partitions
+from tapestry.planner.format import Document
+from tapestry.testing import inputs_for, partitions, programs
+from tapestry.workers import TaskError, run
+from tapestry.workers.launch import Job, launch
+from tapestry.workers.local import run_local
+
+from .sheets import halo_blur, split_matmul
+
+X = np.arange(8, dtype=np.float32)
+
+
+def generated(count: int) -> list[Job]:
+    """Plans of generated programs under random partitions on up to four ranks."""
+    jobs: list[Job] = []
+    machine = load_machine("h200x8")
+
+    @seed(1)
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        program = data.draw(programs())
+        shards = data.draw(partitions(program, data.draw(st.integers(1, 4))))
+        jobs.append((plan_partitions(program, machine, shards).document, data.draw(inputs_for(program))))
+
+    draw()
+    return jobs
+
+
+def test_generated_plans_give_the_same_bits_as_in_one_process() -> None:
+    """Sixty plans on one process group, memory poisoned in both engines."""
+    rng = np.random.default_rng(0)
+    matmul = {"a": rng.random((6, 8), np.float32), "b": rng.random((8, 5), np.float32)}
+    jobs = [*generated(60), (split_matmul(), matmul), (halo_blur(), {"x": X})]
+    for (document, inputs), got in zip(jobs, launch(jobs, poison=True), strict=True):
+        want = run_local(document, inputs, poison=True)
+        assert got.bytes_moved == want.bytes_moved
+        assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
+        assert got.outputs.keys() == want.outputs.keys()
+        for name, value in want.outputs.items():
+            assert got.outputs[name].dtype == value.dtype
+            assert got.outputs[name].tobytes() == value.tobytes(), name
+
+
+def broken() -> Document:
+    """Rank 1 is told to compute an element whose operand it does not store."""
+    document = halo_blur()
+    shards = document.tasks[1].shards  # type: ignore[union-attr]
+    wrong = msgspec.structs.replace(document.layouts[shards], regions=("0:4", "2:8"))
+    return msgspec.structs.replace(document, layouts={**document.layouts, shards: wrong})
+
+
+def leftovers() -> set[str]:
+    return {path.name for path in Path(gettempdir()).glob("tapestry-*")}
+
+
+def test_a_failure_on_one_rank_ends_all_and_is_reported_once() -> None:
+    before = leftovers()
+    with pytest.raises(TaskError, match="touches elements that its buffer does not store") as caught:
+        run(broken(), {"x": X}, engine="torchrun")
+    assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, 1, "y")
+    assert leftovers() == before
+
+
+JOIN = """
+import sys
+import numpy as np
+from pathlib import Path
+from tapestry.errors import TapestryError
+from tapestry.planner.format.codec import decode
+from tapestry.workers import run
+document = decode(Path(sys.argv[1]).read_bytes())
+try:
+    result = run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun")
+    print("RANK", result.rank, sorted(result.outputs), result.bytes_moved if result.rank == 0 else "", flush=True)
+except TapestryError as error:
+    import os
+    print("ERROR", os.environ["RANK"], type(error).__name__, str(error).splitlines()[0], flush=True)
+    os._exit(0)
+"""
+
+
+def joined(document: Document, folder: Path) -> str:
+    """What two ranks print that run a script under a torchrun of the user's."""
+    from tapestry.planner.format.codec import encode
+
+    (folder / "join.py").write_text(JOIN)
+    (folder / "plan.json").write_bytes(encode(document))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
+    command += [
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+        str(folder / "join.py"),
+        str(folder / "plan.json"),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_joining_a_torchrun(tmp_path: Path) -> None:
+    said = joined(halo_blur(), tmp_path)
+    assert "RANK 0 ['z'] 16" in said
+    assert "RANK 1 []" in said
+
+
+def test_every_rank_has_a_typed_error(tmp_path: Path) -> None:
+    said = joined(broken(), tmp_path)
+    assert "ERROR 1 TaskError rank 1, task 1 (first): output[i" in said
+    assert "ERROR 0 PeerFailed stopped because rank 1 failed" in said
+
+
+def test_inputs_are_checked_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match="1 of 1 inputs are missing"):
+        run(halo_blur(), {}, engine="torchrun")
