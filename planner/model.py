@@ -108,7 +108,8 @@ def build_model(
     count = len(program.operations)
     first_copy_end = repetition.start + repetition.period * min(repetition.count, 2)
     last_copy = repetition.start + repetition.period * repetition.count
-    instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count]
+    uneven = any(tied_to[k] == k for k in tied_to if nodes[k].kind == "op" and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name])
+    instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
     return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, capacity)
 
 
@@ -120,7 +121,7 @@ def _tie(
     for k, node in enumerate(nodes):
         if node.kind == "op":
             stands = program.operations[repetition.representative(op_index[node.name])]
-            tied[k] = node_of_op[stands.name]
+            tied[k] = _if_alike(nodes, k, node_of_op[stands.name])
     source_of = {node.name: k for k, node in enumerate(nodes) if node.kind == "source"}
     for name, k in source_of.items():
         readers = program.consumers[name]
@@ -128,8 +129,14 @@ def _tie(
             continue
         stands = program.operations[repetition.representative(op_index[readers[0].name])]
         twin = stands.operands[readers[0].operands.index(name)]
-        tied[k] = source_of.get(twin, k)
+        tied[k] = _if_alike(nodes, k, source_of.get(twin, k))
     return tied
+
+
+def _if_alike(nodes: list[Node], node: int, other: int) -> int:
+    """The representative, unless pins by name left the two with different options."""
+    a, b = nodes[node], nodes[other]
+    return other if (a.homes, a.needs, a.seconds) == (b.homes, b.needs, b.seconds) else node
 
 
 def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Mapping[str, int]) -> list[Flow]:

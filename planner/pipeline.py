@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..errors import TimeLimit
 from ..program import Pin, Program
 from ..serialize import program_to_json
 from .bound import lower_bound_seconds
@@ -20,12 +19,11 @@ from .lowering.steps import Decisions, Schedule, StepBuilder
 from .lowering.waits import waits_of
 from .machine import Machine
 from .machine.embed import machine_to_json
-from .model import PICO, TIE, Model, build_model, evaluate, memory_at
+from .model import PICO, Model, build_model, evaluate
 from .nodes import Node, all_nodes
 from .repetition import find_repetition
-from .shortage import explain_shortage
 from .simulate import PriceBook, Prices, Timeline, simulate
-from .solve import Solution, solve
+from .solve import Solution
 from .strategies import StrategyTable
 
 Progress = Callable[[str], None]
@@ -64,10 +62,13 @@ class Candidate:
     document: Document
     timeline: Timeline
     peak: int
+    schedule: Schedule
 
 
 def make_plan(context: Context) -> Document:
     """The whole pipeline. Raises Infeasible, TimeLimit or UsageError."""
+    from .search import Search  # it lowers what it finds, with the functions below
+
     started = time.perf_counter()
     context.say("strategies")
     nodes = all_nodes(context.program, context.table, context.objective, context.pins)
@@ -75,37 +76,8 @@ def make_plan(context: Context) -> Document:
     model = build_model(context.program, nodes, repetition, context.pricing, context.objective, context.capacity)
     context.say("solving")
     bound = lower_bound_seconds(nodes, context.mesh.size)
-    candidate, solution = _search(context, model, nodes, started)
-    return _with_report(candidate, model, solution, bound, context)
-
-
-def _search(context: Context, model: Model, nodes: list[Node], started: float) -> tuple[Candidate, Solution]:
-    """Solve, lower and place; while the packed arena is over capacity, ask the solver for a plan that much smaller."""
-    budget = context.capacity
-    for _ in range(6):
-        model.capacity = budget
-        left = max(1.0, context.time_limit - (time.perf_counter() - started))
-        upper = evaluate(model, _fastest(model))[0] // TIE + 1 if context.objective == "time" else 1
-        solution = solve(model, time_limit=left, seed=context.seed, jobs=context.jobs, upper=upper)
-        if solution.status == "infeasible":
-            raise explain_shortage(model, context.capacity, budget, context.tier, left, context.seed, context.jobs)
-        if solution.status == "unknown":
-            raise TimeLimit(
-                f"no plan found within {context.time_limit:g} s", where="solver",
-                hint="give a longer --time-limit, or pin part of the program",
-            )  # fmt: skip
-        context.say("lowering")
-        ideal = solution.objective / (TIE * PICO) if context.objective == "time" else 0.0
-        candidate = best_candidate(context, decide(nodes, model, solution.choice), ideal)
-        if candidate.peak <= context.capacity:
-            return candidate, solution
-        budget -= candidate.peak - context.capacity
-    raise explain_shortage(model, context.capacity, budget, context.tier, context.time_limit, context.seed, context.jobs)
-
-
-def _fastest(model: Model) -> dict[int, int]:
-    """Every node's quickest option: some choice, to bound the objective from above."""
-    return {node: min(range(len(model.nodes[node].seconds)), key=model.nodes[node].seconds.__getitem__) for node in set(model.tied_to)}
+    found = Search(context, model, started).run()
+    return _with_report(found.candidate, model, found.choice, found.solution, bound, context)
 
 
 def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
@@ -169,7 +141,7 @@ def lower(context: Context, decisions: Decisions, schedule: Schedule = Schedule(
     emitted = emit(steps, arena, waits_of(steps, arena), context.tier)
     document = _document(context, decisions, emitted, arena.peak)
     timeline = simulate(document, Prices(Resolved(document, context.program), context.book))
-    return Candidate(decisions, document, timeline, arena.peak)
+    return Candidate(decisions, document, timeline, arena.peak, schedule)
 
 
 def _document(context: Context, decisions: Decisions, emitted: Emitted, peak: int) -> Document:
@@ -194,10 +166,12 @@ def _document(context: Context, decisions: Decisions, emitted: Emitted, peak: in
     )
 
 
-def _with_report(candidate: Candidate, model: Model, solution: Solution, bound: float, context: Context) -> Document:
+def _with_report(
+    candidate: Candidate, model: Model, choice: Mapping[int, int], solution: Solution, bound: float, context: Context
+) -> Document:
     """Fill in what was achieved: objective, bounds, prediction, traffic."""
     document, timeline = candidate.document, candidate.timeline
-    _, parts = evaluate(model, solution.choice)
+    _, parts = evaluate(model, choice)
     by_bytes = context.objective == "bytes"
     objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
     gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0

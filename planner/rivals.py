@@ -141,8 +141,11 @@ def _params(program: Program, where: str) -> Iterator[Pin]:
 
 
 def _megatron(program: Program, inner: dict[str, str], outside: dict[str, str]) -> Iterator[Pin]:
-    """Hidden dimensions cut; everything else replicated, or along ``outside``; weights where they are used."""
+    """Hidden dimensions cut; everything else replicated, or along ``outside``; weights where they are used.
+
+    Inputs start in one copy, as for every plan: where they are wanted whole, that costs a gather.
+    """
     for op in program.operations:
         yield Pin("op", op.name, ((AXIS, inner.get(op.name, outside.get(op.name))),))
-    for tensor in program.of_role("input"):
-        yield Pin("tensor", tensor.name, ((AXIS, tensor.axes[0] if outside else None),))
+    for tensor in program.of_role("input") if outside else ():
+        yield Pin("tensor", tensor.name, ((AXIS, tensor.axes[0]),))

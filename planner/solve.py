@@ -140,8 +140,8 @@ class Encoding:
         first, last = self._lifetimes[key]
         return first <= instant <= last
 
-    def cost(self, upper: int) -> tuple[Any, int]:
-        """The objective and the unit it is counted in."""
+    def cost(self, upper: int, exposed: int) -> tuple[Any, int]:
+        """The objective and the unit it is counted in; ``exposed`` halves of the transfers of values add to compute."""
         if self.model.objective == "bytes":
             return self._transfers(lambda flow: True, 1), 1
         scale = max(1, -(-upper // LARGEST))
@@ -154,7 +154,7 @@ class Encoding:
         values = self._transfers(lambda flow: not flow.source, scale)
         resident = self._transfers(lambda flow: flow.source, scale)
         span = self.cp.new_int_var(0, LARGEST * 4, "span")
-        self.cp.add(span >= compute + values)
+        self.cp.add(2 * span >= 2 * compute + exposed * values)
         self.cp.add(span >= values + resident)
         return TIE * span + compute + values + resident, scale
 
@@ -167,12 +167,18 @@ class Encoding:
         )
 
 
-def solve(model: Model, *, time_limit: float, seed: int, jobs: int, upper: int, hint: Mapping[int, int] | None = None) -> Solution:
-    """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown."""
+def solve(
+    model: Model, *, time_limit: float, seed: int, jobs: int, upper: int, exposed: int = 2, hint: Mapping[int, int] | None = None
+) -> Solution:
+    """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
+
+    upper: some choice's makespan in the model, which sets the unit. exposed: 2 for the model's objective; 1 and 0 count transfers of
+    values by half and not at all. hint: a choice to start from.
+    """
     encoding = Encoding(model)
     for usage in _distinct_rows(encoding):
         encoding.cp.add(usage <= model.capacity)
-    cost, scale = encoding.cost(upper)
+    cost, scale = encoding.cost(upper, exposed)
     encoding.cp.minimize(cost)
     for node, option in (hint or {}).items():
         for k, literal in enumerate(encoding.x[node]):
