@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, bf16, f32, param, state
@@ -85,8 +87,13 @@ def test_it_reads_as_algebra() -> None:
     ]  # fmt: skip
 
 
+@cache
+def written() -> str:
+    return json.dumps(program_to_json(bound()))
+
+
 def edited(edit: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    data = copy.deepcopy(json.loads(json.dumps(program_to_json(bound()))))
+    data: dict[str, Any] = json.loads(written())
     edit(data)
     return data
 
@@ -177,3 +184,44 @@ def test_large_constants_and_extents_beyond_a_machine_word() -> None:
 
     program = wide.bind(n=2**70)
     assert program_from_json(json.loads(json.dumps(program_to_json(program)))) == program
+
+
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 2**65), st.floats(), st.text(max_size=4), st.just("x[t]")),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=2), inner, max_size=2)),
+    max_leaves=3,
+)
+
+
+def paths(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [here] * bool(here) + [path for key, value in inner for path in paths(value, (*here, key))]
+
+
+@given(st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_any_one_edit_gives_a_program_or_a_clear_refusal(data: st.DataObject) -> None:
+    def edit(program: dict[str, Any]) -> None:
+        path = data.draw(st.sampled_from(paths(program)))
+        if data.draw(st.booleans()):
+            put(data.draw(values), *path)(program)
+        else:
+            delete(program, *path)
+
+    with suppress(tp.UsageError):
+        program_from_json(edited(edit))
+
+
+@given(st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+def test_any_change_of_a_text_gives_a_program_or_a_clear_refusal(data: st.DataObject) -> None:
+    def edit(program: dict[str, Any]) -> None:
+        operation = data.draw(st.sampled_from(program["operations"]))
+        key = data.draw(st.sampled_from([key for key, value in operation.items() if isinstance(value, str)]))
+        text = operation[key]
+        at = data.draw(st.integers(0, len(text)))
+        new = data.draw(st.text("xt09[](),.+-*/%<=>& if~einf", max_size=3))
+        operation[key] = text[:at] + new + text[at + data.draw(st.integers(0, 3)) :]
+
+    with suppress(tp.UsageError):
+        program_from_json(edited(edit))
