@@ -58,7 +58,9 @@ class Plan:
 
         return explain(self._resolved, op)
 
-    def run(self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any) -> RunResult:
+    def run(
+        self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any
+    ) -> RunResult:
         """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`."""
         from ..workers import run
 

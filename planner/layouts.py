@@ -27,7 +27,9 @@ class Mesh:
         sizes = tuple(shape.values()) if isinstance(shape, Mapping) else tuple(shape)
         names = tuple(shape) if isinstance(shape, Mapping) else tuple(f"mesh{k}" for k in range(len(sizes)))
         if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
-            raise UsageError(f"a mesh needs at least one axis of at least one device, got {sizes}", hint="for example mesh=(4,)")
+            raise UsageError(
+                f"a mesh needs at least one axis of at least one device, got {sizes}", hint="for example mesh=(4,)"
+            )
         if prod(sizes) > min(devices, MAX_RANKS):
             raise UsageError(
                 f"a mesh of {'x'.join(map(str, sizes))} does not fit the machine",
@@ -177,7 +179,11 @@ def shards(mesh: Mesh, extents: Mapping[str, int], cuts: Sequence[Cut | None]) -
     for rank in range(mesh.size):
         key = (alone[rank] and 1, *(numbers[dim][1][rank] for dim in numbers))
         if key not in found:
-            found[key] = Region() if key[0] else _product(whole, {d: pieces[d, k] for d, k in zip(numbers, key[1:], strict=True)})
+            found[key] = (
+                Region()
+                if key[0]
+                else _product(whole, {d: pieces[d, k] for d, k in zip(numbers, key[1:], strict=True)})
+            )
         result.append(found[key])
     return result
 

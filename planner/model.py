@@ -91,7 +91,14 @@ def satisfied(have: Spread, need: Spread) -> bool:
 def maximal(needs: Sequence[Spread]) -> list[Spread]:
     """The distinct layouts that no other one contains, in order of appearance."""
     different = list(dict.fromkeys(needs))
-    return [n for n in different if not any(m is not n and n.within(m) and not (m.within(n) and different.index(m) > different.index(n)) for m in different)]
+    return [
+        n
+        for n in different
+        if not any(
+            m is not n and n.within(m) and not (m.within(n) and different.index(m) > different.index(n))
+            for m in different
+        )
+    ]
 
 
 def build_model(
@@ -108,13 +115,21 @@ def build_model(
     count = len(program.operations)
     first_copy_end = repetition.start + repetition.period * min(repetition.count, 2)
     last_copy = repetition.start + repetition.period * repetition.count
-    uneven = any(tied_to[k] == k for k in tied_to if nodes[k].kind == "op" and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name])
+    uneven = any(
+        tied_to[k] == k
+        for k in tied_to
+        if nodes[k].kind == "op" and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
+    )
     instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
     return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, capacity)
 
 
 def _tie(
-    program: Program, nodes: list[Node], repetition: Repetition, op_index: Mapping[str, int], node_of_op: Mapping[str, int]
+    program: Program,
+    nodes: list[Node],
+    repetition: Repetition,
+    op_index: Mapping[str, int],
+    node_of_op: Mapping[str, int],
 ) -> list[int]:
     """Per node its representative: operations by position in the stretch, source tensors by their single reader."""
     tied = list(range(len(nodes)))

@@ -36,7 +36,9 @@ def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[
     options = [table.strategy(op, cuts) for cuts in _pinned_cuts(op, table, pins)]
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
-        raise _pin_error(f"operation {op.name}", table.mesh, [d.name for d in op.dims if d.cut], _op_pins(op.name, pins))
+        raise _pin_error(
+            f"operation {op.name}", table.mesh, [d.name for d in op.dims if d.cut], _op_pins(op.name, pins)
+        )
     if objective == "bytes":
         options = balanced(options, op)
     options = distinct(options)
@@ -85,9 +87,7 @@ def _axis_number(tensor: Tensor, name: str | None) -> str | None:
         return str(tensor.axes.index(name))
     if name.isdigit() and int(name) < len(tensor.shape):
         return name
-    raise UsageError(
-        f"tensor {tensor.name} has no axis {name!r}", where="pins", sides={"axes": ", ".join(tensor.axes)}
-    )
+    raise UsageError(f"tensor {tensor.name} has no axis {name!r}", where="pins", sides={"axes": ", ".join(tensor.axes)})
 
 
 def _pin_error(what: str, mesh: Mesh, dims: list[str], pins: Sequence[Pin]) -> UsageError:
@@ -95,7 +95,11 @@ def _pin_error(what: str, mesh: Mesh, dims: list[str], pins: Sequence[Pin]) -> U
     return UsageError(
         f"no strategy of {what} satisfies its pins",
         where="pins",
-        sides={"pinned": asked or "(through a tensor)", "can be cut": ", ".join(dims) or "nothing", "mesh": ", ".join(mesh.axes)},
+        sides={
+            "pinned": asked or "(through a tensor)",
+            "can be cut": ", ".join(dims) or "nothing",
+            "mesh": ", ".join(mesh.axes),
+        },
         hint="name mesh axes on the left and dimensions of the operation (axes of the tensor) on the right",
     )
 
@@ -105,11 +109,15 @@ def check_pins(program: Program, mesh: Mesh, pins: Sequence[Pin]) -> None:
     for pin in pins:
         names = [op.name for op in program.operations] if pin.target == "op" else [t.name for t in program.tensors]
         if not any(fnmatchcase(name, pin.pattern) for name in names):
-            raise UsageError(f"pin {pin.pattern!r} matches no {'operation' if pin.target == 'op' else 'tensor'}", where="pins")
+            raise UsageError(
+                f"pin {pin.pattern!r} matches no {'operation' if pin.target == 'op' else 'tensor'}", where="pins"
+            )
         for axis, _ in pin.cuts:
             if axis not in (*mesh.axes, "*"):
                 raise UsageError(
-                    f"pin {pin.pattern!r} names mesh axis {axis!r}", where="pins", sides={"mesh axes": ", ".join(mesh.axes)}
+                    f"pin {pin.pattern!r} names mesh axis {axis!r}",
+                    where="pins",
+                    sides={"mesh axes": ", ".join(mesh.axes)},
                 )
 
 
@@ -205,7 +213,13 @@ def sink_node(tensor: Tensor, table: StrategyTable) -> Node:
             ends.setdefault(table.spreads.cut(tensor.shape, cuts), _label(tensor, cuts))
     count = len(ends)
     return Node(
-        f"{tensor.name} (end)", "sink", tensor, tuple(ends.values()), (None,) * count, tuple((s,) for s in ends), (0.0,) * count
+        f"{tensor.name} (end)",
+        "sink",
+        tensor,
+        tuple(ends.values()),
+        (None,) * count,
+        tuple((s,) for s in ends),
+        (0.0,) * count,
     )
 
 

@@ -112,7 +112,10 @@ def best_candidate(context: Context, decisions: Decisions, ideal: float) -> Cand
     candidates: dict[Schedule, Candidate] = {}
     for ahead in AHEAD:
         candidates[Schedule(ahead)] = lower(context, decisions, Schedule(ahead))
-        if _best(context, candidates).timeline.makespan_s <= 1.01 * ideal and candidates[Schedule(ahead)].peak <= context.capacity:
+        if (
+            _best(context, candidates).timeline.makespan_s <= 1.01 * ideal
+            and candidates[Schedule(ahead)].peak <= context.capacity
+        ):
             break
     found = next(s for s, c in candidates.items() if c is _best(context, candidates))
     eager = Schedule(found.ahead, gathers_first=True)
@@ -122,7 +125,9 @@ def best_candidate(context: Context, decisions: Decisions, ideal: float) -> Cand
 
 def _best(context: Context, candidates: Mapping[Schedule, Candidate]) -> Candidate:
     fitting = [c for c in candidates.values() if c.peak <= context.capacity]
-    return min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates.values(), key=lambda c: c.peak)
+    return (
+        min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates.values(), key=lambda c: c.peak)
+    )
 
 
 def _resident_moves(context: Context, decisions: Decisions) -> bool:

@@ -84,7 +84,9 @@ class Search:
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
         ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.context.objective == "time" else 0.0
-        return Found(best_candidate(self.context, decide(self.model.nodes, self.model, choice), ideal), choice, solution)
+        return Found(
+            best_candidate(self.context, decide(self.model.nodes, self.model, choice), ideal), choice, solution
+        )
 
     def other_views(self, best: Found) -> Found:
         """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead."""

@@ -13,7 +13,10 @@ def explain_shortage(
     """The error to raise for a model that has no choice within ``budget`` (the capacity less what packing lost)."""
     least = least_memory(model, time_limit=time_limit, seed=seed, jobs=jobs)
     if least is None:
-        return TimeLimit(f"no plan fits in {size_text(capacity)} of {tier}, and the least budget was not found in time", where="solver")
+        return TimeLimit(
+            f"no plan fits in {size_text(capacity)} of {tier}, and the least budget was not found in time",
+            where="solver",
+        )
     need, choice = least
     worst = max(model.instants, key=lambda instant: sum(memory_at(model, choice, instant).values()), default=0)
     held = sorted(memory_at(model, choice, worst).items(), key=lambda item: -item[1])
@@ -25,7 +28,8 @@ def explain_shortage(
         where=f"operation {at}",
         sides={
             "needs": f"{size_text(need)} at least, of which {size_text(resident)} params and states of {len(held)} tensors alive",
-            "allowed": size_text(budget) + ("" if budget == capacity else f" ({size_text(capacity)} less what packing loses)"),
+            "allowed": size_text(budget)
+            + ("" if budget == capacity else f" ({size_text(capacity)} less what packing loses)"),
             "largest": top,
         },
         hint=f"give --memory {tier}={-(-need // 2**20) + 1}MiB or more, or use more devices",

@@ -168,7 +168,14 @@ class Encoding:
 
 
 def solve(
-    model: Model, *, time_limit: float, seed: int, jobs: int, upper: int, exposed: int = 2, hint: Mapping[int, int] | None = None
+    model: Model,
+    *,
+    time_limit: float,
+    seed: int,
+    jobs: int,
+    upper: int,
+    exposed: int = 2,
+    hint: Mapping[int, int] | None = None,
 ) -> Solution:
     """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
 

@@ -95,14 +95,18 @@ class StrategyTable:
         count, numbers = self.mesh.shard_index(axes)
         return self._from_shards(op, cuts, regions, tuple(numbers) if count > 1 else None)
 
-    def _from_shards(self, op: Operation, cuts: Cuts, regions: tuple[Region, ...], parts: tuple[int, ...] | None) -> Strategy:
+    def _from_shards(
+        self, op: Operation, cuts: Cuts, regions: tuple[Region, ...], parts: tuple[int, ...] | None
+    ) -> Strategy:
         shapes = {name: self.program.tensor(name).shape for name in op.operands}
         distinct = dict.fromkeys(regions)
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
         counts = {region: count_points(op, region).value if region else 0 for region in distinct}
         seconds = {
-            region: compute_seconds(op, self.program, self.machine, counts[region], images[region], writes[region].region)
+            region: compute_seconds(
+                op, self.program, self.machine, counts[region], images[region], writes[region].region
+            )
             for region in distinct
         }
         needs = tuple(
@@ -115,7 +119,6 @@ class StrategyTable:
         return Strategy(
             cuts, regions, needs, written, tuple(seconds[r] for r in regions), tuple(counts[r] for r in regions), exact
         )
-
 
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
@@ -146,7 +149,21 @@ def structure(op: Operation, program: Program) -> str:
     for name in sorted(names, key=len, reverse=True):
         body = body.replace(f"{name}[", f"{names[name]}[")
     attributes = getattr(op.body, "attributes", ())
-    return repr((op.dims, op.write, op.reduce_dims, op.monoid, op.where, reads, operands, out.shape, out.dtype, body, attributes))
+    return repr(
+        (
+            op.dims,
+            op.write,
+            op.reduce_dims,
+            op.monoid,
+            op.where,
+            reads,
+            operands,
+            out.shape,
+            out.dtype,
+            body,
+            attributes,
+        )
+    )
 
 
 def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:

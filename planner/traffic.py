@@ -48,7 +48,9 @@ class Traffic:
         key = (id(have), id(need), itemsize)
         if key not in self._moves:
             self._keep += [have, need]
-            self._moves[key] = self._partial(have, need, itemsize) if have.parts is not None else self._complete(have, need, itemsize)
+            self._moves[key] = (
+                self._partial(have, need, itemsize) if have.parts is not None else self._complete(have, need, itemsize)
+            )
         return self._moves[key]
 
     def _complete(self, have: Spread, need: Spread, itemsize: int) -> Move:
@@ -59,14 +61,18 @@ class Traffic:
         if not total:
             return Move(0, 0, "local", 0.0)
         kind = complete_kind(have, need, missing)
-        return Move(total, busiest, kind, self._seconds(kind, busiest * itemsize, self._crossing(have, need) * itemsize))
+        return Move(
+            total, busiest, kind, self._seconds(kind, busiest * itemsize, self._crossing(have, need) * itemsize)
+        )
 
     def _crossing(self, have: Spread, need: Spread) -> int:
         """Most elements that a rank can only get from another host."""
         if len(self.hosts) == 1:
             return 0
         return max(
-            need.regions[rank].size - need.regions[rank].meet_size(have.union(ranks)) for ranks in self.hosts for rank in ranks
+            need.regions[rank].size - need.regions[rank].meet_size(have.union(ranks))
+            for ranks in self.hosts
+            for rank in ranks
         )
 
     def _partial(self, have: Spread, need: Spread, itemsize: int) -> Move:
@@ -89,7 +95,11 @@ class Traffic:
         if not crossing:
             return self.machine.link_among(self.hosts[0]).seconds(received, collective, self.mesh.size)
         network = self.machine.link_among(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)
-        inside = self.machine.link_among(self.hosts[0]).seconds(received - crossing, collective) if len(self.hosts[0]) > 1 else 0.0
+        inside = (
+            self.machine.link_among(self.hosts[0]).seconds(received - crossing, collective)
+            if len(self.hosts[0]) > 1
+            else 0.0
+        )
         return network + inside
 
 

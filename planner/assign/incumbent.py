@@ -17,6 +17,7 @@ class Incumbent:
 
     model: Model
     loads: Loads
+    began: float
     deadline: float
     labels: Ints | None = None
     cost: int = HALF
@@ -24,6 +25,7 @@ class Incumbent:
     proof: EngineProof | None = None
     infeasible: bool = False
     places: dict[int, None] = field(default_factory=dict)  # memory rows that some engine has needed
+    history: list[tuple[float, int]] = field(default_factory=list)
     finished: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -41,6 +43,7 @@ class Incumbent:
             if cost >= self.cost:
                 return False
             self.labels, self.cost = labels.copy(), cost
+            self.history.append((time.monotonic() - self.began, cost))
             self._close()
         return True
 

@@ -21,12 +21,12 @@ from .certificate import dual_certificate
 from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
-from .model import Model
 from .search import Search, climb
 from .trws import Ascent, certified
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
+_RESERVE = 2.5  # the exact bound at the end takes up to so many times as long as the reduction
 _GRACE = 1.0  # seconds for a lane to notice that the time is up
 
 _Engine = Callable[[], None]
@@ -37,6 +37,7 @@ class Plan:
     """What was asked of `solve`."""
 
     time_limit: float
+    prepared_s: float  # what reading the problem into a model took: the pace of this machine now
     seed: int
     jobs: int
     iteration_limit: int | None
@@ -48,7 +49,7 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     if entries <= _TINY_ENTRIES:
         exact.run_exact(incumbent, plan.seed, _work(plan))
         return incumbent.proof
-    reserve = min(_reserve(incumbent.model), 0.1 * plan.time_limit)
+    reserve = min(0.2 + _RESERVE * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, plan)
     if entries <= wcsp.ENTRY_LIMIT:
@@ -62,11 +63,6 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
 def _work(plan: Plan) -> float | None:
     """CP-SAT's deterministic time for an iteration limit."""
     return None if plan.iteration_limit is None else max(0.01, plan.iteration_limit / 100)
-
-
-def _reserve(model: Model) -> float:
-    """Seconds kept for the exact bound at the end."""
-    return 0.3 + 4e-5 * (model.problem.node_count + len(model.problem.edges))
 
 
 class _Duals:

@@ -40,9 +40,10 @@ def solve(
         return _infeasible(
             problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), _named(loads, places)
         )
-    incumbent = Incumbent(model, loads, began + time_limit)
+    incumbent = Incumbent(model, loads, began, began + time_limit)
     _start(incumbent, hint)
-    certificate = run(incumbent, steps, Plan(time_limit, seed, max(1, jobs), iteration_limit))
+    prepared = time.monotonic() - began
+    certificate = run(incumbent, steps, Plan(time_limit, prepared, seed, max(1, jobs), iteration_limit))
     if incumbent.infeasible:
         places = list(incumbent.places) or list(range(len(loads.slack)))
         return _infeasible(problem, began, time_limit, seed, incumbent.proof, _named(loads, places))
@@ -63,7 +64,8 @@ def _answer(incumbent: Incumbent, certificate: Certificate | None, began: float,
     choice = tuple(incumbent.model.lift(incumbent.labels).tolist()) if incumbent.labels is not None else ()
     cost = incumbent.cost if found else None
     status: Status = "unknown" if not found else "optimal" if incumbent.bound == cost else "feasible"
-    return Assignment(status, choice, cost, incumbent.bound, certificate, None, time.monotonic() - began, seed)
+    wall, history = time.monotonic() - began, tuple(incumbent.history)
+    return Assignment(status, choice, cost, incumbent.bound, certificate, None, wall, seed, history)
 
 
 def _named(loads: Loads, places: Sequence[int]) -> list[tuple[int, int]]:

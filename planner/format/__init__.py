@@ -2,7 +2,18 @@
 
 from .messages import Message
 from .model import (
-    FORMAT, Buffer, Compute, Copy, Document, Layout, Predicted, Sharding, Solver, Task, Traffic, Transfer,
+    FORMAT,
+    Buffer,
+    Compute,
+    Copy,
+    Document,
+    Layout,
+    Predicted,
+    Sharding,
+    Solver,
+    Task,
+    Traffic,
+    Transfer,
 )  # fmt: skip
 from .resolve import Resolved
 

@@ -48,7 +48,9 @@ def decode(data: bytes | str, where: str = "plan") -> Document:
     try:
         raw = msgspec.json.decode(data)
     except msgspec.DecodeError as error:
-        raise UsageError(f"not a complete JSON document: {error}", where=where, hint="write the plan again with tapestry plan -o") from None
+        raise UsageError(
+            f"not a complete JSON document: {error}", where=where, hint="write the plan again with tapestry plan -o"
+        ) from None
     if not isinstance(raw, dict) or "format" not in raw:
         raise UsageError("not a tapestry plan: it has no field 'format'", where=where)
     if raw["format"] != FORMAT:

@@ -42,7 +42,11 @@ def fold(items: list[Any]) -> list[Any]:
     folded: list[Any] = []
     k = 0
     while k < len(items):
-        period, count = max(((p, _count(splits, k, p)) for p in periods), key=lambda found: (found[0] * found[1], -found[0]), default=(1, 1))
+        period, count = max(
+            ((p, _count(splits, k, p)) for p in periods),
+            key=lambda found: (found[0] * found[1], -found[0]),
+            default=(1, 1),
+        )
         if count < 3 or period * (count - 1) < 4:
             folded.append(items[k])
             k += 1
@@ -61,7 +65,12 @@ def unfold(items: list[Any]) -> list[Any]:
             result.append(item)
             continue
         count, period, steps = item.get("repeat"), item.get("items"), item.get("step")
-        good = isinstance(count, int) and isinstance(period, list) and isinstance(steps, list) and len(period) == len(steps)
+        good = (
+            isinstance(count, int)
+            and isinstance(period, list)
+            and isinstance(steps, list)
+            and len(period) == len(steps)
+        )
         if not good or set(item) != {"repeat", "items", "step"} or count < 1 or not period:
             raise ValueError("a repeated stretch needs repeat >= 1, items, and a list of steps for each item")
         if len(result) + count * len(period) > MOST_ITEMS:
@@ -69,7 +78,9 @@ def unfold(items: list[Any]) -> list[Any]:
         splits = [_split(part) for part in period]
         if any(not isinstance(s, list) or len(s) > len(numbers) for s, (_, numbers) in zip(steps, splits, strict=True)):
             raise ValueError("a repeated stretch has more steps than numbers")
-        result += [_joined(split, step, turn) for turn in range(count) for split, step in zip(splits, steps, strict=True)]
+        result += [
+            _joined(split, step, turn) for turn in range(count) for split, step in zip(splits, steps, strict=True)
+        ]
     return result
 
 
@@ -98,7 +109,9 @@ def _count(splits: list[Split], start: int, period: int) -> int:
 def _repeats(splits: list[Split], k: int, period: int, first: int) -> bool:
     if splits[k][0] != splits[k + period][0]:
         return False
-    return k == first or _differences(splits[k], splits[k + period]) == _differences(splits[first], splits[first + period])
+    return k == first or _differences(splits[k], splits[k + period]) == _differences(
+        splits[first], splits[first + period]
+    )
 
 
 def _differences(a: Split, b: Split) -> list[int]:

@@ -62,7 +62,15 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
         slot = life.slot
         initial = None if slot.initial is None else table.of(slot.initial)
         buffers.append(
-            Buffer(names[id(slot)], slot.tensor.name, table.stored(slot.spread), tier, arena.offsets[id(slot)], life.nbytes, initial)
+            Buffer(
+                names[id(slot)],
+                slot.tensor.name,
+                table.stored(slot.spread),
+                tier,
+                arena.offsets[id(slot)],
+                life.nbytes,
+                initial,
+            )
         )
     tasks = [_task(k, step, waits[k], names, table) for k, step in enumerate(steps.steps)]
     outputs = {name: names[id(slot)] for name, slot in steps.outputs.items()}
@@ -86,7 +94,9 @@ def _task(number: int, step: Step, waits: tuple[int, ...], names: dict[int, str]
     if step.lane == COMPUTE:
         assert step.op is not None and step.strategy is not None
         reads = tuple(names[id(slot)] for slot in step.reads)
-        return Compute(number, step.lane, step.op.name, table.shards(step.strategy), reads, names[id(step.write)], waits)
+        return Compute(
+            number, step.lane, step.op.name, table.shards(step.strategy), reads, names[id(step.write)], waits
+        )
     assert step.have is not None and step.need is not None
     return Transfer(
         number, step.lane, step.tensor.name, step.kind, names[id(step.reads[0])], names[id(step.write)],

@@ -82,7 +82,9 @@ class Steps:
 class StepBuilder:
     """Builds `Steps`: one pass over the operations."""
 
-    def __init__(self, program: Program, decisions: Decisions, traffic: Traffic, spreads: Spreads, schedule: Schedule) -> None:
+    def __init__(
+        self, program: Program, decisions: Decisions, traffic: Traffic, spreads: Spreads, schedule: Schedule
+    ) -> None:
         self.program, self.decisions, self.traffic, self.spreads = program, decisions, traffic, spreads
         self.schedule = schedule
         self.result = Steps()
@@ -142,7 +144,9 @@ class StepBuilder:
         near = [need for need in moved if have.within(need) and need.storage_size <= 1.5 * have.storage_size]
         return near[0] if near else None
 
-    def _slot(self, name: str, tensor: Tensor, spread: Spread, initial: Spread | None = None, keep: bool = False) -> Slot:
+    def _slot(
+        self, name: str, tensor: Tensor, spread: Spread, initial: Spread | None = None, keep: bool = False
+    ) -> Slot:
         slot = Slot(name, tensor, spread, initial, keep)
         self.result.slots.append(slot)
         return slot
@@ -162,7 +166,19 @@ class StepBuilder:
         kind = self.traffic.move(have, move.need, move.tensor.itemsize).kind
         touched = ((source, have, False), (move.target, written, True))
         self.result.steps.append(
-            Step(COMM, None, None, move.tensor, (source,), move.target, have, move.need, kind, self._monoid(move.tensor), touched)
+            Step(
+                COMM,
+                None,
+                None,
+                move.tensor,
+                (source,),
+                move.target,
+                have,
+                move.need,
+                kind,
+                self._monoid(move.tensor),
+                touched,
+            )
         )
 
     def _monoid(self, tensor: Tensor) -> str | None:

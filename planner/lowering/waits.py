@@ -93,7 +93,9 @@ def _writers_clock(written: list[tuple[int, Spread]], need: Spread, steps: list[
     return clock
 
 
-def _touch(step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Spread]]]) -> None:
+def _touch(
+    step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Spread]]]
+) -> None:
     for slot, spread, write in step.touched:
         last_touch.setdefault(id(slot), {})[step.lane] = position
         if write:

@@ -117,7 +117,9 @@ def decoder(tokens: int = 33, heads: int = 10, layers: int = 1) -> Program:
     return bound
 
 
-HEADS = tuple(op(f"*.{name}", dim) for name, dim in (("q", "h"), ("k", "g"), ("v", "g"), ("q_rotary", "h"), ("k_rotary", "g")))
+HEADS = tuple(
+    op(f"*.{name}", dim) for name, dim in (("q", "h"), ("k", "g"), ("v", "g"), ("q_rotary", "h"), ("k_rotary", "g"))
+)
 TENSOR_PARALLEL = (
     *HEADS,
     op("*.attention.*", "h"),
@@ -169,9 +171,7 @@ def test_context_parallel(ranks: int, tokens: int) -> None:
 
 
 @tp.op
-def window(
-    x: f32[Tensor, "y j"], w: f32[Tensor, "k"], *, stride: int = 1, dilation: int = 1
-) -> f32[Tensor, "p j"]:
+def window(x: f32[Tensor, "y j"], w: f32[Tensor, "k"], *, stride: int = 1, dilation: int = 1) -> f32[Tensor, "p j"]:
     """One-dimensional window over the rows."""
     p, j, k = tp.indices("p j k")
     return tp.sum[k](x[stride * p + dilation * k, j] * w[k])

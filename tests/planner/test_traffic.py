@@ -106,7 +106,9 @@ def test_partial_traffic_counts_contributions_and_copies(case: tuple[list[Region
 
 
 @given(partial())
-def test_partial_messages_fold_one_contribution_of_each_part(case: tuple[list[Region], list[int], list[Region]]) -> None:
+def test_partial_messages_fold_one_contribution_of_each_part(
+    case: tuple[list[Region], list[int], list[Region]],
+) -> None:
     have, parts, need = case
     folded: dict[tuple[int, tuple[int, ...]], list[int | None]] = {}
     final: dict[tuple[int, tuple[int, ...]], int] = {}
