@@ -2,9 +2,9 @@
 
     python benchmarks/engine.py [--size 4096] [--ranks 4] [--repeat 5]
 
-Program: `examples/corners.py` on a random square image, cut into blocks of rows. By hand: every rank has padded arrays allocated beforehand,
-halo rows are copied between them, and each operation is its NumPy calls with ``out=``. Prints both times (best of the repeats)
-and their ratio; the results must be equal.
+Program: `examples/corners.py` on a random square image, cut into blocks of rows. By hand: every rank has padded arrays
+allocated beforehand, halo rows are copied between them, and each operation is its NumPy calls with ``out=``. Prints
+both times (best of the repeats) and their ratio; the results must be equal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -114,7 +115,7 @@ class Shard:
 
 def exchange(arrays: list[Array], width: int) -> None:
     """Copy the halo rows between neighbours."""
-    for upper, lower in zip(arrays, arrays[1:], strict=False):
+    for upper, lower in pairwise(arrays):
         upper[-width:] = lower[width : 2 * width]
         lower[:width] = upper[-2 * width : -width]
 
@@ -145,7 +146,7 @@ def planned(size: int, ranks: int) -> Any:
     bounds = [r * size // ranks for r in range(ranks + 1)]
 
     def rows(*extents: int) -> list[Region]:
-        found = zip(bounds, bounds[1:], strict=False)
+        found = pairwise(bounds)
         return [Box((lo, *(0 for _ in extents)), (hi, *extents)).region() for lo, hi in found]
 
     cuts = {op.name: rows(*(dim.extent for dim in op.dims[1:])) for op in program.operations}
@@ -158,7 +159,7 @@ def measure(size: int, ranks: int, repeat: int) -> dict[str, float]:
     photo = np.random.default_rng(0).uniform(0, 255, (size, size, 3)).astype(np.float32)
     made = planned(size, ranks)
     bounds = [r * size // ranks for r in range(ranks + 1)]
-    shards = [Shard(photo[lo:hi].copy()) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+    shards = [Shard(photo[lo:hi].copy()) for lo, hi in pairwise(bounds)]
     hand, engine = [], []
     for _ in range(repeat):
         started = perf_counter()

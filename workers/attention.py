@@ -1,6 +1,7 @@
 """The attention kernel: softmax statistics (o, l, m) over keys, block by block, scores never stored.
 
-Formulas: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); blocks over keys as in Dao et al., "FlashAttention" (2022).
+Formulas: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); blocks over keys as in Dao et
+al., "FlashAttention" (2022).
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ QUERIES, KEYS = 128, 512
 
 
 def fold_states(total: Array, more: Array) -> None:
-    """``total`` = fold of two arrays of states [..., (o, l, m)]: m the larger, o and l scaled by exp(m_k - m) and added.
+    """``total`` = fold of two arrays of states [..., (o, l, m)].
 
-    The identity is (0, 0, -inf); states that have seen no key add nothing.
+    m is the larger of both; o and l are scaled by exp(m_k - m) and added. The identity is (0, 0, -inf); states that
+    have seen no key add nothing.
     """
     m = np.maximum(total[..., -1:], more[..., -1:])
     finite = np.where(np.isneginf(m), 0, m)
@@ -58,7 +60,10 @@ def bind_attention(piece: Piece, scale: float, context: Context, out: Stored) ->
 
 
 def _query(piece: Piece) -> str | None:
-    """The dimension to take rows along, which keys do not depend on: one that the domain couples with them, else the longest."""
+    """The dimension to take rows along.
+
+    Keys do not depend on it; it is one that the domain couples with them, else the longest.
+    """
     assert isinstance(piece.body, Call)
     kept = [name for name in piece.names[:-2] if not any(name in depends_on(read) for read in piece.body.args[1:])]
     coupled = [name for name in kept if any(name in bound.expr.dims for bound in piece.where)]
@@ -108,7 +113,7 @@ class _Head:
         state, width = piece.dims[-1]
         self.where, self.empty = piece.where, piece.empty
         states = strided(out, piece.write, [dim for dim in piece.dims if dim[0] != self.key])
-        assert states is not None and isinstance(piece.body, Call)
+        assert states is not None, "a state's record is one stride"
         self.states = states if query else states[np.newaxis]
         narrow = piece.part(state, 0, width - 2)
         assert isinstance(narrow.body, Call)

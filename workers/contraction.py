@@ -1,4 +1,6 @@
-"""Sums of products as matrix multiplications: operands straight from their buffers where BLAS can take them, packed where not."""
+"""Sums of products as matrix multiplications: operands straight from their buffers where BLAS can take them, packed
+where not.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from .views import Stored, collapse, strided
 
 # Elements of a packed operand or of a product that cannot go straight to the output: 8 MiB in float32.
 PACK = 1 << 21
-# A group of dimensions that is not one stride is looped over when what is left inside is at least this long, else packed.
+# A group of dimensions that is not one stride is looped over when what is left inside is at least this long, else
+# packed.
 INNER = 32
 
 Dims = tuple[str, ...]
@@ -284,7 +287,7 @@ class _Loops:
 
 
 def _inner(names: Dims, operands: Sequence[_Operand]) -> Dims:
-    """The longest tail of a group that is one stride in every operand; all of it (to be packed) if that is too short."""
+    """The longest tail of a group that is one stride in every operand; all of it, to be packed, if too short."""
     for start in range(len(names)):
         tail = names[start:]
         if all(operand.collapsed(tail) is not None for operand in operands):

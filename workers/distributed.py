@@ -1,7 +1,7 @@
 """The engine of several processes: each runs the tasks of its rank, one thread a lane, messages over the group.
 
-Messages of a transfer from one rank to another travel as one packet a phase. Receives are posted before anything is waited for and
-packets are told apart by tags, so no number of them can block one another.
+Messages of a transfer from one rank to another travel as one packet a phase. Receives are posted before anything is
+waited for and packets are told apart by tags, so no number of them can block one another.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def run_distributed(
 ) -> RunResult:
     """Run this process's rank of a plan; all processes of the group call it with the same plan and inputs.
 
-    Rank 0 gets the outputs. Processes beyond the plan's ranks only keep company. Raises UsageError, TaskError on the rank that
-    fails, PeerFailed on the others; after a failure the group cannot be used again.
+    Rank 0 gets the outputs. Processes beyond the plan's ranks only keep company. Raises UsageError, TaskError on the
+    rank that fails, PeerFailed on the others; after a failure the group cannot be used again.
     """
     resolved = document if isinstance(document, Resolved) else Resolved(document)
     group.begin()

@@ -1,7 +1,7 @@
 """Scalar expressions over a box, compiled to NumPy calls on strided views and reused scratch arrays.
 
-`compile_expression` walks an expression once and leaves a `Kernel`: leaves (views over the whole box, 1 long along dimensions that do not
-matter) and steps (function, inputs, output). `Kernel.at` runs the steps on one slab of the box.
+A `Compiler` walks an expression once and leaves a `Kernel`: leaves (views over the whole box, 1 long along
+dimensions that do not matter) and steps (function, inputs, output). `Kernel.at` runs the steps on one slab of the box.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Compiler:
     # -- results -------------------------------------------------------------------------------------------------
 
     def finish(self, expr: Expr, out: Array | None = None, *, cast: np.dtype[Any] | None = None) -> Kernel:
-        """Compile; the value lands in ``out`` (converted as by a C cast), or stays where it is, as ``cast`` if given."""
+        """Compile; the value lands in ``out`` (rounded once), or stays where it is, as ``cast`` if given."""
         value = self.value(expr)
         if out is not None:
             self._land(value, out)
@@ -226,7 +226,8 @@ class Compiler:
         for before, now in zip(args, prepared, strict=True):
             if now is not before:
                 self.release(now)
-            # `where` copies its last argument before it reads the others, so these may not share memory with the result.
+            # `where` copies its last argument before it reads the others, so these may not share memory with the
+            # result.
             if expr.function != "where":
                 self.release(before)
         out = self.apply(compute_of(expr.function), prepared, dtype)

@@ -63,8 +63,8 @@ def remote_bytes(resolved: Resolved, task: Transfer) -> int:
 class Piecewise:
     """The same transfer in single steps, each of which may happen at any time that the plan's semantics allow.
 
-    A message is read any time after its rank arrived (folded results: after the fold) and written any time after that; a rank
-    leaves the transfer when what it sends is read and what it gets is written.
+    A message is read any time after its rank arrived (folded results: after the fold) and written any time after that;
+    a rank leaves the transfer when what it sends is read and what it gets is written.
     """
 
     def __init__(self, exchange: Exchange) -> None:

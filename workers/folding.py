@@ -34,15 +34,6 @@ def _rsqrt_into(x: Array, out: Array) -> Array:
     return np.reciprocal(out, out=out)
 
 
-def _maximum_into(x: Array, y: Array, out: Array) -> Any:
-    """NumPy is about to take no positional ``out`` for these two."""
-    return np.maximum(x, y, out=out)
-
-
-def _minimum_into(x: Array, y: Array, out: Array) -> Any:
-    return np.minimum(x, y, out=out)
-
-
 @cache
 def compute_of(function: str) -> Callable[..., Any]:
     """The function as ``f(*args, out=array)`` on arrays of the compute type."""
@@ -51,9 +42,7 @@ def compute_of(function: str) -> Callable[..., Any]:
 
         found: Callable[..., Any] = special.erf if function == "erf" else special.expit
         return found
-    own: dict[str, Callable[..., Any]] = {
-        "where": where_into, "rsqrt": _rsqrt_into, "abs": np.absolute, "maximum": _maximum_into, "minimum": _minimum_into,
-    }  # fmt: skip
+    own: dict[str, Callable[..., Any]] = {"where": where_into, "rsqrt": _rsqrt_into, "abs": np.absolute}
     if function in own:
         return own[function]
     ufunc: Callable[..., Any] = getattr(np, function)

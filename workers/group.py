@@ -1,4 +1,6 @@
-"""The processes of a run: who they are, how they say that they failed, and bytes from one to another (torch.distributed, Gloo)."""
+"""The processes of a run: who they are, how they say that they failed, and bytes from one to another
+(torch.distributed, Gloo).
+"""
 
 from __future__ import annotations
 

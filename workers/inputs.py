@@ -14,7 +14,9 @@ from .folding import Array
 
 
 def checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays of inputs, params and states. UsageError for one that is missing, unknown, or of another dtype or shape."""
+    """The arrays of inputs, params and states. UsageError for one that is missing, unknown, or of another dtype or
+    shape.
+    """
     wanted = {tensor.name: tensor for tensor in program.of_role("input", "param", "state")}
     for name in inputs:
         if name not in wanted:

@@ -1,7 +1,7 @@
 """Starting torchrun on this machine: plans and inputs go to the ranks as files, results come back as files.
 
-The folder of a launch holds one folder a job: plan.json, inputs.safetensors and, after the run, outputs.safetensors and result.json, or
-one error-RANK.json per rank that failed. It is removed whatever happens.
+The folder of a launch holds one folder a job: plan.json, inputs.safetensors and, after the run, outputs.safetensors
+and result.json, or one error-RANK.json per rank that failed. It is removed whatever happens.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ def run_local(
 ) -> RunResult:
     """Run a plan with all ranks in this process.
 
-    inputs: whole arrays of inputs, params and states by name. order: None runs one rank as far as it gets, then the next;
-    a seed runs tasks, and reads and writes of messages, in a random order that the lanes and waits allow. poison: buffers are
-    filled with NaN or garbage first. Raises UsageError (inputs), TaskError (a task fails), Deadlock.
+    inputs: whole arrays of inputs, params and states by name. order: None runs one rank as far as it gets, then the
+    next; a seed runs tasks, and reads and writes of messages, in a random order that the lanes and waits allow.
+    poison: buffers are filled with NaN or garbage first. Raises UsageError (inputs), TaskError (a task fails),
+    Deadlock.
     """
     resolved = document if isinstance(document, Resolved) else Resolved(document)
     checked = checked_inputs(resolved.program, inputs)

@@ -18,7 +18,8 @@ from .views import Slices, Stored, slab_shape, slabs, strided, within
 
 Runner = Callable[[], None]
 
-# Points per slab: temporaries of a slab stay in the second-level cache, and calls are long enough to hide what they cost.
+# Points per slab: temporaries of a slab stay in the second-level cache, and calls are long enough to hide what they
+# cost.
 SLAB_POINTS = 1 << 16
 
 

@@ -1,7 +1,8 @@
 """The NumPy device: one compute task bound to the memory of its operands, then run as often as wanted.
 
-Binding does the thinking: the shard is cut into pieces (see `pieces`), each piece becomes strided views and NumPy calls. Sums of products go to
-BLAS, small windows are written out, other folds go slab by slab. Results depend on the operands' values and the shard alone.
+Binding does the thinking: the shard is cut into pieces (see `pieces`), each piece becomes strided views and NumPy
+calls. Sums of products go to BLAS, small windows are written out, other folds go slab by slab. Results depend on the
+operands' values and the shard alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ MATRIX = 4
 def bind_compute(
     program: Program, op: Operation, points: Region, stored: Mapping[str, Stored], write: Stored, scratch: Scratch
 ) -> Runner:
-    """A closure that evaluates ``op`` at ``points`` (axes in the order of ``op.dims``), reading ``stored``, writing ``write``.
+    """A closure that evaluates ``op`` at ``points`` (axes in the order of ``op.dims``), reading ``stored``, writing
+    ``write``.
 
     Folds of part of a reduction leave the partial fold in ``write``, the monoid's identity where no point falls.
     """

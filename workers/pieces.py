@@ -1,8 +1,9 @@
 """Cutting a compute task into pieces on which every guard is decided and every index is affine.
 
-A `Piece` is a box of fresh dimensions that start at 0, with the operation's expressions rewritten over them. Strided shards lose their
-stride, guards that fail everywhere become their fill, floors of a dimension that is cut at their steps disappear, small
-windows are unrolled. What is left over (a guard that couples two long dimensions) is evaluated by masks.
+A `Piece` is a box of fresh dimensions that start at 0, with the operation's expressions rewritten over them. Strided
+shards lose their stride, guards that fail everywhere become their fill, floors of a dimension that is cut at their
+steps disappear, small windows are unrolled. What is left over (a guard that couples two long dimensions) is evaluated
+by masks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Ranges = Mapping[str, tuple[int, int]]
 class Piece:
     """Points 0 <= d < extent of ``dims``; ``reduce`` names the dimensions to fold.
 
-    ``where`` restricts the points, as in the operation; ``kinds`` gives each tensor's kind (bool, int, float) for fills.
+    ``where`` restricts the points, as in the operation; ``dtypes`` are those of the tensors, for fills.
     """
 
     dims: tuple[tuple[str, int], ...]
@@ -107,7 +108,7 @@ def decided(bound: Bound, ranges: Ranges) -> bool | None:
 
 
 class Simplify:
-    """Rewrites expressions over a box: substitution, floors that are constant or divide out, guards that are decided."""
+    """Rewrites expressions over a box: substitution, constant floors, decided guards."""
 
     def __init__(self, ranges: Ranges, values: Mapping[str, Affine], dtypes: Mapping[str, str]) -> None:
         self.ranges, self.values, self.dtypes = ranges, values, dtypes
@@ -256,7 +257,7 @@ def floors(piece: Piece) -> Iterator[Floor]:
 
 
 def _unfloor(piece: Piece, floor: Floor, open_dims: Mapping[str, int]) -> list[Piece] | None:
-    """Cut a dimension at the steps of floor((c*d + k) / D), c dividing D; many steps become a dimension of their own."""
+    """Cut a dimension at the steps of floor((c*d + k) / D), c dividing D; many steps become a dimension."""
     if len(floor.inner.terms) != 1:
         return None
     name, c = floor.inner.terms[0]

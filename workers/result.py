@@ -12,8 +12,8 @@ from .folding import Array
 class RunResult:
     """``outputs``: whole arrays by name, new states included. ``bytes_moved``: what ranks received from other ranks.
 
-    ``wall_s`` is the time from the first task to the last, inputs in place and tasks bound; ``events`` are in order of their start.
-    ``rank`` is the rank of this process where every rank has its own; ranks other than 0 have no outputs.
+    ``wall_s`` is the time from the first task to the last, inputs in place and tasks bound; ``events`` are in order of
+    their start. ``rank`` is the rank of this process where every rank has its own; ranks other than 0 have no outputs.
     """
 
     outputs: dict[str, Array]

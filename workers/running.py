@@ -23,11 +23,13 @@ def run(
 ) -> RunResult:
     """Run a plan on whole arrays of inputs, params and states by name.
 
-    engine "local" runs all ranks in this process (``order``: a seed for an adversarial order instead of the fixed one); "torchrun" starts one
-    process a rank on this machine, or, where RANK and WORLD_SIZE are set, joins the torchrun that set them: all its
-    processes make this call, and rank 0 gets the outputs. ``poison`` fills buffers with NaN or garbage first. Both engines give the same bits.
+    engine "local" runs all ranks in this process (``order``: a seed for an adversarial order instead of the fixed
+    one); "torchrun" starts one process a rank on this machine, or, where RANK and WORLD_SIZE are set, joins the
+    torchrun that set them: all its processes make this call, and rank 0 gets the outputs. ``poison`` fills buffers
+    with NaN or garbage first. Both engines give the same bits.
 
-    Raises UsageError (unknown engine or device, inputs that do not fit), TaskError and PeerFailed (a task failed), Deadlock.
+    Raises UsageError (unknown engine or device, inputs that do not fit), TaskError and PeerFailed (a task failed),
+    Deadlock.
     """
     if engine not in ("local", "torchrun"):
         raise UsageError(f"unknown engine {engine!r}", sides={"known": "local, torchrun"})

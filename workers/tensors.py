@@ -16,8 +16,15 @@ from ..errors import UsageError
 from .folding import Array
 
 _CODES = {
-    "bool": "BOOL", "int8": "I8", "int32": "I32", "int64": "I64", "bf16": "BF16", "f16": "F16", "f32": "F32", "f64": "F64",
-}  # fmt: skip
+    "bool": "BOOL",
+    "int8": "I8",
+    "int32": "I32",
+    "int64": "I64",
+    "bf16": "BF16",
+    "f16": "F16",
+    "f32": "F32",
+    "f64": "F64",
+}
 _NAMES = {code: name for name, code in _CODES.items()}
 
 

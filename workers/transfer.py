@@ -1,7 +1,7 @@
 """Moving and folding elements between stored arrays.
 
-Partial results are stored in their tensor's dtype. A fold of parts computes in the compute type (at least float32, exact integers), in the
-order of the part numbers, and rounds once.
+Partial results are stored in their tensor's dtype. A fold of parts computes in the compute type (at least float32,
+exact integers), in the order of the part numbers, and rounds once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def received(payload: Array, region: Region) -> Stored:
 def fold_parts(parts: Sequence[tuple[Region, Stored]], target: Stored, monoid: str) -> None:
     """Fold contributions, in the order given, into the elements of ``target`` that they cover."""
     covered = Region.of(*(grid for region, _ in parts for grid in region.grids))
-    total = _accumulator(covered, target, monoid)
+    total = _accumulator(covered, target)
     if total is None:
         return
     started = Region()
@@ -109,11 +109,12 @@ def fold_parts(parts: Sequence[tuple[Region, Stored]], target: Stored, monoid: s
         move(total, target, covered)
 
 
-def _accumulator(covered: Region, target: Stored, monoid: str) -> Stored | None:
-    """Where to add up: the target, unless its floats are narrower than the compute type (integers wrap the same way)."""
+def _accumulator(covered: Region, target: Stored) -> Stored | None:
+    """Where to add up: the target, unless its floats are narrower than the compute type."""
     storage = covered.storage()
     if storage is None:
         return None
+    # Integers wrap the same way whatever the width.
     if target.array.dtype.kind in "bi" or target.array.itemsize >= 4:
         return target
     return Stored(np.empty(storage.shape, np.float32), storage)

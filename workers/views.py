@@ -113,7 +113,8 @@ def size_of(shape: Sequence[int], axes: Sequence[int]) -> int:
 
 
 def axis_pairs(region: IntSet, source: IntSet, target: IntSet) -> list[tuple[slice, slice]]:
-    """Local slices (in a buffer storing ``source``, in one storing ``target``) of the same global elements of ``region``.
+    """Local slices (in a buffer storing ``source``, in one storing ``target``) of the same global elements of
+    ``region``.
 
     ``source`` and ``target`` consist of intervals. Elements that either does not store are left out.
     """

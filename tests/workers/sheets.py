@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tapestry.expr import Affine, Call, Expr, Read
+from tapestry.expr import Affine, Bound, Call, Expr, Read
 from tapestry.planner.format import (
     Buffer,
     Compute,
@@ -153,17 +153,16 @@ def blur() -> Program:
     tensors = (Tensor("x", "f32", (8,), "input"), Tensor("y", "f32", (8,)), Tensor("z", "f32", (8,)))
 
     def op(name: str, source: str, target: str) -> Operation:
-        from tapestry.expr import Bound
-
         at = [dim("i") + d for d in (-1, 0, 1)]
         taps = [Read(source, (index,), (Bound(index, 0, 8),), 0.0) for index in at]
-        return Operation(name, (Dim("i", 8),), target, (dim("i"),), call("add", call("add", taps[0], taps[1]), taps[2]))
+        body = call("add", call("add", taps[0], taps[1]), taps[2])
+        return Operation(name, (Dim("i", 8),), target, (dim("i"),), body)
 
     return Program("blur", tensors, (op("first", "x", "y"), op("second", "y", "z")), ("z",))
 
 
 def halo_blur() -> Document:
-    """Two ranks with four elements each; one element of halo is exchanged before each blur, the second time in place."""
+    """Two ranks with four elements each; one of halo is exchanged before each blur, in place."""
     sheet = Sheet(blur(), 2)
     mine, wide = ["0:4", "4:8"], ["0:5", "3:8"]
     x = sheet.buffer("x", wide, initial=mine)

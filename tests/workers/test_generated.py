@@ -23,7 +23,9 @@ MACHINE = load_machine("h200x8")
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_fuzz_planned_executions(chunk: int) -> None:
-    """Integers exactly, floats within the stated tolerance; counted bytes are the plan's; any order gives the same bits."""
+    """Integers exactly, floats within the stated tolerance; counted bytes are the plan's; any order gives the same
+    bits.
+    """
 
     @settings(max_examples=EXAMPLES // CHUNKS, suppress_health_check=list(HealthCheck), database=None)
     @given(st.data())

@@ -211,7 +211,8 @@ def test_folds_of_everything_and_of_nothing() -> None:
     x = normal(300, 1000)
     whole = fold("all", {"i": 300, "j": 1000}, "", call("multiply", read("x", "i", "j"), read("x", "i", "j")), "i j")
     np.testing.assert_allclose(execute(whole, ((), np.float32), x=x), (x.astype(np.float64) ** 2).sum(), rtol=1e-5)
-    none = Operation("none", (Dim("i", 4), Dim("j", 9)), "out", (dim("i"),), read("y", "j"), ("j",), "max", (Bound(dim("j") - dim("i"), 6, None),))  # fmt: skip
+    late = (Bound(dim("j") - dim("i"), 6, None),)
+    none = Operation("none", (Dim("i", 4), Dim("j", 9)), "out", (dim("i"),), read("y", "j"), ("j",), "max", late)
     y = np.arange(9, dtype=np.int32)
     np.testing.assert_array_equal(execute(none, ((4,), np.int32), y=y), [8, 8, 8, np.iinfo(np.int32).min])
 
@@ -244,10 +245,16 @@ def elementwise(body: Expr, *extents: int) -> Operation:
 @pytest.mark.parametrize(
     ("function", "numpy_function"),
     [
-        ("exp", np.exp), ("log", lambda x: np.log(np.abs(x))), ("sqrt", lambda x: np.sqrt(np.abs(x))), ("tanh", np.tanh),
-        ("erf", special.erf), ("sigmoid", special.expit), ("rsqrt", lambda x: 1 / np.sqrt(np.abs(x))), ("floor", np.floor),
+        ("exp", np.exp),
+        ("log", lambda x: np.log(np.abs(x))),
+        ("sqrt", lambda x: np.sqrt(np.abs(x))),
+        ("rsqrt", lambda x: 1 / np.sqrt(np.abs(x))),
+        ("tanh", np.tanh),
+        ("erf", special.erf),
+        ("sigmoid", special.expit),
+        ("floor", np.floor),
     ],
-)  # fmt: skip
+)
 def test_functions(function: str, numpy_function: Any) -> None:
     x = normal(33, 65)
     inner: Expr = read("x", "i", "j")
@@ -281,7 +288,8 @@ def test_writes_that_are_reversed_strided_or_floored() -> None:
     np.testing.assert_array_equal(execute(op, ((12,), np.float32), x=x), x[::-1])
     floored = Operation("w", (Dim("i", 12),), "out", (dim("i") // 5, dim("i") % 5), read("x", "i"))
     np.testing.assert_array_equal(execute(floored, ((3, 5), np.float32), x=x).reshape(-1)[:12], x)
-    summed = Operation("w", (Dim("i", 12), Dim("k", 30)), "out", (dim("i") // 5, dim("i") % 5), product(read("x", "i"), read("v", "k")), ("k",), "max")  # fmt: skip
+    dims, body = (Dim("i", 12), Dim("k", 30)), product(read("x", "i"), read("v", "k"))
+    summed = Operation("w", dims, "out", (dim("i") // 5, dim("i") % 5), body, ("k",), "max")
     v = normal(30)
     np.testing.assert_array_equal(
         execute(summed, ((3, 5), np.float32), x=x, v=v).reshape(-1)[:12], (x[:, None] * v).max(axis=1)
@@ -335,12 +343,11 @@ def attention(t: int, h: int, s: int, e: int, groups: int, offset: int | None) -
     c = Affine.dim("c")
     g = dim("h") // groups
     guard = (Bound(c, None, e),)
-    reads = (
-        Read("q", (dim("t"), dim("h"), c), guard), Read("k", (dim("s"), g, c), guard), Read("v", (dim("s"), g, c), guard),
-    )  # fmt: skip
+    q = Read("q", (dim("t"), dim("h"), c), guard)
+    k, v = (Read(name, (dim("s"), g, c), guard) for name in "kv")
     where = () if offset is None else (Bound(dim("s") - dim("t"), None, 1 + offset),)
     dims = (Dim("t", t), Dim("h", h), Dim("s", s), Dim("c", e + 2, cut=False))
-    block = Block("attention", reads, (("scale", 0.3),))
+    block = Block("attention", (q, k, v), (("scale", 0.3),))
     return Operation("state", dims, "out", (dim("t"), dim("h"), c), block, ("s",), "online_softmax", where)
 
 
@@ -395,7 +402,8 @@ def test_a_bound_task_can_run_again_on_new_values() -> None:
     op = fold("sum", {"i": 20, "j": 30}, "i", call("exp", read("x", "i", "j")), "j")
     program = Program("one", (Tensor("x", "f32", (20, 30)), Tensor("out", "f32", (20,))), (op,), ("out",))
     region = Box.of_shape((20, 30)).region()
-    task = bind_compute(program, op, region, {"x": Stored(x, Box.of_shape((20, 30)).grid())}, Stored(out, Box.of_shape((20,)).grid()), Scratch())  # fmt: skip
+    given, result = Stored(x, Box.of_shape((20, 30)).grid()), Stored(out, Box.of_shape((20,)).grid())
+    task = bind_compute(program, op, region, {"x": given}, result, Scratch())
     for _ in range(2):
         task()
         np.testing.assert_allclose(out, np.exp(x.astype(np.float64)).sum(axis=1), rtol=1e-5)
