@@ -1,7 +1,7 @@
 """The traffic of plans with pinned layouts against closed forms and enumerations: bytes received by all ranks together.
 
-The forms are those of the literature on collectives and sharded training; nothing here calls the planner's own counting.
-"""
+The forms are those of the literature on collectives and sharded training; nothing here calls the planner's own
+counting. """
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, bf16, f32, param
+from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, plan
 from tapestry.program import Pin, PinKind, Program
 
@@ -31,6 +32,7 @@ def planned(program: Program, ranks: int, *pins: Pin) -> Plan:
     made = plan(program, "h200x8", mesh=(ranks,), pins=pins, objective="bytes")
     report = made.check()
     assert report.ok, str(report)
+    assert made.run(random_inputs(program, 0)).bytes_moved == made.document.traffic.bytes_total
     return made
 
 
