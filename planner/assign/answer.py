@@ -107,8 +107,8 @@ class Assignment:
     """`choice[v]` is the strategy of node v (empty if none was found), `cost` its exact cost.
 
     `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and
-    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible". `history` are the improvements,
-    as (seconds since the start, cost).
+    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible". `history` are the
+    improvements, as (seconds since the start, cost).
     """
 
     status: Status
