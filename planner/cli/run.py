@@ -38,6 +38,8 @@ def run(
     given = _given(planned.program, inputs, random)
     with working("running"):
         result = planned.run(given, device=device, engine=engine)
+    if result.rank:
+        return  # inside a torchrun: rank 0 has the outputs and speaks for all
     if outputs is not None:
         _save(outputs, result.outputs)
     figures = {
