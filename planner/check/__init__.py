@@ -1,12 +1,12 @@
 """Independent proof of a plan: knows the plan format and the algebra of index sets, and nothing of how plans are made.
 
-    wellformed   every name resolves, every region is inside its space
-    cover        the shards of every operation cover its domain
-    order        the plan cannot hang; tasks that touch the same memory are ordered
-    flow         every task's operands are present, current and complete (`folds`: every share of a reduction once)
-    ends         inputs and parameters are there at the start; outputs and states end complete
-    memory       no tier holds more than it can; live buffers never share memory
-    count        the stated traffic is what the tasks move
+wellformed   every name resolves, every region is inside its space
+cover        the shards of every operation cover its domain
+order        the plan cannot hang; tasks that touch the same memory are ordered
+flow         every task's operands are present, current and complete (`folds`: every share of a reduction once)
+ends         inputs and parameters are there at the start; outputs and states end complete
+memory       no tier holds more than it can; live buffers never share memory
+count        the stated traffic is what the tasks move
 """
 
 from __future__ import annotations

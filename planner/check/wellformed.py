@@ -267,6 +267,8 @@ def _have(case: Case, findings: Findings) -> None:
             findings.add(
                 Code.MONOID, f"folds with {task.monoid}, where {wanted} is right", task=task.id, tensor=task.tensor
             )
+        if partial and producer is not None:
+            _whole(case, task, producer, findings)
         for rank in case.participants(task):
             extra = case.algebra.minus(case.layouts[task.have][rank], case.held(task.source)[rank])
             if extra != EMPTY:

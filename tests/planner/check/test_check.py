@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tapestry.expr import Affine, Read
+from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code, Report, check
 from tapestry.planner.format.model import Document, Layout, Traffic
-from tapestry.program import Dim, Operation, Pin, Program, Tensor
+from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
 from . import plans
@@ -49,6 +49,26 @@ def uncuttable() -> Document:
     dims = (Dim("a", 5, cut=False), op.dims[1])
     fixed = Operation(op.name, dims, op.output, op.write, op.body)
     return replace(document, program=program_to_json(_with_operation(program, fixed)))
+
+
+def softmax_state() -> Document:
+    """Keys cut over two ranks, the states (o_0, o_1, l, m) of two queries folded on both."""
+    t, s, c = (Affine.dim(name) for name in "tsc")
+    inside = (Bound(c, 0, 2),)
+    reads = Read("q", (t, c), inside), Read("k", (s, c), inside), Read("v", (s, c), inside)
+    dims = Dim("t", 2), Dim("s", 6), Dim("c", 4, cut=False)
+    op = Operation("attend", dims, "state", (t, c), Block("attention", reads), ("s",), "online_softmax")
+    shapes = {"q": (2, 2), "k": (6, 2), "v": (6, 2)}
+    tensors = [Tensor(name, "f64", shape, "param") for name, shape in shapes.items()]
+    program = Program("softmax", (*tensors, Tensor("state", "f64", (2, 4))), (op,), ("state",))
+    sheet = plans.Sheet(program, 2)
+    whole, keys = sheet.layout("0:2,0:4"), sheet.layout(["0:3,0:2", "3:6,0:2"])
+    given = [sheet.given("q", sheet.layout("0:2,0:2")), sheet.given("k", keys), sheet.given("v", keys)]
+    part, state = sheet.buffer("part", "state", whole), sheet.buffer("state", "state", whole)
+    work = sheet.compute("attend", sheet.layout(["0:2,0:3,0:4", "0:2,3:6,0:4"]), given, part)
+    have = sheet.layout("0:2,0:4", (0, 1))
+    sheet.transfer("all_reduce", "state", part, state, have, whole, [work], monoid="online_softmax")
+    return sheet.done({"state": "state"})
 
 
 def _with_operation(program: Program, op: Operation) -> Program:
@@ -131,6 +151,16 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
         lambda: task(laid(plans.reduce_scattered(), *(f"0:3,0:2,{a}:{a + 2}" for a in (0, 1, 4))), 0, shards="extra"),
     ),
     ("a cut through what stays whole", Code.UNCUTTABLE, uncuttable),
+    (
+        "half a softmax state folded",
+        Code.UNCUTTABLE,
+        lambda: task(laid(softmax_state(), "0:2,0:3", "0:2,0:4"), 1, need="extra"),
+    ),
+    (
+        "half a softmax state contributed",
+        Code.UNCUTTABLE,
+        lambda: task(laid(softmax_state(), "0:2,0:4", "0:2,1:4", parts=(0, 1)), 1, have="extra"),
+    ),
     ("transfers that cross", Code.DEADLOCK, crossed),
     ("a task that waits for itself", Code.DEADLOCK, lambda: task(plans.elementwise(), 0, waits=(0,))),
     ("a wait removed", Code.RACE, lambda: task(plans.gather_twice(), 2, waits=())),
@@ -247,6 +277,11 @@ def test_an_alteration_gets_its_verdict(why: str, code: Code, make: Callable[[],
 def test_every_code_is_provoked() -> None:
     assert {code for _, code, _ in PROVOKED} == set(Code)
     assert all(code.meaning for code in Code)
+
+
+def test_a_softmax_state_folded_whole_passes() -> None:
+    report = check(softmax_state())
+    assert report.ok, str(report)
 
 
 def test_a_verdict_names_place_and_witness() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tapestry.planner import load_machine
@@ -33,6 +33,7 @@ def test_altered_plans_of_generated_programs(data: st.DataObject) -> None:
     expected = evaluate(program, inputs)
     found = list(mutants(document, program))
     for mutant in random.Random(len(found)).sample(found, min(SAMPLE, len(found))):
+        note(f"{mutant.kind}: {mutant.what}")
         report = check(mutant.document)
         if not report.ok:
             assert report.codes & FITTING[mutant.kind], f"{mutant.kind}: {mutant.what}\n{report}"
