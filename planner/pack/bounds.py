@@ -62,12 +62,12 @@ def most_saved(live: dict[str, Buffer]) -> int:
 def pin_conflict(buffers: Sequence[Buffer], capacity: int | None) -> Witness | None:
     """A pinned buffer that ends above the capacity, or two that are pinned onto each other."""
     live: list[Buffer] = []
-    for b in sorted((b for b in buffers if b.offset is not None and b.size), key=lambda b: (b.lower, b.name)):
+    for b in sorted((b for b in buffers if b.offset is not None), key=lambda b: (b.lower, b.name)):
         if capacity is not None and _top(b) > capacity:
             return Witness("pins", (b.name,), _top(b), capacity, b.lower)
         live = [a for a in live if a.upper > b.lower]
         for a in live:
-            if _at(a) < _top(b) and _at(b) < _top(a) and not _shared(a, b):
+            if max(_at(a), _at(b)) < min(_top(a), _top(b)) and not _shared(a, b):
                 room = max(_top(a), _top(b)) - min(_at(a), _at(b))
                 return Witness("pins", (a.name, b.name), a.size + b.size, room, b.lower)
         live.append(b)
@@ -76,7 +76,7 @@ def pin_conflict(buffers: Sequence[Buffer], capacity: int | None) -> Witness | N
 
 def pinned_top(buffers: Sequence[Buffer]) -> int:
     """End of the highest pinned buffer; 0 for none."""
-    return max((_top(b) for b in buffers if b.offset is not None and b.size), default=0)
+    return max((_top(b) for b in buffers if b.offset is not None), default=0)
 
 
 def _at(b: Buffer) -> int:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import gcd
 
 import numpy as np
@@ -18,8 +19,7 @@ def sections(buffers: Iterable[Buffer]) -> list[int]:
     [1, 5]
     """
     events = sorted({(b.upper, 0) for b in buffers} | {(b.lower, 1) for b in buffers})
-    following = [*events[1:], (0, 0)]
-    return [at for (at, starts), (_, then_starts) in zip(events, following, strict=True) if starts and not then_starts]
+    return [at for (at, starts), (_, then_starts) in pairwise(events) if starts and not then_starts]
 
 
 class _Item:

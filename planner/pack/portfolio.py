@@ -83,7 +83,7 @@ def hunt(buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int
     waiting: deque[tuple[Run, Future[int]]] = deque()
     with ThreadPoolExecutor(jobs) as threads:
         try:
-            while True:
+            while monotonic() < deadline:
                 while len(waiting) < _AHEAD and (chosen := pool.next_arrangement()) is not None:
                     run = chosen.next_run(seed)
                     waiting.append((run, threads.submit(run)))
@@ -97,6 +97,7 @@ def hunt(buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int
                 if answer == FOUND and run.state is not None:
                     return FOUND, run.arrangement.offsets(run.state.offset)
                 run.arrangement.exhausted |= answer == EXHAUSTED
+            return STOPPED, None
         finally:
             for run, _ in waiting:
                 run.stop()

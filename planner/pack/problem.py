@@ -134,4 +134,4 @@ def _check_reuse(output: Buffer, source: Buffer | None) -> None:
 
 def peak_of(buffers: Sequence[Buffer], offsets: dict[str, int]) -> int:
     """End of the highest buffer; 0 for none."""
-    return max((offsets[b.name] + b.size for b in buffers if b.size), default=0)
+    return max((offsets[b.name] + b.size for b in buffers), default=0)
