@@ -1,0 +1,140 @@
+"""Which rank owns which elements of a tensor, and what it needs beyond that: the facts behind a shard map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ...drawing.folding import anonymous
+from ...program import Tensor
+from ...space import Region
+from ...space.projection import write_image
+from ..format import Compute, Resolved, Transfer
+from ..format.model import Copy
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """One tensor, or several of repeated layers that lie alike (``names``).
+
+    home: per rank what it has before anything is moved: what it starts with, or what its shard writes. extra: per rank what
+    it needs and does not have. monoid: set where the homes are contributions to be folded. moves: kinds of the transfers.
+    """
+
+    tensor: Tensor
+    names: tuple[str, ...]
+    home: tuple[Region, ...]
+    extra: tuple[Region, ...]
+    monoid: str | None
+    moves: tuple[str, ...]
+    tier: str
+
+    @property
+    def name(self) -> str:
+        return self.names[0] if len(self.names) == 1 else f"{anonymous(self.names[0])}  × {len(self.names)}"
+
+    @cached_property
+    def owners(self) -> tuple[tuple[Region, tuple[int, ...]], ...]:
+        """Distinct homes with the ranks that have them."""
+        found: dict[Region, list[int]] = {}
+        for rank, region in enumerate(self.home):
+            if region:
+                found.setdefault(region, []).append(rank)
+        return tuple((region, tuple(ranks)) for region, ranks in found.items())
+
+    @cached_property
+    def copies(self) -> float:
+        """Ranks that own an element, on average over the elements that anyone owns."""
+        union = Region.of(*(grid for region, _ in self.owners for grid in region.grids))
+        return sum(region.size for region in self.home) / union.size if union else 0.0
+
+    @property
+    def replicated(self) -> bool:
+        """Every rank owns all of it."""
+        return len(self.owners) == 1 and len(self.owners[0][1]) == len(self.home) > 1 and self.monoid is None
+
+    @cached_property
+    def halo(self) -> tuple[tuple[int, int], ...]:
+        """Per axis how far the widest halo reaches below and above a home; a gather counts as a wide one."""
+        reach = [(0, 0)] * len(self.tensor.shape)
+        for home, extra in zip(self.home, self.extra, strict=True):
+            if home and extra:
+                inner, outer = home.hull(), (home | extra).hull()
+                steps = zip(inner.lo, outer.lo, inner.hi, outer.hi, strict=True)
+                now = [(a - b, d - c) for a, b, c, d in steps]
+                reach = [(max(p, a), max(q, b)) for (p, q), (a, b) in zip(reach, now, strict=True)]
+        return tuple(reach)
+
+    @property
+    def thin(self) -> bool:
+        """There are halos, each less than a third of what its rank owns."""
+        pairs = [(h.size, e.size) for h, e in zip(self.home, self.extra, strict=True) if e]
+        return bool(pairs) and all(3 * extra < home for home, extra in pairs)
+
+    def axes(self, background: tuple[int, int] | None = None) -> tuple[int, ...]:
+        """The one or two axes to draw: those of the photograph if it fits, else those that are cut, else the last long ones."""
+        shape = self.tensor.shape
+        for k in range(len(shape) - 1):
+            if background is not None and shape[k : k + 2] == background:
+                return k, k + 1
+        cut = [k for k in range(len(shape)) if self._differ(k)]
+        rest = [k for k in range(len(shape)) if k not in cut]
+        rest.sort(key=lambda k: (shape[k] > 4, k), reverse=True)
+        return tuple(sorted((cut + rest)[:2]))
+
+    def _differ(self, axis: int) -> bool:
+        regions = [r for r in (*self.home, *self.extra) if r]
+        sets = {tuple(grid.axes[axis] for grid in region.grids) for region in regions}
+        return len(sets) > 1
+
+
+def shard_maps(resolved: Resolved) -> list[ShardMap]:
+    """One per tensor in the program's order; tensors of repeated layers that lie alike are one."""
+    folded: dict[object, ShardMap] = {}
+    for found in _maps(resolved):
+        tensor = found.tensor
+        key = (anonymous(tensor.name), tensor.shape, tensor.dtype, found.home, found.extra, found.monoid, found.tier)
+        known = folded.get(key)
+        folded[key] = replace(known, names=(*known.names, tensor.name)) if known else found
+    return list(folded.values())
+
+
+def _maps(resolved: Resolved) -> Iterator[ShardMap]:
+    moves: dict[str, list[Transfer | Copy]] = {}
+    computes: dict[str, Compute] = {}
+    for task in resolved.document.tasks:
+        if isinstance(task, Compute):
+            computes.setdefault(resolved.program.op_by_name[task.op].output, task)
+        else:
+            moves.setdefault(task.tensor, []).append(task)
+    starts = {buffer.tensor: buffer for buffer in resolved.document.buffers if buffer.initial is not None}
+    for tensor in resolved.program.tensors:
+        start, compute = starts.get(tensor.name), computes.get(tensor.name)
+        if start is not None and start.initial is not None:
+            home, tier = resolved.regions(start.initial), start.tier
+        elif compute is not None:
+            home, tier = _written(resolved, compute), resolved.buffers[compute.write].tier
+        else:
+            continue
+        yield _map(resolved, tensor, home, tier, moves.get(tensor.name, []))
+
+
+def _map(
+    resolved: Resolved, tensor: Tensor, home: Sequence[Region], tier: str, moves: Sequence[Transfer | Copy]
+) -> ShardMap:
+    needed = [Region()] * resolved.size
+    for task in moves:
+        regions = resolved.regions(task.need)
+        needed = [region | regions[rank] if rank in resolved.participants(task) else region for rank, region in enumerate(needed)]
+    monoids = [task.monoid for task in moves if isinstance(task, Transfer) and task.monoid]
+    kinds = dict.fromkeys("copy" if isinstance(task, Copy) else task.kind for task in moves)
+    extra = tuple(need - own for need, own in zip(needed, home, strict=True))
+    return ShardMap(tensor, (tensor.name,), tuple(home), extra, next(iter(monoids), None), tuple(kinds), tier)
+
+
+def _written(resolved: Resolved, task: Compute) -> tuple[Region, ...]:
+    op = resolved.program.op_by_name[task.op]
+    shards = resolved.regions(task.shards)
+    images = {shard: write_image(op, shard).region if shard else Region() for shard in dict.fromkeys(shards)}
+    return tuple(images[shard] for shard in shards)

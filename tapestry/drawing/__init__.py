@@ -1,0 +1,1 @@
+"""Drawings of programs as SVG and HTML, by our own code: no graphics library, nothing loaded from elsewhere."""
