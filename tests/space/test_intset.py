@@ -44,6 +44,11 @@ def test_shift_and_cover(a: IntSet, by: int) -> None:
     assert all(run.step == 1 for run in a.cover().runs)
 
 
+@given(int_sets(), st.integers(-8, 14))
+def test_the_position_of_a_value_counts_what_comes_before_it(a: IntSet, value: int) -> None:
+    assert a.cover().position(value) == sum(x < value for x in a.cover())
+
+
 @given(st.lists(st.tuples(st.integers(-8, 8), st.integers(0, 6)), max_size=6))
 def test_contiguous_sets_have_one_form(spans: list[tuple[int, int]]) -> None:
     runs = [range(lo, lo + size) for lo, size in spans]

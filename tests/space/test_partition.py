@@ -56,6 +56,15 @@ def test_every_rule_partitions_every_interval(
     prove_regions(partition.shards(), partition.domain)
 
 
+@pytest.mark.parametrize("rule", [Block(3), Zigzag(3), Cyclic(3), Cyclic(3, 2)])
+@pytest.mark.parametrize(("lo", "hi"), [(0, 10), (-5, 12), (2**33, 2**33 + 7), (4, 4)])
+def test_each_part_is_what_its_isl_condition_says(rule: Block | Zigzag | Cyclic, lo: int, hi: int) -> None:
+    """The proof speaks of the same shards as the planner, by number."""
+    for r in range(3):
+        stated = IndexSet.parse(f"{{ [x] : {lo} <= x < {hi} and {rule.condition('x', str(r), lo, hi)} }}")
+        assert IndexSet.of(("x",), Grid((rule.part(r, lo, hi),))).same(stated)
+
+
 @given(st.sampled_from(RULES), st.sampled_from(RULES), regions(3, most=2))
 def test_products_over_mesh_axes_partition_any_region(
     first: Callable[[int, int, int], Rule], second: Callable[[int, int, int], Rule], domain: Region
@@ -231,7 +240,10 @@ def test_cuts_that_do_not_fit_the_mesh_are_refused(mesh: tuple[int, ...], cuts: 
         Partition.product((8, 8), mesh, cuts)
 
 
-@pytest.mark.parametrize("make", [lambda: Block(0), lambda: Cyclic(2, 0), lambda: proportional(0, 9, [0, 0])])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Block(0), lambda: Cyclic(2, 0), lambda: proportional(0, 9, [0, 0]), lambda: proportional(0, 9, [2, -1])],
+)
 def test_rules_without_parts_are_refused(make: Callable[[], Rule]) -> None:
     with pytest.raises(UsageError):
         make()

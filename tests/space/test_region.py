@@ -88,6 +88,12 @@ def test_a_point_of_another_dimension_or_on_the_upper_edge_is_outside() -> None:
     assert not square.region().contains((0, 5))
 
 
+@given(boxes(2), st.tuples(st.integers(-5, 5), st.integers(-5, 5)))
+def test_shifts_move_every_point(box: Box, by: tuple[int, int]) -> None:
+    moved = {(x + by[0], y + by[1]) for x, y in points(box.region())}
+    assert points(box.shift(by).region()) == points(box.grid().shift(by).region()) == moved
+
+
 def test_boxes_print_as_slices() -> None:
     assert str(Box((0, -2), (4, 3))) == "[0:4, -2:3]"
 
