@@ -23,13 +23,16 @@ from .contraction import bind_contraction, extent, match
 from .evaluate import DOUBLE, SINGLE
 from .folding import FOLD_FUNCTION, identity_of
 from .loops import Context, Fold, Runner, accumulator, bind_map, fold_body, in_order
+from .padding import paddable, padded
 from .pieces import Piece, masked, resolve, unrolled, whole
 from .scratch import Scratch
-from .views import Stored, strided
+from .views import Stored, slabs, strided
 
 # A fold is written out when it is a window (its dimensions share an axis with others) of at most this many taps,
 # or has at most FEW taps; and only while the expression stays small.
 TAPS, FEW, NODES = 64, 8, 1500
+# Windows of more taps than PADDED read a padded copy, of parts of the output of about PADDED_POINTS elements.
+PADDED, PADDED_POINTS = 16, 1 << 20
 # Rows and columns from which a sum of products is worth a matrix product.
 MATRIX = 4
 
@@ -137,14 +140,24 @@ class _Binder:
         return self._generic(tile, out, accumulate)
 
     def _unrolled(self, tile: Piece, out: Stored, accumulate: bool) -> Runner:
-        """The fold written out, on top of what ``out`` holds if ``accumulate``."""
+        """The fold written out; a wide guarded window reads padded copies."""
+        if _taps(tile) > PADDED and paddable(tile):
+            return in_order([run for part in _slabs(tile) for run in self._padded(part, out, accumulate)])
+        return self._written_out(tile, self.context, out, accumulate)
+
+    def _padded(self, tile: Piece, out: Stored, accumulate: bool) -> list[Runner]:
+        with self.context.scratch.frame():
+            piece, context, runners = padded(tile, self.context)
+            return [*runners, self._written_out(piece, context, out, accumulate)]
+
+    def _written_out(self, tile: Piece, context: Context, out: Stored, accumulate: bool) -> Runner:
         assert self.monoid is not None
         function = FOLD_FUNCTION[self.monoid]
         piece = unrolled(tile, function, identity_of(self.monoid, self.dtype))
         if not accumulate:
-            return bind_map(piece, self.context, out)
+            return bind_map(piece, context, out)
         body = Call(function, (Read("'out", piece.write), piece.body))
-        return bind_map(replace(piece, body=body), self._with(out), out)
+        return bind_map(replace(piece, body=body), replace(context, stored={**context.stored, "'out": out}), out)
 
     def _generic(self, tile: Piece, out: Stored, accumulate: bool) -> Runner:
         assert self.monoid is not None
@@ -171,8 +184,24 @@ def _kept(piece: Piece, body: Expr) -> Piece:
     return replace(piece, dims=dims, reduce=frozenset(), body=body, where=(), dtypes=dtypes)
 
 
+def _taps(tile: Piece) -> int:
+    return prod(n for name, n in tile.dims if name in tile.reduce)
+
+
+def _slabs(tile: Piece) -> list[Piece]:
+    """Parts of a tile of at most about PADDED_POINTS elements of the output."""
+    kept = [(name, n) for name, n in tile.dims if name not in tile.reduce]
+    parts = []
+    for cuts in slabs([n for _, n in kept], range(len(kept)), PADDED_POINTS):
+        part = tile
+        for (name, n), cut in zip(kept, cuts, strict=True):
+            part = part if (cut.start, cut.stop) == (0, n) else part.part(name, cut.start, cut.stop)
+        parts.append(part)
+    return parts
+
+
 def _worth_unrolling(tile: Piece) -> bool:
-    taps = prod(n for name, n in tile.dims if name in tile.reduce)
+    taps = _taps(tile)
     limit = TAPS if _window(tile) else FEW
     return taps <= limit and taps * sum(1 for _ in walk(tile.body)) <= NODES
 
