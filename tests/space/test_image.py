@@ -38,6 +38,7 @@ def test_an_exact_image_is_the_image_and_a_hull_holds_it(data: st.DataObject) ->
     assert not image.exact or truth == points(image.region)
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_the_box_path_agrees_with_isl(data: st.DataObject) -> None:
     access = data.draw(accesses())
