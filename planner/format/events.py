@@ -1,4 +1,5 @@
-"""Who did what when: the record that predicted and measured timelines share, and the trace file that both are written as."""
+"""Who did what when: the record that predicted and measured timelines share, and the trace file that both are written
+as."""
 
 from __future__ import annotations
 
@@ -26,9 +27,8 @@ GROUP_STRIDE = 1_000_000  # process numbers of one group; more than there are ra
 def chrome_trace(groups: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
     """Timelines side by side in the trace event format (chrome://tracing, ui.perfetto.dev).
 
-    One process a rank and group ("predicted rank 0"; a group named "" gives "rank 0"), one thread a lane, complete events
-    ("ph": "X") in microseconds. Groups follow each other as they are given.
-    """
+    One process a rank and group ("predicted rank 0"; a group named "" gives "rank 0"), one thread a lane, complete
+    events ("ph": "X") in microseconds. Groups follow each other as they are given."""
     found: list[dict[str, Any]] = []
     for number, (group, events) in enumerate(groups.items()):
         found += _group(group, number * GROUP_STRIDE, list(events))

@@ -45,4 +45,12 @@ def hatching(rank: int) -> str:
     """Its definition: oblique lines, turned from rank to rank, so that overlaps can be told apart."""
     stripe = tag("rect", width=2.4, height=6, fill=rank_colour(rank))
     turn = f"rotate({45 if rank % 2 == 0 else -45})"
-    return tag("pattern", stripe, id=f"hatch-{rank % len(_RANKS)}", width=5, height=6, patternUnits="userSpaceOnUse", patternTransform=turn)
+    return tag(
+        "pattern",
+        stripe,
+        id=f"hatch-{rank % len(_RANKS)}",
+        width=5,
+        height=6,
+        patternUnits="userSpaceOnUse",
+        patternTransform=turn,
+    )

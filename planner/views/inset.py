@@ -41,13 +41,17 @@ def halo_inset(shards: ShardMap, plane: Plane, under: Background | None) -> Draw
         parts += [_piece(r, rank_colour(rank), 0.28) for r in _visible(home, window)]
     for rank, extra in enumerate(shards.extra):
         hint = title(f"rank {rank} also needs {extra}")
-        parts += [tag("g", hint, _piece(r, hatch(rank), 1.0), _outline(r, rank_colour(rank))) for r in _visible(extra, window)]
+        parts += [
+            tag("g", hint, _piece(r, hatch(rank), 1.0), _outline(r, rank_colour(rank))) for r in _visible(extra, window)
+        ]
     parts += [_lattice(window), rect(0, 0, window.width, window.height, class_="frame")]
     parts.append(_labels(shards, window))
     rows = "column" if border.along else "row"
     words = f"magnified: halo {border.thickness} {rows}{'s' * (border.thickness != 1)}"
     body = tag("g", *parts, transform="translate(0 14)") + text(0, 8, words, "small strong")
-    return Drawing(max(window.width, 150), window.height + 32, body + text(0, window.height + 27, _span(window), "soft tiny"))
+    return Drawing(
+        max(window.width, 150), window.height + 32, body + text(0, window.height + 27, _span(window), "soft tiny")
+    )
 
 
 def _border(shards: ShardMap, plane: Plane) -> _Border | None:
@@ -115,8 +119,14 @@ def _lattice(window: Plane) -> str:
     rows, columns = window.extents
     if max(window.height / rows, window.width / columns) < 4 or max(rows, columns) > 40:
         return ""
-    lines = [line(k * window.width / columns, 0, k * window.width / columns, window.height, stroke_opacity=0.6) for k in range(1, columns)]
-    lines += [line(0, k * window.height / rows, window.width, k * window.height / rows, stroke_opacity=0.6) for k in range(1, rows)]
+    lines = [
+        line(k * window.width / columns, 0, k * window.width / columns, window.height, stroke_opacity=0.6)
+        for k in range(1, columns)
+    ]
+    lines += [
+        line(0, k * window.height / rows, window.width, k * window.height / rows, stroke_opacity=0.6)
+        for k in range(1, rows)
+    ]
     return tag("g", *lines, stroke_width=0.5)
 
 
@@ -131,7 +141,9 @@ def _labels(shards: ShardMap, window: Plane) -> str:
         if pieces:
             widest = max(pieces, key=lambda r: r.width * r.height)
             if min(widest.width, widest.height) > 16:
-                parts.append(text(widest.x + widest.width / 2, widest.y + widest.height / 2 + 4, str(rank), "middle strong halo"))
+                parts.append(
+                    text(widest.x + widest.width / 2, widest.y + widest.height / 2 + 4, str(rank), "middle strong halo")
+                )
     return "".join(parts)
 
 

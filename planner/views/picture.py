@@ -30,7 +30,9 @@ class Background:
         use = tag("use", href="#background")
         box = " ".join(number(value) for value in window)
         style = "image-rendering:pixelated" if width > 4 * window[2] else None
-        return tag("svg", use, x=x, y=y, width=width, height=height, viewBox=box, preserveAspectRatio="none", style=style)
+        return tag(
+            "svg", use, x=x, y=y, width=width, height=height, viewBox=box, preserveAspectRatio="none", style=style
+        )
 
 
 def background(pixels: np.ndarray) -> Background:
@@ -42,7 +44,12 @@ def background(pixels: np.ndarray) -> Background:
     step = -(-max(rows, columns) // LARGEST)
     data = b64encode(png(pixels[::step, ::step])).decode()
     definition = tag(
-        "image", id="background", width=columns, height=rows, preserveAspectRatio="none", href=f"data:image/png;base64,{data}"
+        "image",
+        id="background",
+        width=columns,
+        height=rows,
+        preserveAspectRatio="none",
+        href=f"data:image/png;base64,{data}",
     )
     return Background(rows, columns, definition)
 

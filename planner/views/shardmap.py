@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...drawing.svg import Drawing, line, number, rect, tag, text, text_width, title
+from ...drawing.svg import Drawing, clean, line, number, rect, tag, text, text_width, title
 from ...space import Region
 from .colours import hatch, hatching, rank_colour
 from .inset import halo_inset
@@ -18,6 +18,7 @@ from .plane import Plane
 from .shards import ShardMap
 
 WIDE, TALL = 300.0, 200.0  # the largest picture
+SHARED = "#8893a0"  # what all ranks have is nobody's colour
 THINNEST = 4.0  # pixels of a halo
 MOST_TILES = 8
 
@@ -88,9 +89,8 @@ def _uneven(below: int, above: int, word: str) -> str:
 def _heading(shards: ShardMap) -> str:
     tensor = shards.tensor
     kind = f"{tensor.dtype}[{', '.join(f'{a}={n}' for a, n in zip(tensor.axes, tensor.shape, strict=True))}]"
-    width = text_width(shards.name, 12.5)
-    first = text(0, 12, shards.name, "strong") + text(width + 10, 12, kind, "soft small")
-    return first + text(0, 27, facts(shards), "soft small")
+    name = tag("tspan", clean(shards.name), class_="strong") + tag("tspan", clean(kind), class_="soft small", dx=9)
+    return tag("text", name, x=0, y=12) + text(0, 27, facts(shards), "soft small")
 
 
 def _framed(shards: ShardMap, plane: Plane, under: Background | None, x: float, y: float) -> str:
@@ -100,16 +100,23 @@ def _framed(shards: ShardMap, plane: Plane, under: Background | None, x: float, 
         parts.append(under.part(0, 0, plane.width, plane.height, (0, 0, under.columns, under.rows)))
     else:
         parts.append(rect(0, 0, plane.width, plane.height, class_="wash"))
-    parts += [_shard(region, ranks, plane, over=under is not None) for region, ranks in shards.owners]
+    colours = [SHARED if shards.replicated else rank_colour(ranks[0]) for _, ranks in shards.owners]
+    pieces = zip(shards.owners, colours, strict=True)
+    parts += [_shard(region, ranks, plane, colour, over=under is not None) for (region, ranks), colour in pieces]
     if shards.thin:
-        parts += [_halo(rank, home, extra, plane) for rank, (home, extra) in enumerate(zip(shards.home, shards.extra, strict=True))]
+        parts += [
+            _halo(rank, home, extra, plane)
+            for rank, (home, extra) in enumerate(zip(shards.home, shards.extra, strict=True))
+        ]
     parts.append(rect(0, 0, plane.width, plane.height, class_="frame"))
     parts += [_name_of(region, ranks, shards, plane, over=under is not None) for region, ranks in shards.owners]
     if shards.replicated or shards.monoid:
         parts.append(_badge(shards, plane))
     columns, rows = plane.names[-1], plane.names[0] if len(plane.names) > 1 else ""
     parts.append(text(plane.width / 2, -4, columns, "middle soft small"))
-    parts.append(text(-6, plane.height / 2, rows, "end soft small"))
+    parts.append(
+        text(-5, plane.height / 2, rows, "middle soft small", transform=f"rotate(-90 -5 {number(plane.height / 2)})")
+    )
     return tag("g", *parts, transform=f"translate({number(x)} {number(y)})")
 
 
@@ -119,7 +126,9 @@ def _sheets(plane: Plane) -> str:
 
 
 def _badge(shards: ShardMap, plane: Plane) -> str:
-    words = f"{shards.monoid} of {sum(map(bool, shards.home))} parts" if shards.monoid else f"×{len(shards.home)} copies"
+    words = (
+        f"{shards.monoid} of {sum(map(bool, shards.home))} parts" if shards.monoid else f"×{len(shards.home)} copies"
+    )
     width = text_width(words, 12) + 16
     x, y = plane.width / 2, plane.height / 2
     if plane.height < 30 or plane.width < width + 8:
@@ -127,12 +136,19 @@ def _badge(shards: ShardMap, plane: Plane) -> str:
     return rect(x - width / 2, y - 12, width, 22, class_="card", rx=11) + text(x, y + 3, words, "middle strong")
 
 
-def _shard(region: Region, ranks: Sequence[int], plane: Plane, *, over: bool) -> str:
-    colour = rank_colour(ranks[0])
+def _shard(region: Region, ranks: Sequence[int], plane: Plane, colour: str, *, over: bool) -> str:
     everyone = len(ranks) > 1
     hint = title(f"{_ranks(ranks)} own{'' if everyone else 's'} {region}")
     shapes = [
-        rect(r.x, r.y, r.width, r.height, fill=colour, fill_opacity=0.26 if over else 0.5 if not everyone else 0.3, stroke=colour)
+        rect(
+            r.x,
+            r.y,
+            r.width,
+            r.height,
+            fill=colour,
+            fill_opacity=0.26 if over else 0.5 if not everyone else 0.3,
+            stroke=colour,
+        )
         for r in plane.rects(region)
     ]
     return tag("g", hint, *shapes)
@@ -164,7 +180,9 @@ def _halo(rank: int, home: Region, extra: Region, plane: Plane) -> str:
     shapes = []
     for r in plane.rects(extra):
         wide = r.at_least(THINNEST, middle)
-        shapes.append(rect(wide.x, wide.y, wide.width, wide.height, fill=hatch(rank), stroke=rank_colour(rank), stroke_width=0.8))
+        shapes.append(
+            rect(wide.x, wide.y, wide.width, wide.height, fill=hatch(rank), stroke=rank_colour(rank), stroke_width=0.8)
+        )
     return tag("g", hint, *shapes)
 
 
@@ -184,7 +202,13 @@ def _tiles(shards: ShardMap, plane: Plane) -> Drawing:
     step_x, step_y = max(small.width, 36.0) + 14, small.height + 22
     parts = []
     for k, tile in enumerate(shown):
-        parts.append(tag("g", _tile(tile, small), transform=f"translate({number(k % columns * step_x)} {number(k // columns * step_y)})"))
+        parts.append(
+            tag(
+                "g",
+                _tile(tile, small),
+                transform=f"translate({number(k % columns * step_x)} {number(k // columns * step_y)})",
+            )
+        )
     rows = -(-len(shown) // columns)
     if len(tiles) > len(shown):
         parts.append(text(0, rows * step_y + 8, f"and {len(tiles) - len(shown)} ranks more", "soft tiny"))
@@ -193,7 +217,10 @@ def _tiles(shards: ShardMap, plane: Plane) -> Drawing:
 
 def _tile(tile: _Tile, plane: Plane) -> str:
     colour = rank_colour(tile.rank)
-    parts = [title(f"rank {tile.rank} owns {tile.home} and needs {tile.extra} as well"), rect(0, 0, plane.width, plane.height, class_="wash")]
+    parts = [
+        title(f"rank {tile.rank} owns {tile.home} and needs {tile.extra} as well"),
+        rect(0, 0, plane.width, plane.height, class_="wash"),
+    ]
     for r in plane.rects(tile.extra):
         wide = r.at_least(1.5, (0.0, 0.0))
         parts.append(rect(wide.x, wide.y, wide.width, wide.height, fill=hatch(tile.rank), fill_opacity=0.8))
@@ -212,5 +239,3 @@ def legend() -> Drawing:
         rect(454, 4, 22, 12, class_="card"), rect(450, 0, 22, 12, class_="card"), text(482, 12, "copies, or parts still to be folded", "small"),
     ]  # fmt: skip
     return Drawing(700, 20, "".join(parts) + line(0, 20, 0, 20), "legend of the shard maps", (hatching(0),))
-
-

@@ -126,7 +126,10 @@ def _map(
     needed = [Region()] * resolved.size
     for task in moves:
         regions = resolved.regions(task.need)
-        needed = [region | regions[rank] if rank in resolved.participants(task) else region for rank, region in enumerate(needed)]
+        needed = [
+            region | regions[rank] if rank in resolved.participants(task) else region
+            for rank, region in enumerate(needed)
+        ]
     monoids = [task.monoid for task in moves if isinstance(task, Transfer) and task.monoid]
     kinds = dict.fromkeys("copy" if isinstance(task, Copy) else task.kind for task in moves)
     extra = tuple(need - own for need, own in zip(needed, home, strict=True))

@@ -94,13 +94,17 @@ def _node(op: Operation, program: Program, notes: Notes, run: Run | None) -> Nod
     name = op.name[inside:]
     short = name.removeprefix(f"{group}.") if group else name
     held = [program.tensor(n) for n in op.operands if program.tensor(n).role in ("param", "const")]
-    params = tuple(f"{t.name[inside:] if t.name.startswith(op.name[:inside]) else t.name} {format_type(t)}" for t in held)
+    params = tuple(
+        f"{t.name[inside:] if t.name.startswith(op.name[:inside]) else t.name} {format_type(t)}" for t in held
+    )
     own = program.tensor(op.output)
     hint = "\n".join(line.strip() for line in format_op(op, own))
     return Node(op.name, "op", short, format_type(own), params, notes.ops.get(op.name, ""), op.group, run, hint)
 
 
-def _edges(program: Program, notes: Notes, stands: Mapping[str, str], order: Mapping[str, int], ends: list[str]) -> list[Edge]:
+def _edges(
+    program: Program, notes: Notes, stands: Mapping[str, str], order: Mapping[str, int], ends: list[str]
+) -> list[Edge]:
     found: dict[tuple[str, str], Edge] = {}
 
     def start(name: str) -> str | None:
@@ -113,10 +117,11 @@ def _edges(program: Program, notes: Notes, stands: Mapping[str, str], order: Map
             source, target = start(name), stands[op.name]
             if source is not None:
                 again = order[source] >= order[target]
-                found.setdefault((source, target), Edge(source, target, name, notes.edges.get((name, op.name), ""), again))
+                if not again or not any(edge.again and edge.source == source for edge in found.values()):
+                    note = notes.edges.get((name, op.name), "")
+                    found.setdefault((source, target), Edge(source, target, name, note, again))
     for name in ends:
         source = start(name)
         if source is not None:
             found.setdefault((source, f">{name}"), Edge(source, f">{name}", name))
     return list(found.values())
-

@@ -108,7 +108,9 @@ def _places(rows: Sequence[Sequence[str]]) -> dict[str, float]:
     return {name: (k + 0.5) / len(row) for row in rows for k, name in enumerate(row)}
 
 
-def _sort(row: list[str], neighbours: Mapping[str, list[str]], place: Mapping[str, float], sizes: Mapping[str, Size]) -> None:
+def _sort(
+    row: list[str], neighbours: Mapping[str, list[str]], place: Mapping[str, float], sizes: Mapping[str, Size]
+) -> None:
     """By the mean place of the neighbours; groups by the mean of their members."""
     means = {name: _mean([place[n] for n in neighbours.get(name, [])] or [place[name]]) for name in row}
     members: dict[str, list[float]] = {}
@@ -140,14 +142,14 @@ def _columns(graph: _Graph, rows: Sequence[Sequence[str]]) -> dict[str, float]:
     xs: dict[str, float] = {}
     for row in rows:
         xs |= zip(row, _separated([0.0] * len(row), [1.0] * len(row), _distances(graph, row)), strict=True)
-    for sweep in range(2 * SWEEPS):
+    for sweep in range(3 * SWEEPS):
         sides = (graph.above,) if sweep % 2 == 0 else (graph.below,)
-        if sweep >= 2 * SWEEPS - 2:
+        if sweep >= SWEEPS:
             sides = (graph.above, graph.below)
         for row in rows if sweep % 2 == 0 else reversed(rows):
             near = {name: [xs[n] for side in sides for n in side.get(name, [])] for name in row}
             wanted = [_mean(near[name] or [xs[name]]) for name in row]
-            weights = [4.0 if not graph.sizes[name].height else len(near[name]) + 0.1 for name in row]
+            weights = [0.3 if not graph.sizes[name].height else len(near[name]) + 0.1 for name in row]
             xs |= zip(row, _separated(wanted, weights, _distances(graph, row)), strict=True)
     return xs
 

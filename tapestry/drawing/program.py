@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..program import Program
 from .folding import Run
@@ -25,7 +25,10 @@ def program_html(program: Program) -> str:
     """One page: the graph and the text of the program. Nothing is loaded from elsewhere."""
     count = f"{len(program.operations)} operations, {len(program.tensors)} tensors"
     body = f"<pre>{clean(str(program))}</pre>"
-    sections = [Section("Graph", f'<div class="wide">{program_drawing(program).inline()}</div>'), Section("Program", body)]
+    sections = [
+        Section("Graph", f'<div class="wide">{program_drawing(program).inline()}</div>'),
+        Section("Program", body),
+    ]
     return page(program.name, count, sections)
 
 
@@ -47,7 +50,11 @@ def program_drawing(program: Program, notes: Notes | None = None) -> Drawing:
 def _lines(node: Node) -> list[tuple[str, str, float]]:
     """Text, class and size of each line in a node."""
     found = [(node.name, "strong", 12.0), (node.type, "soft small", 10.0)]
-    shown = node.params if len(node.params) <= MOST_LINES else (*node.params[: MOST_LINES - 1], f"and {len(node.params) - MOST_LINES + 1} more")
+    shown = (
+        node.params
+        if len(node.params) <= MOST_LINES
+        else (*node.params[: MOST_LINES - 1], f"and {len(node.params) - MOST_LINES + 1} more")
+    )
     found += [(f"▪ {param}", "soft small", 10.0) for param in shown]
     return found + ([(node.note, "accent small strong", 10.5)] if node.note else [])
 
@@ -66,9 +73,14 @@ def _shape(node: Node, frame: Frame) -> str:
     x, y, width, height = frame
     round_ = 5.0 if node.kind == "op" else height / 2
     dashes = "4 3" if node.kind == "output" else None
-    parts = [title(node.hint or node.name), rect(x, y, width, height, class_="card", rx=round_, stroke_dasharray=dashes)]
+    parts = [
+        title(node.hint or node.name),
+        rect(x, y, width, height, class_="card", rx=round_, stroke_dasharray=dashes),
+    ]
     for k, (content, class_, size) in enumerate(_lines(node)):
-        fitting = content if text_width(content, size) <= WIDEST - PAD else content[: int((WIDEST - PAD) / size / 0.56)] + "…"
+        fitting = (
+            content if text_width(content, size) <= WIDEST - PAD else content[: int((WIDEST - PAD) / size / 0.56)] + "…"
+        )
         parts.append(text(x + width / 2, y + PAD / 2 + LINE * k + 11, fitting, f"middle {class_}"))
     return tag("g", *parts)
 
@@ -83,15 +95,32 @@ def _edge(edge: Edge, boxes: Mapping[str, Frame], placed: Placed) -> str:
     class_ = "edge moved" if edge.note else "edge"
     hint = title(f"{edge.tensor}: {edge.note}" if edge.note else edge.tensor)
     if edge.again:
-        return tag("path", title(f"{edge.tensor}, to the next layer"), d=_around(edge, boxes), class_="edge", stroke_dasharray="3 4")
+        return tag(
+            "path",
+            title(f"{edge.tensor}, to the next layer"),
+            d=_around(edge, boxes),
+            class_="edge",
+            stroke_dasharray="3 4",
+        )
     points = _route(edge, boxes, placed)
-    path = [f"M{number(points[0][0])} {number(points[0][1])}"]
-    for (x1, y1), (x2, y2) in zip(points, points[1:], strict=False):
-        bow = (y2 - y1) / 2
-        path.append(f"C{number(x1)} {number(y1 + bow)} {number(x2)} {number(y2 - bow)} {number(x2)} {number(y2)}")
+    path = _curve(points)
     x, y = points[-1]
     head = f"M{number(x - 3.5)} {number(y - 6)}L{number(x)} {number(y - 0.5)}L{number(x + 3.5)} {number(y - 6)}"
-    return tag("g", hint, tag("path", d="".join(path), class_=class_), tag("path", d=head, class_=class_))
+    return tag("g", hint, tag("path", d=path, class_=class_), tag("path", d=head, class_=class_))
+
+
+def _curve(points: Sequence[tuple[float, float]]) -> str:
+    """Smooth through all points (cubic, tangents along the neighbours' chords), vertical at both ends."""
+    slopes = [(0.0, points[1][1] - points[0][1])]
+    slopes += [((c[0] - a[0]) / 2, (c[1] - a[1]) / 2) for a, c in zip(points, points[2:], strict=False)]
+    slopes.append((0.0, points[-1][1] - points[-2][1]))
+    path = [f"M{number(points[0][0])} {number(points[0][1])}"]
+    for (x1, y1), (x2, y2), (a, b), (c, d) in zip(points, points[1:], slopes, slopes[1:], strict=False):
+        bow = 2.2 if len(points) == 2 else 3
+        path.append(
+            f"C{number(x1 + a / bow)} {number(y1 + b / bow)} {number(x2 - c / bow)} {number(y2 - d / bow)} {number(x2)} {number(y2)}"
+        )
+    return "".join(path)
 
 
 def _around(edge: Edge, boxes: Mapping[str, Frame]) -> str:

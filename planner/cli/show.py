@@ -1,0 +1,96 @@
+"""`tapestry show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import UsageError
+from .guard import guarded
+from .options import is_setting, parse_settings
+from .talk import put, say, working
+
+if TYPE_CHECKING:
+    from ...program import Program
+    from ..interface import Plan
+
+
+@guarded
+def show(
+    what: Annotated[list[str], typer.Argument(metavar="plan.json|FILE.py:PROGRAM", help="A saved plan, or a program.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Extents and settings of a program; further ones may follow."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="F", help="One page with everything in it.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="F", help="The pictures.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="F", help="The timeline for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
+    text: Annotated[bool, typer.Option("--text", help="Print it; this is done where no file is asked for.")] = False,
+) -> None:
+    """Draw a plan or a program.
+
+    For a plan: figures, timeline, shard map of every tensor, graph, memory over time, reasons. For a program: its graph.
+    """
+    specs = [word for word in what if not is_setting(word)]
+    if len(specs) != 1:
+        raise UsageError(f"one plan or one FILE.py:PROGRAM is shown, not {len(specs)}")
+    given = parse_settings([*(settings or []), *(word for word in what if is_setting(word))])
+    files = {"html": html, "svg": svg, "trace": trace}
+    if ".py:" in specs[0]:
+        found = _of_program(specs[0], given, files)
+    else:
+        found = _of_plan(specs[0], given, files)
+    _write(files, found)
+    if text or not any(files.values()):
+        put(found["text"])
+
+
+def _of_program(spec: str, settings: dict[str, str], files: dict[str, Path | None]) -> dict[str, str]:
+    from ...drawing.program import program_html, program_svg
+    from .program_file import load_program
+
+    if files["trace"] is not None:
+        raise UsageError(
+            "a program has no timeline to trace", where=spec, hint="plan it first: tapestry plan ... -o plan.json"
+        )
+    program: Program = load_program(spec, settings)
+    found = {"text": str(program)}
+    if files["html"] is not None:
+        found["html"] = program_html(program)
+    if files["svg"] is not None:
+        found["svg"] = program_svg(program)
+    return found
+
+
+def _of_plan(path: str, settings: dict[str, str], files: dict[str, Path | None]) -> dict[str, str]:
+    from .. import load_plan
+    from ..views.text import plan_text
+
+    if settings:
+        raise UsageError("--set is for programs; a plan has its extents", where=path)
+    plan = load_plan(path)
+    with working("drawing"):
+        found = _pictures(plan, files)
+    return {**found, "text": plan_text(plan)}
+
+
+def _pictures(plan: Plan, files: dict[str, Path | None]) -> dict[str, str]:
+    """The contents of the files that are asked for."""
+    from ..views.html import plan_html, plan_svg
+    from ..views.trace import plan_trace
+
+    makers = {"html": plan_html, "svg": plan_svg, "trace": plan_trace}
+    return {name: makers[name](plan) for name, path in files.items() if path is not None}
+
+
+def _write(files: dict[str, Path | None], contents: dict[str, str]) -> None:
+    from ..atomic import write_atomically
+
+    for name, path in files.items():
+        if path is not None:
+            write_atomically(path, contents[name])
+            say(f"wrote {path}")

@@ -1,0 +1,54 @@
+"""The program's graph with the plan written on it: how every operation is cut, how tensors get to it."""
+
+from __future__ import annotations
+
+from ...drawing.graph import Notes
+from ...drawing.program import program_drawing
+from ...drawing.svg import Drawing
+from ..format import Compute, Resolved, Transfer
+from ..format.model import Copy, Sharding
+from ..machine.units import format_bytes
+
+
+def plan_graph(resolved: Resolved) -> Drawing:
+    """The drawing."""
+    return program_drawing(resolved.program, notes_of(resolved))
+
+
+def notes_of(resolved: Resolved) -> Notes:
+    """Strategies by operation, transfers by (tensor, operation)."""
+    document = resolved.document
+    ops = {name: cut_text(sharding) for name, sharding in document.shardings.items()}
+    into: dict[str, list[Transfer | Copy]] = {}
+    for task in document.tasks:
+        if not isinstance(task, Compute):
+            into.setdefault(task.target, []).append(task)
+    edges = {}
+    for task in document.tasks:
+        if isinstance(task, Compute):
+            op = resolved.program.op_by_name[task.op]
+            for name, buffer in zip(op.operands, task.reads, strict=True):
+                if buffer in into:
+                    edges[name, op.name] = ", ".join(dict.fromkeys(move_text(resolved, move) for move in into[buffer]))
+    return Notes(ops, edges)
+
+
+def cut_text(sharding: Sharding) -> str:
+    """``cut x over mesh0``."""
+    if not sharding.partition:
+        return f"on all {sharding.ranks} ranks alike"
+    kind = "" if sharding.kind == "block" else f" ({sharding.kind})"
+    return "cut " + ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) + kind
+
+
+def move_text(resolved: Resolved, move: Transfer | Copy) -> str:
+    """``all-gather 4 MiB``."""
+    if isinstance(move, Copy):
+        return "copy"
+    return f"{move.kind.replace('_', '-')} {format_bytes(moved_bytes(resolved, move))}"
+
+
+def moved_bytes(resolved: Resolved, move: Transfer) -> int:
+    """Bytes that ranks receive from other ranks in one transfer."""
+    itemsize = resolved.program.tensor(move.tensor).itemsize
+    return sum(message.region.size for message in resolved.messages(move) if message.remote) * itemsize

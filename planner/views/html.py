@@ -1,0 +1,204 @@
+"""A plan as one HTML file, and as one SVG: figures, timeline, graph, shard maps, memory, reasons, program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...drawing.folding import anonymous
+from ...drawing.page import Section, page
+from ...drawing.svg import Drawing, all_defs, clean, stacked, tag, text
+from ...space import Region
+from ..explain import Alternative, Row
+from ..machine.units import format_bytes
+from .colours import kind_colour
+from .graph import plan_graph
+from .memory import lives, memory_drawing
+from .picture import Background, background
+from .shardmap import legend, shard_drawing
+from .shards import ShardMap, shard_maps
+from .text import figures, headline, peaks
+from .timeline import Kinds, duration, timeline_drawing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..interface import Plan
+    from .runs import Run
+
+MOST_REGIONS = 16
+
+
+def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | None = None) -> str:
+    """One file that needs no other. ``run``: a run's result, drawn below the prediction. ``background``: uint8 [y, x, 3], put
+    under the shard maps of tensors with its extents."""
+    under = _under(background)
+    maps = shard_maps(plan.resolved)
+    drawings = [shard_drawing(found, under) for found in maps]
+    sections = [
+        Section("Timeline", _wide(_timeline(plan, run)) + _run_facts(plan, run)),
+        Section("Shard maps", _shard_section(maps, drawings)),
+        Section("Graph", _wide(plan_graph(plan.resolved))),
+        Section("Memory", "".join(_wide(drawing) for drawing in _memory(plan))),
+        Section("Why these cuts", _reasons(plan)),
+        Section("Program", f"<details open><summary>as text</summary><pre>{clean(str(plan.program))}</pre></details>"),
+    ]
+    defs = all_defs([*drawings, legend()])
+    hidden = tag("svg", tag("defs", *defs), width=0, height=0, style="position:absolute", aria_hidden="true")
+    head = hidden + _tiles(plan, run) + _traffic_table(plan)
+    return page(plan.program.name, clean(headline(plan)), sections, head)
+
+
+def plan_svg(plan: Plan, *, run: Run | None = None, background: np.ndarray | None = None) -> str:
+    """The pictures alone, below one another, as an SVG file: figures, timeline, graph, shard maps."""
+    under = _under(background)
+    maps = [shard_drawing(found, under) for found in shard_maps(plan.resolved)]
+    parts = [_caption(plan), _timeline(plan, run), plan_graph(plan.resolved), legend(), _columns(maps)]
+    inner = stacked(parts, gap=30)
+    body = tag("g", inner.body, transform="translate(20 20)")
+    return Drawing(inner.width + 40, inner.height + 40, body, headline(plan), inner.defs).alone()
+
+
+def _under(pixels: np.ndarray | None) -> Background | None:
+    return None if pixels is None else background(pixels)
+
+
+def _timeline(plan: Plan, run: Run | None) -> Drawing:
+    return timeline_drawing(Kinds.of(plan.resolved), plan.simulate().events, run.events if run else None)
+
+
+def _caption(plan: Plan) -> Drawing:
+    lines = [text(0, 16, headline(plan), "strong", font_size=16)]
+    for k, (name, value) in enumerate(figures(plan)):
+        lines.append(text(0, 40 + 17 * k, name, "soft") + text(100, 40 + 17 * k, value))
+    return Drawing(700, 30 + 17 * len(figures(plan)), "".join(lines))
+
+
+def _columns(drawings: Sequence[Drawing], width: float = 530) -> Drawing:
+    """Two columns, filled evenly."""
+    columns: list[list[Drawing]] = [[], []]
+    heights = [0.0, 0.0]
+    for drawing in drawings:
+        k = heights.index(min(heights))
+        columns[k].append(drawing)
+        heights[k] += drawing.height + 24
+    body = "".join(stacked(column).at(k * (width + 30), 0) for k, column in enumerate(columns))
+    return Drawing(2 * width + 30, max(heights), body, "", all_defs(drawings))
+
+
+def _wide(drawing: Drawing) -> str:
+    return f'<div class="wide">{drawing.inline()}</div>'
+
+
+def _tiles(plan: Plan, run: Run | None) -> str:
+    """What one asks first, large."""
+    document = plan.document
+    solver, predicted = document.solver, document.predicted
+    waits = f"predicted makespan, {duration(predicted.exposed_transfer_s)} of it waiting for transfers"
+    tiles = [(duration(predicted.makespan_s), waits)]
+    if run is not None:
+        tiles.append((duration(run.wall_s), "measured"))
+    if solver.bound_s is not None and solver.gap is not None:
+        tiles.append((f"{solver.gap:.1%}", f"gap: no plan takes less than {duration(solver.bound_s)}"))
+    tiles.append(
+        (f"{solver.model_gap:.2%}", f"model gap; objective ({solver.objective}) {duration(solver.objective_s)}")
+    )
+    tiles.append(
+        (format_bytes(document.traffic.bytes_total), "received from other ranks in one run, all ranks together")
+    )
+    for tier, rank, peak, full in peaks(plan):
+        tiles.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
+    return (
+        '<div class="tiles">'
+        + "".join(f'<div class="tile"><b>{clean(a)}</b><span>{clean(b)}</span></div>' for a, b in tiles)
+        + "</div>"
+    )
+
+
+def _traffic_table(plan: Plan) -> str:
+    """Bytes by kind of transfer and by link, with bars."""
+    traffic = plan.document.traffic
+    rows = [*traffic.bytes_by_kind.items(), *((f"over {link}", size) for link, size in traffic.bytes_by_link.items())]
+    if not traffic.bytes_total:
+        return ""
+    cells = []
+    for name, size in rows:
+        width = 100 * size / traffic.bytes_total
+        bar = f'<div style="width:{width:.1f}%;height:9px;margin-top:6px;background:{kind_colour(name)}"></div>'
+        cells.append(
+            f'<tr><td>{clean(name.replace("_", "-"))}</td><td class="n">{size:,} B</td><td style="width:220px">{bar}</td></tr>'
+        )
+    return f"<table>{''.join(cells)}</table>"
+
+
+def _run_facts(plan: Plan, run: Run | None) -> str:
+    if run is None:
+        return ""
+    planned = plan.document.traffic.bytes_total
+    return f'<p class="soft">The run moved {run.bytes_moved:,} bytes between ranks; the plan says {planned:,}.</p>'
+
+
+def _shard_section(maps: Sequence[ShardMap], drawings: Sequence[Drawing]) -> str:
+    cards = "".join(
+        f'<div class="card">{drawing.inline()}<details><summary>elements by rank</summary>{_regions(found)}</details></div>'
+        for found, drawing in zip(maps, drawings, strict=True)
+    )
+    return f'{_wide(legend())}<div class="cards" style="margin-top:18px">{cards}</div>'
+
+
+def _regions(found: ShardMap) -> str:
+    """The same as a table."""
+    itemsize = found.tensor.itemsize
+    rows = [_region_row(r, h, e, itemsize) for r, (h, e) in enumerate(zip(found.home, found.extra, strict=True))]
+    more = f"<p>and {len(rows) - MOST_REGIONS} ranks more</p>" if len(rows) > MOST_REGIONS else ""
+    names = "" if len(found.names) == 1 else f'<p class="soft">{clean(", ".join(found.names))}</p>'
+    axes = ", ".join(found.tensor.axes)
+    head = f'<tr><th>rank</th><th>owns [{clean(axes)}]</th><th class="n">bytes</th><th>needs as well</th></tr>'
+    return f'{names}<div class="wide"><table>{head}{"".join(rows[:MOST_REGIONS])}</table></div>{more}'
+
+
+def _region_row(rank: int, home: Region, extra: Region, itemsize: int) -> str:
+    needs = f"<code>{clean(str(extra))}</code>" if extra else ""
+    return f'<tr><td>{rank}</td><td><code>{clean(str(home))}</code></td><td class="n">{home.size * itemsize:,}</td><td>{needs}</td></tr>'
+
+
+def _memory(plan: Plan) -> Iterable[Drawing]:
+    timeline = plan.simulate()
+    kinds = Kinds.of(plan.resolved)
+    for tier, rank, _, full in peaks(plan):
+        found = lives(plan.resolved, kinds, timeline.events, rank, timeline.makespan_s)
+        yield memory_drawing(found, tier, rank, timeline.makespan_s, full)
+
+
+def _reasons(plan: Plan) -> str:
+    """`explain` as a table, operations of repeated layers once where all is the same."""
+    folded: dict[tuple[object, ...], list[Row]] = {}
+    for row in plan.explain().rows:
+        folded.setdefault(_likeness(row), []).append(row)
+    head = "<tr><th>operation</th><th>strategy</th><th class='n'>computes</th><th>waits for</th><th>next best, all else equal</th></tr>"
+    return f'<div class="wide"><table>{head}{"".join(_reason(rows) for rows in folded.values())}</table></div>'
+
+
+def _likeness(row: Row) -> tuple[object, ...]:
+    incoming = tuple((anonymous(i.tensor), i.kind, i.bytes_moved) for i in row.incoming)
+    return anonymous(row.op), row.domain, row.strategy, round(row.compute_s, 12), incoming, str(row.next_best)
+
+
+def _reason(rows: Sequence[Row]) -> str:
+    row = rows[0]
+    name = row.op if len(rows) == 1 else f"{anonymous(row.op)} × {len(rows)}"
+    moves = "<br>".join(
+        f"{clean(anonymous(i.tensor))}: {clean(i.kind.replace('_', '-'))} {format_bytes(i.bytes_moved)}, {duration(i.seconds)}"
+        for i in row.incoming
+    )
+    other = _alternative(row.next_best) if row.next_best else ""
+    return (
+        f"<tr><td>{clean(name)}<br><span class='soft'>{clean(row.domain)}</span></td><td>{clean(row.strategy)}</td>"
+        f"<td class='n'>{duration(row.compute_s)}</td><td>{moves}</td><td>{other}</td></tr>"
+    )
+
+
+def _alternative(other: Alternative) -> str:
+    sign = "+" if other.extra_s >= 0 else "−"
+    size = f"{'+' if other.extra_bytes >= 0 else '−'}{format_bytes(abs(other.extra_bytes))}"
+    return f"{clean(other.strategy)}: {sign}{duration(abs(other.extra_s))}, {size}"

@@ -1,0 +1,119 @@
+"""A plan as text: figures, how every operation is cut, where every tensor lies, and the timeline in characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...drawing.folding import anonymous
+from ..format import Resolved
+from ..machine.units import format_bytes
+from ..simulate import Timeline
+from .graph import cut_text
+from .shardmap import facts
+from .shards import shard_maps
+from .timeline import duration
+
+if TYPE_CHECKING:
+    from ..interface import Plan
+
+COLUMNS, MOST_RANKS = 72, 8
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole plan for reading in a terminal. Repeated layers are shown once."""
+    resolved = plan.resolved
+    parts = [
+        headline(plan),
+        table(figures(plan)),
+        "operations",
+        table(_operations(resolved)),
+        "tensors",
+        table(_tensors(resolved)),
+    ]
+    timeline = plan.simulate()
+    parts += [
+        f"timeline (# work, = transfer, {duration(timeline.makespan_s / COLUMNS)} a character)",
+        "\n".join(_strips(timeline)),
+    ]
+    return "\n\n".join(parts)
+
+
+def headline(plan: Plan) -> str:
+    mesh = "x".join(map(str, plan.document.mesh))
+    return f"{plan.program.name} on {plan.machine.name}, mesh {mesh}: {plan.document.solver.status}"
+
+
+def figures(plan: Plan) -> list[list[str]]:
+    """Name and value of what one asks first."""
+    document = plan.document
+    solver, predicted = document.solver, document.predicted
+    bound = (
+        "none proved"
+        if solver.bound_s is None or solver.gap is None
+        else f"{duration(solver.bound_s)}, gap {solver.gap:.2%}"
+    )
+    rows = [
+        ["makespan", f"{duration(predicted.makespan_s)} ({duration(predicted.exposed_transfer_s)} of it waiting)"],
+        ["bound", bound],
+        ["objective", f"{duration(solver.objective_s)} ({solver.objective}), model gap {solver.model_gap:.2%}"],
+        ["traffic", _traffic(plan)],
+    ]
+    rows += [
+        [f"memory {tier}", f"{format_bytes(peak)} of {format_bytes(full)} on rank {rank}"]
+        for tier, rank, peak, full in peaks(plan)
+    ]
+    return rows
+
+
+def _traffic(plan: Plan) -> str:
+    traffic = plan.document.traffic
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in traffic.bytes_by_kind.items())
+    return format_bytes(traffic.bytes_total) + (f" ({kinds})" if kinds else "")
+
+
+def peaks(plan: Plan) -> Iterator[tuple[str, int, int, int]]:
+    """Per tier in use: its name, the fullest rank, what that holds at most, and what it may hold (bytes)."""
+    found: dict[str, tuple[int, int]] = {}
+    for rank, tiers in plan.document.peak_bytes.items():
+        for tier, size in tiers.items():
+            if tier not in found or size > found[tier][1]:
+                found[tier] = (int(rank), size)
+    for tier, (rank, size) in found.items():
+        if size:
+            yield tier, rank, size, plan.machine.capacity_bytes(tier)
+
+
+def _operations(resolved: Resolved) -> list[list[str]]:
+    rows: dict[tuple[str, str], int] = {}
+    for name, sharding in resolved.document.shardings.items():
+        key = (anonymous(name), cut_text(sharding))
+        rows[key] = rows.get(key, 0) + 1
+    return [[name, cut, f"× {count}" if count > 1 else ""] for (name, cut), count in rows.items()]
+
+
+def _tensors(resolved: Resolved) -> list[list[str]]:
+    return [
+        [m.name, m.tensor.dtype, "x".join(map(str, m.tensor.shape)) or "()", facts(m)] for m in shard_maps(resolved)
+    ]
+
+
+def _strips(timeline: Timeline) -> Iterator[str]:
+    ranks = sorted({event.rank for event in timeline.events})
+    for rank in ranks[:MOST_RANKS]:
+        for lane in sorted({e.lane for e in timeline.of_rank(rank)}, key=lambda name: (name != "compute", name)):
+            cells = [" "] * COLUMNS
+            for event in timeline.of_rank(rank):
+                if event.lane == lane:
+                    first = int(event.start_s / timeline.makespan_s * COLUMNS)
+                    last = max(first + 1, round(event.end_s / timeline.makespan_s * COLUMNS))
+                    cells[first:last] = ("#" if lane == "compute" else "=") * len(cells[first:last])
+            yield f"{rank:>3} {lane:<8}|{''.join(cells)}|"
+    if len(ranks) > MOST_RANKS:
+        yield f"and {len(ranks) - MOST_RANKS} ranks more"
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Left-aligned columns, two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -1,0 +1,199 @@
+"""Timelines: a row for every lane of every rank, a bar for every task, time to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from ...drawing.svg import Drawing, line, number, rect, shortened, tag, text, text_width, title
+from ..cost import kernel_class
+from ..format import Compute, Resolved, Transfer
+from ..format.events import Event
+from .colours import kind_colour
+
+WIDTH, LEFT, RIGHT = 1080.0, 92.0, 24.0
+BAR, LANE, RANK_GAP = 17.0, 20.0, 7.0
+MOST_RANKS = 16
+NARROWEST = 0.7  # pixels: neighbours narrower than this become one bar
+SAME_SCALE_UP_TO = 4.0  # ratio of the makespans
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Task number -> what it is: a kernel class, the kind of a transfer, or ``copy``."""
+
+    of_task: Mapping[int, str]
+
+    @staticmethod
+    def of(resolved: Resolved) -> Kinds:
+        ops = resolved.program.op_by_name
+        found = {}
+        for task in resolved.document.tasks:
+            if isinstance(task, Compute):
+                found[task.id] = kernel_class(ops[task.op])
+            else:
+                found[task.id] = task.kind if isinstance(task, Transfer) else "copy"
+        return Kinds(found)
+
+    def __getitem__(self, task: int) -> str:
+        return self.of_task.get(task, "copy")
+
+
+def timeline_drawing(
+    kinds: Kinds, predicted: Sequence[Event], measured: Sequence[Event] | None = None, *, same_scale: bool | None = None
+) -> Drawing:
+    """Predicted above measured. ``same_scale``: one axis for both; by default where neither is over four times the other."""
+    groups = {"predicted": predicted} if measured is None else {"predicted": predicted, "measured": measured}
+    spans = {name: max((event.end_s for event in events), default=0.0) for name, events in groups.items()}
+    if same_scale is None:
+        same_scale = max(spans.values()) <= SAME_SCALE_UP_TO * min(spans.values())
+    widest = max(spans.values())
+    parts, y = [], 0.0
+    for name, events in groups.items():
+        chart = _chart(
+            kinds,
+            events,
+            widest if same_scale else spans[name],
+            _heading(name, spans[name], same_scale or len(groups) == 1),
+        )
+        parts.append(chart.at(0, y))
+        y += chart.height + 18
+    key = _key(kinds, [event for events in groups.values() for event in events])
+    return Drawing(WIDTH, y + key.height, "".join(parts) + key.at(LEFT, y), "timeline")
+
+
+def _heading(name: str, span: float, same: bool) -> str:
+    return f"{name}: {duration(span)}" + ("" if same else "   (on a scale of its own)")
+
+
+def _chart(kinds: Kinds, events: Sequence[Event], span: float, heading: str) -> Drawing:
+    ranks = sorted({event.rank for event in events})
+    shown = ranks[:MOST_RANKS]
+    rows = _rows(events, shown)
+    scale = (WIDTH - LEFT - RIGHT) / span if span > 0 else 0.0
+    top, parts, y = 44.0, [], 44.0
+    for k, (rank, lane) in enumerate(rows):
+        y += RANK_GAP if k and rows[k - 1][0] != rank else 0
+        parts.append(_row(kinds, [e for e in events if e.rank == rank and e.lane == lane], scale, y))
+        parts.append(text(LEFT - 8, y + 12.5, lane, "end soft small"))
+        if not k or rows[k - 1][0] != rank:
+            parts.append(text(0, y + 12.5, f"rank {rank}", "small strong"))
+        y += LANE
+    axis = _axis(span, scale, top, y)
+    more = text(0, y + 14, f"and {len(ranks) - len(shown)} ranks more", "soft small") if len(ranks) > len(shown) else ""
+    return Drawing(WIDTH, y + (20 if more else 6), text(0, 14, heading, "strong") + axis + "".join(parts) + more)
+
+
+def _rows(events: Iterable[Event], ranks: Sequence[int]) -> list[tuple[int, str]]:
+    """Lanes in the order of their names, compute first."""
+    used = {(event.rank, event.lane) for event in events}
+    lanes = sorted({lane for _, lane in used}, key=lambda lane: (lane != "compute", lane))
+    return [(rank, lane) for rank in ranks for lane in lanes if (rank, lane) in used]
+
+
+def _row(kinds: Kinds, events: Sequence[Event], scale: float, y: float) -> str:
+    ground = rect(LEFT, y, WIDTH - LEFT - RIGHT, BAR, class_="wash")
+    return ground + "".join(_bar(bar, scale, y) for bar in _bars(kinds, events, scale))
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """One task, or several too short to be told apart."""
+
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    hint: str
+
+
+def _bars(kinds: Kinds, events: Sequence[Event], scale: float) -> Iterator[_Bar]:
+    """In order of time, slivers of one kind next to each other joined."""
+    held: _Bar | None = None
+    count = 1
+    for event in sorted(events, key=lambda e: (e.start_s, e.end_s)):
+        kind = kinds[event.task]
+        now = _Bar(kind, event.name, event.start_s, event.end_s, _hint(event, kind))
+        small = (event.end_s - event.start_s) * scale < NARROWEST
+        if held and small and held.kind == kind and (event.start_s - held.end_s) * scale < NARROWEST:
+            count += 1
+            held = _Bar(kind, "", held.start_s, event.end_s, f"{count} tasks of kind {kind}")
+            continue
+        if held:
+            yield held
+        held, count = now, 1
+    if held:
+        yield held
+
+
+def _hint(event: Event, kind: str) -> str:
+    took = duration(event.end_s - event.start_s)
+    return f"{event.name} ({kind}), task {event.task}\n{took} from {duration(event.start_s)} on"
+
+
+def _bar(bar: _Bar, scale: float, y: float) -> str:
+    x, width = LEFT + bar.start_s * scale, max((bar.end_s - bar.start_s) * scale, 0.6)
+    colour = kind_colour(bar.kind)
+    shape = rect(x, y, width, BAR, fill=colour, stroke="var(--paper)", stroke_width=0.5 if width > 3 else None)
+    label = _label(bar.name, width - 4)
+    words = text(x + width / 2, y + 12, label, f"middle small {ink_on(colour)}") if label else ""
+    return tag("g", title(bar.hint), shape, words)
+
+
+def _label(name: str, width: float) -> str:
+    """The whole name, its last part, or as much of its end as says something."""
+    for candidate in (name, name.rpartition(".")[2]):
+        if candidate and text_width(candidate, 10) <= width:
+            return candidate
+    cut = shortened(name.rpartition(".")[2], width, 10)
+    return cut if len(cut) > 5 else ""
+
+
+def ink_on(colour: str) -> str:
+    """The class of text that can be read on a colour: by its luminance (ITU-R BT.601)."""
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return "dark" if 0.299 * red + 0.587 * green + 0.114 * blue > 132 else "light"
+
+
+def _axis(span: float, scale: float, top: float, bottom: float) -> str:
+    parts = []
+    for tick in ticks(span):
+        x = LEFT + tick * scale
+        parts.append(line(x, top - 5, x, bottom))
+        parts.append(text(x, top - 9, duration(tick), "middle soft tiny"))
+    return "".join(parts)
+
+
+def ticks(span: float, most: int = 10) -> list[float]:
+    """Round instants from 0 on: steps of 1, 2 or 5 times a power of ten, at most ``most`` of them.
+
+    >>> ticks(0.0037)
+    [0.0, 0.0005, 0.001, 0.0015, 0.002, 0.0025, 0.003, 0.0035]
+    """
+    if not span > 0:
+        return [0.0]
+    power = 10.0 ** floor(log10(span / most))
+    step = next(power * k for k in (1, 2, 5, 10, 20) if span / (power * k) <= most)
+    return [float(f"{k * step:.12g}") for k in range(int(span / step * (1 + 1e-9)) + 1)]
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people, to three digits.
+
+    >>> duration(0.00215), duration(0), duration(1.5e-6), duration(12)
+    ('2.15 ms', '0', '1.5 µs', '12 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if seconds >= size * 0.9995:
+            return f"{seconds / size:.3g} {unit}"
+    return "0"
+
+
+def _key(kinds: Kinds, events: Iterable[Event]) -> Drawing:
+    """Colours and what they stand for."""
+    x, parts = 0.0, []
+    for kind in sorted({kinds[event.task] for event in events}):
+        parts.append(rect(x, 2, 12, 12, fill=kind_colour(kind)) + text(x + 17, 12, kind.replace("_", "-"), "small"))
+        x += 17 + text_width(kind, 10) + 22
+    return Drawing(x, 18, tag("g", *parts), number(x))
