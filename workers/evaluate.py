@@ -100,7 +100,10 @@ class Compiler:
         self.dims, self.stored, self.floating, self.where = tuple(dims), stored, floating, where
         self.ranges = {name: (0, extent) for name, extent in self.dims}
         self.kernel = Kernel()
-        self._memo: dict[Any, Slot | Scalar] = {}
+        self._memo: dict[int | str, Slot | Scalar] = {}
+        self._numbers: dict[int, int] = {}
+        self._distinct: dict[Any, int] = {}
+        self._alive: list[Expr] = []  # what is numbered by its identity may not be freed
         self._uses: dict[int, int] = {}
         self._free: list[Slot] = []
         self._next = 0
@@ -186,22 +189,39 @@ class Compiler:
         self._count(expr)
         return self._value(expr)
 
+    def _number_of(self, expr: Expr) -> int:
+        """The same number for the same expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
+        known = self._numbers.get(id(expr))
+        if known is None:
+            if isinstance(expr, Call):
+                key: Any = (expr.function, *map(self._number_of, expr.args))
+            elif isinstance(expr, Cast):
+                key = ("cast", expr.dtype, self._number_of(expr.arg))
+            else:
+                key = ("constant", repr(expr.value)) if isinstance(expr, Const) else expr
+            known = self._distinct.setdefault(key, len(self._distinct))
+            self._numbers[id(expr)] = known
+            self._alive.append(expr)
+        return known
+
     def _count(self, expr: Expr) -> None:
         """Uses of every distinct sub-expression, so that its memory is kept exactly as long as needed."""
-        self._expected: dict[Expr, int] = {}
+        self._expected: dict[int, int] = {}
         stack = [expr]
         while stack:
             node = stack.pop()
-            self._expected[node] = self._expected.get(node, 0) + 1
-            if self._expected[node] == 1 and isinstance(node, Call | Cast):
+            number = self._number_of(node)
+            self._expected[number] = self._expected.get(number, 0) + 1
+            if self._expected[number] == 1 and isinstance(node, Call | Cast):
                 stack += node.args if isinstance(node, Call) else [node.arg]
 
     def _value(self, expr: Expr) -> Slot | Scalar:
-        if expr not in self._memo:
-            self._memo[expr] = slot = self._compute(expr)
+        number = self._number_of(expr)
+        if number not in self._memo:
+            self._memo[number] = slot = self._compute(expr)
             if isinstance(slot, Slot) and slot.number in self.kernel.temps:
-                self._uses.setdefault(slot.number, self._expected.get(expr, 1))
-        return self._memo[expr]
+                self._uses.setdefault(slot.number, self._expected.get(number, 1))
+        return self._memo[number]
 
     def _compute(self, expr: Expr) -> Slot | Scalar:
         if isinstance(expr, Const):
@@ -281,7 +301,7 @@ class Compiler:
         value = self._value(expr.arg)
         narrow = numpy_dtype(expr.dtype)
         if isinstance(value, Slot) and value.dtype == narrow and narrow in (SINGLE, DOUBLE, INT, BOOL):
-            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected.get(expr, 1) - 1
+            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected[self._number_of(expr)] - 1
             return value
         self.release(value)
         rounded = self.apply(round_into, [value], narrow)
@@ -303,11 +323,10 @@ class Compiler:
 
     def _along(self, name: str) -> Slot:
         """0, 1, 2, ... along one dimension."""
-        key = ("along", name)
-        if key not in self._memo:
+        if name not in self._memo:
             shape = [extent if n == name else 1 for n, extent in self.dims]
-            self._memo[key] = self.leaf(np.arange(self.ranges[name][1]).reshape(shape))
-        found = self._memo[key]
+            self._memo[name] = self.leaf(np.arange(self.ranges[name][1]).reshape(shape))
+        found = self._memo[name]
         assert isinstance(found, Slot)
         return found
 

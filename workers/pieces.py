@@ -114,12 +114,17 @@ class Simplify:
         self.ranges, self.values, self.dtypes = ranges, values, dtypes
         self.empty = any(hi <= lo for lo, hi in ranges.values())
         self._seen: dict[int, tuple[Expr, Expr]] = {}
+        self._indices: dict[Affine, Affine] = {}
 
     def index(self, expr: Affine) -> Affine:
-        total = Affine((), expr.const)
-        for atom, c in expr.terms:
-            total += (self._dim(atom) if isinstance(atom, str) else self._floor(atom)) * c
-        return total
+        """An index expression over the box; most occur many times."""
+        found = self._indices.get(expr)
+        if found is None:
+            found = Affine((), expr.const)
+            for atom, c in expr.terms:
+                found += (self._dim(atom) if isinstance(atom, str) else self._floor(atom)) * c
+            self._indices[expr] = found
+        return found
 
     def _dim(self, name: str) -> Affine:
         value = self.values.get(name, Affine.dim(name))

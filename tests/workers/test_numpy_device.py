@@ -336,6 +336,14 @@ def test_shared_subexpressions_keep_their_values() -> None:
     np.testing.assert_allclose(got, wide * (wide + 1) + wide * wide, rtol=1e-5)
 
 
+def test_a_constant_of_another_type_is_another_constant() -> None:
+    """4 times 2**62 wraps to 0 in integers; 4.0 times it does not."""
+    n = np.full(3, 1 << 62)
+    whole, real = call("multiply", read("n", "i"), Const(4)), call("multiply", read("n", "i"), Const(4.0))
+    got = execute(elementwise(call("add", whole, real), 3), ((3,), np.float64), n=n)
+    np.testing.assert_array_equal(got, np.full(3, 2.0**64))
+
+
 # -- attention ---------------------------------------------------------------------------------------------------
 
 
