@@ -2,10 +2,10 @@
 
     python benchmarks/engine.py [--size 4096] [--ranks 4] [--repeat 5]
 
-Program: `examples/corners.py` on a random square image, cut into blocks of rows. By hand: every rank has padded arrays
-allocated beforehand, halo rows are copied between them, and each operation is its NumPy calls with ``out=``. Prints
-both times (best of the repeats) and their ratio, and the time of binding the tasks to memory, which comes before and is in neither; the results must be
-equal.
+Program: `examples/corners.py` on a random square image, cut into blocks of rows. By hand: every rank has padded
+arrays allocated beforehand, halo rows are copied between them, and each operation is its NumPy calls with ``out=``.
+Prints both times (best of the repeats), their ratio, and the time of binding the tasks to memory, which comes before
+the run and is in neither; the results must be equal.
 """
 
 from __future__ import annotations

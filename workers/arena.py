@@ -14,6 +14,8 @@ from .folding import Array
 from .scratch import aligned_empty
 from .views import Stored
 
+_PAGE = 4096
+
 
 class Arena:
     """Buffers of one rank by name; None where the rank stores nothing of a buffer."""
@@ -37,7 +39,9 @@ class Arena:
 
     def _allocated(self, tier: str, nbytes: int) -> Array:
         try:
-            return aligned_empty(nbytes)
+            arena = aligned_empty(nbytes)
+            arena[::_PAGE] = 0  # the system finds the pages now, not in the middle of a task
+            return arena
         except MemoryError:
             raise TaskError(f"no memory for {nbytes} bytes of {tier}", rank=self.rank) from None
 
