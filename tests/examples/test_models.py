@@ -1,6 +1,6 @@
-"""The example networks, small, against torch modules written for the purpose.
+"""The example networks, small, against torch and scipy.ndimage.
 
-Every example is evaluated twice: in float64 throughout, where it must agree with torch to rounding, and in its own
+Every example is evaluated twice: in float64 throughout, where it must agree to rounding, and in its own
 dtypes.
 """
 
@@ -14,6 +14,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from scipy import ndimage
 from torch.nn import functional
 
 from tapestry.inputs import random_inputs
@@ -49,6 +50,28 @@ def compare(program: Program, model: object, unit: float) -> None:
     stored = {key: torch.from_numpy(value.astype(np.float64)) for key, value in inputs.items()}
     want, got = model(stored).numpy(), evaluate(program, inputs)[name].astype(np.float64)
     np.testing.assert_allclose(got, want, rtol=0, atol=unit * np.abs(want).max())
+
+
+def harris(photo: np.ndarray) -> np.ndarray:
+    """The corner response in float64, by scipy.ndimage alone."""
+    grey = photo.astype(np.float64) @ [0.299, 0.587, 0.114] / 255
+    gx, gy = (ndimage.sobel(grey, axis=axis, mode="constant") for axis in (1, 0))
+    xx, yy, xy = (ndimage.gaussian_filter(a, 1.5, mode="constant", radius=4) for a in (gx * gx, gy * gy, gx * gy))
+    return np.asarray(xx * yy - xy**2 - 0.05 * (xx + yy) ** 2)
+
+
+def test_corners_are_scipys() -> None:
+    """The response to rounding; the corners are its strict local maxima above the threshold, zero outside the image."""
+    program = example("corners").corners.bind(y=23, x=31, threshold=0.05)
+    photo = np.random.default_rng(0).integers(0, 256, (23, 31, 3))
+    want = harris(photo)
+    exact = evaluate(in_f64(program), {"photo": photo.astype(np.float64)})
+    np.testing.assert_allclose(exact["response"], want, rtol=0, atol=1e-12 * np.abs(want).max())
+    highest = ndimage.maximum_filter(want, 3, mode="constant", cval=0.0)
+    np.testing.assert_array_equal(exact["corners"] != 0, (want >= highest) & (want > 0.05))
+    assert 5 < np.count_nonzero(exact["corners"]) < 100
+    stored = evaluate(program, {"photo": photo.astype(np.float32)})["response"]
+    np.testing.assert_allclose(stored, want, rtol=0, atol=1e-6 * np.abs(want).max())
 
 
 def perceptron(w: Weights) -> torch.Tensor:
