@@ -123,13 +123,13 @@ Accesses = dict[str, list[tuple[int, bool]]]
 
 def prove_no_races(case: Case, done: list[Event], clashes: dict[str, frozenset[str]], findings: Findings) -> None:
     """Finding RACE. Ranks with the same tasks on the same buffers are proved once; regions are asked in doubt only."""
+    orders: list[list[int]] = [[] for _ in case.everyone]
+    for k, where in done:
+        for rank in case.participants(case.tasks[k]) if where is None else (where,):
+            orders[rank].append(k)
     groups: dict[object, list[int]] = {}
-    orders: dict[int, list[int]] = {}
-    for rank in case.everyone:
-        orders[rank] = [
-            k for k, where in done if (where == rank if where is not None else rank in case.participants(case.tasks[k]))
-        ]
-        signature = tuple((k, tuple((t.buffer, t.write) for t in case.touches(k)[rank])) for k in orders[rank])
+    for rank, order in enumerate(orders):
+        signature = tuple((k, tuple((t.buffer, t.write) for t in case.touches(k)[rank])) for k in order)
         groups.setdefault(signature, []).append(rank)
     for ranks in groups.values():
         order = orders[ranks[0]]

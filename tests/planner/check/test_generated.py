@@ -22,7 +22,7 @@ MACHINE = replace(load_machine("cpu-4"), devices_per_host=8)
 SAMPLE, SEEDS = 20, 3
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(st.data())
 def test_altered_plans_of_generated_programs(data: st.DataObject) -> None:
     program = data.draw(programs())
