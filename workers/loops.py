@@ -128,9 +128,10 @@ def accumulator(monoid: str, dtype: np.dtype[Any], floating: np.dtype[Any]) -> n
     return BOOL if dtype.kind == "b" and monoid in ("max", "min") else np.dtype(np.int64)
 
 
-def fold_body(body: Expr, monoid: str, dtype: str) -> Expr:
+def fold_body(body: Expr, monoid: str, dtype: str, dtypes: Mapping[str, str]) -> Expr:
     """The body as it enters the fold: stored values for max and min of integers, truth for any and all."""
-    if monoid in ("max", "min") and (dtype.startswith("int") or dtype == "bool") and not isinstance(body, Read):
+    stored = isinstance(body, Read) and dtypes[body.tensor] == dtype
+    if monoid in ("max", "min") and (dtype.startswith("int") or dtype == "bool") and not stored:
         return Cast(dtype, body)
     return Call("not_equal", (body, Const(0))) if monoid in ("any", "all") else body
 
@@ -157,7 +158,7 @@ class Fold:
         view = strided(out, tile.write, self.kept)
         assert view is not None, "bind_fold gives the generic fold an affine target"
         self.view = view
-        body = fold_body(masked(tile.body, tile.where, self.identity), monoid, dtype)
+        body = fold_body(masked(tile.body, tile.where, self.identity), monoid, dtype, tile.dtypes)
         pieces = resolve(replace(tile, body=body, where=()), tile.reduce)
         self.block = self._block(tile, pieces)
         with context.scratch.frame():

@@ -120,7 +120,7 @@ class _Binder:
         """Tiles of the output on which every bound of kept dimensions is decided, each by the quickest way."""
         assert self.monoid is not None
         neutral = identity_of(self.monoid, self.dtype)
-        body = fold_body(masked(box.body, box.where, neutral), self.monoid, self.dtype)
+        body = fold_body(masked(box.body, box.where, neutral), self.monoid, self.dtype, box.dtypes)
         piece = replace(box, body=body, where=())
         return [self._tile(tile, out, accumulate) for tile in resolve(piece, set(piece.names) - piece.reduce)]
 

@@ -77,9 +77,7 @@ def reduction(g: Growing) -> None:
 
 
 def _folded(g: Growing, x: Operand, monoid: str) -> str:
-    """Extremes keep the dtype; truths are counted in integers."""
-    if monoid in ("max", "min"):
-        return x.dtype
+    """Truths are counted in integers; all else may narrow, and then integers wrap before they are compared."""
     return "int32" if x.kind == "bool" and monoid == "sum" else _result_dtype(g, x.kind)
 
 
