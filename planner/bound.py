@@ -1,8 +1,9 @@
 """A certified lower bound on the makespan of any plan, with perfect overlap.
 
-Every plan runs every operation in some strategy. The busiest rank computes at least the average over the ranks, and transfers can
-at best hide behind it: makespan >= sum over operations of min over strategies of (seconds summed over ranks) / ranks. Memory is ignored,
-layers are not tied, no order is assumed. Sums are exact fractions of the strategies' times, rounded down.
+Every plan runs every operation in some strategy. The busiest rank computes at least the average over the ranks, and
+transfers can at best hide behind it: makespan >= sum over operations of min over strategies of (seconds summed over
+ranks) / ranks. Memory is ignored, layers are not tied, no order is assumed. Sums are exact fractions of the strategies'
+times, rounded down.
 """
 
 from __future__ import annotations

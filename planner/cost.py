@@ -15,7 +15,7 @@ from .machine import Machine
 def compute_seconds(
     op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
 ) -> float:
-    """max(operations / rate, bytes / bandwidth) + launch; 0 for no points. Each element read or written is moved once."""
+    """max(operations / rate, bytes / bandwidth) + launch; 0 for no points. Each element moves once."""
     if not points:
         return 0.0
     kernel, flops = kernel_class(op), flops_per_point(op)
@@ -55,7 +55,7 @@ def _is_product(body: Expr) -> bool:
 
 @lru_cache(maxsize=65536)
 def flops_per_point(op: Operation) -> int:
-    """Operations per index point: the body's functions, and one for the fold. Attention: see `tapestry.ops.attention`."""
+    """Operations per index point: the body's functions, and one for the fold."""
     if isinstance(op.body, Block):
         # Per (query, head, key) and element of the head width: a multiply-add for the score and one for the value.
         return 4

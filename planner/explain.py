@@ -1,6 +1,8 @@
-"""Why this strategy: for every operation what it costs, what it moves, and what the next best strategy would cost instead.
+"""Why this strategy: for every operation what it costs, what it moves, and what the next best strategy would cost
+instead.
 
-All other decisions are held fixed, and the price is the solver's own objective, so the numbers answer "why not that one?".
+All other decisions are held fixed, and the price is the solver's own objective, so the numbers answer "why not that
+one?".
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another strategy, all else equal: added seconds and bytes (negative: it alone would save, but not with what it forces elsewhere)."""
+    """Another strategy, all else equal: added seconds and bytes.
+
+    Negative: it alone would save, but not with what it forces elsewhere.
+    """
 
     strategy: str
     extra_s: float
@@ -145,9 +150,14 @@ class Explainer:
         others.sort(key=lambda a: (a.extra_bytes, a.extra_s) if by_bytes else (a.extra_s, a.extra_bytes))
         domain = ", ".join(f"{dim.name}:{dim.extent}" for dim in op.dims)
         return Row(
-            op.name, domain, self.name_of(chosen), chosen.slowest, tuple(self._incoming(op)),
-            others[0] if others else None, tuple(others),
-        )  # fmt: skip
+            op.name,
+            domain,
+            self.name_of(chosen),
+            chosen.slowest,
+            tuple(self._incoming(op)),
+            others[0] if others else None,
+            tuple(others),
+        )
 
     def name_of(self, strategy: Strategy) -> str:
         """``cut n over mesh0``; several mesh axes joined by commas."""

@@ -1,4 +1,4 @@
-"""Plans from partitions that are given, not solved for: what tests, rivals' layouts and hand-made studies start from."""
+"""Plans from partitions that are given, not solved for: what tests and hand-made studies start from."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ def plan_partitions(
 ) -> Plan:
     """Lower a program whose every operation has an explicit partition: one region of its index space per rank.
 
-    The regions of an operation cover its domain; ranks may repeat a region (redundant computation). homes: where inputs, params, states
-    start, per rank (default: inputs cut along their longest axis, all else on every rank). ends: where partial outputs are
-    folded to (default: cut along the longest axis). UsageError if an operation has no partition or the numbers of ranks differ.
+    The regions of an operation cover its domain; ranks may repeat a region (redundant computation). homes: where
+    inputs, params, states start, per rank (default: inputs cut along their longest axis, all else on every rank). ends:
+    where partial outputs are folded to (default: cut along the longest axis). UsageError if an operation has no
+    partition or the numbers of ranks differ.
     """
     counts = {len(regions) for regions in partitions.values()}
     missing = [op.name for op in program.operations if op.name not in partitions]
     if missing or len(counts) != 1:
         raise UsageError(
-            "every operation needs one region per rank", where="partitions",
+            "every operation needs one region per rank",
+            where="partitions",
             sides={"without": ", ".join(missing) or "none", "numbers of ranks": str(sorted(counts))},
-        )  # fmt: skip
+        )
     mesh = Mesh.of((counts.pop(),), machine.device_count)
-    context = Context(program, machine, mesh, "time", (), 60.0, 0, 1, lambda text: None)
+    context = Context(program, machine, mesh, "time", (), 60.0, 0, 1, lambda _: None)
     strategies = {op.name: context.table.explicit(op, partitions[op.name]) for op in program.operations}
     sources = program.of_role("input", "param", "state", "const")
     outputs = {*program.outputs, *(value for _, value in program.states)} & set(program.producer)

@@ -34,6 +34,11 @@ class Plan:
     def program(self) -> Program:
         return self._resolved.program
 
+    @property
+    def resolved(self) -> Resolved:
+        """The document with its regions parsed and its program built, each once."""
+        return self._resolved
+
     @cached_property
     def machine(self) -> Machine:
         from .machine.embed import machine_from_json
@@ -87,6 +92,13 @@ class Plan:
         data["tasks"] = sum(len(self._resolved.participants(task)) for task in self.document.tasks)
         return data
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """How Jupyter shows a plan: the pictures, and the same in words beside them."""
+        from .views.html import plan_svg
+        from .views.text import plan_text
+
+        return {"image/svg+xml": plan_svg(self), "text/plain": plan_text(self)}
+
     def __repr__(self) -> str:
         solver, predicted = self.document.solver, self.document.predicted
         mesh = "x".join(map(str, self.document.mesh))
@@ -112,8 +124,8 @@ def plan(
     """Shard a bound program over (the first devices of) a machine.
 
     mesh: logical grid, all devices in one row by default. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the
-    program's own. objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work).
-    The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
+    program's own. objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share
+    of the work). The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
 
     Raises UsageError (bad arguments or pins), Infeasible (with the binding tensors and the least budget), TimeLimit.
     """
@@ -134,7 +146,7 @@ def plan(
     verify(program)
     grid = Mesh.of(mesh if mesh is not None else (model.device_count,), model.device_count)
     context = Context(
-        program, model, grid, objective, program.pins, time_limit, seed, jobs, progress or (lambda text: None)
+        program, model, grid, objective, program.pins, time_limit, seed, jobs, progress or (lambda _: None)
     )
     return Plan(make_plan(context), program, time.perf_counter() - started)
 

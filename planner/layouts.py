@@ -23,7 +23,10 @@ class Mesh:
 
     @staticmethod
     def of(shape: Sequence[int] | Mapping[str, int], devices: int) -> Mesh:
-        """(2, 4) names its axes mesh0, mesh1; {"data": 2, "model": 4} names them itself. UsageError if it does not fit."""
+        """(2, 4) names its axes mesh0, mesh1; {"data": 2, "model": 4} names them itself.
+
+        UsageError if it does not fit the machine.
+        """
         sizes = tuple(shape.values()) if isinstance(shape, Mapping) else tuple(shape)
         names = tuple(shape) if isinstance(shape, Mapping) else tuple(f"mesh{k}" for k in range(len(sizes)))
         if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
@@ -59,7 +62,8 @@ class Mesh:
 
 
 def cut(extent: int, shard: int, parts: int, kind: str) -> IntSet:
-    """Shard number ``shard`` of 0..extent-1 cut in ``parts``: [floor(rN/P), floor((r+1)N/P)), or for ``zigzag`` chunks r and 2P-1-r of 2P.
+    """Shard number ``shard`` of 0..extent-1 cut in ``parts``: [floor(rN/P), floor((r+1)N/P)), or for ``zigzag`` chunks
+    r and 2P-1-r of 2P.
 
     >>> str(cut(10, 1, 4, "block")), str(cut(16, 1, 4, "zigzag"))
     ('2:5', '2:4|12:14')
@@ -73,7 +77,10 @@ def cut(extent: int, shard: int, parts: int, kind: str) -> IntSet:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """A layout: per rank a region of one tensor, with part numbers where it is partial. Compared by identity: see `Spreads`."""
+    """A layout: per rank a region of one tensor, with part numbers where it is partial.
+
+    Compared by identity: `Spreads` makes equal layouts one object.
+    """
 
     shape: tuple[int, ...]
     regions: tuple[Region, ...]
@@ -136,7 +143,10 @@ class Spreads:
         return self._known.setdefault(key, Spread(*key))
 
     def cut(self, shape: tuple[int, ...], cuts: Sequence[Cut | None]) -> Spread:
-        """A tensor cut along its axes: per mesh axis an axis of the tensor (Cut.dim is its number as text), or None: a copy each."""
+        """A tensor cut along its axes: per mesh axis an axis of the tensor, or None: a copy each.
+
+        ``Cut.dim`` is the axis's number as text.
+        """
         names = tuple(str(axis) for axis in range(len(shape)))
         return self.of(shape, shards(self.mesh, dict(zip(names, shape, strict=True)), cuts))
 
@@ -146,7 +156,10 @@ class Spreads:
 
 @dataclass(frozen=True)
 class Cut:
-    """One mesh axis cuts dimension ``dim``; kind is block or zigzag. ``dim`` SINGLE: only coordinate 0 of the axis has anything."""
+    """One mesh axis cuts dimension ``dim``; kind is block or zigzag.
+
+    ``dim`` SINGLE: only coordinate 0 of the axis has anything.
+    """
 
     dim: str
     kind: str = "block"
@@ -159,7 +172,10 @@ SINGLE = "@0"
 
 
 def shards(mesh: Mesh, extents: Mapping[str, int], cuts: Sequence[Cut | None]) -> list[Region]:
-    """Per rank the points of the box ``extents`` that the cuts give it. Several mesh axes on one dimension cut it together."""
+    """Per rank the points of the box ``extents`` that the cuts give it.
+
+    Several mesh axes on one dimension cut it together.
+    """
     axes_of: dict[str, list[int]] = {}
     kind_of: dict[str, str] = {}
     for axis, chosen in enumerate(cuts):

@@ -1,11 +1,11 @@
 """Sharding as one assignment problem: one option per node, the price of every transfer, the memory of every instant.
 
-A tensor is moved once for each layout that some consumer needs and that no larger needed layout contains. Repeated layers are
-tied: their nodes share one decision and their costs are multiplied, so that depth costs nothing.
+A tensor is moved once for each layout that some consumer needs and that no larger needed layout contains. Repeated
+layers are tied: their nodes share one decision and their costs are multiplied, so that depth costs nothing.
 
-Objective ``time``, in seconds: T + (A + B + C) / 1024 with T = max(A + B, B + C), where A is compute (slowest rank of each operation), B
-transfers of inputs and computed values, which something waits for, and C transfers of resident tensors, which can run ahead of their use.
-Objective ``bytes``: all bytes received.
+Objective ``time``, in seconds: T + (A + B + C) / 1024 with T = max(A + B, B + C), where A is compute (slowest rank of
+each operation), B transfers of inputs and computed values, which something waits for, and C transfers of resident
+tensors, which can run ahead of their use. Objective ``bytes``: all bytes received.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class Flow:
 
 @dataclass(eq=False)
 class Model:
-    """Nodes tied into classes, and the flows between them. ``instants`` are operation indices at which memory is counted."""
+    """Nodes tied into classes, and the flows between them.
+
+    ``instants`` are the indices of the operations at which memory is counted.
+    """
 
     program: Program
     nodes: list[Node]
@@ -179,7 +182,7 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
     return flows
 
 
-def evaluate(model: Model, choice: Mapping[int, int]) -> tuple[int, dict[str, int]]:
+def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple[int, dict[str, int]]:
     """The objective of a choice (one option per representative), plainly, and its parts A, B, C (picoseconds) or bytes.
 
     Shares nothing with the solver: what it says is what a solver must find.
@@ -192,15 +195,16 @@ def evaluate(model: Model, choice: Mapping[int, int]) -> tuple[int, dict[str, in
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
         for need in maximal([n for n in wanted if not satisfied(have, n)]):
             parts["resident" if flow.source else "values"] += model.price(have, need, flow.itemsize)
-    return combine(model.objective, parts), parts
+    return combine(model.objective, parts, exposed), parts
 
 
-def combine(objective: str, parts: Mapping[str, int]) -> int:
-    """The objective from its parts; see the module's docstring."""
+def combine(objective: str, parts: Mapping[str, int], exposed: int = 2) -> int:
+    """The objective from its parts; see the module's docstring. exposed: halves of B that add to A (2 in the objective)."""
     total = parts["compute"] + parts["values"] + parts["resident"]
     if objective == "bytes":
         return total
-    return TIE * max(parts["compute"] + parts["values"], parts["values"] + parts["resident"]) + total
+    worked = parts["compute"] + parts["values"] * exposed // 2
+    return TIE * max(worked, parts["values"] + parts["resident"]) + total
 
 
 def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The decisions of a plan as nodes with options: where each source tensor lies, how each operation is sharded, how outputs end."""
+"""The decisions of a plan as nodes with options: where sources lie, how operations are sharded, how outputs end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .strategies import Strategy, StrategyTable, pin_allows
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One decision. ``homes[k]`` is the layout option k leaves its tensor in; ``needs[k][j]`` the one it wants of operand j.
+    """One decision. ``homes[k]`` is the layout option k leaves its tensor in; ``needs[k][j]`` the one it wants of
+    operand j.
 
     kind "source" (inputs, params, states, consts), "op", or "sink" (an output's final layout; None home).
     """
@@ -32,7 +33,7 @@ class Node:
 
 
 def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[Pin]) -> Node:
-    """The strategies of an operation that its pins, and for the objective ``bytes`` an equal share of the work, allow."""
+    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow."""
     options = [table.strategy(op, cuts) for cuts in _pinned_cuts(op, table, pins)]
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
@@ -43,9 +44,16 @@ def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[
         options = balanced(options, op)
     options = distinct(options)
     return Node(
-        op.name, "op", table.program.tensor(op.output), tuple(str(s) for s in options), tuple(s.writes for s in options),
-        tuple(s.needs for s in options), tuple(s.slowest for s in options), tuple(options), op,
-    )  # fmt: skip
+        op.name,
+        "op",
+        table.program.tensor(op.output),
+        tuple(str(s) for s in options),
+        tuple(s.writes for s in options),
+        tuple(s.needs for s in options),
+        tuple(s.slowest for s in options),
+        tuple(options),
+        op,
+    )
 
 
 def _op_pins(name: str, pins: Sequence[Pin]) -> list[Pin]:
@@ -122,7 +130,7 @@ def check_pins(program: Program, mesh: Mesh, pins: Sequence[Pin]) -> None:
 
 
 def balanced(options: list[Strategy], op: Operation) -> list[Strategy]:
-    """Strategies that give no rank more than its equal share of the points, up to the rounding of the cuts; else the most even ones."""
+    """Strategies that give no rank more than its equal share of the points, up to rounding; else the most even."""
     ranks = len(options[0].points)
     total = min(sum(s.points) for s in options)
     rounding = 1.0

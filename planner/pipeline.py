@@ -1,4 +1,4 @@
-"""From a program and a machine to a plan document: decide, lower, place, simulate; the best of a few schedules by simulation."""
+"""From a program and a machine to a plan document: decide, lower, place, simulate, keep the best schedule."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _resident_moves(context: Context, decisions: Decisions) -> bool:
     return False
 
 
-def lower(context: Context, decisions: Decisions, schedule: Schedule = Schedule()) -> Candidate:
+def lower(context: Context, decisions: Decisions, schedule: Schedule) -> Candidate:
     """One plan document for given decisions, with its simulated timeline."""
     steps = StepBuilder(context.program, decisions, context.pricing, context.spreads, schedule).build()
     arena = place(steps, context.capacity)

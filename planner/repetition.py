@@ -54,7 +54,8 @@ def _periods(marks: list[str]) -> list[int]:
 
 
 def _wiring(program: Program, table: StrategyTable, made_at: Mapping[str, int], op: Operation) -> str:
-    """Structure of an operation, how far back each operand was made (or which role it has), and whether it is an output.
+    """Structure of an operation, how far back each operand was made (or which role it has), and whether it is an
+    output.
 
     Operands that earlier layers share (a table of positions) have no fixed distance: they are marked by name.
     """

@@ -1,7 +1,7 @@
 """The ways people shard by hand, as pins: data parallel, Megatron, sequence and context parallel, FSDP.
 
-Each is entered in the planner's own terms and priced by the same simulator, so that a comparison is one of decisions alone. The rules
-look at structure (which dimensions are batch, token, head or hidden), not at names of layers.
+Each is entered in the planner's own terms and priced by the same simulator, so that a comparison is one of decisions
+alone. The rules look at structure (which dimensions are batch, token, head or hidden), not at names of layers.
 """
 
 from __future__ import annotations

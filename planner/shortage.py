@@ -27,7 +27,8 @@ def explain_shortage(
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
         where=f"operation {at}",
         sides={
-            "needs": f"{size_text(need)} at least, of which {size_text(resident)} params and states of {len(held)} tensors alive",
+            "needs": f"{size_text(need)} at least, of which {size_text(resident)} params and states; "
+            f"{len(held)} tensors alive",
             "allowed": size_text(budget)
             + ("" if budget == capacity else f" ({size_text(capacity)} less what packing loses)"),
             "largest": top,

@@ -1,7 +1,8 @@
 """The predicted timeline of a plan: every task of every rank on its lane, with the machine's rates.
 
-A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready. Nothing else costs
-time. The prices are those that the solver used, so a difference between objective and makespan is overlap and order alone.
+A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready.
+Nothing else costs time. The prices are those that the solver used, so a difference between objective and makespan is
+overlap and order alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The assignment problem as integer programming for CP-SAT: tight marginals for transfers, one row of memory per instant.
+"""The assignment problem as integer programming for CP-SAT: tight marginals for transfers, one row of memory per
+instant.
 
-For a tensor with home layouts h and needed layouts l: u_l says that some consumer asks for l, w_l that l must be moved (no
-larger needed layout is), y_hl that it is moved from h. Sum over h of y_hl equals w_l and y_hl <= x_h: the local polytope of the pair.
+For a tensor with home layouts h and needed layouts l: u_l says that some consumer asks for l, w_l that l must be moved
+(no larger needed layout is), y_hl that it is moved from h. Sum over h of y_hl equals w_l and y_hl <= x_h: the local
+polytope of the pair.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ LARGEST = 2**42
 
 @dataclass(frozen=True)
 class Solution:
-    """``choice``: option per representative node. ``objective`` and ``bound`` in the model's units; status as CP-SAT proves it."""
+    """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units."""
 
     status: str
     choice: dict[int, int]
@@ -42,10 +44,11 @@ class _FlowVars:
 class Encoding:
     """A model written for CP-SAT."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, fixed: Mapping[int, int] | None = None) -> None:
         from ortools.sat.python import cp_model
 
         self.model, self.cp = model, cp_model.CpModel()
+        self.fixed = fixed or {}
         self.x = {node: self._choice_of(node) for node in sorted(set(model.tied_to))}
         self._lifetimes: dict[tuple[str, Spread], tuple[int, int]] = {}
         self.flows = self._encode_flows()
@@ -54,6 +57,8 @@ class Encoding:
         labels = self.model.nodes[node].labels
         if len(labels) == 1:
             return [1]
+        if node in self.fixed:
+            return [int(option == self.fixed[node]) for option in range(len(labels))]
         literals = [self.cp.new_bool_var(f"{self.model.nodes[node].name} {label}") for label in labels]
         self.cp.add_exactly_one(literals)
         return literals
@@ -143,7 +148,7 @@ class Encoding:
     def cost(self, upper: int, exposed: int) -> tuple[Any, int]:
         """The objective and the unit it is counted in; ``exposed`` halves of the transfers of values add to compute."""
         if self.model.objective == "bytes":
-            return self._transfers(lambda flow: True, 1), 1
+            return self._transfers(lambda _: True, 1), 1
         scale = max(1, -(-upper // LARGEST))
         weight = self.model.weight
         compute = sum(
@@ -179,8 +184,8 @@ def solve(
 ) -> Solution:
     """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
 
-    upper: some choice's makespan in the model, which sets the unit. exposed: 2 for the model's objective; 1 and 0 count transfers of
-    values by half and not at all. hint: a choice to start from.
+    upper: some choice's makespan in the model, which sets the unit. exposed: 2 for the model's objective; 1 and 0 count
+    transfers of values by half and not at all. hint: a choice to start from.
     """
     encoding = Encoding(model)
     for usage in _distinct_rows(encoding):
@@ -227,7 +232,7 @@ def _run(encoding: Encoding, time_limit: float, seed: int, jobs: int) -> tuple[A
     solver.parameters.random_seed = seed
     solver.parameters.linearization_level = 2
     solver.parameters.max_time_in_seconds = time_limit
-    # The deterministic limit ends long searches at the same place on every machine; the other one is a stop for slow ones.
+    # The deterministic limit ends long searches at the same place on every machine; the other stops slow machines.
     solver.parameters.max_deterministic_time = time_limit / 2
     code = solver.solve(encoding.cp)
     names = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "feasible", cp_model.INFEASIBLE: "infeasible"}
@@ -236,6 +241,6 @@ def _run(encoding: Encoding, time_limit: float, seed: int, jobs: int) -> tuple[A
 
 def _read(encoding: Encoding, solver: Any) -> dict[int, int]:
     return {
-        node: next(k for k, literal in enumerate(literals) if isinstance(literal, int) or solver.boolean_value(literal))
+        node: next(k for k, x in enumerate(literals) if (x if isinstance(x, int) else solver.boolean_value(x)))
         for node, literals in encoding.x.items()
     }

@@ -1,7 +1,8 @@
 """Strategies: the ways to shard one operation over the mesh, and the operand layouts they imply.
 
-A strategy gives each mesh axis one dimension of the operation to cut (parallel or reduction), or none: then the work is done
-redundantly along it. Everything else follows from the projections: what each rank reads, writes, computes, and how long that takes.
+A strategy gives each mesh axis one dimension of the operation to cut (parallel or reduction), or none: then the work is
+done redundantly along it. Everything else follows from the projections: what each rank reads, writes, computes, and how
+long that takes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Cuts = tuple[Cut | None, ...]
 class Strategy:
     """One way to run an operation.
 
-    shards     per rank the points it computes        needs    per operand (order of Operation.operands) the layout it reads
+    shards     per rank the points it computes
+    needs      per operand (order of Operation.operands) the layout it reads
     writes     the layout it leaves, with part numbers when a reduction is cut
     seconds    per rank; ``exact`` False where some need is a labelled superset of what is read
     """
@@ -61,7 +63,7 @@ class StrategyTable:
         return self._signatures[op.name]
 
     def candidates(self, op: Operation) -> list[Cuts]:
-        """All cuts of an operation's dimensions that leave no rank without work, most cut first; pins are applied elsewhere."""
+        """All cuts that leave no rank without work, most cut first; pins are applied elsewhere."""
         options: list[Cut | None] = []
         for dim in op.dims:
             if dim.cut and dim.extent > 1:
@@ -85,7 +87,7 @@ class StrategyTable:
         return self._known[key]
 
     def explicit(self, op: Operation, given: Iterable[Region]) -> Strategy:
-        """The strategy of a partition given point by point; parts are numbered by the reduction share they stand for."""
+        """The strategy of explicit shards; parts are numbered by the reduction share they stand for."""
         regions = tuple(given)
         return self._from_shards(op, (None,) * len(self.mesh.shape), regions, reduction_parts(op, regions))
 
@@ -169,8 +171,8 @@ def structure(op: Operation, program: Program) -> str:
 def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:
     """(operation, dimension) pairs that a causal operation's dimensions are carried to through the tensors between.
 
-    A dimension is carried where a read or write row is that dimension alone; so the cut that balances causal attention is offered
-    to the operations around it.
+    A dimension is carried where a read or write row is that dimension alone; so the cut that balances causal attention
+    is offered to the operations around it.
     """
     edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
 

@@ -1,7 +1,8 @@
 """Exact traffic between two layouts, its name as a collective, and its time on the links.
 
-Per element with holders H, needers N, and for partials one contributor chosen per part (d parts): |N - H| copies, or
-(d - 1) + |N| - [some needer contributes] messages. Summed over elements by counting regions, never by enumerating elements:
+Per element with holders H, needers N, and for partials one contributor chosen per part (d parts): |N - H| copies, or (d
+- 1) + |N| - [some needer contributes] messages. Summed over elements by counting regions, never by enumerating
+elements:
 
     complete   sum over ranks of |N_r| - |N_r & H_r|
     partial    (d - 1) |union of N| + sum of |N_r| - |union of (N_r & H_r)|
@@ -19,7 +20,7 @@ from .machine import Machine
 
 @dataclass(frozen=True)
 class Move:
-    """A transfer between two layouts: elements received from other ranks in all, by the busiest rank, its kind, its time."""
+    """A transfer between two layouts: elements received in all and by the busiest rank, its kind, its time."""
 
     elements: int
     busiest: int

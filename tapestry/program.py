@@ -1,7 +1,8 @@
 """The program: tensors, block operations in order, and which tensors come in, stay and go out. All immutable.
 
-One operation owns one tensor: it computes ``write.tensor[write.index] = reduce over reduce_dims of body`` for every point of its
-domain. `verify` (tapestry.verify) states what makes a program valid; `tapestry.text` prints it; `tapestry.serialize` writes JSON.
+One operation owns one tensor: it computes ``write.tensor[write.index] = reduce over reduce_dims of body`` for every
+point of its domain. `verify` (tapestry.verify) states what makes a program valid; `tapestry.text` prints it;
+`tapestry.serialize` writes JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ PinKind = Literal["block", "zigzag"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named array. ``axes`` names its axes (for pins, drawings and errors); ``data`` holds a constant's values, flat."""
+    """A named array.
+
+    ``axes`` names its axes (for pins, drawings and errors); ``data`` holds a constant's values, flat.
+    """
 
     name: str
     dtype: str
@@ -81,7 +85,7 @@ class Operation:
 
     dims         the index space, in order; ``where`` restricts it (causal attention: key - query < 1)
     reduce_dims  the dimensions folded by ``monoid`` (empty and None when there is no reduction)
-    write        index of the element written, one expression per axis of the tensor ``output``, over the other dimensions
+    write        index of the element written, one expression per axis of ``output``, over the other dimensions
     body         a scalar expression, or a `Block`
     group        the composite it came from ("softmax_3"), for drawings; ``source`` is "file.py:line"
     """
@@ -123,8 +127,8 @@ class Operation:
 class Pin:
     """What the user fixes about the operation or tensor whose name matches ``pattern`` (fnmatch).
 
-    ``cuts`` maps a mesh axis ("mesh0", or the name given to it) to a dimension of the operation or an axis of the tensor, or to
-    None for "not cut along this mesh axis" (replicated). Mesh axes that are not named stay free.
+    ``cuts`` maps a mesh axis ("mesh0", or the name given to it) to a dimension of the operation or an axis of the
+    tensor, or to None for "not cut along this mesh axis" (replicated). Mesh axes that are not named stay free.
     """
 
     target: Literal["op", "tensor"]
@@ -179,6 +183,12 @@ class Program:
 
     def with_pins(self, *pins: Pin) -> Program:
         return replace(self, pins=(*self.pins, *pins))
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """How Jupyter shows a program: its graph, and its text beside it; see `tapestry.drawing`."""
+        from .drawing.program import program_svg
+
+        return {"image/svg+xml": program_svg(self), "text/plain": str(self)}
 
     def __str__(self) -> str:
         """The whole program as text; see `tapestry.text`."""

@@ -14,10 +14,22 @@ from .model import (
     Task,
     Traffic,
     Transfer,
-)  # fmt: skip
+)
 from .resolve import Resolved
 
 __all__ = [
-    "FORMAT", "Buffer", "Compute", "Copy", "Document", "Layout", "Message", "Predicted", "Resolved", "Sharding", "Solver",
-    "Task", "Traffic", "Transfer",
-]  # fmt: skip
+    "FORMAT",
+    "Buffer",
+    "Compute",
+    "Copy",
+    "Document",
+    "Layout",
+    "Message",
+    "Predicted",
+    "Resolved",
+    "Sharding",
+    "Solver",
+    "Task",
+    "Traffic",
+    "Transfer",
+]

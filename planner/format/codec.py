@@ -55,9 +55,11 @@ def decode(data: bytes | str, where: str = "plan") -> Document:
         raise UsageError("not a tapestry plan: it has no field 'format'", where=where)
     if raw["format"] != FORMAT:
         raise UsageError(
-            "a plan of another version", where=where, sides={"found": repr(raw["format"]), "read here": repr(FORMAT)},
+            "a plan of another version",
+            where=where,
+            sides={"found": repr(raw["format"]), "read here": repr(FORMAT)},
             hint="plan again with this version",
-        )  # fmt: skip
+        )
     return _convert(_expanded(raw, where), where)
 
 

@@ -1,22 +1,26 @@
 """Folding of repeated stretches in a JSON list: what differs between layers are numbers that grow by a constant.
 
-An item's compact JSON text is split into numbers and the rest. A stretch of items whose texts equal those one period earlier, but for
-numbers that grew by the same amounts as one period before, is written once:
+An item's compact JSON text is split into numbers and the rest. A stretch of items whose texts equal those one period
+earlier, but for numbers that grew by the same amounts as one period before, is written once:
 
     {"repeat": 31, "items": [...first period...], "step": [[0, 12], ...]}
 
-where ``step`` has one list per item, an increment per number (zeros at the end left out). Folding is lossless whatever the numbers mean.
+where ``step`` has one list per item, an increment per number (zeros at the end left out). Folding is lossless whatever
+the numbers mean.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-MOST_ITEMS = 20_000_000
-_NUMBER = re.compile(r"(?<![\d.])(0|[1-9]\d*)(?!\d)")
+# A plan that unfolds to more than this is no plan but an attack, or a slip of an editor.
+MOST_BYTES = 1 << 28
+# Whole numbers as Python writes them back: no leading zeros, not the digits behind a point, at most 18 of them.
+_NUMBER = re.compile(r"(?<![\d.])(0|[1-9]\d{0,17})(?!\d)", re.ASCII)
 Split = tuple[tuple[str, ...], tuple[int, ...]]
 
 
@@ -48,7 +52,7 @@ def fold(items: list[Any]) -> list[Any]:
             default=(1, 1),
         )
         if count < 3 or period * (count - 1) < 4:
-            folded.append(items[k])
+            folded.append(_literal(items[k]))
             k += 1
             continue
         steps = [_trimmed(_differences(splits[k + j], splits[k + j + period])) for j in range(period)]
@@ -57,31 +61,60 @@ def fold(items: list[Any]) -> list[Any]:
     return folded
 
 
+def _literal(item: Any) -> Any:
+    """An item as it is, unless it looks like a folded stretch."""
+    return {"repeat": 1, "items": [item], "step": [[]]} if _is_stretch(item) else item
+
+
 def unfold(items: list[Any]) -> list[Any]:
     """Expand what `fold` folded. ValueError for a stretch that is not well formed or too long."""
     result: list[Any] = []
+    room = MOST_BYTES
     for item in items:
-        if not (isinstance(item, dict) and "repeat" in item):
+        if not _is_stretch(item):
             result.append(item)
             continue
-        count, period, steps = item.get("repeat"), item.get("items"), item.get("step")
-        good = (
-            isinstance(count, int)
-            and isinstance(period, list)
-            and isinstance(steps, list)
-            and len(period) == len(steps)
-        )
-        if not good or set(item) != {"repeat", "items", "step"} or count < 1 or not period:
-            raise ValueError("a repeated stretch needs repeat >= 1, items, and a list of steps for each item")
-        if len(result) + count * len(period) > MOST_ITEMS:
-            raise ValueError(f"repeated stretches expand to more than {MOST_ITEMS} items")
-        splits = [_split(part) for part in period]
-        if any(not isinstance(s, list) or len(s) > len(numbers) for s, (_, numbers) in zip(steps, splits, strict=True)):
-            raise ValueError("a repeated stretch has more steps than numbers")
-        result += [
-            _joined(split, step, turn) for turn in range(count) for split, step in zip(splits, steps, strict=True)
-        ]
+        stretch = _checked(item)
+        room -= stretch.nbytes
+        if room < 0:
+            raise ValueError(f"repeated stretches expand to more than {MOST_BYTES} bytes")
+        result += stretch.expanded()
     return result
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A repeated stretch that is well formed: its items split, an increment list for each."""
+
+    count: int
+    splits: list[Split]
+    steps: list[list[int]]
+
+    @property
+    def nbytes(self) -> int:
+        """Text of all copies, about; an item counts 64 bytes at least, which is what it takes in memory."""
+        return self.count * sum(max(64, sum(map(len, texts)) + 8 * len(numbers)) for texts, numbers in self.splits)
+
+    def expanded(self) -> list[Any]:
+        pairs = list(zip(self.splits, self.steps, strict=True))
+        return [_joined(split, step, turn) for turn in range(self.count) for split, step in pairs]
+
+
+def _is_stretch(item: Any) -> bool:
+    return isinstance(item, dict) and "repeat" in item
+
+
+def _checked(item: dict[str, Any]) -> _Stretch:
+    count, period, steps = (item.get(key) for key in ("repeat", "items", "step"))
+    if set(item) != {"repeat", "items", "step"} or type(count) is not int or count < 1:
+        raise ValueError("a repeated stretch has the fields repeat (1 or more), items and step")
+    if not (isinstance(period, list) and isinstance(steps, list) and period and len(period) == len(steps)):
+        raise ValueError("a repeated stretch needs items, and a list of steps for each of them")
+    splits = [_split(part) for part in period]
+    for (_, numbers), step in zip(splits, steps, strict=True):
+        if not isinstance(step, list) or any(type(by) is not int for by in step) or len(step) > len(numbers):
+            raise ValueError("a step is a list of whole numbers, no more than the numbers of its item")
+    return _Stretch(count, splits, steps)
 
 
 def _periods(texts: list[tuple[str, ...]]) -> list[int]:

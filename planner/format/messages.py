@@ -1,9 +1,10 @@
 """What a transfer moves: the deterministic messages that the plan's semantics stand for.
 
-Complete source: every rank gets what it needs and does not hold from one holder; holders of the same elements share the load
-in turn. Partial source: every element has a *root*, a needer where possible, that folds one contribution of each part number
-in the order of the numbers (phase 0) and then sends the result to the other needers (phase 1). Per element with needers N, holders H
-and one chosen contributor per part C this is |N - H| messages, or |C| + |N| - 1 - [root in C]: the counts that traffic is priced by.
+Complete source: every rank gets what it needs and does not hold from one holder; holders of the same elements share the
+load in turn. Partial source: every element has a *root*, a needer where possible, that folds one contribution of each
+part number in the order of the numbers (phase 0) and then sends the result to the other needers (phase 1). Per element
+with needers N, holders H and one chosen contributor per part C this is |N - H| messages, or |C| + |N| - 1 - [root in
+C]: the counts that traffic is priced by.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ...space import Grid, IntSet, Region
 class Message:
     """``region`` goes from rank ``src`` to rank ``dst`` (equal: a local move, no traffic).
 
-    phase 0: contributions (``part`` numbers the share of a partial source; None for complete data); phase 1: folded results,
-    sent on from the root's target buffer.
+    phase 0: contributions (``part`` numbers the share of a partial source; None for complete data); phase 1: folded
+    results, sent on from the root's target buffer.
     """
 
     phase: int
@@ -36,8 +37,8 @@ class Message:
 def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]:
     """Messages of a transfer from a complete source. Local moves come first for each receiver.
 
-    Elements that several ranks hold are taken from the next holder after the receiver, counted round the ranks, so that the
-    receivers of one replicated piece do not all ask the same rank.
+    Elements that several ranks hold are taken from the next holder after the receiver, counted round the ranks, so that
+    the receivers of one replicated piece do not all ask the same rank.
     """
     found: list[Message] = []
     size = len(held)
@@ -57,7 +58,8 @@ def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[
 def partial_messages(
     held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region], *, records: bool = False
 ) -> list[Message]:
-    """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other needers.
+    """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other
+    needers.
 
     records: elements along the last axis are one value (see `Monoid.state_axis`), so the roots share out whole records.
     """
@@ -111,7 +113,7 @@ def _refine(regions: Sequence[Region]) -> list[tuple[Region, tuple[int, ...]]]:
 def _roots(
     piece: Region, holders: tuple[int, ...], needers: tuple[int, ...], records: bool
 ) -> Iterable[tuple[int, Region]]:
-    """Who folds which share of a piece: needers that contribute if there are any, in equal cuts along the longest axis."""
+    """Who folds which share of a piece: needers that contribute, if any, in equal cuts along the longest axis."""
     candidates = [rank for rank in needers if rank in holders] or list(needers)
     if len(candidates) == 1:
         return [(candidates[0], piece)]

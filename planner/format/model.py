@@ -2,21 +2,26 @@
 
 Semantics (what `check` proves and the workers obey)
 - Ranks 0..n-1 are the positions of ``mesh`` in row-major order; rank r runs on ``devices[r]`` of the machine.
-- A layout gives each rank a region of one index space: the elements of a tensor a buffer holds, or the points of an operation.
-- A buffer is one allocation at the same offset on every rank. On rank r it stores, densely and row-major, the *storage grid* of its layout's
-  region (the smallest grid of intervals around it: `Region.storage`). Only elements of the region itself are ever meaningful, and only
-  once something wrote them: a buffer may be laid out for more than one task fills (a halo, a gather in place).
+- A layout gives each rank a region of one index space: the elements of a tensor a buffer holds, or the points of an
+  operation.
+- A buffer is one allocation at the same offset on every rank. On rank r it stores, densely and row-major, the *storage
+  grid* of its layout's region (the smallest grid of intervals around it: `Region.storage`). Only elements of the region
+  itself are ever meaningful, and only once something wrote them: a buffer may be laid out for more than one task fills
+  (a halo, a gather in place).
 - A buffer with ``initial`` (inputs, params, states, consts) holds the regions of that layout before the run.
-- A task stands for one task on each of its ranks (``ranks`` None: all). On a rank, the tasks of one lane run in list order; a task starts when
-  its predecessor on the lane and every task in ``waits`` that also runs on this rank have finished. Nothing else orders tasks of a rank.
-- compute: evaluates operation ``op`` at the points ``shards[rank]`` (within the operation's ``where``), reading ``reads[k]`` for operand tensor k of
-  ``Operation.operands``, and writes the image of the points in ``write``. If the points leave out part of a reduction, what it writes is *partial*.
-- transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the participants ``have[rank]`` in their
-  ``source`` buffers; elements that a rank itself has are taken locally and cost no traffic. If the source is partial, the layout ``have`` has ``parts``:
-  parts[rank] numbers the share of the reduction that the rank's elements stand for (equal numbers: the same share, computed redundantly), and the
-  result is the fold with ``monoid``, in the order of the numbers, of one contribution of each number. ``source == target`` is allowed
-  when the source is complete: then only need minus have is written.
-  All participants meet: a transfer runs on a rank only together with the same transfer on the others.
+- A task stands for one task on each of its ranks (``ranks`` None: all). On a rank, the tasks of one lane run in list
+  order; a task starts when its predecessor on the lane and every task in ``waits`` that also runs on this rank have
+  finished. Nothing else orders tasks of a rank.
+- compute: evaluates operation ``op`` at the points ``shards[rank]`` (within the operation's ``where``), reading
+  ``reads[k]`` for operand tensor k of ``Operation.operands``, and writes the image of the points in ``write``. If the
+  points leave out part of a reduction, what it writes is *partial*.
+- transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the
+  participants ``have[rank]`` in their ``source`` buffers; elements that a rank itself has are taken locally and cost no
+  traffic. If the source is partial, the layout ``have`` has ``parts``: parts[rank] numbers the share of the reduction
+  that the rank's elements stand for (equal numbers: the same share, computed redundantly), and the result is the fold
+  with ``monoid``, in the order of the numbers, of one contribution of each number. ``source == target`` is allowed when
+  the source is complete: then only need minus have is written. All participants meet: a transfer runs on a rank only
+  together with the same transfer on the others.
 - copy: ``target`` holds ``need[rank]`` from ``source`` on the same rank (another tier, or the same).
 """
 
@@ -34,7 +39,10 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Layout(Struct, frozen=True):
-    """Per rank a region as text (`tapestry.space.parse_region`); ``parts`` numbers the contributions of a partial layout."""
+    """Per rank a region as text (`tapestry.space.parse_region`).
+
+    ``parts`` numbers the contributions of a partial layout.
+    """
 
     regions: tuple[str, ...]
     parts: tuple[int, ...] | None = None
@@ -129,7 +137,10 @@ class Traffic(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True):
-    """The plan document. ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`."""
+    """The plan document.
+
+    ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`.
+    """
 
     program: dict[str, Any]
     machine: dict[str, Any]

@@ -1,4 +1,4 @@
-"""A plan document made usable: the program and machine rebuilt, layouts parsed, templates expanded per rank, all lazily."""
+"""A plan document made usable: the program rebuilt, layouts parsed, templates expanded per rank, all lazily."""
 
 from __future__ import annotations
 

@@ -92,16 +92,26 @@ def _unique_names(steps: Steps) -> dict[int, str]:
 
 def _task(number: int, step: Step, waits: tuple[int, ...], names: dict[int, str], table: LayoutTable) -> Task:
     if step.lane == COMPUTE:
-        assert step.op is not None and step.strategy is not None
+        assert step.op is not None
+        assert step.strategy is not None
         reads = tuple(names[id(slot)] for slot in step.reads)
         return Compute(
             number, step.lane, step.op.name, table.shards(step.strategy), reads, names[id(step.write)], waits
         )
-    assert step.have is not None and step.need is not None
+    assert step.have is not None
+    assert step.need is not None
     return Transfer(
-        number, step.lane, step.tensor.name, step.kind, names[id(step.reads[0])], names[id(step.write)],
-        table.of(step.have), table.of(step.need), step.monoid, waits,
-    )  # fmt: skip
+        number,
+        step.lane,
+        step.tensor.name,
+        step.kind,
+        names[id(step.reads[0])],
+        names[id(step.write)],
+        table.of(step.have),
+        table.of(step.need),
+        step.monoid,
+        waits,
+    )
 
 
 def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:

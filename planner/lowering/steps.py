@@ -1,4 +1,4 @@
-"""From decisions to steps: buffers for every layout a tensor takes, and the tasks that fill them, in one order for all ranks."""
+"""From decisions to steps: a buffer for every layout a tensor takes, and the tasks that fill them, in one order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How far ahead of their use (in operations) resident tensors are gathered, and whether before moves of fresh values."""
+    """How far ahead of use (in operations) resident tensors are gathered, and whether before fresh values."""
 
     ahead: int = 2
     gathers_first: bool = False
@@ -138,7 +138,7 @@ class StepBuilder:
         return found
 
     def _in_place(self, tensor: Tensor, have: Spread, moved: list[Spread]) -> Spread | None:
-        """A needed layout so little larger than the home that the home is laid out for it (a halo): no copy of the interior."""
+        """A needed layout so little larger than the home that the home is laid out for it (a halo), without a copy."""
         if tensor.role in ("param", "state", "const") or have.parts is not None:
             return None
         near = [need for need in moved if have.within(need) and need.storage_size <= 1.5 * have.storage_size]

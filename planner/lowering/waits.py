@@ -1,4 +1,5 @@
-"""The waits that order the lanes: a reader after its writers, and a new tenant of memory after the old one's last touch.
+"""The waits that order the lanes: a reader after its writers, and a new tenant of memory after the old one's last
+touch.
 
 Vector clocks over lanes leave out every wait that lane order and earlier waits already imply.
 """

@@ -5,6 +5,23 @@ from .index import Affine, Bound, Floor
 from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read, children, reads, rewrite, substitute, walk
 
 __all__ = [
-    "FUNCTIONS", "MONOIDS", "Affine", "Bound", "Call", "Cast", "Const", "Expr", "Floor", "Function", "IndexValue", "Inside",
-    "Monoid", "Read", "children", "reads", "rewrite", "substitute", "walk",
-]  # fmt: skip
+    "FUNCTIONS",
+    "MONOIDS",
+    "Affine",
+    "Bound",
+    "Call",
+    "Cast",
+    "Const",
+    "Expr",
+    "Floor",
+    "Function",
+    "IndexValue",
+    "Inside",
+    "Monoid",
+    "Read",
+    "children",
+    "reads",
+    "rewrite",
+    "substitute",
+    "walk",
+]

@@ -1,4 +1,5 @@
-"""The scalar functions and the monoids: names, arity, cost and the algebraic facts that rewrites and the planner ask for.
+"""The scalar functions and the monoids: names, arity, cost and the algebraic facts that rewrites and the planner ask
+for.
 
 Semantics are those of NumPy's function of the same meaning, on the compute type (see `tapestry.expr.scalar`).
 """
@@ -69,9 +70,9 @@ FUNCTIONS: dict[str, Function] = _table(
 class Monoid:
     """An associative, commutative fold with an identity.
 
-    ``exact``: folding in any grouping gives the same bits for every dtype (max, min, and, or); otherwise only for integers.
-    ``idempotent``: folding the same value twice changes nothing, so parts may overlap.
-    ``state_axis``: elements along the last axis are one value (a record), so that axis may not be cut; used by block states.
+    ``exact``: folding in any grouping gives the same bits for every dtype (max, min, and, or); otherwise only for
+    integers. ``idempotent``: folding the same value twice changes nothing, so parts may overlap. ``state_axis``:
+    elements along the last axis are one value (a record), so that axis may not be cut; used by block states.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Index expressions: quasi-affine functions of named dimensions (sums, constant multiples, floor and mod by constants)."""
+"""Index expressions: sums, constant multiples, floor and mod by constants of named dimensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Floor:
         return f"{inner}//{self.divisor}" if inner.isidentifier() else f"({inner})//{self.divisor}"
 
 
-Atom = Union[str, Floor]
+Atom = str | Floor
 Indexable = Union["Affine", int]
 
 
@@ -109,7 +109,7 @@ class Affine:
         return total
 
     def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-        """Half-open interval that holds every value over a box of dimensions (tight when each dimension occurs once)."""
+        """Half-open interval around every value over a box of dimensions; tight when each occurs once."""
         lo = hi = self.const
         for atom, c in self.terms:
             a, b = ranges[atom] if isinstance(atom, str) else _floor_bounds(atom, ranges)

@@ -1,14 +1,13 @@
 """Scalar expressions: what one point of an operation computes from the elements it reads.
 
-An expression is evaluated in the *compute type* of its result: int64 for integers and bool (wrapping on the final cast),
-and for floats a type at least as wide as float32. It is rounded once, when the element is written.
+An expression is evaluated in the *compute type* of its result: int64 for integers and bool (wrapping on the final
+cast), and for floats a type at least as wide as float32. It is rounded once, when the element is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from .index import Affine, Bound
 
@@ -59,7 +58,7 @@ class Inside:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of `tapestry.expr.functions.FUNCTIONS` applied to expressions (arithmetic, comparison, where, exp, ...)."""
+    """A function of `tapestry.expr.functions.FUNCTIONS` applied to expressions."""
 
     function: str
     args: tuple[Expr, ...]
@@ -79,7 +78,7 @@ class Cast:
         return f"{self.dtype}({self.arg})"
 
 
-Expr = Union[Const, Read, IndexValue, Inside, Call, Cast]
+Expr = Const | Read | IndexValue | Inside | Call | Cast
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

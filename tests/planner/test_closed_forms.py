@@ -1,7 +1,8 @@
 """The traffic of plans with pinned layouts against closed forms and enumerations: bytes received by all ranks together.
 
 The forms are those of the literature on collectives and sharded training; nothing here calls the planner's own
-counting. """
+counting.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def test_fsdp_forward_gathers_every_weight(ranks: int, n: int, c: int, k: int, a
 
 def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "examples" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

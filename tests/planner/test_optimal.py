@@ -141,9 +141,9 @@ def test_the_bound_is_below_every_plan(data: st.DataObject) -> None:
 def test_the_least_budget_is_enough_and_less_is_not() -> None:
     program = layered.bind(n=64, c=128, layers=4)
     machine = load_machine("h200x8")
-    try:
+    with pytest.raises(Infeasible) as failed:
         plan(program, machine, memory={"hbm": 1000})
-    except Infeasible as error:
-        megabytes = int(error.hint.split("hbm=")[1].split("MiB")[0])  # type: ignore[union-attr]
-        assert "w" in str(error.sides["largest"]) or "product" in str(error.sides["largest"])
+    assert failed.value.hint is not None
+    megabytes = int(failed.value.hint.split("hbm=")[1].split("MiB")[0])
+    assert "w" in str(failed.value.sides["largest"]) or "product" in str(failed.value.sides["largest"])
     assert plan(program, machine, memory={"hbm": megabytes * 2**20}).check().ok

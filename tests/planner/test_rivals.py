@@ -1,4 +1,4 @@
-"""On the examples, no hand-made sharding has a shorter simulated makespan than the plan; and what each plan must look like."""
+"""On the examples, no hand-made sharding has a shorter simulated makespan than the plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tapestry.program import Program
 
 def bound(example: str, name: str, **extents: Any) -> Program:
     spec = importlib.util.spec_from_file_location(example, Path(__file__).parents[2] / "examples" / f"{example}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     program: Program = getattr(module, name).bind(**extents)
@@ -74,4 +75,7 @@ def test_llama_without_memory_says_what_binds() -> None:
     with pytest.raises(Infeasible) as found:
         plan(bound("llama", "forward"), "h200x8", memory={"hbm": "1GiB", "host": 0})
     text = str(found.value)
-    assert "1 GiB" in text and "needs" in text and "layers." in text and "--memory hbm=" in text
+    assert "1 GiB" in text
+    assert "needs" in text
+    assert "layers." in text
+    assert "--memory hbm=" in text
