@@ -153,12 +153,19 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
 
 
 def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
-    """Moves and fresh descents from the latest duals, in turn, until the time is up."""
-    for _ in range(rounds):
-        if search.incumbent.left <= 0.0:
+    """Descents from new duals, oscillation and moves, in turn, until the time is up."""
+    incumbent, bound = search.incumbent, -math.inf
+    for round_ in range(rounds):
+        if incumbent.left <= 0.0:
             return
-        multipliers = search.from_duals(duals.ascent.best)
-        search.improve(multipliers, 20)
+        if round_ == 0 or duals.ascent.best.bound > bound + 1e-3 * abs(bound):
+            bound = duals.ascent.best.bound
+            multipliers = search.from_duals(duals.ascent.best)
+        if incumbent.labels is None:
+            continue
+        labels = incumbent.labels.copy()
+        priced_best = search.oscillate(labels, multipliers.copy(), 60)
+        search.improve(priced_best, 3)
 
 
 def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:

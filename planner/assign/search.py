@@ -14,13 +14,15 @@ import numpy as np
 
 from .flat import Flat, FlatLoads, Floats
 from .incumbent import Incumbent
-from .moves import Scratch, scratch_for, sweep_forest, try_moves
+from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
 from .problem import Ints
 from .trws import Ascent, Duals, decode, excess, price
 
 _NEAR = 20  # places on either side of a violated one whose multipliers rise with it
 _RAISE = 1.02
 _ROUNDS = 300
+_RISE, _FALL = 1.01, 0.997  # of prices while oscillating
+_SHAKEN, _HOTTEST = 0.3, 3.0  # the share of perturbed rounds, and their largest noise in shares of a group
 _CHUNK = 500  # moves between two looks at the clock
 _LARGEST = 256  # groups in one move
 
@@ -116,15 +118,30 @@ class Search:
             if self._moves(labels, priced, over, self.heat()) < 0.0:
                 self.incumbent.offer(labels)
 
-    def shake(self, multipliers: Floats, heat: float) -> Floats:
-        """A perturbed sweep of everything from the best labels, then back to feasibility."""
-        if self.incumbent.labels is None:
-            return multipliers
-        labels = self.incumbent.labels.copy()
+    def oscillate(self, labels: Ints, multipliers: Floats, rounds: int) -> Floats:
+        """Sweeps at the border of the feasible: prices rise near what is violated and fall where nothing is.
+
+        Some rounds begin with a perturbed sweep. Changes `labels` and `multipliers`; returns the multipliers of the best
+        labels found, or else the last.
+        """
         over = excess(self.loads, labels)
-        priced = price(self.flat, self.loads, multipliers)
-        sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, heat, self.state)
-        return self.settle(labels, multipliers.copy())
+        best = multipliers
+        for _ in range(rounds):
+            if self.incumbent.left <= 0.0:
+                break
+            priced = price(self.flat, self.loads, multipliers)
+            if uniform(self.state) < _SHAKEN:
+                heat = self.heat() * _HOTTEST * 10.0 ** (-2.0 * uniform(self.state))
+                sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, heat, self.state)
+            for _ in range(2):
+                sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
+            if (over > 0).any():
+                raise_near(multipliers, over, 0.0, _RISE)
+            else:
+                if self.incumbent.offer(labels):
+                    best = multipliers.copy()
+                multipliers *= _FALL
+        return best
 
 
 def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> None:
