@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,17 +34,15 @@ def show(
 ) -> None:
     """Draw a plan or a program.
 
-    For a plan: figures, timeline, shard map of every tensor, graph, memory over time, reasons. For a program: its graph.
+    For a plan: figures, timeline, shard map of every tensor, graph, memory over time, reasons.
+    For a program: its graph.
     """
     specs = [word for word in what if not is_setting(word)]
     if len(specs) != 1:
         raise UsageError(f"one plan or one FILE.py:PROGRAM is shown, not {len(specs)}")
     given = parse_settings([*(settings or []), *(word for word in what if is_setting(word))])
     files = {"html": html, "svg": svg, "trace": trace}
-    if ".py:" in specs[0]:
-        found = _of_program(specs[0], given, files)
-    else:
-        found = _of_plan(specs[0], given, files)
+    found = (_of_program if ".py:" in specs[0] else _of_plan)(specs[0], given, files)
     _write(files, found)
     if text or not any(files.values()):
         put(found["text"])
@@ -83,7 +82,7 @@ def _pictures(plan: Plan, files: dict[str, Path | None]) -> dict[str, str]:
     from ..views.html import plan_html, plan_svg
     from ..views.trace import plan_trace
 
-    makers = {"html": plan_html, "svg": plan_svg, "trace": plan_trace}
+    makers: dict[str, Callable[[Plan], str]] = {"html": plan_html, "svg": plan_svg, "trace": plan_trace}
     return {name: makers[name](plan) for name, path in files.items() if path is not None}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...drawing.svg import Drawing, line, rect, shortened, tag, text, title
+from ...drawing.svg import Drawing, line, rect, tag, text, title
 from ..format import Buffer, Compute, Resolved
 from ..format.events import Event
 from ..machine.units import format_bytes
 from .colours import kind_colour
-from .timeline import LEFT, RIGHT, WIDTH, Kinds, duration, ink_on, ticks
+from .timeline import LEFT, RIGHT, WIDTH, Kinds, duration, fitting, ink_on, ticks
 
 HEIGHT = 250.0
 RESIDENT = "#9aa4af"
@@ -94,12 +94,8 @@ def _block(life: Living, x_scale: float, y_scale: float, top: float) -> str:
     colour = RESIDENT if life.kind in ("input", *KEPT_ROLES) else kind_colour(life.kind)
     live = f"{duration(life.start_s)} to {duration(life.end_s)}"
     hint = title(f"{buffer.name}: {format_bytes(buffer.nbytes)} at {buffer.offset}, {live}")
-    label = shortened(buffer.name, width - 6, 10) if height > 11 and width > 24 else ""
-    words = (
-        text(x + width / 2, y + height / 2 + 3.5, label, f"middle small {ink_on(colour)}")
-        if len(label) > 3 or label == buffer.name
-        else ""
-    )
+    label = fitting(buffer.name, width - 4) if height > 11 and width > 24 else ""
+    words = text(x + width / 2, y + height / 2 + 3.5, label, f"middle small {ink_on(colour)}") if label else ""
     edge = 0.5 if height > 2 else None
     return tag(
         "g",

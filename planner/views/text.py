@@ -79,9 +79,9 @@ def peaks(plan: Plan) -> Iterator[tuple[str, int, int, int]]:
         for tier, size in tiers.items():
             if tier not in found or size > found[tier][1]:
                 found[tier] = (int(rank), size)
-    for tier, (rank, size) in found.items():
-        if size:
-            yield tier, rank, size, plan.machine.capacity_bytes(tier)
+    for tier, (fullest, most) in found.items():
+        if most:
+            yield tier, fullest, most, plan.machine.capacity_bytes(tier)
 
 
 def _operations(resolved: Resolved) -> list[list[str]]:

@@ -136,12 +136,12 @@ def _bar(bar: _Bar, scale: float, y: float) -> str:
     x, width = LEFT + bar.start_s * scale, max((bar.end_s - bar.start_s) * scale, 0.6)
     colour = kind_colour(bar.kind)
     shape = rect(x, y, width, BAR, fill=colour, stroke="var(--paper)", stroke_width=0.5 if width > 3 else None)
-    label = _label(bar.name, width - 4)
+    label = fitting(bar.name, width - 4)
     words = text(x + width / 2, y + 12, label, f"middle small {ink_on(colour)}") if label else ""
     return tag("g", title(bar.hint), shape, words)
 
 
-def _label(name: str, width: float) -> str:
+def fitting(name: str, width: float) -> str:
     """The whole name, its last part, or as much of its end as says something."""
     for candidate in (name, name.rpartition(".")[2]):
         if candidate and text_width(candidate, 10) <= width:

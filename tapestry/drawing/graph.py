@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..program import Operation, Program
+from ..program import Operation, Program, Tensor
 from ..text import format_op, format_type
 from .folding import Run, find_runs, split_layer
 
@@ -23,6 +23,14 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Held:
+    """A parameter or constant that an operation reads; ``moved`` where it has to be brought first."""
+
+    text: str
+    moved: bool = False
+
+
+@dataclass(frozen=True)
 class Node:
     """One shape: ``kind`` is op, input, state or output; ``params`` are drawn inside; ``hint`` shows on hovering."""
 
@@ -30,7 +38,7 @@ class Node:
     kind: str
     name: str
     type: str
-    params: tuple[str, ...] = ()
+    params: tuple[Held, ...] = ()
     note: str = ""
     group: str = ""
     run: Run | None = None
@@ -93,13 +101,16 @@ def _node(op: Operation, program: Program, notes: Notes, run: Run | None) -> Nod
     group = op.group[inside:] if run else op.group
     name = op.name[inside:]
     short = name.removeprefix(f"{group}.") if group else name
-    held = [program.tensor(n) for n in op.operands if program.tensor(n).role in ("param", "const")]
-    params = tuple(
-        f"{t.name[inside:] if t.name.startswith(op.name[:inside]) else t.name} {format_type(t)}" for t in held
-    )
+    held = (t for t in map(program.tensor, op.operands) if t.role in ("param", "const"))
+    params = tuple(_held(t, op.name[:inside], notes.edges.get((t.name, op.name), "")) for t in held)
     own = program.tensor(op.output)
     hint = "\n".join(line.strip() for line in format_op(op, own))
     return Node(op.name, "op", short, format_type(own), params, notes.ops.get(op.name, ""), op.group, run, hint)
+
+
+def _held(tensor: Tensor, layer: str, note: str) -> Held:
+    words = f"{tensor.name.removeprefix(layer)} {format_type(tensor)}"
+    return Held(f"{words}  {note}", moved=True) if note else Held(words)
 
 
 def _edges(

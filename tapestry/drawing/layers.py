@@ -1,14 +1,15 @@
 """A layered layout of a directed graph: layers from the top, few crossings, straight edges.
 
-After Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", IEEE SMC 11 (1981): longest-path
-layers, places kept for edges that pass through a layer, order by barycentres, then for every layer the least-squares positions that
-keep order and distance (isotonic regression by pooling neighbours).
+After Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", IEEE SMC 11
+(1981): longest-path layers, places kept for edges that pass through a layer, order by barycentres, then for every layer
+the least-squares positions that keep order and distance (isotonic regression by pooling neighbours).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Edge = tuple[str, str]
 SWEEPS = 12
@@ -56,8 +57,17 @@ def place(sizes: Mapping[str, Size], edges: Sequence[Edge]) -> Placed:
     left = min((x - graph.sizes[name].width / 2 for name, x in xs.items()), default=0.0)
     centres = {name: (x - left, tops[graph.layer[name]] + heights[graph.layer[name]] / 2) for name, x in xs.items()}
     width = max((centres[name][0] + size.width / 2 for name, size in graph.sizes.items()), default=0.0)
-    bends = {edge: [centres[name] for name in chain] for edge, chain in graph.chains.items()}
+    bends = {
+        edge: [point for name in chain for point in _through(centres[name], heights[graph.layer[name]])]
+        for edge, chain in graph.chains.items()
+    }
     return Placed({name: centres[name] for name in sizes}, bends, width, sum(heights) + ROW_GAP * (len(rows) - 1))
+
+
+def _through(centre: tuple[float, float], height: float) -> list[tuple[float, float]]:
+    """An edge passes a row straight down, clear of the corners of its neighbours."""
+    x, y = centre
+    return [(x, y - height / 2), (x, y + height / 2)]
 
 
 def _layers(sizes: Mapping[str, Size], edges: Sequence[Edge]) -> dict[str, int]:
@@ -127,7 +137,7 @@ def _mean(values: Sequence[float]) -> float:
 def _crossings(graph: _Graph, rows: Sequence[Sequence[str]]) -> int:
     """Pairs of edges between neighbouring rows that cross."""
     total = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in pairwise(rows):
         place = {name: k for k, name in enumerate(lower)}
         ends: list[int] = []
         for name in upper:
@@ -143,9 +153,7 @@ def _columns(graph: _Graph, rows: Sequence[Sequence[str]]) -> dict[str, float]:
     for row in rows:
         xs |= zip(row, _separated([0.0] * len(row), [1.0] * len(row), _distances(graph, row)), strict=True)
     for sweep in range(3 * SWEEPS):
-        sides = (graph.above,) if sweep % 2 == 0 else (graph.below,)
-        if sweep >= SWEEPS:
-            sides = (graph.above, graph.below)
+        sides = [graph.above, graph.below] if sweep >= SWEEPS else [graph.above if sweep % 2 == 0 else graph.below]
         for row in rows if sweep % 2 == 0 else reversed(rows):
             near = {name: [xs[n] for side in sides for n in side.get(name, [])] for name in row}
             wanted = [_mean(near[name] or [xs[name]]) for name in row]
@@ -157,7 +165,7 @@ def _columns(graph: _Graph, rows: Sequence[Sequence[str]]) -> dict[str, float]:
 def _distances(graph: _Graph, row: Sequence[str]) -> list[float]:
     """Least distance of each centre from the one before."""
     widths = [graph.sizes[name].width for name in row]
-    return [0.0, *((a + b) / 2 + GAP for a, b in zip(widths, widths[1:], strict=False))]
+    return [0.0, *((a + b) / 2 + GAP for a, b in pairwise(widths))]
 
 
 def _separated(wanted: Sequence[float], weights: Sequence[float], distances: Sequence[float]) -> list[float]:
