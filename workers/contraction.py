@@ -203,8 +203,8 @@ class _Contraction:
 
     def _direct(self, piece: Piece, expr: Expr) -> _Operand | None:
         factor = self._factor(piece, expr)
-        if not isinstance(factor, Read) or factor.guard:
-            return None
+        if not isinstance(factor, Read) or factor.guard or self.acc.kind == "i":
+            return None  # integer products make copies of their operands, so these come in blocks
         stored = self.context.stored[factor.tensor]
         names = self._names_of(expr)
         view = strided(stored, factor.index, self._dims(piece, names)) if stored.array.dtype == self.acc else None
@@ -219,7 +219,7 @@ class _Contraction:
 
     def _target(self, piece: Piece) -> _Operand | None:
         names = (*self.found.batch, *self.found.rows, *self.found.columns)
-        if self.out.array.dtype != self.acc:
+        if self.out.array.dtype != self.acc or self.acc.kind == "i":
             return None
         view = strided(self.out, piece.write, self._dims(piece, names))
         return None if view is None else _Operand(view, names)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,6 +103,9 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
         return (UsageError if error["kind"] == "UsageError" else TapestryError)(
             error["text"], where=f"rank {error['at']}"
         )
+    died = re.search(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)", log)
+    if died:
+        return TaskError(f"the process was ended by {signal.Signals(int(died[2])).name}", rank=int(died[1]))
     lines = [line for line in log.splitlines() if line.strip()]
     return TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
 
