@@ -14,6 +14,7 @@ from tapestry.errors import Infeasible
 from tapestry.planner import load_machine, plan
 from tapestry.planner.bound import lower_bound_seconds
 from tapestry.planner.layouts import Mesh
+from tapestry.planner.lowering.steps import Schedule
 from tapestry.planner.model import TIE, Model, build_model, evaluate, memory_at
 from tapestry.planner.nodes import all_nodes
 from tapestry.planner.pipeline import Context, decide, lower
@@ -48,7 +49,7 @@ def layered(x: f32[Tensor, "n c"], *, layers: int = 3) -> Tensor:
 
 def context(program: Program, machine: str, mesh: tuple[int, ...], objective: str) -> Context:
     model = load_machine(machine)
-    return Context(program, model, Mesh.of(mesh, model.device_count), objective, (), 30.0, 0, 1, lambda text: None)
+    return Context(program, model, Mesh.of(mesh, model.device_count), objective, (), 30.0, 0, 1, lambda _: None)
 
 
 def modelled(c: Context, tied: bool = True) -> Model:
@@ -131,10 +132,7 @@ def test_the_bound_is_below_every_plan(data: st.DataObject) -> None:
     c = context(program.bind(**extents), data.draw(st.sampled_from(["cpu-4", "h200x8"])), (4,), "time")
     model = modelled(c)
     choice = {node: data.draw(st.integers(0, len(model.nodes[node].labels) - 1)) for node in sorted(set(model.tied_to))}
-    try:
-        candidate = lower(c, decide(model.nodes, model, choice))
-    except StopIteration:  # pragma: no cover
-        raise
+    candidate = lower(c, decide(model.nodes, model, choice), Schedule())
     assert lower_bound_seconds(model.nodes, c.mesh.size) <= candidate.timeline.makespan_s
 
 
