@@ -121,8 +121,8 @@ class Search:
     def oscillate(self, labels: Ints, multipliers: Floats, rounds: int) -> Floats:
         """Sweeps at the border of the feasible: prices rise near what is violated and fall where nothing is.
 
-        Some rounds begin with a perturbed sweep. Changes `labels` and `multipliers`; returns the multipliers of the best
-        labels found, or else the last.
+        Some rounds begin with a perturbed sweep. Changes `labels` and `multipliers`; returns the multipliers of the
+        best labels found, or else the last.
         """
         over = excess(self.loads, labels)
         best = multipliers
