@@ -93,8 +93,9 @@ def table(rows: list[Row]) -> str:
 def report(rows: list[Row], seed: int, jobs: int) -> str:
     """The table, with what it was measured on and when."""
     machine = f"{os.cpu_count()} cores ({platform.machine()})"
+    command = f"`tapestry bench iopddl FILE --jobs {jobs} --seed {seed}`"
     return (
-        f"Measured {dt.date.today().isoformat()} on {machine}: `tapestry bench iopddl FILE --jobs {jobs} --seed {seed}` "
+        f"Measured {dt.date.today().isoformat()} on {machine}: {command} "
         "within the contest's time limit (it ran on 8 cores). Seconds are wall-clock for the whole command, reading "
         f"included; every solution file is checked independently.\n\n{table(rows)}"
     )

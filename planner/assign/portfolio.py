@@ -26,6 +26,7 @@ from .trws import Ascent, certified
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
+_FIRST_STEPS = 20  # of the ascent, before the first feasible labels give it something to aim at
 _RESERVE = 2.0  # the exact bound at the end takes up to so many times as long as the reduction
 _GRACE = 1.0  # seconds for a lane to notice that the time is up
 
@@ -118,9 +119,9 @@ def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, exact_fits: bool) ->
 def _warm_up(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     """Duals, feasible labels from them, and the rows that the duals price highest for the engines to state at once."""
     seconds = min(0.1 * plan.time_limit, 10.0)
-    for share in (0.3, 0.7):
+    for steps, share in ((_FIRST_STEPS, 0.1), (_rounds(plan), 0.3), (_rounds(plan), 0.6)):
         if incumbent.left > 0.0:
-            duals.climb(share * seconds, _rounds(plan))
+            duals.climb(share * seconds, steps)
             multipliers = duals.search.from_duals(duals.ascent.best)
             duals.search.improve(multipliers, 5)
     prices = duals.ascent.best.multipliers
@@ -132,7 +133,7 @@ def _rounds(plan: Plan) -> int:
 
 
 def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
-    duals.climb(0.08 * plan.time_limit, _rounds(plan))
+    duals.climb(0.05 * plan.time_limit, _FIRST_STEPS)
     duals.search.from_duals(duals.ascent.best)
     other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 

@@ -156,11 +156,11 @@ def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> 
 
 
 def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:
-    """Dual ascent for so many steps or seconds, or until it settles."""
+    """Dual ascent for so many steps or seconds, or until it settles; steps aim at the best cost, if there is one."""
     until = incumbent.left - seconds
     for _ in range(steps):
         if ascent.settled or incumbent.left <= max(until, 0.0):
             return
         known = ascent.best.bound if math.isfinite(ascent.best.bound) else 0.0
-        target = float(incumbent.cost) if incumbent.labels is not None else known + 0.05 * abs(known) + 1.0
-        ascent.step(target)
+        target = known + 0.05 * abs(known) + 1.0
+        ascent.step(min(float(incumbent.cost), 2.0 * target) if incumbent.labels is not None else target)

@@ -112,7 +112,6 @@ def bench_pack(
         "peak": packing.peak if packing.status == "packed" else None,
         "lower_bound": packing.lower_bound,
         "wall_s": round(time.monotonic() - began, 3),
-        "first_s": round(answer.history[0][0], 3) if answer.history else None,
         "seed": seed,
     }
     put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))
