@@ -1,1 +1,1 @@
-"""Pictures of plans: shard maps, timelines, the graph with its strategies, one HTML page, trace files. NumPy and the standard library only."""
+"""Pictures of plans: shard maps, timelines, the graph with its strategies, memory, one HTML page, trace files."""

@@ -9,9 +9,9 @@ from ...drawing.folding import anonymous
 from ...drawing.page import Section, page
 from ...drawing.svg import Drawing, all_defs, clean, stacked, tag, text
 from ...space import Region
-from ..explain import Alternative, Row
+from ..explain import Alternative, Incoming, Row
 from ..machine.units import format_bytes
-from .colours import kind_colour
+from .colours import OTHER_MOVE, kind_colour
 from .graph import plan_graph
 from .memory import lives, memory_drawing
 from .picture import Background, background
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from .runs import Run
 
 MOST_REGIONS = 16
+TAB = "\t"
 
 
 def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | None = None) -> str:
-    """One file that needs no other. ``run``: a run's result, drawn below the prediction. ``background``: uint8 [y, x, 3], put
-    under the shard maps of tensors with its extents."""
+    """One file that needs no other.
+
+    run: a run's result, drawn below the prediction. background: uint8 [y, x, 3], put under the shard maps of tensors
+    with its extents. UsageError for another kind of array.
+    """
     under = _under(background)
     maps = shard_maps(plan.resolved)
     drawings = [shard_drawing(found, under) for found in maps]
@@ -41,7 +45,7 @@ def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | No
         Section("Graph", _wide(plan_graph(plan.resolved))),
         Section("Memory", "".join(_wide(drawing) for drawing in _memory(plan))),
         Section("Why these cuts", _reasons(plan)),
-        Section("Program", f"<details open><summary>as text</summary><pre>{clean(str(plan.program))}</pre></details>"),
+        Section("Program", f"<pre>{clean(str(plan.program))}</pre>"),
     ]
     defs = all_defs([*drawings, legend()])
     hidden = tag("svg", tag("defs", *defs), width=0, height=0, style="position:absolute", aria_hidden="true")
@@ -68,7 +72,7 @@ def _timeline(plan: Plan, run: Run | None) -> Drawing:
 
 
 def _caption(plan: Plan) -> Drawing:
-    lines = [text(0, 16, headline(plan), "strong", font_size=16)]
+    lines = [text(0, 16, headline(plan), "strong large")]
     for k, (name, value) in enumerate(figures(plan)):
         lines.append(text(0, 40 + 17 * k, name, "soft") + text(100, 40 + 17 * k, value))
     return Drawing(700, 30 + 17 * len(figures(plan)), "".join(lines))
@@ -95,40 +99,46 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     document = plan.document
     solver, predicted = document.solver, document.predicted
     waits = f"predicted makespan, {duration(predicted.exposed_transfer_s)} of it waiting for transfers"
-    tiles = [(duration(predicted.makespan_s), waits)]
+    found = [(duration(predicted.makespan_s), waits)]
     if run is not None:
-        tiles.append((duration(run.wall_s), "measured"))
+        found.append((duration(run.wall_s), "measured"))
     if solver.bound_s is not None and solver.gap is not None:
-        tiles.append((f"{solver.gap:.1%}", f"gap: no plan takes less than {duration(solver.bound_s)}"))
-    tiles.append(
-        (f"{solver.model_gap:.2%}", f"model gap; objective ({solver.objective}) {duration(solver.objective_s)}")
-    )
-    tiles.append(
-        (format_bytes(document.traffic.bytes_total), "received from other ranks in one run, all ranks together")
-    )
+        found.append((f"{solver.gap:.1%}", f"gap: no plan takes less than {duration(solver.bound_s)}"))
+    objective = f"model gap; objective ({solver.objective}) {duration(solver.objective_s)}"
+    found.append((f"{solver.model_gap:.2%}", objective))
+    moved = format_bytes(document.traffic.bytes_total)
+    found.append((moved, "received from other ranks in one run, all ranks together"))
     for tier, rank, peak, full in peaks(plan):
-        tiles.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
-    return (
-        '<div class="tiles">'
-        + "".join(f'<div class="tile"><b>{clean(a)}</b><span>{clean(b)}</span></div>' for a, b in tiles)
-        + "</div>"
+        found.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
+    tiles = (f'<div class="tile"><b>{clean(value)}</b><span>{clean(words)}</span></div>' for value, words in found)
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _row(*cells: str, head: bool = False) -> str:
+    """Cells are markup; one that starts with a tab is a number, set to the right."""
+    name = "th" if head else "td"
+    written = (
+        f'<{name} class="n">{cell[1:]}</{name}>' if cell[:1] == "\t" else f"<{name}>{cell}</{name}>" for cell in cells
     )
+    return f"<tr>{''.join(written)}</tr>"
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
 
 
 def _traffic_table(plan: Plan) -> str:
     """Bytes by kind of transfer and by link, with bars."""
     traffic = plan.document.traffic
-    rows = [*traffic.bytes_by_kind.items(), *((f"over {link}", size) for link, size in traffic.bytes_by_link.items())]
     if not traffic.bytes_total:
         return ""
-    cells = []
-    for name, size in rows:
-        width = 100 * size / traffic.bytes_total
-        bar = f'<div style="width:{width:.1f}%;height:9px;margin-top:6px;background:{kind_colour(name)}"></div>'
-        cells.append(
-            f'<tr><td>{clean(name.replace("_", "-"))}</td><td class="n">{size:,} B</td><td style="width:220px">{bar}</td></tr>'
-        )
-    return f"<table>{''.join(cells)}</table>"
+    sizes = [(kind, size, kind_colour(kind)) for kind, size in traffic.bytes_by_kind.items()]
+    sizes += [(f"over {link}", size, OTHER_MOVE) for link, size in traffic.bytes_by_link.items()]
+    rows = []
+    for name, size, colour in sizes:
+        bar = f'<div class="bar" style="width:{220 * size / traffic.bytes_total:.0f}px;background:{colour}"></div>'
+        rows.append(_row(clean(name.replace("_", "-")), f"\t{size:,} B", bar))
+    return _table("", rows)
 
 
 def _run_facts(plan: Plan, run: Run | None) -> str:
@@ -139,11 +149,11 @@ def _run_facts(plan: Plan, run: Run | None) -> str:
 
 
 def _shard_section(maps: Sequence[ShardMap], drawings: Sequence[Drawing]) -> str:
-    cards = "".join(
-        f'<div class="card">{drawing.inline()}<details><summary>elements by rank</summary>{_regions(found)}</details></div>'
-        for found, drawing in zip(maps, drawings, strict=True)
-    )
-    return f'{_wide(legend())}<div class="cards" style="margin-top:18px">{cards}</div>'
+    cards = []
+    for found, drawing in zip(maps, drawings, strict=True):
+        details = f"<details><summary>elements by rank</summary>{_regions(found)}</details>"
+        cards.append(f'<div class="card">{drawing.inline()}{details}</div>')
+    return f'{_wide(legend())}<div class="cards">{"".join(cards)}</div>'
 
 
 def _regions(found: ShardMap) -> str:
@@ -152,14 +162,13 @@ def _regions(found: ShardMap) -> str:
     rows = [_region_row(r, h, e, itemsize) for r, (h, e) in enumerate(zip(found.home, found.extra, strict=True))]
     more = f"<p>and {len(rows) - MOST_REGIONS} ranks more</p>" if len(rows) > MOST_REGIONS else ""
     names = "" if len(found.names) == 1 else f'<p class="soft">{clean(", ".join(found.names))}</p>'
-    axes = ", ".join(found.tensor.axes)
-    head = f'<tr><th>rank</th><th>owns [{clean(axes)}]</th><th class="n">bytes</th><th>needs as well</th></tr>'
-    return f'{names}<div class="wide"><table>{head}{"".join(rows[:MOST_REGIONS])}</table></div>{more}'
+    head = _row("rank", f"owns [{clean(', '.join(found.tensor.axes))}]", "\tbytes", "needs as well", head=True)
+    return names + _table(head, rows[:MOST_REGIONS]) + more
 
 
 def _region_row(rank: int, home: Region, extra: Region, itemsize: int) -> str:
-    needs = f"<code>{clean(str(extra))}</code>" if extra else ""
-    return f'<tr><td>{rank}</td><td><code>{clean(str(home))}</code></td><td class="n">{home.size * itemsize:,}</td><td>{needs}</td></tr>'
+    owns, needs = (f"<code>{clean(str(region))}</code>" if region else "" for region in (home, extra))
+    return _row(str(rank), owns, f"\t{home.size * itemsize:,}", needs)
 
 
 def _memory(plan: Plan) -> Iterable[Drawing]:
@@ -175,8 +184,8 @@ def _reasons(plan: Plan) -> str:
     folded: dict[tuple[object, ...], list[Row]] = {}
     for row in plan.explain().rows:
         folded.setdefault(_likeness(row), []).append(row)
-    head = "<tr><th>operation</th><th>strategy</th><th class='n'>computes</th><th>waits for</th><th>next best, all else equal</th></tr>"
-    return f'<div class="wide"><table>{head}{"".join(_reason(rows) for rows in folded.values())}</table></div>'
+    head = _row("operation", "strategy", "\tcomputes", "waits for", "next best, all else equal", head=True)
+    return _table(head, (_reason(rows) for rows in folded.values()))
 
 
 def _likeness(row: Row) -> tuple[object, ...]:
@@ -187,15 +196,15 @@ def _likeness(row: Row) -> tuple[object, ...]:
 def _reason(rows: Sequence[Row]) -> str:
     row = rows[0]
     name = row.op if len(rows) == 1 else f"{anonymous(row.op)} × {len(rows)}"
-    moves = "<br>".join(
-        f"{clean(anonymous(i.tensor))}: {clean(i.kind.replace('_', '-'))} {format_bytes(i.bytes_moved)}, {duration(i.seconds)}"
-        for i in row.incoming
-    )
+    operation = f'{clean(name)}<br><span class="soft">{clean(row.domain)}</span>'
+    moves = "<br>".join(map(_incoming, row.incoming))
     other = _alternative(row.next_best) if row.next_best else ""
-    return (
-        f"<tr><td>{clean(name)}<br><span class='soft'>{clean(row.domain)}</span></td><td>{clean(row.strategy)}</td>"
-        f"<td class='n'>{duration(row.compute_s)}</td><td>{moves}</td><td>{other}</td></tr>"
-    )
+    return _row(operation, clean(row.strategy), f"\t{duration(row.compute_s)}", moves, other)
+
+
+def _incoming(move: Incoming) -> str:
+    size = format_bytes(move.bytes_moved)
+    return clean(f"{anonymous(move.tensor)}: {move.kind.replace('_', '-')} {size}, {duration(move.seconds)}")
 
 
 def _alternative(other: Alternative) -> str:

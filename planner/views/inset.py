@@ -1,4 +1,4 @@
-"""The magnified inset of a shard map: one border between two ranks, element by element, with the halos that cross it."""
+"""The magnified inset of a shard map: a border between two ranks, element by element, with the halos across it."""
 
 from __future__ import annotations
 

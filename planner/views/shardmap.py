@@ -1,7 +1,7 @@
 """Shard maps: who owns which part of a tensor, in the colours of the ranks; what a rank needs beyond its own, hatched.
 
-Halos are drawn at least a few pixels wide in the whole picture and to scale in a magnified inset beside it; what is gathered
-from afar is shown rank by rank.
+Halos are drawn at least a few pixels wide in the whole picture and to scale in a magnified inset beside it; what is
+gathered from afar is shown rank by rank.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...drawing.svg import Drawing, clean, line, number, rect, tag, text, text_width, title
+from ...drawing.svg import Drawing, clean, number, rect, tag, text, text_width, title
 from ...space import Region
 from .colours import hatch, hatching, rank_colour
 from .inset import halo_inset
@@ -24,7 +24,10 @@ MOST_TILES = 8
 
 
 def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading: bool = True) -> Drawing:
-    """One tensor's map. ``under``: a picture to draw it over where the extents are the same; ``heading``: name and type above."""
+    """One tensor's map.
+
+    under: a picture to draw it over where the extents are the same. heading: name, type and facts above.
+    """
     axes = shards.axes((under.rows, under.columns) if under else None)
     plane = Plane.of(shards.tensor, axes, WIDE, TALL)
     if under is not None and plane.extents != (under.rows, under.columns):
@@ -233,9 +236,14 @@ def _tile(tile: _Tile, plane: Plane) -> str:
 
 def legend() -> Drawing:
     """What the marks mean."""
+    colour, small = rank_colour(0), "small"
     parts = [
-        rect(0, 2, 22, 12, fill=rank_colour(0), fill_opacity=0.5, stroke=rank_colour(0)), text(28, 12, "owned by a rank, in its colour", "small"),
-        rect(210, 2, 22, 12, fill=hatch(0), stroke=rank_colour(0)), text(238, 12, "needed by that rank, owned by another", "small"),
-        rect(454, 4, 22, 12, class_="card"), rect(450, 0, 22, 12, class_="card"), text(482, 12, "copies, or parts still to be folded", "small"),
-    ]  # fmt: skip
-    return Drawing(700, 20, "".join(parts) + line(0, 20, 0, 20), "legend of the shard maps", (hatching(0),))
+        rect(0, 2, 22, 12, fill=colour, fill_opacity=0.5, stroke=colour),
+        text(28, 12, "owned by a rank, in its colour", small),
+        rect(210, 2, 22, 12, fill=hatch(0), stroke=colour),
+        text(238, 12, "needed by that rank, owned by another", small),
+        rect(454, 4, 22, 12, class_="card"),
+        rect(450, 0, 22, 12, class_="card"),
+        text(482, 12, "copies, or parts still to be folded", small),
+    ]
+    return Drawing(700, 20, "".join(parts), "legend of the shard maps", (hatching(0),))

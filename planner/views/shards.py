@@ -18,8 +18,10 @@ from ..format.model import Copy
 class ShardMap:
     """One tensor, or several of repeated layers that lie alike (``names``).
 
-    home: per rank what it has before anything is moved: what it starts with, or what its shard writes. extra: per rank what
-    it needs and does not have. monoid: set where the homes are contributions to be folded. moves: kinds of the transfers.
+    home    per rank what it has before anything is moved: what it starts with, or what its shard writes
+    extra   per rank what it needs and does not have
+    monoid  set where the homes are contributions to be folded
+    moves   kinds of the transfers
     """
 
     tensor: Tensor
@@ -73,7 +75,8 @@ class ShardMap:
         return bool(pairs) and all(3 * extra < home for home, extra in pairs)
 
     def axes(self, background: tuple[int, int] | None = None) -> tuple[int, ...]:
-        """The one or two axes to draw: those of the photograph if it fits, else those that are cut, else the last long ones."""
+        """The one or two axes to draw: those of the background if they fit, else those that are cut, else the last
+        long ones."""
         shape = self.tensor.shape
         for k in range(len(shape) - 1):
             if background is not None and shape[k : k + 2] == background:

@@ -43,7 +43,10 @@ class Kinds:
 def timeline_drawing(
     kinds: Kinds, predicted: Sequence[Event], measured: Sequence[Event] | None = None, *, same_scale: bool | None = None
 ) -> Drawing:
-    """Predicted above measured. ``same_scale``: one axis for both; by default where neither is over four times the other."""
+    """Predicted above measured.
+
+    same_scale: one axis for both; by default where neither is more than `SAME_SCALE_UP_TO` times the other.
+    """
     groups = {"predicted": predicted} if measured is None else {"predicted": predicted, "measured": measured}
     spans = {name: max((event.end_s for event in events), default=0.0) for name, events in groups.items()}
     if same_scale is None:

@@ -1,4 +1,4 @@
-"""A plan's predicted timeline, and a run's measured one beside it, as one trace file (chrome://tracing, ui.perfetto.dev)."""
+"""A plan's predicted timeline, and a run's measured one beside it, as one file for trace viewers."""
 
 from __future__ import annotations
 

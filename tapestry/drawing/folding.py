@@ -1,7 +1,7 @@
 """Repeated layers of a program, for drawings: ``layers.0.q``, ``layers.1.q``, ... shown once.
 
-A layer is what the first number in a dotted name counts. Neighbouring layers that are the same but for names, and whose notes are the
-same, are one run; the first of them stands for all.
+A layer is what the first number in a dotted name counts. Neighbouring layers that are the same but for names, and whose
+notes are the same, are one run; the first of them stands for all.
 """
 
 from __future__ import annotations

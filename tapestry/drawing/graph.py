@@ -1,4 +1,4 @@
-"""What a program's drawing shows: a node an operation, input or output, an edge a tensor on its way, repeated layers once."""
+"""What a program's drawing shows: a node for an operation, input or output, an edge for a tensor on its way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .folding import Run, find_runs, split_layer
 
 @dataclass(frozen=True)
 class Notes:
-    """What a plan writes on a program: per operation its strategy, per (tensor, operation that reads it) how it gets there."""
+    """What a plan writes on a program: by operation its strategy, by (tensor, its reader) how it gets there."""
 
     ops: Mapping[str, str] = field(default_factory=dict)
     edges: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def graph_of(program: Program, notes: Notes | None = None) -> Graph:
     stands = _representatives(program, runs)
     nodes = [_source(tensor.name, tensor.role, program) for tensor in program.of_role("input", "state")]
     nodes += [_node(op, program, notes, runs.get(op.name)) for op in program.operations if stands[op.name] == op.name]
-    ends = {name: "output" for name in program.outputs} | {new: f"new {old}" for old, new in program.states}
+    ends = dict.fromkeys(program.outputs, "output") | {new: f"new {old}" for old, new in program.states}
     nodes += [Node(f">{name}", "output", name, text) for name, text in ends.items()]
     order = {node.key: k for k, node in enumerate(nodes)}
     return Graph(tuple(nodes), tuple(_edges(program, notes, stands, order, list(ends))))

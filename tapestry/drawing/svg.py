@@ -1,6 +1,7 @@
 """Writing SVG: elements as text, numbers short, names escaped, colours by theme.
 
-A drawing carries its own style sheet. Inside an HTML page the same sheet stands once in the page, so the drawings follow its theme.
+A drawing carries its own style sheet. Inside an HTML page the same sheet stands once in the page, so the drawings
+follow its theme.
 """
 
 from __future__ import annotations
@@ -9,25 +10,17 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 Value = str | int | float | None
 
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_LIGHT = "--paper:#ffffff;--ink:#1b2330;--soft:#5f6b7a;--line:#cbd2da;--wash:#f3f5f7;--card:#ffffff;--accent:#b54708"
-_DARK = "--paper:#14181e;--ink:#e6eaf0;--soft:#9aa5b3;--line:#3a434f;--wash:#1c222a;--card:#232a33;--accent:#f79a4b"
 
-THEME = f":root,svg.tapestry{{{_LIGHT}}}@media (prefers-color-scheme:dark){{:root,svg.tapestry{{{_DARK}}}}}"
-RULES = (
-    "svg.tapestry{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,'DejaVu Sans',sans-serif}"
-    "svg.tapestry text{fill:var(--ink);font-size:12px}svg.tapestry .soft{fill:var(--soft)}"
-    "svg.tapestry .small{font-size:10px}svg.tapestry .tiny{font-size:9px}svg.tapestry .strong{font-weight:600}"
-    "svg.tapestry .accent{fill:var(--accent)}svg.tapestry .middle{text-anchor:middle}svg.tapestry .end{text-anchor:end}"
-    "svg.tapestry .paper{fill:var(--paper)}svg.tapestry .wash{fill:var(--wash)}svg.tapestry .card{fill:var(--card);stroke:var(--line)}"
-    "svg.tapestry .frame{fill:none;stroke:var(--soft)}svg.tapestry .line{fill:none;stroke:var(--line)}"
-    "svg.tapestry .edge{fill:none;stroke:var(--soft);stroke-width:1.2}svg.tapestry .moved{stroke:var(--accent);stroke-width:2}"
-    "svg.tapestry .halo{paint-order:stroke;stroke:var(--paper);stroke-width:3px;stroke-linejoin:round}"
-    "svg.tapestry .dark{fill:#10151c}svg.tapestry .light{fill:#ffffff}"
-)
+
+def style_sheet(*more: str) -> str:
+    """The sheet of all drawings, and further ones of this folder, without comments and blanks that say nothing."""
+    sheets = (files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("drawing.css", *more))
+    return re.sub(r"\s*([{};:,])\s+", r"\1", re.sub(r"/\*.*?\*/\s*", "", "".join(sheets))).replace("\n", "")
 
 
 def clean(text: str) -> str:
@@ -109,12 +102,12 @@ class Drawing:
     defs: tuple[str, ...] = ()
 
     def inline(self) -> str:
-        """For a page that has `THEME` and `RULES`."""
+        """For a page that has the `style_sheet`."""
         return self._svg("", "")
 
     def alone(self) -> str:
         """As a file, with a background."""
-        style = tag("style", THEME + RULES) + (tag("defs", *self.defs) if self.defs else "")
+        style = tag("style", style_sheet()) + (tag("defs", *self.defs) if self.defs else "")
         return self._svg(style, rect(0, 0, self.width, self.height, class_="paper")) + "\n"
 
     def at(self, x: float, y: float) -> str:
