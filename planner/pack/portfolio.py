@@ -161,6 +161,7 @@ def fresh_state(layout: Layout) -> State:
         able=np.zeros(m, np.int64),
         end=np.zeros((m, 2), np.int64),
         owner=np.zeros(m, np.int64),
+        stale=np.zeros(m, np.int64),
         frames=np.zeros((2 * n + 2 * m + 2, 5), np.int64),
         registers=np.array([0, 0, STOPPED, 0, 0], np.int64),
         blame=np.zeros(m, np.int64),

@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 FOUND, EXHAUSTED, STOPPED = 1, 0, -1
 NEVER = 1 << 62
+ROUNDS = 4  # of inference at a node; more find next to nothing
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 
@@ -80,7 +81,7 @@ class State(NamedTuple):
 
     Recomputed at every node: reach [items], a lower bound of the offset; of what is unplaced in a section, top: the
     highest offset the lowest may have, able: how many may be lowest, end: the two lowest ends, owner: whose the
-    first is.
+    first is, stale: 1 where these are to be measured again.
 
     frames [.., 5]: a stretch of sections, trail length at entry and before the choice, the choice: an item, or -1 for a
     stretch of independent parts. registers: frames in use, trail length, last answer (-1: none), nodes visited, and
@@ -101,6 +102,7 @@ class State(NamedTuple):
     able: Ints
     end: Ints
     owner: Ints
+    stale: Ints
     frames: Ints
     registers: Ints
     blame: Ints
@@ -216,28 +218,42 @@ def under(layout: Layout, state: State, item: int) -> int:
 
 
 @compiled
+def lift(layout: Layout, state: State, a: int, b: int) -> int:
+    """Put postponed items above the lowest thing that can go under them. How many rose; -1 where nothing can.
+
+    The sections of those that rose are marked stale.
+    """
+    rose = 0
+    for i in range(layout.starts[a], layout.starts[b]):
+        if state.postponed[i] == 0 or state.offset[i] >= 0:
+            continue
+        least = under(layout, state, i)
+        if least == NEVER:
+            for s in range(layout.first[i], layout.last[i]):
+                state.blame[s] += 1
+            return -1
+        if least > state.reach[i]:
+            state.reach[i] = settle(layout, i, least)
+            state.stale[layout.first[i] : layout.last[i]] = 1
+            rose += 1
+    return rose
+
+
+@compiled
 def propagate(layout: Layout, state: State, a: int, b: int) -> bool:
     """Lower bounds of the offsets in sections a to b; False where something cannot fit."""
     for i in range(layout.starts[a], layout.starts[b]):
         state.reach[i] = state.lowest[i]
-    for s in range(a, b):
-        if state.open[s] > 0 and not measure(layout, state, s):
-            return False
-    raised = False
-    for i in range(layout.starts[a], layout.starts[b]):
-        if state.postponed[i] and state.offset[i] < 0:
-            least = under(layout, state, i)
-            if least == NEVER:
-                for s in range(layout.first[i], layout.last[i]):
-                    state.blame[s] += 1
-                return False
-            if least > state.reach[i]:
-                state.reach[i] = settle(layout, i, least)
-                raised = True
-    if raised:
+    state.stale[a:b] = 1
+    for _ in range(ROUNDS):
         for s in range(a, b):
-            if state.open[s] > 0 and not measure(layout, state, s):
-                return False
+            if state.stale[s]:
+                state.stale[s] = 0
+                if state.open[s] > 0 and not measure(layout, state, s):
+                    return False
+        rose = lift(layout, state, a, b)
+        if rose <= 0:
+            return rose == 0
     return True
 
 
