@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...program import Operation
+from ...program import Block, Operation
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, projection, write_image
 
@@ -112,7 +112,8 @@ class Shape:
         self.domain = algebra.number(Region.of(Grid(whole)))
         self._folded = {k: whole[k] for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims}
         self._uncut = {k: whole[k] for k, dim in enumerate(op.dims) if not dim.cut}
-        single = {dim.name for dim in op.dims if not dim.cut}
+        # Elements of a scalar body fold one by one; the value of a block goes on along its uncut dimensions.
+        single = {dim.name for dim in op.dims if not dim.cut and isinstance(op.body, Block)}
         extents = enumerate(zip(op.write, output, strict=True))
         self._records = {k: IntSet.interval(0, n) for k, (row, n) in extents if row.dims & single}
 
