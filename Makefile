@@ -28,7 +28,7 @@ venv: $(VENV)/.tapestry-dev  ## make .venv with everything development needs
 
 demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: build/corners.{png,plan.json,html}
 	@mkdir -p build
-	$(BIN)/python examples/corners.py --out build
+	$(BIN)/python examples/corners.py --build build
 
 test: lint  ## every check and every test (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
@@ -54,7 +54,7 @@ bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
 	$(BIN)/python benchmarks/solver.py
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
-	$(BIN)/python examples/corners.py --out build
+	$(BIN)/python examples/corners.py --build build
 	cp build/corners.png docs/img/corners.png
 
 clean:  ## remove what the targets above made, .venv excepted
