@@ -99,7 +99,7 @@ def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisi
 
 
 # How far ahead resident tensors are gathered, the most eager first; 0 takes the least memory.
-AHEAD = (24, 12, 6, 3, 1, 0)
+AHEAD = (24, 12, 6, 3, 1)
 
 
 def best_candidate(context: Context, decisions: Decisions, ideal: float) -> Candidate:
@@ -109,7 +109,10 @@ def best_candidate(context: Context, decisions: Decisions, ideal: float) -> Cand
     """
     if not _resident_moves(context, decisions):
         return lower(context, decisions, Schedule())
-    candidates: dict[Schedule, Candidate] = {}
+    least = lower(context, decisions, Schedule(0))
+    if least.peak > context.capacity:
+        return least
+    candidates = {least.schedule: least}
     for ahead in AHEAD:
         candidates[Schedule(ahead)] = lower(context, decisions, Schedule(ahead))
         if (

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import TimeLimit
+from .eliminate import elimination
 from .lowering.steps import Schedule
 from .model import PICO, TIE, Model, evaluate, memory_at
 from .pipeline import Candidate, Context, best_candidate, decide, lower
@@ -25,6 +26,10 @@ EXPOSED = (2, 1, 0)
 # Lowered operations in all trials of the refinement together: what a few seconds afford.
 EFFORT = 2500
 WORTH = 0.999
+# Programs of more operations are looked at in one view of overlap only.
+MANY = 300
+# A choice proved to be this near to the best is not improved further by the solver.
+ENOUGH = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,7 @@ class Search:
 
     def __init__(self, context: Context, model: Model, started: float) -> None:
         self.context, self.model, self.started = context, model, started
+        self.elimination = elimination(model)
         self.upper = evaluate(model, _fastest(model))[0] // TIE + 1 if context.objective == "time" else 1
 
     def run(self) -> Found:
@@ -60,9 +66,31 @@ class Search:
         return max(1.0, self.context.time_limit - (time.perf_counter() - self.started))
 
     def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
+        """The best choice within a budget: by elimination where that proves it, else by the solver, started from what it found."""
         self.model.capacity = budget
+        answer = self.elimination.solve(exposed) if self.elimination is not None else None
+        if answer is None:
+            return self.solved(exposed, None, 0)
+        best = _solution(answer.choice, answer.objective, answer.bound)
+        if best.gap > ENOUGH:
+            ops = {n: k for n, k in answer.unbounded.items() if self.model.nodes[n].kind == "op"}
+            best = min(best, self.solved(exposed, ops, answer.bound), key=lambda s: s.gap)
+        if best.gap > ENOUGH and exposed == EXPOSED[0]:
+            best = min(best, self.solved(exposed, None, answer.bound, best.choice), key=lambda s: s.gap)
+        return best
+
+    def solved(
+        self, exposed: int, fixed: dict[int, int] | None, bound: int, hint: dict[int, int] | None = None
+    ) -> Solution:
+        """CP-SAT's answer; with nodes fixed, ``bound`` is what holds for all choices."""
         c = self.context
-        return solve(self.model, time_limit=self.left(), seed=c.seed, jobs=c.jobs, upper=self.upper, exposed=exposed)
+        found = solve(
+            self.model, time_limit=self.left(), seed=c.seed, jobs=c.jobs, upper=self.upper,
+            exposed=exposed, hint=hint, fixed=fixed,
+        )  # fmt: skip
+        if not found.choice:
+            return found
+        return _solution(found.choice, found.objective, bound if fixed else max(bound, found.bound))
 
     def fitting(self) -> Found:
         """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller."""
@@ -82,7 +110,8 @@ class Search:
             found = self.lowered(solution.choice, solution)
             if found.candidate.peak <= c.capacity:
                 return found
-            budget -= found.candidate.peak - c.capacity
+            # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
+            budget -= 2 * (found.candidate.peak - c.capacity) + c.capacity // 128
         raise explain_shortage(self.model, c.capacity, budget, c.tier, self.left(), c.seed, c.jobs)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
@@ -94,9 +123,10 @@ class Search:
     def other_views(self, best: Found) -> Found:
         """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead."""
         c, ideal = self.context, best.solution.objective / (TIE * PICO)
-        asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]]
+        small = len(c.program.operations) <= MANY
+        asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
         if best.makespan_s > 1.02 * ideal:
-            asked += [(c.capacity * 9 // 10, EXPOSED[0]), (c.capacity * 3 // 4, EXPOSED[0])]
+            asked.append((c.capacity * 9 // 10, EXPOSED[0]))
         seen = [best.choice]
         for budget, exposed in asked:
             other = self.asked(budget, exposed)
@@ -144,6 +174,13 @@ class Search:
         if len(changed) * len(self.model.nodes) > 300_000:
             return []
         return sorted(changed, key=lambda c: evaluate(self.model, c)[0])
+
+
+def _solution(choice: dict[int, int] | None, objective: int, bound: int) -> Solution:
+    """An answer with its status: unknown where there is none."""
+    if choice is None:
+        return Solution("unknown", {}, 0, bound)
+    return Solution("optimal" if objective <= bound else "feasible", choice, objective, bound)
 
 
 def _fastest(model: Model) -> dict[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from .layouts import Spread
@@ -28,6 +29,13 @@ class Solution:
     objective: int
     bound: int
     scale: int = 1
+
+    @property
+    def gap(self) -> float:
+        """How far from the best the choice may be; infinite where there is none."""
+        if not self.choice:
+            return 0.0 if self.status == "infeasible" else inf
+        return max(0.0, 1 - self.bound / self.objective) if self.objective else 0.0
 
 
 @dataclass(eq=False)
@@ -181,13 +189,15 @@ def solve(
     upper: int,
     exposed: int = 2,
     hint: Mapping[int, int] | None = None,
+    fixed: Mapping[int, int] | None = None,
 ) -> Solution:
     """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
 
     upper: some choice's makespan in the model, which sets the unit. exposed: 2 for the model's objective; 1 and 0 count
-    transfers of values by half and not at all. hint: a choice to start from.
+    transfers of values by half and not at all. hint: a choice to start from. fixed: nodes that are decided
+    already (then the bound is one under that decision only).
     """
-    encoding = Encoding(model)
+    encoding = Encoding(model, fixed)
     for usage in _distinct_rows(encoding):
         encoding.cp.add(usage <= model.capacity)
     cost, scale = encoding.cost(upper, exposed)

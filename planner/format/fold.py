@@ -20,7 +20,7 @@ import msgspec
 # A plan that unfolds to more than this is no plan but an attack, or a slip of an editor.
 MOST_BYTES = 1 << 28
 # Whole numbers as Python writes them back: no leading zeros, not the digits behind a point, at most 18 of them.
-_NUMBER = re.compile(r"(?<![\d.])(0|[1-9]\d{0,17})(?!\d)", re.ASCII)
+_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)(0|[1-9]\d{0,17})(?!\d)", re.ASCII)
 Split = tuple[tuple[str, ...], tuple[int, ...]]
 
 
@@ -68,18 +68,10 @@ def _literal(item: Any) -> Any:
 
 def unfold(items: list[Any]) -> list[Any]:
     """Expand what `fold` folded. ValueError for a stretch that is not well formed or too long."""
-    result: list[Any] = []
-    room = MOST_BYTES
-    for item in items:
-        if not _is_stretch(item):
-            result.append(item)
-            continue
-        stretch = _checked(item)
-        room -= stretch.nbytes
-        if room < 0:
-            raise ValueError(f"repeated stretches expand to more than {MOST_BYTES} bytes")
-        result += stretch.expanded()
-    return result
+    parts = [_checked(item) if _is_stretch(item) else item for item in items]
+    if sum(part.nbytes for part in parts if isinstance(part, _Stretch)) > MOST_BYTES:
+        raise ValueError(f"repeated stretches expand to more than {MOST_BYTES} bytes")
+    return [item for part in parts for item in (part.expanded() if isinstance(part, _Stretch) else (part,))]
 
 
 @dataclass(frozen=True)

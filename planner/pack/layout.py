@@ -9,7 +9,7 @@ import numpy as np
 
 from .groups import Group
 from .problem import Buffer
-from .search import Ints, Layout
+from .tables import Ints, Layout
 
 
 def sections(buffers: Iterable[Buffer]) -> list[int]:

@@ -15,7 +15,8 @@ import numpy as np
 from .groups import Group, grouped, reuse_pairs, share_greedily
 from .layout import arranged
 from .problem import Buffer
-from .search import EXHAUSTED, FOUND, STOPPED, Ints, Layout, State, begin, search
+from .search import EXHAUSTED, FOUND, STOPPED, begin, search
+from .tables import Ints, Layout, State
 
 Pairs = list[tuple[int, int]]
 _NODES = 1000  # of a short run: what succeeds at all mostly does so within

@@ -17,18 +17,18 @@ All numbers are int64. State is kept in flat arrays with a trail of old values, 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from .tables import Ints, Layout, State
+
 F = TypeVar("F", bound=Callable[..., object])
 
 FOUND, EXHAUSTED, STOPPED = 1, 0, -1
 NEVER = 1 << 62
-ROUNDS = 4  # of inference at a node; more find next to nothing
+ROUNDS = 4  # of inference at a node; more find next to nothing, and may take as many as there are units
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 
@@ -39,73 +39,6 @@ def compiled(function: F) -> F:
     times as long as the search itself.
     """
     return cast(F, numba.njit(**_OPTIONS)(function))
-
-
-class Layout(NamedTuple):
-    """The problem in compressed rows (row k is `x_at[k]:x_at[k + 1]`), items numbered by their first section.
-
-    first, last [items]: sections the item is alive in, half-open. starts [sections + 1]: first item of each section.
-    sec_*: per section its items and their heights in it. adj_*: per item the items it meets, and how far above the
-    item's offset a neighbour on top of it starts. ban_*: per item the open intervals its offset may not be in, because
-    of pinned items, by rising lower end. pin_*: per section the pinned intervals, disjoint, by falling offset.
-    align [items]. twins [items]: equal where two items may change places if one lies right on
-    the other. capacity [1]: the common ceiling.
-    """
-
-    first: Ints
-    last: Ints
-    starts: Ints
-    sec_at: Ints
-    sec_item: Ints
-    sec_height: Ints
-    adj_at: Ints
-    adj_item: Ints
-    adj_rise: Ints
-    ban_at: Ints
-    ban_low: Ints
-    ban_high: Ints
-    pin_at: Ints
-    pin_low: Ints
-    pin_high: Ints
-    align: Ints
-    twins: Ints
-    capacity: Ints
-
-
-class State(NamedTuple):
-    """Where a search stands. `cells` holds what the trail restores; the five arrays after it are views of it.
-
-    lowest [items]: lowest offset above what is placed. postponed [items]: 1 once it may not stay there. offset [items]:
-    -1 if not placed. left [sections]: height still to be placed, and open [sections]: by how many items, which stand
-    first in the section's row of row_item and row_height. trail [.., 2]: cell, old value.
-
-    Recomputed at every node: reach [items], a lower bound of the offset; of what is unplaced in a section, top: the
-    highest offset the lowest may have, able: how many may be lowest, end: the two lowest ends, owner: whose the
-    first is, stale: 1 where these are to be measured again.
-
-    frames [.., 5]: a stretch of sections, trail length at entry and before the choice, the choice: an item, or -1 for a
-    stretch of independent parts. registers: frames in use, trail length, last answer (-1: none), nodes visited, and
-    whether to stop. blame [sections]: failures seen.
-    """
-
-    cells: Ints
-    lowest: Ints
-    postponed: Ints
-    offset: Ints
-    left: Ints
-    open: Ints
-    row_item: Ints
-    row_height: Ints
-    trail: Ints
-    reach: Ints
-    top: Ints
-    able: Ints
-    end: Ints
-    owner: Ints
-    stale: Ints
-    frames: Ints
-    registers: Ints
-    blame: Ints
 
 
 @compiled
@@ -178,8 +111,11 @@ def place(layout: Layout, state: State, rank: Ints, item: int) -> None:
 
 
 @compiled
-def measure(layout: Layout, state: State, s: int) -> bool:
-    """Bring top, count, end and owner of a section up to date, and raise what cannot be lowest in it."""
+def measure(layout: Layout, state: State, s: int) -> int:
+    """Bring top, able, end and owner of a section up to date, and raise what cannot be lowest in it.
+
+    How many rose, their sections being marked stale; -1 where nothing can be lowest.
+    """
     begin = layout.sec_at[s]
     items = state.row_item[begin : begin + state.open[s]]
     heights = state.row_height[begin : begin + state.open[s]]
@@ -199,13 +135,16 @@ def measure(layout: Layout, state: State, s: int) -> bool:
     state.end[s, 0], state.end[s, 1] = end, second
     if count == 0:
         state.blame[s] += 1
-        return False
+        return -1
+    rose = 0
     if count < len(items):
         for i in items:
             least = second if i == owner else end
             if top < reach[i] < least:
                 reach[i] = settle(layout, i, int(least))
-    return True
+                state.stale[layout.first[i] : layout.last[i]] = 1
+                rose += 1
+    return rose
 
 
 @compiled
@@ -240,20 +179,23 @@ def lift(layout: Layout, state: State, a: int, b: int) -> int:
 
 
 @compiled
-def propagate(layout: Layout, state: State, a: int, b: int) -> bool:
-    """Lower bounds of the offsets in sections a to b; False where something cannot fit."""
-    for i in range(layout.starts[a], layout.starts[b]):
-        state.reach[i] = state.lowest[i]
-    state.stale[a:b] = 1
-    for _ in range(ROUNDS):
+def propagate(layout: Layout, state: State, a: int, b: int, rounds: int) -> bool:
+    """Raise the lower bounds in sections a to b where they are stale; False where something cannot fit."""
+    for _ in range(rounds):
+        rose = 0
         for s in range(a, b):
             if state.stale[s]:
                 state.stale[s] = 0
-                if state.open[s] > 0 and not measure(layout, state, s):
-                    return False
-        rose = lift(layout, state, a, b)
-        if rose <= 0:
-            return rose == 0
+                if state.open[s] > 0:
+                    raised = measure(layout, state, s)
+                    if raised < 0:
+                        return False
+                    rose += raised
+        lifted = lift(layout, state, a, b)
+        if lifted < 0:
+            return False
+        if rose + lifted == 0:
+            break
     return True
 
 
@@ -356,7 +298,10 @@ def expand(layout: Layout, state: State, rank: Ints, by_level: bool) -> int:
     """One node: bounds, then parts or a choice. The answer of the frame on top, or STOPPED where another is now."""
     frame = state.frames[state.registers[0] - 1]
     a, b = frame[0], frame[1]
-    if not propagate(layout, state, a, b):
+    for i in range(layout.starts[a], layout.starts[b]):
+        state.reach[i] = state.lowest[i]
+    state.stale[a:b] = 1
+    if not propagate(layout, state, a, b, ROUNDS):
         return pop(state, EXHAUSTED)
     begin, end = hardest_part(layout, state, a, b)
     if begin == b:
@@ -367,9 +312,10 @@ def expand(layout: Layout, state: State, rank: Ints, by_level: bool) -> int:
         return STOPPED
     item = -1 if by_level else critical_item(layout, state, rank, a, b)
     if item < 0:
+        # At the fixed point whatever has the lowest bound may be placed, and nothing fits under it; not before.
+        if not propagate(layout, state, a, b, NEVER):
+            return pop(state, EXHAUSTED)
         item = lowest_item(layout, state, rank, a, b)
-    if item < 0:
-        return pop(state, EXHAUSTED)
     frame[3], frame[4] = state.registers[1], item
     place(layout, state, rank, item)
     push(state, a, b)
