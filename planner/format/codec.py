@@ -47,7 +47,7 @@ def decode(data: bytes | str, where: str = "plan") -> Document:
     """Read a plan. UsageError naming the place for text that is not JSON, another version, or a field that is wrong."""
     try:
         raw = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(
             f"not a complete JSON document: {error}", where=where, hint="write the plan again with tapestry plan -o"
         ) from None
