@@ -117,9 +117,8 @@ def _tiles(plan: Plan, run: Run | None) -> str:
 def _row(*cells: str, head: bool = False) -> str:
     """Cells are markup; one that starts with a tab is a number, set to the right."""
     name = "th" if head else "td"
-    written = (
-        f'<{name} class="n">{cell[1:]}</{name}>' if cell[:1] == "\t" else f"<{name}>{cell}</{name}>" for cell in cells
-    )
+    plain, figure = f"<{name}>", f'<{name} class="n">'
+    written = (f"{figure if cell[:1] == TAB else plain}{cell.removeprefix(TAB)}</{name}>" for cell in cells)
     return f"<tr>{''.join(written)}</tr>"
 
 
@@ -137,7 +136,7 @@ def _traffic_table(plan: Plan) -> str:
     rows = []
     for name, size, colour in sizes:
         bar = f'<div class="bar" style="width:{220 * size / traffic.bytes_total:.0f}px;background:{colour}"></div>'
-        rows.append(_row(clean(name.replace("_", "-")), f"\t{size:,} B", bar))
+        rows.append(_row(clean(name.replace("_", "-")), f"{TAB}{size:,} B", bar))
     return _table("", rows)
 
 
@@ -162,13 +161,13 @@ def _regions(found: ShardMap) -> str:
     rows = [_region_row(r, h, e, itemsize) for r, (h, e) in enumerate(zip(found.home, found.extra, strict=True))]
     more = f"<p>and {len(rows) - MOST_REGIONS} ranks more</p>" if len(rows) > MOST_REGIONS else ""
     names = "" if len(found.names) == 1 else f'<p class="soft">{clean(", ".join(found.names))}</p>'
-    head = _row("rank", f"owns [{clean(', '.join(found.tensor.axes))}]", "\tbytes", "needs as well", head=True)
+    head = _row("rank", f"owns [{clean(', '.join(found.tensor.axes))}]", f"{TAB}bytes", "needs as well", head=True)
     return names + _table(head, rows[:MOST_REGIONS]) + more
 
 
 def _region_row(rank: int, home: Region, extra: Region, itemsize: int) -> str:
     owns, needs = (f"<code>{clean(str(region))}</code>" if region else "" for region in (home, extra))
-    return _row(str(rank), owns, f"\t{home.size * itemsize:,}", needs)
+    return _row(str(rank), owns, f"{TAB}{home.size * itemsize:,}", needs)
 
 
 def _memory(plan: Plan) -> Iterable[Drawing]:
@@ -184,7 +183,7 @@ def _reasons(plan: Plan) -> str:
     folded: dict[tuple[object, ...], list[Row]] = {}
     for row in plan.explain().rows:
         folded.setdefault(_likeness(row), []).append(row)
-    head = _row("operation", "strategy", "\tcomputes", "waits for", "next best, all else equal", head=True)
+    head = _row("operation", "strategy", f"{TAB}computes", "waits for", "next best, all else equal", head=True)
     return _table(head, (_reason(rows) for rows in folded.values()))
 
 
@@ -199,7 +198,7 @@ def _reason(rows: Sequence[Row]) -> str:
     operation = f'{clean(name)}<br><span class="soft">{clean(row.domain)}</span>'
     moves = "<br>".join(map(_incoming, row.incoming))
     other = _alternative(row.next_best) if row.next_best else ""
-    return _row(operation, clean(row.strategy), f"\t{duration(row.compute_s)}", moves, other)
+    return _row(operation, clean(row.strategy), f"{TAB}{duration(row.compute_s)}", moves, other)
 
 
 def _incoming(move: Incoming) -> str:

@@ -1,0 +1,42 @@
+"""Every notebook runs from top to bottom, says what its text says, and is committed without outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+def ran(path: Path) -> Any:
+    book = nbformat.read(path, as_version=4)
+    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
+    return book
+
+
+def printed(book: Any) -> str:
+    return "".join(o.text for cell in book.cells if cell.cell_type == "code" for o in cell.outputs if "text" in o)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_committed_without_outputs(path: Path) -> None:
+    book = nbformat.read(path, as_version=4)
+    nbformat.validate(book)
+    assert all(not cell.outputs and cell.execution_count is None for cell in book.cells if cell.cell_type == "code")
+
+
+def test_plan_and_see() -> None:
+    book = ran(FOLDER / "01-plan-and-see.ipynb")
+    pictures = [o.data for cell in book.cells if cell.cell_type == "code" for o in cell.outputs if "data" in o]
+    assert [set(data) for data in pictures] == [{"image/svg+xml", "text/plain"}] * 2
+    assert "all-gather" in pictures[1]["image/svg+xml"]
+    said = printed(book)
+    assert "{'t': 'mesh0'}" in said
+    assert "0.00 GiB moved, 5.3" in said
+    assert "Infeasible: " in said
+    assert "largest error" in said
