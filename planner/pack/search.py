@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 FOUND, EXHAUSTED, STOPPED = 1, 0, -1
 NEVER = 1 << 62
-ROUNDS = 4  # of inference at a node; more find next to nothing, and may take as many as there are units
+ROUNDS = 4  # of inference at most nodes; more find next to nothing
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
 
@@ -111,10 +111,10 @@ def place(layout: Layout, state: State, rank: Ints, item: int) -> None:
 
 
 @compiled
-def measure(layout: Layout, state: State, s: int) -> int:
+def measure(layout: Layout, state: State, s: int, mark: bool) -> int:
     """Bring top, able, end and owner of a section up to date, and raise what cannot be lowest in it.
 
-    How many rose, their sections being marked stale; -1 where nothing can be lowest.
+    How many rose, their sections being marked stale if `mark` is set; -1 where nothing can be lowest.
     """
     begin = layout.sec_at[s]
     items = state.row_item[begin : begin + state.open[s]]
@@ -142,8 +142,9 @@ def measure(layout: Layout, state: State, s: int) -> int:
             least = second if i == owner else end
             if top < reach[i] < least:
                 reach[i] = settle(layout, i, int(least))
-                state.stale[layout.first[i] : layout.last[i]] = 1
                 rose += 1
+                if mark:
+                    state.stale[layout.first[i] : layout.last[i]] = 1
     return rose
 
 
@@ -179,18 +180,26 @@ def lift(layout: Layout, state: State, a: int, b: int) -> int:
 
 
 @compiled
-def propagate(layout: Layout, state: State, a: int, b: int, rounds: int) -> bool:
-    """Raise the lower bounds in sections a to b where they are stale; False where something cannot fit."""
-    for _ in range(rounds):
+def propagate(layout: Layout, state: State, a: int, b: int, to_the_end: bool) -> bool:
+    """Lower bounds of the offsets in sections a to b; False where something cannot fit.
+
+    Either a few rounds, of which the later only follow what `lift` raised, or to the fixed point of both rules.
+    """
+    for i in range(layout.starts[a], layout.starts[b]):
+        state.reach[i] = state.lowest[i]
+    state.stale[a:b] = 1
+    rounds = 0
+    while to_the_end or rounds < ROUNDS:
+        rounds += 1
         rose = 0
         for s in range(a, b):
             if state.stale[s]:
                 state.stale[s] = 0
                 if state.open[s] > 0:
-                    raised = measure(layout, state, s)
+                    raised = measure(layout, state, s, to_the_end)
                     if raised < 0:
                         return False
-                    rose += raised
+                    rose += raised * to_the_end
         lifted = lift(layout, state, a, b)
         if lifted < 0:
             return False
@@ -217,6 +226,16 @@ def lowest_item(layout: Layout, state: State, rank: Ints, a: int, b: int) -> int
         if lower or (state.lowest[i] == state.lowest[best] and rank[i] < rank[best]):
             best = i
     return best
+
+
+@compiled
+def lowest_bound(layout: Layout, state: State, a: int, b: int) -> int:
+    """The least lower bound of an unplaced item in sections a to b."""
+    least = np.int64(NEVER)
+    for i in range(layout.starts[a], layout.starts[b]):
+        if state.offset[i] < 0:
+            least = min(least, state.reach[i])
+    return int(least)
 
 
 @compiled
@@ -298,10 +317,7 @@ def expand(layout: Layout, state: State, rank: Ints, by_level: bool) -> int:
     """One node: bounds, then parts or a choice. The answer of the frame on top, or STOPPED where another is now."""
     frame = state.frames[state.registers[0] - 1]
     a, b = frame[0], frame[1]
-    for i in range(layout.starts[a], layout.starts[b]):
-        state.reach[i] = state.lowest[i]
-    state.stale[a:b] = 1
-    if not propagate(layout, state, a, b, ROUNDS):
+    if not propagate(layout, state, a, b, False):
         return pop(state, EXHAUSTED)
     begin, end = hardest_part(layout, state, a, b)
     if begin == b:
@@ -312,10 +328,12 @@ def expand(layout: Layout, state: State, rank: Ints, by_level: bool) -> int:
         return STOPPED
     item = -1 if by_level else critical_item(layout, state, rank, a, b)
     if item < 0:
-        # At the fixed point whatever has the lowest bound may be placed, and nothing fits under it; not before.
-        if not propagate(layout, state, a, b, NEVER):
-            return pop(state, EXHAUSTED)
         item = lowest_item(layout, state, rank, a, b)
+        if item >= 0 and lowest_bound(layout, state, a, b) < state.lowest[item]:
+            # Something may yet go under it. At the fixed point whatever has the lowest bound may be placed.
+            item = lowest_item(layout, state, rank, a, b) if propagate(layout, state, a, b, True) else -1
+    if item < 0:  # bounds only rise, so that nothing may be placed at the fixed point either: there is none
+        return pop(state, EXHAUSTED)
     frame[3], frame[4] = state.registers[1], item
     place(layout, state, rank, item)
     push(state, a, b)
