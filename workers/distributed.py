@@ -40,7 +40,8 @@ def run_distributed(
     """Run this process's rank of a plan; all processes of the group call it with the same plan and inputs.
 
     Rank 0 gets the outputs. Processes beyond the plan's ranks only keep company. Raises UsageError, TaskError on the
-    rank that fails, PeerFailed on the others; after a failure the group cannot be used again.
+    rank that fails, PeerFailed on the others; after a failure the group cannot be used again, and the process ends with
+    code 1 whatever it does.
     """
     resolved = document if isinstance(document, Resolved) else Resolved(document)
     group.begin()
@@ -61,11 +62,13 @@ def run_distributed(
             failed.append(_typed(error, group.rank))
         done.set()
 
-    Thread(target=work, daemon=True).start()
+    thread = Thread(target=work, daemon=True)
+    thread.start()
     while not done.wait(POLL_S):
         failure = group.failure()
         if failure is not None:
             raise group.heard(failure)
+    thread.join()
     if failed:
         failure = group.failure()
         if failure is not None and failure.origin != group.rank:
@@ -107,6 +110,7 @@ class _Process:
         self.wall_s = self.group.maximum(max((event.end_s for event in self.events), default=0.0))
         self._gather(rank)
         self._collect()
+        self.group.barrier()  # nobody leaves while another still listens
 
     def result(self) -> RunResult:
         events = sorted(self.events, key=lambda event: (event.start_s, event.rank))

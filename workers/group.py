@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,17 +47,20 @@ class Group:
         torch.set_num_threads(1)
         store, self.rank, self.size = next(iter(rendezvous("env://", timeout=timedelta(minutes=5))))
         self.store = PrefixStore("tapestry", store)
+        self.own = not dist.is_initialized()
         self.handle = self._connect()
         self.runs = 0
+        self.failed = False
+        atexit.register(self._leave)
 
     def _connect(self) -> Any:
-        if dist.is_initialized():
+        if not self.own:
             return dist.new_group(backend="gloo")
         dist.init_process_group(
             "gloo", store=PrefixStore("gloo", self.store), rank=self.rank, world_size=self.size,
             timeout=timedelta(hours=24),
         )  # fmt: skip
-        return dist.group.WORLD
+        return None  # the default group
 
     # -- failures --------------------------------------------------------------------------------------------------
 
@@ -68,6 +73,7 @@ class Group:
 
     def publish(self, message: str) -> None:
         """Tell the others that this rank failed, unless one did before, and give them time to hear it."""
+        self.failed = True
         said = json.dumps([self.rank, message])
         first = self.store.compare_set(self._key("failure"), "", said).decode()
         if first == said:
@@ -85,6 +91,7 @@ class Group:
 
     def heard(self, failure: Failure) -> PeerFailed:
         """Acknowledge another rank's failure."""
+        self.failed = True
         self.store.add(self._key("heard"), 1)
         return PeerFailed(failure.origin, failure.message)
 
@@ -120,8 +127,23 @@ class Group:
         return [data, *(part.tobytes() for part in parts[1:])]
 
     def close(self) -> None:
-        """Leave; the ranks do this together."""
-        dist.destroy_process_group()
+        """Leave; Gloo's threads must have ended before the interpreter does, so nothing may hold on to the group."""
+        self.handle = None
+        if self.own and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _leave(self) -> None:
+        """At the end of the process.
+
+        After a failure threads may still wait for ranks that are gone, and nothing wakes them. One that woke while the
+        interpreter is taken down would abort it, so the process ends here, as failed.
+        """
+        if not self.failed:
+            self.close()
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def wait_all(works: Iterable[Any]) -> None:

@@ -103,7 +103,7 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
         return (UsageError if error["kind"] == "UsageError" else TapestryError)(
             error["text"], where=f"rank {error['at']}"
         )
-    died = re.search(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)", log)
+    died = re.search(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)", log.partition("Root Cause")[2])
     if died:
         return TaskError(f"the process was ended by {signal.Signals(int(died[2])).name}", rank=int(died[1]))
     lines = [line for line in log.splitlines() if line.strip()]
@@ -128,7 +128,6 @@ def serve(folder: Path, *, poison: bool = False) -> None:
         except Exception as error:
             (job / f"error-{here.rank}.json").write_text(json.dumps(_described(error, here.rank)))
             raise
-    here.barrier()
     here.close()
 
 
