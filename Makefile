@@ -51,7 +51,8 @@ bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
 	$(BIN)/python benchmarks/run.py
 
 bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
-	$(BIN)/python benchmarks/solver.py
+	$(BIN)/python benchmarks/solver_assign.py --doc docs/solver.md
+	$(BIN)/python benchmarks/solver_pack.py --doc docs/solver.md
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build
