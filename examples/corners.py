@@ -1,13 +1,14 @@
-"""Harris corners of two photographs: a stencil pipeline with halos, planned, checked, run by four worker processes, compared.
+"""Harris corners of two photographs: a stencil pipeline with halos, planned, checked, run by four worker processes.
 
     python examples/corners.py                       # needs scikit-learn (the photographs) and pillow (the picture)
     tapestry plan examples/corners.py:corners --machine cpu-4 --set y=427 x=640
 
-Leaves build/corners.png (the photograph with its corners), build/corners.plan.json and build/corners.html (shard map of every
-tensor over the photograph, and the timeline, predicted against measured).
+The result is compared with the reference and with scipy.ndimage. Leaves build/corners.png (the photograph with its
+corners), build/corners.plan.json and build/corners.html (shard map of every tensor over the photograph, and the
+timeline, predicted against measured).
 
-Harris and Stephens, "A combined corner and edge detector", Alvey Vision Conference 1988: R = det M - k trace(M)^2, M the
-Gaussian-weighted sum of products of gradients.
+Harris and Stephens, "A combined corner and edge detector", Alvey Vision Conference 1988: R = det M - k trace(M)^2, M
+the Gaussian-weighted sum of products of gradients.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Exact solution by eliminating one node after another, and certified bounds where memory or overlap keeps it from being exact.
+"""Exact solution by eliminating one node after another; certified bounds where memory or overlap keeps it from exact.
 
-A program's graph is nearly a chain, so the cost of everything behind a few nodes fits in one array over their options (bucket
-elimination: Dechter, Artificial Intelligence 113, 1999). What is eliminated is linear: for weights m in [0, 1] and a price p of resident bytes,
+A program's graph is nearly a chain, so the cost of everything behind a few nodes fits in one array over their options
+(bucket elimination: Dechter, Artificial Intelligence 113, 1999). What is eliminated is linear: for weights m in [0, 1]
+and a price p of resident bytes,
 
     1024 (m (A + B) + (1 - m) (B + C)) + A + B + C + p (resident bytes - capacity)
 
-is below the objective of every choice that fits (see `planner.model`), so its least value is a bound; and the choices that attain it
-are good ones. With m = 1 and p = 0 the bound is often attained: then nothing is left to solve.
+is below the objective of every choice that fits (see `planner.model`), so its least value is a bound, and the choices
+that attain it are good ones. With m = 1 and p = 0 the bound is often attained: then nothing is left to solve.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ class Elimination:
     def _of_flow(self, flow: Flow, copies: int) -> list[Factor]:
         """The price of a flow by what its nodes mean for it, and the links from the nodes' options to those meanings.
 
-        A node with many options has few meanings for one tensor; where several nodes read it, a node of its own stands for the
-        meaning, so that arrays grow with meanings and not with options.
+        A node with many options has few meanings for one tensor; where several nodes read it, a node of its own stands
+        for the meaning, so that arrays grow with meanings and not with options.
         """
         nodes = tuple(dict.fromkeys((flow.home, *(reader for reader, _ in flow.readers))))
         faces = [self._faces(flow, node) for node in nodes]
@@ -171,7 +172,7 @@ class Elimination:
         return order
 
     def minimise(self, mix: float, price: float, exposed: int = 2) -> tuple[dict[int, int], float]:
-        """The choice of least weighted cost, and that cost (memory's price included, the capacity's share not yet taken off).
+        """The choice of least weighted cost, and that cost: memory's price included, the capacity's share not taken off.
 
         exposed: in halves, how much of the values' transfers adds to compute.
         """
@@ -234,7 +235,8 @@ class Elimination:
         return bound
 
     def _best(self, found: list[dict[int, int]], exposed: int) -> tuple[int, dict[int, int]] | None:
-        fitting = [(evaluate(self.model, choice, exposed)[0], k) for k, choice in enumerate(found) if self._fits(choice)]
+        values = [evaluate(self.model, choice, exposed)[0] for choice in found]
+        fitting = [(value, k) for k, value in enumerate(values) if self._fits(found[k])]
         return (min(fitting)[0], found[min(fitting)[1]]) if fitting else None
 
     def _fits(self, choice: dict[int, int]) -> bool:

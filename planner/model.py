@@ -199,7 +199,10 @@ def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple
 
 
 def combine(objective: str, parts: Mapping[str, int], exposed: int = 2) -> int:
-    """The objective from its parts; see the module's docstring. exposed: halves of B that add to A (2 in the objective)."""
+    """The objective from its parts; see the module's docstring.
+
+    exposed: halves of B that add to A, 2 in the objective itself.
+    """
     total = parts["compute"] + parts["values"] + parts["resident"]
     if objective == "bytes":
         return total

@@ -66,7 +66,7 @@ class Search:
         return max(1.0, self.context.time_limit - (time.perf_counter() - self.started))
 
     def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
-        """The best choice within a budget: by elimination where that proves it, else by the solver, started from what it found."""
+        """The best choice within a budget: by elimination where that proves it, else by the solver from there."""
         self.model.capacity = budget
         answer = self.elimination.solve(exposed) if self.elimination is not None else None
         if answer is None:
