@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..errors import UsageError, close_match
+from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
 from .format import Compute, Document, Resolved, Transfer
 from .layouts import Mesh, Spread
@@ -19,6 +19,8 @@ from .machine.embed import machine_from_json
 from .model import satisfied
 from .simulate import PriceBook, Prices
 from .strategies import Strategy, StrategyTable
+
+_CHECK = "tapestry check says what is wrong with the plan"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Explainer:
 
     def chosen(self, op: Operation) -> Strategy:
         """The strategy that the plan's shards are, recognised among the candidates or taken as they are."""
+        if op.name not in self.tasks:
+            raise CheckFailed("no task of the plan computes it", where=f"operation {op.name}", hint=_CHECK)
         regions = self.resolved.regions(self.tasks[op.name].shards)
         for cuts in self.table.candidates(op):
             strategy = self.table.strategy(op, cuts)
@@ -116,9 +120,10 @@ class Explainer:
         program = self.resolved.program
         if name in program.producer:
             return self.chosen(program.producer[name]).writes
-        buffer = next(b for b in self.document.buffers if b.tensor == name and b.initial is not None)
-        assert buffer.initial is not None
-        return self.book.spreads.of(program.tensor(name).shape, self.resolved.regions(buffer.initial))
+        initial = next((b.initial for b in self.document.buffers if b.tensor == name and b.initial is not None), None)
+        if initial is None:
+            raise CheckFailed("no buffer of the plan holds it before the run", where=f"tensor {name}", hint=_CHECK)
+        return self.book.spreads.of(program.tensor(name).shape, self.resolved.regions(initial))
 
     def cost(self, op: Operation, strategy: Strategy) -> tuple[float, int]:
         """Seconds and bytes that depend on one operation's strategy: its work, the moves into it and out of it."""
@@ -179,7 +184,7 @@ class Explainer:
 def explain(resolved: Resolved, op: str | None = None) -> Explanation:
     """Explain one operation or all. UsageError for an operation that the plan does not have."""
     explainer = Explainer(resolved)
-    names = list(explainer.tasks)
+    names = list(resolved.program.op_by_name)
     if op is not None and op not in names:
         hint = close_match(op, names) or f"operations: {', '.join(names[:12])}"
         raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)

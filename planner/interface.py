@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import CheckFailed, UsageError
 from ..program import Pin, Program
 from .format import Document, Resolved
 from .format.codec import decode, encode
@@ -29,14 +29,20 @@ class Plan:
         self.document = document
         self.wall_s = wall_s
         self._resolved = Resolved(document, program)
+        self._made_here = program is not None
 
     @property
     def program(self) -> Program:
         return self._resolved.program
 
-    @property
+    @cached_property
     def resolved(self) -> Resolved:
-        """The document with its regions parsed and its program built, each once."""
+        """The document with its regions parsed and its program built, each once.
+
+        CheckFailed for a plan from elsewhere that is not well-formed, or would hang; `check` says more.
+        """
+        if not self._made_here:
+            _demand_form(self.document)
         return self._resolved
 
     @cached_property
@@ -55,13 +61,13 @@ class Plan:
         """The predicted timeline."""
         from .simulate import Prices, simulate
 
-        return simulate(self.document, Prices(self._resolved))
+        return simulate(self.document, Prices(self.resolved))
 
     def explain(self, op: str | None = None) -> Explanation:
         """Why this strategy: per operation its time, its traffic, and the next best with what it would cost."""
         from .explain import explain
 
-        return explain(self._resolved, op)
+        return explain(self.resolved, op)
 
     def run(
         self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any
@@ -69,7 +75,7 @@ class Plan:
         """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`."""
         from ..workers import run
 
-        result: RunResult = run(self.document, inputs, device=device, engine=engine, **options)
+        result: RunResult = run(self.resolved.document, inputs, device=device, engine=engine, **options)
         return result
 
     def to_json(self) -> bytes:
@@ -89,7 +95,7 @@ class Plan:
         names = ("format", "solver", "predicted", "traffic", "peak_bytes", "shardings")
         data: dict[str, Any] = {name: msgspec.to_builtins(getattr(self.document, name)) for name in names}
         data["solver"]["wall_s"] = self.wall_s
-        data["tasks"] = sum(len(self._resolved.participants(task)) for task in self.document.tasks)
+        data["tasks"] = sum(len(self.resolved.participants(task)) for task in self.document.tasks)
         return data
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
@@ -105,6 +111,17 @@ class Plan:
         return (
             f"<Plan of {self.program.name} on {self.machine.name} mesh {mesh}: {solver.status}, "
             f"makespan {predicted.makespan_s:.3g} s, {self.document.traffic.bytes_total} bytes moved>"
+        )
+
+
+def _demand_form(document: Document) -> None:
+    from .check import check_form
+
+    report = check_form(document)
+    if not report.ok:
+        raise CheckFailed(
+            f"the plan is not well-formed: {report.verdicts[0]}",
+            hint="it was changed after it was made: plan again; tapestry check lists every verdict",
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..errors import UsageError
 from ..program import Operation, Program
 from ..space import Region
 from ..space.projection import count_points, operand_images, write_image
@@ -117,7 +118,8 @@ class Prices:
 
 
 def simulate(document: Document, prices: Prices | None = None) -> Timeline:
-    """Predict the run of a plan. The plan must be valid: waits name earlier tasks."""
+    """Predict the run of a plan that is well-formed. UsageError where a task waits for one further down the list."""
+    _demand_list_order(document)
     prices = prices or Prices(Resolved(document))
     resolved = prices.resolved
     size = resolved.size
@@ -139,6 +141,20 @@ def simulate(document: Document, prices: Prices | None = None) -> Timeline:
                 events.append(Event(rank, task.lane, task.id, name, starts[rank], ends[rank]))
     makespan = max((end for ends in finished.values() for end in ends.values()), default=0.0)
     return Timeline(tuple(events), makespan, max(busy, default=0.0))
+
+
+def _demand_list_order(document: Document) -> None:
+    """A plan may wait for tasks in any order that cannot hang; the simulator goes down the list once."""
+    seen: set[int] = set()
+    for task in document.tasks:
+        later = [wait for wait in task.waits if wait not in seen]
+        if later:
+            raise UsageError(
+                f"task {task.id} waits for task {later[0]}, which is further down the list",
+                where="simulate",
+                hint="list tasks after those that they wait for",
+            )
+        seen.add(task.id)
 
 
 def _ready(task: Task, rank: int, lanes: dict[str, float], finished: dict[int, dict[int, float]]) -> float:
