@@ -163,7 +163,8 @@ def process(photo: np.ndarray, engine: str, build: Path | None) -> None:
     exact, reference = by_scipy(photo), evaluate(program, {"photo": photo})
     scale = float(np.abs(exact).max())
     print(
-        f"ran by 4 workers ({engine}) in {run.wall_s * 1e3:.1f} ms, predicted {made.document.predicted.makespan_s * 1e3:.1f} ms"
+        f"ran by 4 workers ({engine}) in {run.wall_s * 1e3:.1f} ms, "
+        f"predicted {made.document.predicted.makespan_s * 1e3:.1f} ms"
     )
     print(f"bytes moved: {run.bytes_moved:,} counted, {made.document.traffic.bytes_total:,} planned")
     print(f"largest error of the response, of its largest value {scale:.3g}:")

@@ -172,7 +172,7 @@ class Elimination:
         return order
 
     def minimise(self, mix: float, price: float, exposed: int = 2) -> tuple[dict[int, int], float]:
-        """The choice of least weighted cost, and that cost: memory's price included, the capacity's share not taken off.
+        """The choice of least weighted cost, and that cost: memory's price included, not the capacity's share.
 
         exposed: in halves, how much of the values' transfers adds to compute.
         """
