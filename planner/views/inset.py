@@ -17,12 +17,13 @@ FEWEST, MOST = 12, 96  # elements along a side
 
 @dataclass(frozen=True)
 class _Border:
-    """A halo: what ``rank`` needs beyond its home, along one of the two drawn axes (0: vertical), and where it lies."""
+    """A halo: what ``rank`` needs beyond its home, along one of the drawn axes (0: vertical), and where both lie."""
 
     rank: int
     along: int
     row: range
     column: range
+    home: list[tuple[int, int]]
 
     @property
     def thickness(self) -> int:
@@ -62,7 +63,8 @@ def _border(shards: ShardMap, plane: Plane) -> _Border | None:
         runs = [grid.axes[k].cover().runs[-1] for k in plane.axes]
         row, column = ([range(1)] * (2 - len(runs)) + runs)[-2:]
         along = 1 if len(runs) == 1 else _crossing(home, plane, row, column)
-        return _Border(rank, along, row, column)
+        edges = [(home.hull().lo[k], home.hull().hi[k]) for k in plane.axes]
+        return _Border(rank, along, row, column, ([(0, 1)] * (2 - len(edges)) + edges)[-2:])
     return None
 
 
@@ -70,23 +72,28 @@ def _crossing(home: Region, plane: Plane, row: range, column: range) -> int:
     """The axis along which the halo leaves the home."""
     hull = home.hull()
     vertical, horizontal = plane.axes
-    if not (hull.lo[horizontal] <= column.start and column.stop <= hull.hi[horizontal]):
-        return 1
-    if not (hull.lo[vertical] <= row.start and row.stop <= hull.hi[vertical]):
-        return 0
-    return int(column.stop - column.start < row.stop - row.start)
+    above = row.stop <= hull.lo[vertical] or row.start >= hull.hi[vertical]
+    beside = column.stop <= hull.lo[horizontal] or column.start >= hull.hi[horizontal]
+    return int(beside) if above != beside else int(len(column) < len(row))
 
 
 def _window(border: _Border, plane: Plane) -> Plane:
     """A square of elements around the middle of the halo, inside the tensor."""
     span = min(max(FEWEST, 5 * border.thickness), MOST)
     sizes = [min(span, extent) for extent in plane.extents]
-    centres = [(run.start + run.stop) // 2 for run in (border.row, border.column)]
+    centres = [_centre(run, *edges) for run, edges in zip((border.row, border.column), border.home, strict=True)]
     starts = [min(max(0, c - n // 2), e - n) for c, n, e in zip(centres, sizes, plane.extents, strict=True)]
     height = SIDE if len(plane.axes) > 1 else plane.height
     scale = max(sizes)
     wide, tall = SIDE * sizes[1] / scale, (SIDE * sizes[0] / scale if len(plane.axes) > 1 else height)
     return replace(plane, extents=(sizes[0], sizes[1]), width=wide, height=tall, origin=(starts[0], starts[1]))
+
+
+def _centre(run: range, low: int, high: int) -> int:
+    """The middle of the halo; where it turns a corner of the home, that corner."""
+    if run.start < low < run.stop:
+        return low
+    return high if run.start < high < run.stop else (run.start + run.stop) // 2
 
 
 def _backdrop(window: Plane, under: Background | None) -> str:

@@ -21,6 +21,7 @@ WIDE, TALL = 300.0, 200.0  # the largest picture
 SHARED = "#8893a0"  # what all ranks have is nobody's colour
 THINNEST = 4.0  # pixels of a halo
 MOST_TILES = 8
+HEADING = 500.0
 
 
 def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading: bool = True) -> Drawing:
@@ -32,8 +33,9 @@ def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading:
     plane = Plane.of(shards.tensor, axes, WIDE, TALL)
     if under is not None and plane.extents != (under.rows, under.columns):
         under = None
-    top = 34.0 if heading else 0.0
-    parts = [_heading(shards)] if heading else []
+    lines = _wrapped(facts(shards)) if heading else []
+    top = 21.0 + 13 * len(lines) if heading else 0.0
+    parts = [_heading(shards, lines)] if heading else []
     parts.append(_framed(shards, plane, under, 18, top + 14))
     width, height = 18 + plane.width + 8, top + 14 + plane.height + 10
     if shards.thin:
@@ -89,11 +91,23 @@ def _uneven(below: int, above: int, word: str) -> str:
     return " and ".join(sides)
 
 
-def _heading(shards: ShardMap) -> str:
+def _wrapped(words: str) -> list[str]:
+    """Lines no wider than `HEADING`, broken between statements."""
+    lines: list[str] = []
+    for part in words.split("; "):
+        if lines and text_width(f"{lines[-1]}; {part}", 10) <= HEADING:
+            lines[-1] += f"; {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _heading(shards: ShardMap, lines: Sequence[str]) -> str:
     tensor = shards.tensor
     kind = f"{tensor.dtype}[{', '.join(f'{a}={n}' for a, n in zip(tensor.axes, tensor.shape, strict=True))}]"
     name = tag("tspan", clean(shards.name), class_="strong") + tag("tspan", clean(kind), class_="soft small", dx=9)
-    return tag("text", name, x=0, y=12) + text(0, 27, facts(shards), "soft small")
+    below = (text(0, 27 + 13 * k, line, "soft small") for k, line in enumerate(lines))
+    return tag("text", name, x=0, y=12) + "".join(below)
 
 
 def _framed(shards: ShardMap, plane: Plane, under: Background | None, x: float, y: float) -> str:
@@ -168,7 +182,7 @@ def _name_of(region: Region, ranks: Sequence[int], shards: ShardMap, plane: Plan
     found = []
     words = ",".join(map(str, ranks))
     for r in plane.rects(region):
-        if r.width > text_width(words, 12) + 2 and r.height > 11:
+        if r.width > text_width(words, 12) + 2 and r.height > 12:
             class_ = "middle strong halo" if over else "middle strong"
             found.append(text(r.x + r.width / 2, r.y + r.height / 2 + 4, words, class_))
     return "".join(found)

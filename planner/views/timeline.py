@@ -139,7 +139,7 @@ def _bar(bar: _Bar, scale: float, y: float) -> str:
     x, width = LEFT + bar.start_s * scale, max((bar.end_s - bar.start_s) * scale, 0.6)
     colour = kind_colour(bar.kind)
     shape = rect(x, y, width, BAR, fill=colour, stroke="var(--paper)", stroke_width=0.5 if width > 3 else None)
-    label = fitting(bar.name, width - 4)
+    label = fitting(bar.name, width - 8)
     words = text(x + width / 2, y + 12, label, f"middle small {ink_on(colour)}") if label else ""
     return tag("g", title(bar.hint), shape, words)
 

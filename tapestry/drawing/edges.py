@@ -75,13 +75,26 @@ class Routes:
         return tag("g", hint, tag("path", d=curve(points), class_=class_), tag("path", d=head, class_=class_))
 
     def label(self, edge: Edge) -> str:
-        """How the tensor gets there, beside the first stretch of the way, on the side to which that leads."""
+        """How the tensor gets there, where it arrives: the first of several on the left, the others on the right."""
         if not edge.note or edge.again:
             return ""
-        (x1, y1), (x2, y2) = self.route(edge)[:2]
-        leftward = x2 < x1 - 4
-        x = (x1 + x2) / 2 + (-7 if leftward else 7)
-        return text(x, (y1 + y2) / 2 + 3.5, edge.note, "accent small halo" + (" end" if leftward else ""))
+        beside = self.noted[edge.target]
+        place = beside.index(edge.source)
+        before, (x, y) = self.route(edge)[-2:]
+        leftward = place == 0 if len(beside) > 1 else before[0] > x + 4
+        lift = 11 * max(place - 1, 0)
+        return text(
+            x + (-6 if leftward else 6), y - 8 - lift, edge.note, "accent small halo" + (" end" if leftward else "")
+        )
+
+    @cached_property
+    def noted(self) -> dict[str, list[str]]:
+        """By target the sources of edges with notes, from left to right."""
+        found: dict[str, list[str]] = {}
+        for edge in self.graph.edges:
+            if edge.note and not edge.again:
+                found.setdefault(edge.target, []).append(edge.source)
+        return {target: sorted(sources, key=lambda s: self.arrivals[s, target]) for target, sources in found.items()}
 
     def _around(self, edge: Edge) -> str:
         """From the foot of a layer back to its head, outside on the right."""
@@ -93,9 +106,11 @@ class Routes:
 
 
 def curve(points: Sequence[Point]) -> str:
-    """Smooth through all points (cubic, tangents along the neighbours' chords), vertical at both ends."""
+    """Smooth through all points (cubic), vertical at both ends and wherever it turns or goes straight down."""
     slopes = [(0.0, points[1][1] - points[0][1])]
-    slopes += [((c[0] - a[0]) / 2, (c[1] - a[1]) / 2) for a, c in zip(points, points[2:], strict=False)]
+    for (x1, y1), (x2, _), (x3, y3) in zip(points, points[1:], points[2:], strict=False):
+        onward = (x2 - x1) * (x3 - x2) > 0
+        slopes.append(((x3 - x1) / 2 if onward else 0.0, (y3 - y1) / 2))
     slopes.append((0.0, points[-1][1] - points[-2][1]))
     bow = 2.2 if len(points) == 2 else 3.0
     path = [f"M{number(points[0][0])} {number(points[0][1])}"]

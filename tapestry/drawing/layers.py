@@ -14,6 +14,7 @@ from itertools import pairwise
 Edge = tuple[str, str]
 SWEEPS = 12
 GAP, ROW_GAP, BEND = 22.0, 34.0, 14.0
+PASSING = 0.15  # how much a passing edge pulls, of what a node does
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,16 @@ class _Graph:
     above: dict[str, list[str]] = field(default_factory=dict)
     below: dict[str, list[str]] = field(default_factory=dict)
 
+    def passes(self, name: str) -> bool:
+        """A place on the way of an edge, not a node."""
+        return name.startswith("\0")
+
 
 def place(sizes: Mapping[str, Size], edges: Sequence[Edge]) -> Placed:
     """Lay out an acyclic graph, nodes given in an order in which every edge leads forward."""
     graph = _chained(dict(sizes), edges, _layers(sizes, edges))
     rows = _ordered(graph)
-    xs = _columns(graph, rows)
+    xs = _straightened(graph, rows, _columns(graph, rows))
     heights = [max((graph.sizes[name].height for name in row), default=0.0) for row in rows]
     tops = [sum(heights[:k]) + ROW_GAP * k for k in range(len(rows))]
     left = min((x - graph.sizes[name].width / 2 for name, x in xs.items()), default=0.0)
@@ -155,11 +160,51 @@ def _columns(graph: _Graph, rows: Sequence[Sequence[str]]) -> dict[str, float]:
     for sweep in range(3 * SWEEPS):
         sides = [graph.above, graph.below] if sweep >= SWEEPS else [graph.above if sweep % 2 == 0 else graph.below]
         for row in rows if sweep % 2 == 0 else reversed(rows):
-            near = {name: [xs[n] for side in sides for n in side.get(name, [])] for name in row}
-            wanted = [_mean(near[name] or [xs[name]]) for name in row]
-            weights = [0.3 if not graph.sizes[name].height else len(near[name]) + 0.1 for name in row]
+            near = {name: [n for side in sides for n in side.get(name, [])] for name in row}
+            wanted = [_pull(graph, near[name], xs, xs[name]) for name in row]
+            weights = [PASSING if graph.passes(name) else len(near[name]) + 0.1 for name in row]
             xs |= zip(row, _separated(wanted, weights, _distances(graph, row)), strict=True)
     return xs
+
+
+def _pull(graph: _Graph, near: Sequence[str], xs: Mapping[str, float], here: float) -> float:
+    """The mean of the neighbours, where passing edges count for less than nodes."""
+    weights = [PASSING if graph.passes(name) else 1.0 for name in near]
+    return sum(w * xs[name] for w, name in zip(weights, near, strict=True)) / sum(weights) if near else here
+
+
+def _straightened(graph: _Graph, rows: Sequence[Sequence[str]], xs: dict[str, float]) -> dict[str, float]:
+    """Passing edges moved where their rows have room, so that each runs straight for as many rows as it can."""
+    beside = {
+        name: (before, after)
+        for row in rows
+        for before, name, after in zip(["", *row], row, [*row[1:], ""], strict=False)
+    }
+    for chain in graph.chains.values():
+        stretch: list[str] = []
+        low, high = float("-inf"), float("inf")
+        for name in chain:
+            left, right = _room(graph, name, beside[name], xs)
+            if max(low, left) > min(high, right):
+                xs |= dict.fromkeys(stretch, _clamped(_mean([xs[n] for n in stretch]), low, high))
+                stretch, low, high = [], float("-inf"), float("inf")
+            stretch, low, high = [*stretch, name], max(low, left), min(high, right)
+        if stretch:
+            xs |= dict.fromkeys(stretch, _clamped(_mean([xs[n] for n in stretch]), low, high))
+    return xs
+
+
+def _room(graph: _Graph, name: str, beside: tuple[str, str], xs: Mapping[str, float]) -> tuple[float, float]:
+    """How far left and right a node may go before it comes too close to its neighbours in the row."""
+    before, after = beside
+    own = graph.sizes[name].width / 2 + GAP
+    left = xs[before] + graph.sizes[before].width / 2 + own if before else float("-inf")
+    right = xs[after] - graph.sizes[after].width / 2 - own if after else float("inf")
+    return left, max(left, right)
+
+
+def _clamped(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
 
 
 def _distances(graph: _Graph, row: Sequence[str]) -> list[float]:

@@ -39,7 +39,7 @@ def program_drawing(program: Program, notes: Notes | None = None) -> Drawing:
     placed = place(sizes, [(edge.source, edge.target) for edge in graph.edges if not edge.again])
     boxes = {key: _frame(placed.centres[key], size) for key, size in sizes.items()}
     routes = Routes(graph, boxes, placed)
-    parts = [_runs(graph, routes), _groups(graph, boxes)]
+    parts = [_groups(graph, boxes), _runs(graph, routes)]
     parts += [routes.draw(edge) for edge in graph.edges]
     parts += [_shape(node, boxes[node.key]) for node in graph.nodes]
     parts += [routes.label(edge) for edge in graph.edges]
@@ -119,7 +119,7 @@ def _runs(graph: Graph, routes: Routes) -> str:
     for run, keys in runs.items():
         x, y, width, height = _around_all(routes.extent(keys), 16)
         parts.append(rect(x, y, width, height, class_="frame", rx=8, stroke_dasharray="6 4"))
-        parts.append(text(x + 8, y + height + 13, run.label, "strong small"))
+        parts.append(text(x + 2, y - 5, run.label, "strong small halo"))
     return "".join(parts)
 
 

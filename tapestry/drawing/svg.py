@@ -76,7 +76,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str = "line", **att
 def text_width(content: str, size: float = 12) -> float:
     """About how wide a text is in the sans-serif faces that the style sheet asks for."""
     narrow = sum(character in "fijlrtI.,:;|'!()[] " for character in content)
-    return size * (0.6 * (len(content) - narrow) + 0.36 * narrow)
+    return size * (0.62 * (len(content) - narrow) + 0.38 * narrow)
 
 
 def shortened(content: str, width: float, size: float = 12) -> str:

@@ -24,6 +24,18 @@ def stencil(image: f32[Tensor, "y x"]) -> dict[str, Tensor]:
     return {"out": smooth(first)}
 
 
+@tp.op
+def around(a: f32[Tensor, "y x"]) -> f32[Tensor, "y x"]:
+    y, x = tp.indices("y x")
+    return a.get[y - 1, x - 1] + a.get[y - 1, x + 1] + a.get[y + 1, x - 1] + a.get[y + 1, x + 1]
+
+
+@tp.program
+def blurred(image: f32[Tensor, "y x"]) -> dict[str, Tensor]:
+    first = image * 2.0
+    return {"out": around(first)}
+
+
 @tp.program
 def dense(x: f32[Tensor, "n k"], w: param[f32[Tensor, "k m"]]) -> dict[str, Tensor]:
     return {"out": tp.relu(tp.matmul(x, w))}
@@ -41,6 +53,13 @@ def tensor(pattern: str, axis: str | None) -> Pin:
 def rows() -> Plan:
     """427 rows cut over four ranks: a halo of one row."""
     return plan(stencil.bind(y=427, x=64), "cpu-4", mesh=(4,), pins=(op("*", "y"), tensor("image", "y")))
+
+
+@pytest.fixture(scope="session")
+def tiled() -> Plan:
+    """100 x 80 elements in tiles over 2 x 2 ranks: halos on two sides and at a corner."""
+    cut = Pin("op", "*", (("mesh0", "y"), ("mesh1", "x")))
+    return plan(blurred.bind(y=100, x=80), "cpu-4", mesh=(2, 2), pins=(cut,))
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,13 @@ def test_a_halo_of_one_row_in_427_is_visible(rows: Plan) -> None:
     assert any(float(node.get("height", 0)) > 8 for node in hatched(root) if not node.get("stroke"))
 
 
+def test_halos_on_two_sides_meet_in_the_inset(tiled: Plan) -> None:
+    found = texts(drawn(tiled, "first"))
+    assert "magnified: halo 1 row" in found
+    assert "y 44:56, x 34:46" in found  # around the corner at y 50, x 40
+    assert "4 shards; halo 1 row on either side (along y) and 1 column on either side (along x)" in found
+
+
 def test_hatchings_are_defined_where_they_are_used(rows: Plan, gathered: Plan) -> None:
     for plan in (rows, gathered):
         root = parsed(plan_svg(plan))
