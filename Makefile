@@ -56,6 +56,7 @@ bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build
+	@mkdir -p docs/img
 	cp build/corners.png docs/img/corners.png
 
 clean:  ## remove what the targets above made, .venv excepted
