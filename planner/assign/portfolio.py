@@ -26,7 +26,7 @@ from .trws import Ascent, certified
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
-_FIRST_STEPS = 20  # of the ascent, before the first feasible labels give it something to aim at
+_FIRST_STEPS = 1  # of the ascent, before the first feasible labels give it something to aim at
 _RESERVE = 2.0  # the exact bound at the end takes up to so many times as long as the reduction
 _GRACE = 1.0  # seconds for a lane to notice that the time is up
 

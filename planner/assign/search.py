@@ -18,6 +18,7 @@ from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
 from .problem import Ints
 from .trws import Ascent, Duals, decode, excess, price
 
+_LARGE_STEPS = 20
 _NEAR = 20  # places on either side of a violated one whose multipliers rise with it
 _RAISE = 1.02
 _ROUNDS = 300
@@ -156,11 +157,16 @@ def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> 
 
 
 def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:
-    """Dual ascent for so many steps or seconds, or until it settles; steps aim at the best cost, if there is one."""
+    """Dual ascent for so many steps or seconds, or until it settles.
+
+    The first steps aim at the best cost, if there is one: they must be large. Later ones aim a little above the bound.
+    """
     until = incumbent.left - seconds
     for _ in range(steps):
         if ascent.settled or incumbent.left <= max(until, 0.0):
             return
         known = ascent.best.bound if math.isfinite(ascent.best.bound) else 0.0
-        target = known + 0.05 * abs(known) + 1.0
-        ascent.step(min(float(incumbent.cost), 2.0 * target) if incumbent.labels is not None else target)
+        aim, best = known + 0.05 * abs(known) + 1.0, float(incumbent.cost)
+        if incumbent.labels is not None:
+            aim = best if ascent.steps <= _LARGE_STEPS else min(aim, best)
+        ascent.step(aim)

@@ -25,6 +25,7 @@ from .problem import Ints
 BLOCKS = 64
 _SWEEPS = 3  # forward and backward sweeps between two moves of the multipliers
 _LEAST_RATE = 2e-3
+_PATIENCE = 8  # moves without a better bound, before going back to the best with a smaller step
 
 
 @dataclass(eq=False)
@@ -212,6 +213,7 @@ class Ascent:
     labels: Ints
     rate: float = 0.2
     stalled: int = 0
+    steps: int = 0
 
     @staticmethod
     def begin(flat: Flat, loads: FlatLoads) -> Ascent:
@@ -232,6 +234,7 @@ class Ascent:
             _sweep(self.flat, unary, self.messages, True, False)
             bound = _sweep(self.flat, unary, self.messages, False, False)
         bound -= float(self.multipliers @ self.loads.slack)
+        self.steps += 1
         self.labels = decode(self.flat, unary, self.messages)
         self._remember(bound)
         current = _direction(excess(self.loads, self.labels), self.multipliers)
@@ -247,8 +250,10 @@ class Ascent:
         if bound > self.best.bound:
             self.best = Duals(self.messages.copy(), self.multipliers.copy(), bound)
         self.stalled = 0 if better else self.stalled + 1
-        if self.stalled >= 8:
+        if self.stalled >= _PATIENCE:
             self.rate, self.stalled = self.rate * 0.7, 0
+            self.messages, self.multipliers = self.best.messages.copy(), self.best.multipliers.copy()
+            self.direction = np.zeros_like(self.direction)
 
 
 def certified(flat: Flat, loads: FlatLoads, duals: Duals) -> Duals:
