@@ -1,13 +1,12 @@
-"""Why this strategy: for every operation what it costs, what it moves, and what the next best strategy would cost
-instead.
+"""Why this strategy: per operation what it costs, what it moves, and what the next best would cost instead.
 
-All other decisions are held fixed, and the price is the solver's own objective, so the numbers answer "why not that
-one?".
+All other decisions are held fixed, so the numbers answer "why not that one?". Seconds are work and transfers added up,
+A + B + C of `planner.model`: what overlap hides is not taken off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +15,8 @@ from ..program import Operation
 from .format import Compute, Document, Resolved, Transfer
 from .layouts import Mesh, Spread
 from .machine.embed import machine_from_json
-from .model import satisfied
+from .model import maximal, satisfied
+from .nodes import sink_node
 from .simulate import PriceBook, Prices
 from .strategies import Strategy, StrategyTable
 
@@ -86,6 +86,7 @@ class Explainer:
         self.book = PriceBook(machine, self.mesh)
         self.prices = Prices(resolved, self.book)
         self.table = StrategyTable(resolved.program, self.mesh, machine, self.book.spreads)
+        self._chosen: dict[str, Strategy] = {}
 
     @property
     def document(self) -> Document:
@@ -106,6 +107,11 @@ class Explainer:
 
     def chosen(self, op: Operation) -> Strategy:
         """The strategy that the plan's shards are, recognised among the candidates or taken as they are."""
+        if op.name not in self._chosen:
+            self._chosen[op.name] = self._recognised(op)
+        return self._chosen[op.name]
+
+    def _recognised(self, op: Operation) -> Strategy:
         if op.name not in self.tasks:
             raise CheckFailed("no task of the plan computes it", where=f"operation {op.name}", hint=_CHECK)
         regions = self.resolved.regions(self.tasks[op.name].shards)
@@ -126,21 +132,34 @@ class Explainer:
         return self.book.spreads.of(program.tensor(name).shape, self.resolved.regions(initial))
 
     def cost(self, op: Operation, strategy: Strategy) -> tuple[float, int]:
-        """Seconds and bytes that depend on one operation's strategy: its work, the moves into it and out of it."""
-        program = self.resolved.program
-        seconds, elements = strategy.slowest, 0
-        pairs = [(self.home(n), need, n) for n, need in zip(op.operands, strategy.needs, strict=True)]
-        wanted = dict.fromkeys(self._need(reader, op.output) for reader in program.consumers[op.output])
-        pairs += [(strategy.writes, need, op.output) for need in wanted]
-        for have, need, name in pairs:
-            if not satisfied(have, need):
-                move = self.book.traffic.move(have, need, program.tensor(name).itemsize)
-                seconds += move.seconds
-                elements += move.elements * program.tensor(name).itemsize
-        return seconds, elements
+        """Seconds and bytes that depend on one operation's strategy: its work, the moves of what it reads and writes.
 
-    def _need(self, reader: Operation, name: str) -> Spread:
-        return self.chosen(reader).needs[reader.operands.index(name)]
+        A tensor that several operations read is moved once for all whose needs one layout serves: see `planner.model`.
+        """
+        seconds, nbytes = strategy.slowest, 0
+        for name in (*op.operands, op.output):
+            have = strategy.writes if name == op.output else self.home(name)
+            needs = [self._need(reader, name, op, strategy) for reader in self.resolved.program.consumers[name]]
+            needs += [self.home(state) for state, value in self.resolved.program.states if value == name]
+            moved = min(self._moves(name, have, [*needs, *end]) for end in self._ends(name, have))
+            seconds, nbytes = seconds + moved[0], nbytes + moved[1]
+        return seconds, nbytes
+
+    def _moves(self, name: str, have: Spread, needs: Sequence[Spread]) -> tuple[float, int]:
+        """Seconds and bytes of the moves that serve all needs."""
+        itemsize = self.resolved.program.tensor(name).itemsize
+        wanted = maximal([need for need in needs if not satisfied(have, need)])
+        moves = [self.book.traffic.move(have, need, itemsize) for need in wanted]
+        return sum(move.seconds for move in moves), itemsize * sum(move.elements for move in moves)
+
+    def _ends(self, name: str, have: Spread) -> list[tuple[Spread, ...]]:
+        """The layouts in which a partial result may end; nothing to choose for all others."""
+        program = self.resolved.program
+        last = name in program.outputs or any(value == name for _, value in program.states)
+        return list(sink_node(program.tensor(name), self.table).needs) if last and have.parts is not None else [()]
+
+    def _need(self, reader: Operation, name: str, changed: Operation, strategy: Strategy) -> Spread:
+        return (strategy if reader is changed else self.chosen(reader)).needs[reader.operands.index(name)]
 
     def row(self, op: Operation) -> Row:
         chosen = self.chosen(op)

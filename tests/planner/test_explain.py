@@ -1,0 +1,122 @@
+"""Every operation is explained, and what an alternative is said to cost is what planning it costs."""
+
+from __future__ import annotations
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32, param
+from tapestry.errors import UsageError
+from tapestry.planner import Plan, plan
+from tapestry.planner.explain import Alternative, Explainer
+from tapestry.planner.format import Compute, Transfer
+from tapestry.planner.layouts import Cut
+from tapestry.planner.simulate import Prices
+from tapestry.program import Pin, Program
+
+
+@tp.program
+def branched(x: f32[Tensor, "n c"], w: param[f32[Tensor, "c k"]], v: param[f32[Tensor, "k k"]]) -> Tensor:
+    """A tensor with two readers, a window, a fold that can be cut, and a fold at the end."""
+    h = tp.relu(x) @ w
+    wide = tp.pad(h, (1, 0))[:-2] + h
+    return tp.sum((wide @ v) * h, axis=0)
+
+
+PROGRAM = branched.bind(n=24, c=16, k=20)
+CASES = [("cpu-4", (4,), "time"), ("cpu-4", (4,), "bytes"), ("cpu-4", (2, 2), "time"), ("h200x8", (3,), "time")]
+
+
+def pinned(explainer: Explainer, program: Program, changed: dict[str, tuple[Cut | None, ...]]) -> tuple[Pin, ...]:
+    """Every operation as it is, but for the changed ones; every source where it lies."""
+    axes = explainer.mesh.axes
+    pins = []
+    for op in program.operations:
+        cuts = changed.get(op.name, explainer.chosen(op).cuts)
+        named = tuple((axis, None if c is None else c.dim) for axis, c in zip(axes, cuts, strict=True))
+        pins.append(Pin("op", op.name, named))
+    return tuple(pins)
+
+
+def spent(made: Plan) -> tuple[float, int]:
+    """Seconds of all tasks added up, a compute task by its slowest rank, and the bytes moved."""
+    prices = Prices(made.resolved)
+    seconds = 0.0
+    for task in made.document.tasks:
+        seconds += max(prices.compute(task)) if isinstance(task, Compute) else 0.0
+        seconds += prices.move(task).seconds if isinstance(task, Transfer) else 0.0
+    return seconds, made.document.traffic.bytes_total
+
+
+def homes(made: Plan) -> dict[str, tuple[str, ...]]:
+    """Where every source lies before the run."""
+    return {b.tensor: made.document.layouts[b.initial].regions for b in made.document.buffers if b.initial is not None}
+
+
+@pytest.mark.parametrize(("machine", "mesh", "objective"), CASES)
+def test_an_alternative_costs_what_planning_it_costs(machine: str, mesh: tuple[int, ...], objective: str) -> None:
+    made = plan(PROGRAM, machine, mesh=mesh, objective=objective)
+    explainer = Explainer(made.resolved)
+    before = spent(made)
+    compared = 0
+    for op in PROGRAM.operations:
+        said: dict[str, Alternative] = {other.strategy: other for other in explainer.row(op).others}
+        candidates = explainer.table.candidates(op)
+        for cuts in candidates[:: 1 + len(candidates) // 8]:
+            other = said.get(explainer.name_of(explainer.table.strategy(op, cuts)))
+            if other is None:
+                continue
+            again = plan(PROGRAM, machine, mesh=mesh, pins=pinned(explainer, PROGRAM, {op.name: cuts}))
+            if homes(again) != homes(made):  # a source moved along: that is more than one decision
+                continue
+            compared += 1
+            after = spent(again)
+            assert after[1] - before[1] == other.extra_bytes, (op.name, other)
+            assert after[0] - before[0] == pytest.approx(other.extra_s, rel=1e-9, abs=1e-15), (op.name, other)
+    assert compared >= 4
+
+
+@pytest.mark.parametrize(("machine", "mesh", "objective"), CASES)
+def test_every_operation_has_a_row(machine: str, mesh: tuple[int, ...], objective: str) -> None:
+    made = plan(PROGRAM, machine, mesh=mesh, objective=objective)
+    found = made.explain()
+    assert [row.op for row in found.rows] == [op.name for op in PROGRAM.operations]
+    assert found.objective == objective
+    for row in found.rows:
+        assert row.compute_s > 0
+        assert row.next_best == row.others[0]
+        assert row.strategy not in [other.strategy for other in row.others]
+        key = [(o.extra_bytes, o.extra_s) if objective == "bytes" else (o.extra_s, o.extra_bytes) for o in row.others]
+        assert key == sorted(key)
+        assert row.op in str(found)
+
+
+def test_what_comes_in_is_what_the_plan_moves() -> None:
+    made = plan(PROGRAM, "cpu-4", pins=(Pin("tensor", "x", (("mesh0", "n"),)), Pin("op", "relu", (("mesh0", "c"),))))
+    (row,) = made.explain("relu").rows
+    (incoming,) = row.incoming
+    assert (incoming.tensor, incoming.kind) == ("x", "all_to_all")
+    assert incoming.bytes_moved == 4 * (24 * 16 - 24 * 16 // 4)
+
+
+def test_one_operation_shows_all_its_alternatives() -> None:
+    made = plan(PROGRAM, "cpu-4")
+    name = PROGRAM.operations[1].name
+    lines = str(made.explain(name)).splitlines()
+    (row,) = made.explain(name).rows
+    assert sum(line.startswith("  instead ") for line in lines) == len(row.others) > 1
+
+
+def test_plain_data_for_scripts() -> None:
+    data = plan(PROGRAM, "cpu-4").explain().to_json()
+    assert data["objective"] == "time"
+    rows = data["rows"]
+    assert isinstance(rows, tuple)
+    assert {"op", "strategy", "compute_s", "incoming", "next_best"} <= rows[0].keys()
+
+
+def test_an_operation_that_is_not_there() -> None:
+    made = plan(PROGRAM, "cpu-4")
+    with pytest.raises(UsageError, match="no operation 'reluu'") as failed:
+        made.explain("reluu")
+    assert "did you mean 'relu'" in str(failed.value)
