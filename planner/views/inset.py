@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...drawing.svg import Drawing, line, rect, tag, text, title
@@ -37,16 +38,16 @@ def halo_inset(shards: ShardMap, plane: Plane, under: Background | None) -> Draw
     if border is None:
         return Drawing(0, 0, "")
     window = _window(border, plane)
+    pairs = enumerate(zip(shards.home, shards.extra, strict=True))
+    near = [(r, home, extra) for r, (home, extra) in pairs if _visible(home, window) or _visible(extra, window)]
     parts = [_backdrop(window, under)]
-    for rank, home in enumerate(shards.home):
+    for rank, home, _ in near:
         parts += [_piece(r, rank_colour(rank), 0.28) for r in _visible(home, window)]
-    for rank, extra in enumerate(shards.extra):
-        hint = title(f"rank {rank} also needs {extra}")
-        parts += [
-            tag("g", hint, _piece(r, hatch(rank), 1.0), _outline(r, rank_colour(rank))) for r in _visible(extra, window)
-        ]
+    for rank, _, extra in near:
+        marks = (_piece(r, hatch(rank), 1.0) + _outline(r, rank_colour(rank)) for r in _visible(extra, window))
+        parts.append(tag("g", title(f"rank {rank} also needs {extra}"), *marks))
     parts += [_lattice(window), rect(0, 0, window.width, window.height, class_="frame")]
-    parts.append(_labels(shards, window))
+    parts.append(_labels(near, window))
     rows = "column" if border.along else "row"
     words = f"magnified: halo {border.thickness} {rows}{'s' * (border.thickness != 1)}"
     body = tag("g", *parts, transform="translate(0 14)") + text(0, 8, words, "small strong")
@@ -137,12 +138,12 @@ def _lattice(window: Plane) -> str:
     return tag("g", *lines, stroke_width=0.5)
 
 
-def _labels(shards: ShardMap, window: Plane) -> str:
+def _labels(near: Sequence[tuple[int, Region, Region]], window: Plane) -> str:
     """Ranks' numbers on what they own and no one else needs."""
     parts = []
-    for rank, home in enumerate(shards.home):
+    for rank, home, _ in near:
         rest = home
-        for extra in shards.extra:
+        for _, _, extra in near:
             rest = rest - extra
         pieces = _visible(rest, window)
         if pieces:

@@ -22,6 +22,7 @@ SHARED = "#8893a0"  # what all ranks have is nobody's colour
 THINNEST = 4.0  # pixels of a halo
 MOST_TILES = 8
 HEADING = 500.0
+MOST_SHARDS = 64  # drawn of one tensor
 
 
 def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading: bool = True) -> Drawing:
@@ -33,7 +34,8 @@ def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading:
     plane = Plane.of(shards.tensor, axes, WIDE, TALL)
     if under is not None and plane.extents != (under.rows, under.columns):
         under = None
-    lines = _wrapped(facts(shards)) if heading else []
+    words = facts(shards) + (f"; the first {MOST_SHARDS} are drawn" if len(shards.owners) > MOST_SHARDS else "")
+    lines = _wrapped(words) if heading else []
     top = 21.0 + 13 * len(lines) if heading else 0.0
     parts = [_heading(shards, lines)] if heading else []
     parts.append(_framed(shards, plane, under, 18, top + 14))
@@ -117,16 +119,17 @@ def _framed(shards: ShardMap, plane: Plane, under: Background | None, x: float, 
         parts.append(under.part(0, 0, plane.width, plane.height, (0, 0, under.columns, under.rows)))
     else:
         parts.append(rect(0, 0, plane.width, plane.height, class_="wash"))
-    colours = [SHARED if shards.replicated else rank_colour(ranks[0]) for _, ranks in shards.owners]
-    pieces = zip(shards.owners, colours, strict=True)
+    owners = shards.owners[:MOST_SHARDS]
+    colours = [SHARED if shards.replicated else rank_colour(ranks[0]) for _, ranks in owners]
+    pieces = zip(owners, colours, strict=True)
     parts += [_shard(region, ranks, plane, colour, over=under is not None) for (region, ranks), colour in pieces]
     if shards.thin:
         parts += [
             _halo(rank, home, extra, plane)
-            for rank, (home, extra) in enumerate(zip(shards.home, shards.extra, strict=True))
+            for rank, (home, extra) in enumerate(list(zip(shards.home, shards.extra, strict=True))[:MOST_SHARDS])
         ]
     parts.append(rect(0, 0, plane.width, plane.height, class_="frame"))
-    parts += [_name_of(region, ranks, shards, plane, over=under is not None) for region, ranks in shards.owners]
+    parts += [_name_of(region, ranks, shards, plane, over=under is not None) for region, ranks in owners]
     if shards.replicated or shards.monoid:
         parts.append(_badge(shards, plane))
     columns, rows = plane.names[-1], plane.names[0] if len(plane.names) > 1 else ""

@@ -47,9 +47,8 @@ class ShardMap:
 
     @cached_property
     def copies(self) -> float:
-        """Ranks that own an element, on average over the elements that anyone owns."""
-        union = Region.of(*(grid for region, _ in self.owners for grid in region.grids))
-        return sum(region.size for region in self.home) / union.size if union else 0.0
+        """Ranks that own an element, on average."""
+        return sum(region.size for region in self.home) / max(1, self.tensor.size)
 
     @property
     def replicated(self) -> bool:

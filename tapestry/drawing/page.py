@@ -30,6 +30,7 @@ def page(heading: str, subtitle: str, sections: Sequence[Section], head: str = "
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{clean(heading)}</title><style>{sheet}</style></head>"
-        f'<body><header><h1>{clean(heading)}</h1><div class="soft">{subtitle}</div>{head}<nav>{links}</nav></header>'
+        f'<body class="tapestry"><header><h1>{clean(heading)}</h1><div class="soft">{subtitle}</div>'
+        f"{head}<nav>{links}</nav></header>"
         f"<main>{body}<footer>Made by tapestry show.</footer></main></body></html>\n"
     )
