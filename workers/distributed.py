@@ -73,7 +73,7 @@ def run_distributed(
         failure = group.failure()
         if failure is not None and failure.origin != group.rank:
             raise group.heard(failure) from None
-        group.publish(str(failed[0]))
+        group.publish(failed[0])
         raise failed[0]
     return worker.result()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import TapestryError
+from typing import Any
+
+from ..errors import TapestryError, UsageError
 
 
 class TaskError(TapestryError):
@@ -15,12 +17,32 @@ class TaskError(TapestryError):
 
 
 class PeerFailed(TapestryError):
-    """Another rank failed, so this one stopped. Names the rank that failed first and what it said."""
+    """Another rank failed, so this one stopped. ``origin`` failed first, ``cause`` is its error as data."""
 
-    def __init__(self, origin: int, message: str) -> None:
-        self.origin, self.message = origin, message
-        super().__init__(f"stopped because rank {origin} failed", sides={"cause": message})
+    def __init__(self, origin: int, cause: dict[str, Any]) -> None:
+        self.origin, self.cause = origin, cause
+        super().__init__(f"stopped because rank {origin} failed", sides={"cause": cause["text"]})
 
 
 class Deadlock(TapestryError):
     """No task can start, and some have not run."""
+
+
+def described(error: BaseException, rank: int) -> dict[str, Any]:
+    """An error of a rank as data, for other processes; of a `PeerFailed`, what it stands for."""
+    if isinstance(error, PeerFailed):
+        return error.cause
+    found: dict[str, Any] = {"kind": type(error).__name__, "text": str(error) or repr(error), "at": rank}
+    if isinstance(error, TaskError):
+        found |= {"task": error.task, "name": error.name, "tensor": error.tensor, "what": error.what}
+    return found
+
+
+def rebuilt(cause: dict[str, Any]) -> TapestryError:
+    """The error that `described` describes."""
+    if cause["kind"] == "TaskError":
+        return TaskError(
+            cause["what"], rank=cause["at"], task=cause["task"], name=cause["name"], tensor=cause["tensor"]
+        )
+    kind = UsageError if cause["kind"] == "UsageError" else TapestryError
+    return kind(cause["text"], where=f"rank {cause['at']}")

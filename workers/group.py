@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ..errors import UsageError
-from .faults import PeerFailed
+from .faults import PeerFailed, described
 from .folding import Array
 
 # Ranks that do not hear of a failure within this time are left to their fate.
@@ -31,10 +31,10 @@ FAREWELL_S = 3.0
 
 @dataclass(frozen=True)
 class Failure:
-    """Who failed first, and the message."""
+    """Who failed first, and its error as data."""
 
     origin: int
-    message: str
+    cause: dict[str, Any]
 
 
 class Group:
@@ -71,10 +71,10 @@ class Group:
     def _key(self, name: str) -> str:
         return f"run{self.runs}/{name}"
 
-    def publish(self, message: str) -> None:
+    def publish(self, error: BaseException) -> None:
         """Tell the others that this rank failed, unless one did before, and give them time to hear it."""
         self.failed = True
-        said = json.dumps([self.rank, message])
+        said = json.dumps([self.rank, described(error, self.rank)])
         first = self.store.compare_set(self._key("failure"), "", said).decode()
         if first == said:
             self.store.add(self._key("heard"), 1)
@@ -86,14 +86,14 @@ class Group:
         """What was published, if anything was."""
         if not self.store.check([self._key("failure")]):
             return None
-        origin, message = json.loads(self.store.get(self._key("failure")))
-        return Failure(int(origin), str(message))
+        origin, cause = json.loads(self.store.get(self._key("failure")))
+        return Failure(int(origin), cause)
 
     def heard(self, failure: Failure) -> PeerFailed:
         """Acknowledge another rank's failure."""
         self.failed = True
         self.store.add(self._key("heard"), 1)
-        return PeerFailed(failure.origin, failure.message)
+        return PeerFailed(failure.origin, failure.cause)
 
     # -- bytes -----------------------------------------------------------------------------------------------------
 

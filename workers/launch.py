@@ -19,11 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..errors import TapestryError, UsageError
+from ..errors import TapestryError
 from ..planner.format import Document, Resolved
 from ..planner.format.codec import decode, encode
 from .distributed import run_distributed
-from .faults import PeerFailed, TaskError
+from .faults import TaskError, described, rebuilt
 from .folding import Array
 from .group import Group, group
 from .inputs import checked_inputs
@@ -73,9 +73,7 @@ def _torchrun(folder: Path, ranks: int, poison: bool) -> None:
 
 def _environment() -> dict[str, str]:
     """One thread a rank, sockets on the loopback, and this very package on the path."""
-    import tapestry
-
-    root = str(Path(tapestry.__file__).resolve().parent.parent)
+    root = str(Path(__file__).absolute().parents[2])  # of the package, through the link if it is one
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
 
@@ -92,17 +90,8 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 def _first_error(folder: Path, code: int, log: str) -> TapestryError:
     """The error of the rank that failed first; what torchrun said if none was left."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("job*/error-*.json"))]
-    for error in sorted(found, key=lambda e: e["kind"] == "PeerFailed"):
-        if error["kind"] == "TaskError":
-            return TaskError(
-                error["what"], rank=error["rank"], task=error["task"], name=error["name"], tensor=error["tensor"]
-            )
-        if error["kind"] == "PeerFailed":
-            return PeerFailed(error["origin"], error["message"])
-        return (UsageError if error["kind"] == "UsageError" else TapestryError)(
-            error["text"], where=f"rank {error['at']}"
-        )
+    for path in sorted(folder.glob("job*/error-*.json")):
+        return rebuilt(json.loads(path.read_text()))  # whichever rank wrote it, it is the first failure
     died = re.search(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)", log.partition("Root Cause")[2])
     if died:
         return TaskError(f"the process was ended by {signal.Signals(int(died[2])).name}", rank=int(died[1]))
@@ -126,7 +115,7 @@ def serve(folder: Path, *, poison: bool = False) -> None:
         try:
             _serve_one(job, here, poison)
         except Exception as error:
-            (job / f"error-{here.rank}.json").write_text(json.dumps(_described(error, here.rank)))
+            (job / f"error-{here.rank}.json").write_text(json.dumps(described(error, here.rank)))
             raise
     here.close()
 
@@ -139,18 +128,3 @@ def _serve_one(job: Path, here: Group, poison: bool) -> None:
         write_tensors(job / "outputs.safetensors", result.outputs)
         figures = {"bytes_moved": result.bytes_moved, "wall_s": result.wall_s}
         (job / "result.json").write_text(json.dumps(figures | {"events": [asdict(event) for event in result.events]}))
-
-
-def _described(error: Exception, rank: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": type(error).__name__, "text": str(error) or repr(error), "at": rank}
-    if isinstance(error, TaskError):
-        found |= {
-            "rank": error.rank,
-            "task": error.task,
-            "name": error.name,
-            "tensor": error.tensor,
-            "what": error.what,
-        }
-    if isinstance(error, PeerFailed):
-        found |= {"origin": error.origin, "message": error.message}
-    return found
