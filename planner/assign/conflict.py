@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
-from .answer import Conflict, Place, least_use, use_of
+from .answer import Conflict, Place, least_use
+from .part import restrict, shrink
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 _SEARCHED_NODES = 400  # larger problems keep the set that single strategies already show
@@ -26,14 +27,21 @@ def find_conflict(
     """The conflict of an infeasible problem; None if there is none (or none at the given places, or not in time)."""
     deadline = time.monotonic() + time_limit
     plain = _by_single_strategies(problem)
-    if problem.node_count > _SEARCHED_NODES and plain is not None:
-        return plain
-    nodes: Iterable[int] = range(problem.node_count)
-    search = _Search(problem, list(places) if places else _critical_places(problem))
-    found = search.smallest(list(nodes), deadline)
+    nodes = list(range(problem.node_count))
+    if len(nodes) > _SEARCHED_NODES:
+        if plain is not None:
+            return plain
+        nodes = shrink(problem, nodes, deadline)
+        if len(nodes) > _SEARCHED_NODES:
+            return Conflict(tuple(nodes), tuple(places or ())[:1], False)
+    part = restrict(problem, nodes)
+    search = _Search(part, list(places) if places and part is problem else _critical_places(part))
+    found = search.smallest(list(range(len(nodes))), deadline)
     if found is None:
         return plain
-    return Conflict(_by_weight(problem, found, rows := search.needed(found, deadline)), tuple(rows), search.proved)
+    rows = search.needed(found, deadline)
+    ordered = tuple(nodes[v] for v in _by_weight(part, found, rows))
+    return Conflict(ordered, tuple(rows), search.proved and part is problem)
 
 
 def _by_weight(problem: AssignmentProblem, nodes: Iterable[int], places: Sequence[Place]) -> tuple[int, ...]:
@@ -120,10 +128,12 @@ class _Search:
                 if u != v or i == j:
                     self.cp.add_bool_or(~self.chosen[u][i], ~self.chosen[v][j])
         for (r, t), holds in self.stated.items():
+            usages = problem.usages
+            alive = (usages.resource == r) & (usages.start <= t) & (t < usages.stop)
             terms = [
-                int(amount) * self.chosen[v][s]
-                for v in range(problem.node_count)
-                for s, amount in enumerate(use_of(problem, v, r, t))
+                int(amount) * self.chosen[int(usages.node[q])][s]
+                for q in np.flatnonzero(alive).tolist()
+                for s, amount in enumerate(usages.amounts[q])
                 if amount
             ]
             self.cp.add(sum(terms) <= int(problem.limits[r])).only_enforce_if(holds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .answer import EngineProof
 from .model import HALF, Loads, Model
@@ -68,4 +68,6 @@ class Incumbent:
 
     def _close(self) -> None:
         if self.labels is not None and self.bound is not None and self.bound >= self.cost:
+            if self.proof is not None:
+                self.proof = replace(self.proof, status="optimal")
             self.finished.set()

@@ -53,7 +53,8 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     reserve = min(0.2 + _RESERVE * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, plan)
-    if entries <= wcsp.ENTRY_LIMIT:
+    several = int((incumbent.model.label_counts > 1).sum())
+    if entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT:
         _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
     else:
         _large(incumbent, plan, duals)
@@ -118,7 +119,7 @@ def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, exact_fits: bool) ->
 
 def _warm_up(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     """Duals, feasible labels from them, and the rows that the duals price highest for the engines to state at once."""
-    seconds = min(0.1 * plan.time_limit, 10.0)
+    seconds = min(0.1 * plan.time_limit, 10.0) if plan.iteration_limit is None else math.inf
     for steps, share in ((_FIRST_STEPS, 0.1), (_rounds(plan), 0.3), (_rounds(plan), 0.6)):
         if incumbent.left > 0.0:
             duals.climb(share * seconds, steps)

@@ -21,7 +21,8 @@ from .incumbent import Incumbent
 from .model import HALF, Loads, Model
 from .problem import Ints
 
-ENTRY_LIMIT = 1_500_000  # pair entries that still fit its propagation
+ENTRY_LIMIT = 1_200_000  # pair entries that still fit its propagation
+NODE_LIMIT = 2_000  # groups with a choice
 _EAGER_PLACES = 12  # as many memory rows are all stated at once
 _PROCESS = Path(__file__).with_name("wcsp_process.py")
 

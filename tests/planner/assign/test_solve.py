@@ -107,3 +107,20 @@ def test_a_hint_that_breaks_a_limit_is_not_taken() -> None:
 def test_nothing_to_choose() -> None:
     answer = solve(ProblemBuilder().build())
     assert (answer.status, answer.choice, answer.cost, answer.gap) == ("optimal", (), 0, 0.0)
+
+
+def test_a_conflict_in_a_large_problem_is_cut_down_to_what_matters() -> None:
+    builder = ProblemBuilder()
+    r = builder.add_resource(10, "hbm")
+    nodes = [builder.add_node([0, 0], f"n{v}") for v in range(500)]
+    for v in nodes[:-1]:
+        builder.add_edge(v, v + 1, [[0, 1], [1, 0]])
+    for v, amounts in ((200, [9, 0]), (201, [0, 9]), (202, [9, 0])):  # 200 and 202 must differ from 201
+        builder.use(v, r, 7, 8, amounts)
+    builder.add_edge(200, 201, [[0, FORBIDDEN], [FORBIDDEN, FORBIDDEN]])
+    builder.add_edge(201, 202, [[0, FORBIDDEN], [FORBIDDEN, FORBIDDEN]])
+    problem = builder.build()
+    answer = solve(problem)
+    assert answer.conflict is not None
+    assert check(problem, answer) == []
+    assert (answer.conflict.instant, set(answer.conflict.nodes)) == (7, {200, 201, 202})
