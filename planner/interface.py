@@ -11,7 +11,7 @@ from ..errors import CheckFailed, UsageError
 from ..program import Pin, Program
 from .format import Document, Resolved
 from .format.codec import decode, encode
-from .machine import Machine, load_machine
+from .machine import Machine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,7 @@ def _demand_form(document: Document) -> None:
 
 def plan(
     program: Program,
-    machine: Machine | str,
+    machine: Machine | str | Path,
     *,
     mesh: Sequence[int] | Mapping[str, int] | None = None,
     memory: Mapping[str, int | str] | None = None,
@@ -149,19 +149,17 @@ def plan(
     import time
 
     from ..verify import verify
+    from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
     from .layouts import Mesh
-    from .pipeline import OBJECTIVES, Context, make_plan
+    from .pipeline import Context, make_plan
 
     started = time.perf_counter()
-    if objective not in OBJECTIVES:
-        raise UsageError(f"unknown objective {objective!r}", sides={"known": ", ".join(OBJECTIVES)})
-    if not time_limit > 0:
-        raise UsageError(f"the time limit must be positive, got {time_limit:g} s")
-    program = program.with_pins(*pins)
-    model = load_machine(machine) if isinstance(machine, str) else machine
+    demand_limits(objective, time_limit, seed, jobs)
+    program = given_program(program).with_pins(*given_pins(pins))
+    model = given_machine(machine)
     model = model.with_memory(memory) if memory else model
     verify(program)
-    grid = Mesh.of(mesh if mesh is not None else (model.device_count,), model.device_count)
+    grid = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
     context = Context(
         program, model, grid, objective, program.pins, time_limit, seed, jobs, progress or (lambda _: None)
     )

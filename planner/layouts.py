@@ -29,7 +29,7 @@ class Mesh:
         """
         sizes = tuple(shape.values()) if isinstance(shape, Mapping) else tuple(shape)
         names = tuple(shape) if isinstance(shape, Mapping) else tuple(f"mesh{k}" for k in range(len(sizes)))
-        if not sizes or any(not isinstance(n, int) or n < 1 for n in sizes):
+        if not sizes or any(type(n) is not int or n < 1 for n in sizes):
             raise UsageError(
                 f"a mesh needs at least one axis of at least one device, got {sizes}", hint="for example mesh=(4,)"
             )

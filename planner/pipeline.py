@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -12,14 +12,15 @@ from ..program import Pin, Program
 from ..serialize import program_to_json
 from .bound import lower_bound_seconds
 from .format import Document, Predicted, Resolved, Solver, Traffic, Transfer
-from .layouts import Mesh
+from .layouts import Mesh, Spread
 from .lowering.emit import Emitted, emit, sharding_of
 from .lowering.memory import place
+from .lowering.order import reordered
 from .lowering.steps import Decisions, Schedule, StepBuilder
 from .lowering.waits import waits_of
 from .machine import Machine
 from .machine.embed import machine_to_json
-from .model import PICO, Model, build_model, evaluate
+from .model import PICO, Model, build_model, evaluate, satisfied
 from .nodes import Node, all_nodes
 from .repetition import find_repetition
 from .simulate import PriceBook, Prices, Timeline, simulate
@@ -27,7 +28,6 @@ from .solve import Solution
 from .strategies import StrategyTable
 
 Progress = Callable[[str], None]
-OBJECTIVES = ("time", "bytes")
 
 
 @dataclass(eq=False)
@@ -107,23 +107,30 @@ def best_candidate(context: Context, decisions: Decisions, ideal: float) -> Cand
 
     Looking further is pointless once a schedule comes within 1 % of the model's own estimate, ``ideal`` seconds.
     """
-    if not _resident_moves(context, decisions):
-        return lower(context, decisions, Schedule())
-    least = lower(context, decisions, Schedule(0))
-    if least.peak > context.capacity:
-        return least
-    candidates = {least.schedule: least}
-    for ahead in AHEAD:
-        candidates[Schedule(ahead)] = lower(context, decisions, Schedule(ahead))
-        if (
-            _best(context, candidates).timeline.makespan_s <= 1.01 * ideal
-            and candidates[Schedule(ahead)].peak <= context.capacity
-        ):
-            break
-    found = next(s for s, c in candidates.items() if c is _best(context, candidates))
-    eager = Schedule(found.ahead, gathers_first=True)
-    candidates[eager] = lower(context, decisions, eager)
+    if not _moves(context, decisions, resident=True):
+        candidates = {Schedule(): lower(context, decisions, Schedule())}
+    else:
+        candidates = _looked_ahead(context, decisions, ideal)
+    best = _best(context, candidates)
+    if best.peak <= context.capacity and _moves(context, decisions, resident=False):
+        listed = replace(best.schedule, listed=True)
+        candidates[listed] = lower(context, decisions, listed)
     return _best(context, candidates)
+
+
+def _looked_ahead(context: Context, decisions: Decisions, ideal: float) -> dict[Schedule, Candidate]:
+    """Gathers of resident tensors at several distances from their use, and before or after moves of fresh values."""
+    least = lower(context, decisions, Schedule(0))
+    candidates = {least.schedule: least}
+    if least.peak > context.capacity:
+        return candidates
+    for ahead in AHEAD:
+        candidates[Schedule(ahead)] = latest = lower(context, decisions, Schedule(ahead))
+        if latest.peak <= context.capacity and latest.timeline.makespan_s <= 1.01 * ideal:
+            break
+    eager = replace(_best(context, candidates).schedule, gathers_first=True)
+    candidates[eager] = lower(context, decisions, eager)
+    return candidates
 
 
 def _best(context: Context, candidates: Mapping[Schedule, Candidate]) -> Candidate:
@@ -133,18 +140,26 @@ def _best(context: Context, candidates: Mapping[Schedule, Candidate]) -> Candida
     )
 
 
-def _resident_moves(context: Context, decisions: Decisions) -> bool:
-    """Whether some resident tensor is moved at all: otherwise there is nothing to run ahead."""
+def _moves(context: Context, decisions: Decisions, *, resident: bool) -> bool:
+    """Whether some resident tensor (else: some input or computed value) is moved at all."""
+    roles = ("param", "state", "const") if resident else ("input", "value")
     for op in context.program.operations:
         for name, need in zip(op.operands, decisions.strategies[op.name].needs, strict=True):
-            if name in decisions.homes and not need.within(decisions.homes[name]):
+            if context.program.tensor(name).role in roles and not satisfied(_home(context, decisions, name), need):
                 return True
     return False
 
 
+def _home(context: Context, decisions: Decisions, name: str) -> Spread:
+    """Where a tensor is before it is moved."""
+    producer = context.program.producer.get(name)
+    return decisions.homes[name] if producer is None else decisions.strategies[producer.name].writes
+
+
 def lower(context: Context, decisions: Decisions, schedule: Schedule) -> Candidate:
     """One plan document for given decisions, with its simulated timeline."""
-    steps = StepBuilder(context.program, decisions, context.pricing, context.spreads, schedule).build()
+    program = reordered(context.program, decisions, context.pricing) if schedule.listed else context.program
+    steps = StepBuilder(program, decisions, context.pricing, context.spreads, schedule).build()
     arena = place(steps, context.capacity)
     emitted = emit(steps, arena, waits_of(steps, arena), context.tier)
     document = _document(context, decisions, emitted, arena.peak)
