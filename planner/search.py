@@ -89,7 +89,8 @@ class Search:
             exposed=exposed, hint=hint, fixed=fixed,
         )  # fmt: skip
         if not found.choice:
-            return found
+            # With nodes fixed, "infeasible" says nothing about all choices.
+            return _solution(None, 0, bound) if fixed else found
         return _solution(found.choice, found.objective, bound if fixed else max(bound, found.bound))
 
     def fitting(self) -> Found:
