@@ -72,9 +72,14 @@ class Plan:
     def run(
         self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any
     ) -> RunResult:
-        """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`."""
+        """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`.
+
+        CheckFailed for a plan from elsewhere that its check rejects: it would run, and give other values.
+        """
         from ..workers import run
 
+        if not self._made_here:
+            _demand(self.check(), "the plan fails its check")
         result: RunResult = run(self.resolved.document, inputs, device=device, engine=engine, **options)
         return result
 
@@ -117,10 +122,13 @@ class Plan:
 def _demand_form(document: Document) -> None:
     from .check import check_form
 
-    report = check_form(document)
+    _demand(check_form(document), "the plan is not well-formed")
+
+
+def _demand(report: Report, failure: str) -> None:
     if not report.ok:
         raise CheckFailed(
-            f"the plan is not well-formed: {report.verdicts[0]}",
+            f"{failure}: {report.verdicts[0]}",
             hint="it was changed after it was made: plan again; tapestry check lists every verdict",
         )
 

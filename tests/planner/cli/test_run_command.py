@@ -54,6 +54,17 @@ def test_a_run_on_given_inputs_writes_its_outputs(tapestry: Tapestry, plan_file:
     assert np.array_equal(load_file(out)["y"], np.maximum(x @ w, 0))
 
 
+def test_a_plan_that_fails_its_check_does_not_run(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
+    document = json.loads(plan_file.read_text())
+    document["tasks"].pop()  # well-formed still, but nothing computes the output
+    plan_file.write_text(json.dumps(document))
+    out = tmp_path / "out.safetensors"
+    ended = tapestry("run", plan_file, "--random", 1, "--outputs", out)
+    assert ended.code == 1
+    assert "fails its check" in ended.err
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
