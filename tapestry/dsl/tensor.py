@@ -6,7 +6,7 @@ program being traced; ``x[n, 2*p + r]`` with indices reads one element (index no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DTYPES
@@ -113,11 +113,11 @@ class Tensor(Arithmetic):
 
         return transpose(self, order or None)
 
-    def reshape(self, *shape: int) -> Tensor:
-        """The same elements, row-major, in another shape (one extent may be -1), as a view."""
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """The same elements, row-major, in another shape (one extent may be -1), as a view; NumPy's two spellings."""
         from ..ops.views import reshape
 
-        return reshape(self, shape)
+        return reshape(self, [extent for given in shape for extent in ([given] if isinstance(given, int) else given)])
 
     def __matmul__(self, other: Tensor) -> Tensor:
         from ..ops.linear import matmul

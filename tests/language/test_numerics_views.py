@@ -37,6 +37,7 @@ SIMPLE: list[tuple[View, Callable[[np.ndarray], np.ndarray]]] = [
     (lambda x: x[0, None, ..., 2:], lambda x: x[0, None, ..., 2:]),
     (lambda x: x.reshape(4, 15), lambda x: x.reshape(4, 15)),
     (lambda x: x.reshape(-1), lambda x: x.reshape(-1)),
+    (lambda x: x.reshape((15, 4)), lambda x: x.reshape((15, 4))),
     (lambda x: x.reshape(2, -1, 3), lambda x: x.reshape(2, -1, 3)),
     (lambda x: x.reshape(5, 12), lambda x: x.reshape(5, 12)),
     (lambda x: tp.pad(x, 1, value=7), lambda x: np.pad(x, 1, constant_values=7)),
