@@ -28,7 +28,7 @@ _PROCESS = Path(__file__).with_name("wcsp_process.py")
 
 _SOLUTION = re.compile(r"^New solution: ")
 _BOUND = re.compile(r"^(?:Optimality gap|Initial lower and upper bounds): \[(-?\d+),")
-_PROVED = re.compile(r"^(?:Optimum: |No solution )")
+_PROVED = re.compile(r"^(?:Optimum: |No solution in )")  # "No solution found in" only says that time ran out
 
 
 def run_wcsp(incumbent: Incumbent, seed: int) -> None:
