@@ -25,10 +25,14 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How far ahead of use (in operations) resident tensors are gathered, and whether before fresh values."""
+    """How far ahead of use (in operations) resident tensors are gathered, and whether before fresh values.
+
+    ``listed``: operations in list-scheduled order instead of the program's (`planner.lowering.order`).
+    """
 
     ahead: int = 2
     gathers_first: bool = False
+    listed: bool = False
 
 
 @dataclass(eq=False)

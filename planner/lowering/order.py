@@ -1,0 +1,104 @@
+"""The order of operations by list scheduling: what waits for a transfer lets others go first.
+
+One compute lane and one lane of transfers stand for all ranks (every rank runs the same order). Among the operations
+whose producers are scheduled, the one that can start first goes next; on a tie the one with the longest way to the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ...program import Operation, Program
+from ..layouts import Spread
+from ..model import maximal, satisfied
+from ..traffic import Traffic
+from .steps import Decisions
+
+
+@dataclass(eq=False)
+class _Lanes:
+    """When each lane is free, and when each layout of each tensor is there."""
+
+    compute: float = 0.0
+    comm: float = 0.0
+    made: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, list[tuple[Spread, float]]] = field(default_factory=dict)
+
+
+class _Lister:
+    def __init__(self, program: Program, decisions: Decisions, traffic: Traffic) -> None:
+        self.program, self.decisions, self.traffic = program, decisions, traffic
+        self.moves = {
+            tensor.name: self._moves(tensor.name) for tensor in program.tensors if tensor.role in ("value", "input")
+        }
+        self.level = self._levels()
+
+    def _moves(self, name: str) -> list[tuple[Spread, float]]:
+        """The layouts a tensor is moved to, with seconds."""
+        have = self._have(name)
+        needs = [self._need(op, name) for op in self.program.consumers[name]]
+        itemsize = self.program.tensor(name).itemsize
+        return [
+            (need, self.traffic.move(have, need, itemsize).seconds)
+            for need in maximal([n for n in needs if not satisfied(have, n)])
+        ]
+
+    def _have(self, name: str) -> Spread:
+        producer = self.program.producer.get(name)
+        return self.decisions.homes[name] if producer is None else self.decisions.strategies[producer.name].writes
+
+    def _need(self, op: Operation, name: str) -> Spread:
+        return self.decisions.strategies[op.name].needs[op.operands.index(name)]
+
+    def _levels(self) -> dict[str, float]:
+        """Seconds from the start of each operation to the end of the program, along the longest way."""
+        level: dict[str, float] = {}
+        for op in reversed(self.program.operations):
+            after = max((level[reader.name] for reader in self.program.consumers[op.output]), default=0.0)
+            moved = max((seconds for _, seconds in self.moves[op.output]), default=0.0)
+            level[op.name] = self.decisions.strategies[op.name].slowest + moved + after
+        return level
+
+    def order(self) -> list[Operation]:
+        lanes = _Lanes()
+        for tensor in self.program.of_role("input"):
+            self._produce(tensor.name, 0.0, lanes)
+        waiting = {op.name: sum(n in self.program.producer for n in op.operands) for op in self.program.operations}
+        position = {op.name: k for k, op in enumerate(self.program.operations)}
+        ready = [op for op in self.program.operations if not waiting[op.name]]
+        found = []
+        while ready:
+            start = {op.name: max(lanes.compute, self._available(op, lanes)) for op in ready}
+            chosen = min(ready, key=lambda op: (start[op.name], -self.level[op.name], position[op.name]))
+            ready.remove(chosen)
+            found.append(chosen)
+            lanes.compute = start[chosen.name] + self.decisions.strategies[chosen.name].slowest
+            self._produce(chosen.output, lanes.compute, lanes)
+            for reader in self.program.consumers[chosen.output]:
+                waiting[reader.name] -= 1
+                if not waiting[reader.name]:
+                    ready.append(reader)
+        return found
+
+    def _produce(self, name: str, at: float, lanes: _Lanes) -> None:
+        lanes.made[name] = at
+        lanes.moved[name] = []
+        for need, seconds in self.moves[name]:
+            lanes.comm = max(lanes.comm, at) + seconds
+            lanes.moved[name].append((need, lanes.comm))
+
+    def _available(self, op: Operation, lanes: _Lanes) -> float:
+        """When all operands are there; resident ones always are (they are gathered ahead)."""
+        latest = 0.0
+        for name in op.operands:
+            if name not in lanes.made:
+                continue
+            need = self._need(op, name)
+            moved = next((end for spread, end in lanes.moved[name] if need.within(spread)), lanes.made[name])
+            latest = max(latest, lanes.made[name] if satisfied(self._have(name), need) else moved)
+        return latest
+
+
+def reordered(program: Program, decisions: Decisions, traffic: Traffic) -> Program:
+    """The same program with its operations in list-scheduled order."""
+    return replace(program, operations=tuple(_Lister(program, decisions, traffic).order()))
