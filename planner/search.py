@@ -18,8 +18,8 @@ from .eliminate import elimination
 from .lowering.steps import Schedule
 from .model import PICO, TIE, Model, evaluate, memory_at
 from .pipeline import Candidate, Context, best_candidate, decide, lower
-from .shortage import explain_shortage
-from .solve import Solution, solve
+from .shortage import shortage
+from .solve import Solution, least_memory, solve
 
 # Transfers of values count fully, half, not at all (numerators over 2).
 EXPOSED = (2, 1, 0)
@@ -113,7 +113,20 @@ class Search:
                 return found
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
             budget -= 2 * (found.candidate.peak - c.capacity) + c.capacity // 128
-        raise explain_shortage(self.model, c.capacity, budget, c.tier, self.left(), c.seed, c.jobs)
+        return self.leanest()
+
+    def leanest(self) -> Found:
+        """The choice of least memory if that fits once packed. Raises Infeasible with what it takes, or TimeLimit."""
+        c, model = self.context, self.model
+        model.capacity = c.capacity
+        least = least_memory(model, time_limit=self.left(), seed=c.seed, jobs=c.jobs)
+        if least is None:
+            raise TimeLimit(f"no plan was found within {c.time_limit:g} s, nor that there is none", where="solver")
+        choice = least[1]
+        found = self.lowered(choice, _solution(choice, evaluate(model, choice)[0], 0))
+        if found.candidate.peak <= c.capacity:
+            return found
+        raise shortage(model, choice, found.candidate.peak, c.capacity, c.tier)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
         ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.context.objective == "time" else 0.0

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from ..errors import Infeasible, TimeLimit
+from collections.abc import Mapping
+
+from ..errors import Infeasible
 from .model import Model, memory_at
-from .solve import least_memory
 
 
-def explain_shortage(
-    model: Model, capacity: int, budget: int, tier: str, time_limit: float, seed: int, jobs: int
-) -> Infeasible | TimeLimit:
-    """The error to raise for a model that has no choice within ``budget`` (the capacity less what packing lost)."""
-    least = least_memory(model, time_limit=time_limit, seed=seed, jobs=jobs)
-    if least is None:
-        return TimeLimit(
-            f"no plan fits in {size_text(capacity)} of {tier}, and the least budget was not found in time",
-            where="solver",
-        )
-    need, choice = least
-    worst = max(model.instants, key=lambda instant: sum(memory_at(model, choice, instant).values()), default=0)
-    held = sorted(memory_at(model, choice, worst).items(), key=lambda item: -item[1])
+def shortage(model: Model, choice: Mapping[int, int], need: int, capacity: int, tier: str) -> Infeasible:
+    """The error for a budget below ``need``, the bytes that the leanest choice takes once packed."""
+    usage = {instant: memory_at(model, choice, instant) for instant in model.instants}
+    worst = max(usage, key=lambda instant: sum(usage[instant].values()), default=0)
+    held = sorted(usage.get(worst, {}).items(), key=lambda item: -item[1])
     at = model.program.operations[worst].name if model.program.operations else "the start"
     resident = sum(size for name, size in held if _resident(model, name))
     top = ", ".join(f"{name} {size_text(size)}" for name, size in held[:4])
@@ -27,14 +20,19 @@ def explain_shortage(
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
         where=f"operation {at}",
         sides={
-            "needs": f"{size_text(need)} at least, of which {size_text(resident)} params and states; "
-            f"{len(held)} tensors alive",
-            "allowed": size_text(budget)
-            + ("" if budget == capacity else f" ({size_text(capacity)} less what packing loses)"),
+            "needs": f"{size_text(need)} at least; {len(held)} tensors are alive here, {size_text(resident)} of them "
+            "params and states",
+            "allowed": size_text(capacity),
             "largest": top,
         },
-        hint=f"give --memory {tier}={-(-need // 2**20) + 1}MiB or more, or use more devices",
+        hint=f"give --memory {tier}={_budget(need)} or more, or use more devices",
     )
+
+
+def _budget(need: int) -> str:
+    """A budget that is enough, in the unit a person would write it in."""
+    unit, factor = ("MiB", 2**20) if need >= 64 * 2**20 else ("KiB", 2**10)
+    return f"{-(-need // factor)}{unit}"
 
 
 def _resident(model: Model, name: str) -> bool:
