@@ -1,0 +1,58 @@
+"""A line chart as SVG text: a few series over one axis, light or dark as the page is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 300, 60, 44, 44, 120
+COLOURS = ("#3b78c4", "#d9822b", "#4a9c5d")
+
+STYLE = """
+  text { font: 13px system-ui, sans-serif; fill: #444 }
+  .title { font-weight: 600; font-size: 14px }
+  .grid { stroke: #8884; stroke-width: 1 }
+  .line { fill: none; stroke-width: 2.5 }
+  @media (prefers-color-scheme: dark) { text { fill: #ccc } }
+"""
+
+
+def line_chart(title: str, x_label: str, xs: Sequence[float], series: Mapping[str, Sequence[float]]) -> str:
+    """Lines through (xs[k], series[name][k]); both axes start at zero. Every series has its name at its end."""
+    top = nice(max(value for values in series.values() for value in values))
+    right = max(xs)
+
+    def x_of(x: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * x / right
+
+    def y_of(y: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * y / top
+
+    parts = [f'<text class="title" x="{LEFT}" y="24">{title}</text>']
+    for k in range(5):
+        y = top * k / 4
+        parts.append(f'<path class="grid" d="M{LEFT} {y_of(y):.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y_of(y) + 4:.1f}" text-anchor="end">{y:g}</text>')
+    for x in xs:
+        parts.append(f'<text x="{x_of(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:g}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{x_label}</text>')
+    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
+        points = [(x_of(x), y_of(y)) for x, y in zip(xs, values, strict=True)]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
+        x, y = points[-1]
+        parts.append(f'<text x="{x + 10:.1f}" y="{y + 4:.1f}" style="fill:{colour}">{name}</text>')
+    body = "\n".join(parts)
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
+
+
+def nice(value: float) -> float:
+    """The least of 1, 2, 4, 6, 8, 10 times a power of ten that is not below the value."""
+    power = 1.0
+    while power * 10 <= value:
+        power *= 10
+    while power > value:
+        power /= 10
+    return next(power * k for k in (1, 2, 4, 6, 8, 10) if power * k >= value)

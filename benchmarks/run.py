@@ -1,0 +1,140 @@
+"""`make bench`: the figures of the docs, each measured in a fresh process.
+
+Writes docs/benchmarks.md and docs/img/scale.svg.
+
+python benchmarks/run.py [--layers 8 16 32 64] [--out docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from chart import line_chart  # type: ignore[import-not-found, unused-ignore]
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT_S = 900
+
+
+def script(name: str, *arguments: object) -> Any:
+    """What a script of this folder prints, as data."""
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *map(str, arguments)]
+    print("  " + " ".join(["python", f"benchmarks/{name}", *map(str, arguments)]), file=sys.stderr)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    if ended.returncode:
+        raise SystemExit(f"{name} failed:\n{ended.stderr}")
+    return json.loads(ended.stdout)
+
+
+def time_to_help(repeat: int = 7) -> float:
+    """Seconds until `tapestry --help` has printed, the best of a few."""
+    code = "import sys; sys.argv = ['tapestry', '--help']; from tapestry.planner.cli import main; main()"
+    times = []
+    for _ in range(repeat):
+        started = perf_counter()
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, timeout=60)
+        times.append(perf_counter() - started)
+    return min(times)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown; all columns but the first to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def scale_table(rows: list[dict[str, Any]]) -> str:
+    head = ["layers", "operations", "plan", "check", "model_gap", "gap", "makespan", "plan.json", "peak memory"]
+    return table(
+        head,
+        [
+            [
+                str(r["layers"]),
+                str(r["operations"]),
+                f"{r['plan_s']:.1f} s",
+                f"{r['check_s']:.2f} s",
+                f"{100 * r['model_gap']:.2f} %",
+                f"{100 * r['gap']:.1f} %",
+                f"{1e3 * r['makespan_s']:.1f} ms",
+                f"{r['document_kib']:.0f} KiB",
+                f"{r['peak_mib']:.0f} MiB",
+            ]
+            for r in rows
+        ],
+    )
+
+
+def rivals_table(cases: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for case in cases for name in case["rivals"]))
+
+    def cell(case: dict[str, Any], name: str) -> str:
+        if name not in case["rivals"]:
+            return ""
+        seconds = case["rivals"][name]
+        return "does not fit" if seconds is None else milliseconds(seconds)
+
+    rows = [[f"{case['case']} ({case['where']})", f"**{milliseconds(case['plan_s'])}**"] for case in cases]
+    rows = [[*row, *(cell(case, name) for name in names)] for row, case in zip(rows, cases, strict=True)]
+    return table(["makespan", "the plan", *names], rows)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def document(scale: list[dict[str, Any]], cases: list[dict[str, Any]], help_s: float, engine: Any) -> str:
+    """The page."""
+    today = dt.datetime.now(tz=dt.UTC).date()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parts = [
+        "# Benchmarks",
+        f"Measured on {today} by `make bench`: {cores} cores, Python {platform.python_version()}. "
+        "Every measurement is a process of its own. Makespans are predicted by the simulator, not run.",
+        "## Depth\n\nThe forward pass of `examples/llama.py` (Llama-8B-shaped, 8,192 tokens, bf16) on `h200x8`. "
+        "Repeated layers are found and decided once, so that time to plan grows with lowering alone. `model_gap`: how "
+        "far the solver's choice may be from the best of its model. `gap`: how far the simulated makespan is from a "
+        "bound that no plan can beat (see [planner.md](planner.md)).",
+        scale_table(scale),
+        "![Seconds to plan and check against the number of layers](img/scale.svg)",
+        "## The plan and what people do by hand\n\nEach sharding is entered as pins and priced by the same simulator.",
+        rivals_table(cases),
+        f"## Light to start\n\n`tapestry --help`: {help_s:.2f} s.",
+    ]
+    if engine is not None:
+        parts.append(
+            "## Light to run\n\n`examples/corners.py` on a 4,096 × 4,096 image, four ranks one after another in one "
+            f"process: {engine['engine_s']:.2f} s, the same NumPy calls written by hand {engine['by_hand_s']:.2f} s "
+            f"(ratio {engine['ratio']:.2f})."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measure everything, then write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, nargs="+", default=[8, 16, 32, 64])
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    help_s = time_to_help()
+    scale = [script("scale.py", "--layers", layers) for layers in options.layers]
+    cases = script("rivals.py")
+    engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None
+    (options.out / "img").mkdir(parents=True, exist_ok=True)
+    (options.out / "benchmarks.md").write_text(document(scale, cases, help_s, engine), encoding="utf-8")
+    series = {name: [row[f"{name}_s"] for row in scale] for name in ("plan", "check")}
+    title = "Seconds to plan and to check, Llama-8B-shaped forward on eight H200"
+    figure = line_chart(title, "decoder layers", [row["layers"] for row in scale], series)
+    (options.out / "img" / "scale.svg").write_text(figure, encoding="utf-8")
+    print(f"wrote {options.out / 'benchmarks.md'} and {options.out / 'img' / 'scale.svg'}")
+
+
+if __name__ == "__main__":
+    main()
