@@ -41,7 +41,7 @@ class Case:
 
 CASES = (
     Case("Llama, 8 layers, 8,192 tokens", "llama", "forward", "h200x8", 8, {"layers": 8}),
-    Case("the same in 1,200 MiB a device", "llama", "forward", "h200x8", 8, {"layers": 4}, {"hbm": "1200MiB"}),
+    Case("Llama, 4 layers, 1,200 MiB a device", "llama", "forward", "h200x8", 8, {"layers": 4}, {"hbm": "1200MiB"}),
     Case("Llama, 4 layers, 32,768 tokens", "llama", "forward", "h200x8", 4, {"layers": 4, "tokens": 32768}),
     Case("ConvNeXt-like, 16 images", "convnet", "forward", "h200x8", 8, {"n": 16}),
     Case("ConvNeXt-like, 1 image", "convnet", "forward", "cpu-4", 4, {"n": 1}),
