@@ -28,11 +28,13 @@ def reuse_pairs(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
     return [(i, o) for i, o in declared if buffers[o].size and buffers[i].size and buffers[i].meets(buffers[o])]
 
 
-def grouped(buffers: Sequence[Buffer], shared: Sequence[tuple[int, int]]) -> list[Group] | None:
+def grouped(
+    buffers: Sequence[Buffer], shared: Sequence[tuple[int, int]], capacity: int | None = None
+) -> list[Group] | None:
     """The groups that the `shared` pairs make, or None where they contradict each other.
 
     They do where a group holds two pins, or two buffers alive together that are not a declared pair, or where a pin
-    that reaches a buffer through its group puts it onto another pinned one.
+    that reaches a buffer through its group puts it onto another pinned one or beyond the capacity.
     """
     root = list(range(len(buffers)))
     members = [[i] for i in root]
@@ -46,14 +48,14 @@ def grouped(buffers: Sequence[Buffer], shared: Sequence[tuple[int, int]]) -> lis
         members[rb] = []
     groups = [g for m in members if m and (g := _group(buffers, m)) is not None]
     complete = len(groups) == sum(bool(m) for m in members)
-    return groups if complete and not (shared and _pins_clash(buffers, groups)) else None
+    return groups if complete and not (shared and _pins_clash(buffers, groups, capacity)) else None
 
 
-def _pins_clash(buffers: Sequence[Buffer], groups: Sequence[Group]) -> bool:
+def _pins_clash(buffers: Sequence[Buffer], groups: Sequence[Group], capacity: int | None) -> bool:
     pinned = [
         replace(buffers[i], offset=g.offset, alignment=1) for g in groups if g.offset is not None for i in g.members
     ]
-    return pin_conflict(pinned, None) is not None
+    return pin_conflict(pinned, capacity) is not None
 
 
 def _group(buffers: Sequence[Buffer], members: list[int]) -> Group | None:

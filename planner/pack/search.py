@@ -240,22 +240,23 @@ def lowest_bound(layout: Layout, state: State, a: int, b: int) -> int:
 
 @compiled
 def critical_item(layout: Layout, state: State, rank: Ints, a: int, b: int) -> int:
-    """The item of smallest rank that may be lowest in the section of fewest such for its blame; -1 if there is none."""
+    """The lowest item, ties by rank, of the section with the fewest that may be lowest for its blame; -1 for none."""
+    reach = state.reach
     best = -1
-    least = 1e300
+    fewest = 1e300
     for s in range(a, b):
-        if state.open[s] == 0:
-            continue
-        key = state.able[s] / (1.0 + state.blame[s])
-        if key >= least:
+        if state.open[s] == 0 or state.able[s] / (1.0 + state.blame[s]) >= fewest:
             continue
         choice = -1
         for k in range(layout.sec_at[s], layout.sec_at[s] + state.open[s]):
             i = state.row_item[k]
-            if (choice < 0 or rank[i] < rank[choice]) and state.reach[i] <= state.top[s] and free(layout, state, i):
+            if reach[i] > state.top[s]:
+                continue
+            lower = choice < 0 or reach[i] < reach[choice] or (reach[i] == reach[choice] and rank[i] < rank[choice])
+            if lower and free(layout, state, i):
                 choice = i
         if choice >= 0:
-            best, least = choice, key
+            best, fewest = choice, state.able[s] / (1.0 + state.blame[s])
     return best
 
 

@@ -52,7 +52,7 @@ class State(NamedTuple):
 
     frames [.., 5]: a stretch of sections, trail length at entry and before the choice, the choice: an item, or -1 for a
     stretch of independent parts. registers: frames in use, trail length, last answer (-1: none), nodes visited, and
-    whether to stop. blame [sections]: failures seen.
+    whether to stop. blame [sections]: failures seen, and some from the start for how full it is.
     """
 
     cells: Ints

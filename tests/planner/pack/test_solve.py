@@ -156,6 +156,15 @@ def test_reuse_is_declined_where_it_does_not_fit() -> None:
     assert packing.offsets == {"x": 0, "y": 4, "z": 0}
 
 
+def test_a_pin_that_reaches_the_input_counts_against_the_capacity() -> None:
+    """Sharing would put x, two units, at y's pin: 2 to 4. Beside it, it fits in three."""
+    buffers = [Buffer("x", 0, 1, 2), Buffer("y", 0, 1, 1, offset=2, reuses="x")]
+    answer, offsets = hunt(buffers, 3, deadline=time.monotonic() + 60, seed=0, jobs=1)
+    assert answer == FOUND
+    assert offsets is not None
+    assert offsets.tolist() == [0, 2]
+
+
 def test_nothing_to_pack() -> None:
     assert pack([], 0).status == "packed"
     assert pack([Buffer("empty", 0, 1, 0)], 0).offsets == {"empty": 0}
