@@ -32,6 +32,9 @@ from .tensors import read_tensors, write_tensors
 
 Job = tuple[Document, Mapping[str, Array]]
 
+# How torchrun tells of a rank that a signal ended. SIGTERM is its own, sent to the others.
+_ENDED = re.compile(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)")
+
 
 def launch(jobs: Sequence[Job], *, poison: bool = False) -> list[RunResult]:
     """Run plans one after another in one torchrun with as many processes as the largest needs.
@@ -55,6 +58,7 @@ def launch(jobs: Sequence[Job], *, poison: bool = False) -> list[RunResult]:
 def _torchrun(folder: Path, ranks: int, poison: bool) -> None:
     """Start the ranks and wait; whatever interrupts the wait ends them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--max-restarts", "0"]
+    command += ["--log-dir", str(folder / "logs")]  # its own would stay behind
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
     command += ["-m", "tapestry.workers", str(folder), *(["--poison"] if poison else [])]
     with (folder / "torchrun.log").open("w+") as log:
@@ -90,13 +94,17 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 def _first_error(folder: Path, code: int, log: str) -> TapestryError:
     """The error of the rank that failed first; what torchrun said if none was left."""
-    for path in sorted(folder.glob("job*/error-*.json")):
-        return rebuilt(json.loads(path.read_text()))  # whichever rank wrote it, it is the first failure
-    died = re.search(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)", log.partition("Root Cause")[2])
-    if died:
-        return TaskError(f"the process was ended by {signal.Signals(int(died[2])).name}", rank=int(died[1]))
+    # Whichever rank wrote it, it is the first failure that was raised.
+    said = next((rebuilt(json.loads(path.read_text())) for path in sorted(folder.glob("job*/error-*.json"))), None)
+    ended = [(int(rank), int(how)) for rank, how in _ENDED.findall(log) if int(how) != signal.SIGTERM]
+    if ended:  # before all that was raised: the others only lost their connection to it
+        rank, how = ended[0]
+        error = TaskError(f"the process was ended by {signal.Signals(how).name}", rank=rank)
+        if said is not None:
+            error.add_note(f"  noticed   {' '.join(str(said).split())[:200]}")
+        return error
     lines = [line for line in log.splitlines() if line.strip()]
-    return TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
+    return said or TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
 
 
 def _result(folder: Path) -> RunResult:

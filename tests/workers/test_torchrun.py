@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from tapestry.planner.explicit import plan_partitions
 from tapestry.planner.format import Document
 from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers import TaskError, run
-from tapestry.workers.launch import Job, launch
+from tapestry.workers.faults import described
+from tapestry.workers.launch import Job, _first_error, launch
 from tapestry.workers.local import run_local
 
 from .sheets import halo_blur, split_matmul
@@ -74,6 +76,31 @@ def test_a_failure_on_one_rank_ends_all_and_is_reported_once(tmp_path: Path, mon
         run(broken(), {"x": X}, engine="torchrun")
     assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, 1, "y")
     assert not list(tmp_path.iterdir())
+
+
+LOG = """
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)
+[2]:
+  rank      : 2 (local_rank: 2)
+  exitcode  : -15 (pid: 13)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 11)
+"""
+
+
+def test_a_rank_that_was_killed_is_named_rather_than_the_one_that_missed_it(tmp_path: Path) -> None:
+    (tmp_path / "job0").mkdir()
+    lost = described(RuntimeError("Connection closed by peer"), 0)
+    (tmp_path / "job0" / "error-0.json").write_text(json.dumps(lost))
+    error = _first_error(tmp_path, 1, LOG)
+    assert str(error) == "rank 1: the process was ended by SIGKILL"
+    assert "Connection closed by peer" in error.__notes__[0]
+    assert "Connection closed" in str(_first_error(tmp_path, 1, LOG.replace("-9", "-15")))
 
 
 JOIN = """
