@@ -3,6 +3,10 @@
 
 def main() -> None:
     """Entry point of `tapestry`. Exit 0 done, 1 failed, 2 bad input, 3 infeasible, 4 no plan in time."""
-    from .app import app
+    import signal
 
+    from .app import app
+    from .guard import terminated
+
+    signal.signal(signal.SIGTERM, terminated)
     app(prog_name="tapestry")

@@ -17,6 +17,12 @@ P = ParamSpec("P")
 INTERRUPTED = 130
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, made to unwind as Ctrl-C does: processes are ended and temporary files removed."""
+
+    exit_code = 143
+
+
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """The command, its errors turned into messages and exit codes. TAPESTRY_DEBUG=1 lets them through."""
 
@@ -30,12 +36,19 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise
         except TapestryError as error:
             _leave(full_text(error), error.exit_code)
+        except Terminated as ended:
+            _leave("terminated", ended.exit_code)
         except KeyboardInterrupt:
             _leave("interrupted", INTERRUPTED)
         except Exception as error:
             _leave(_unexpected(error), 1)
 
     return run
+
+
+def terminated(_signum: int, _frame: object) -> None:
+    """A handler for `signal.signal`."""
+    raise Terminated
 
 
 def full_text(error: TapestryError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +82,25 @@ def test_help_loads_neither_solvers_nor_arrays() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "Usage: tapestry" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+SLEEPY = """
+import sys, time
+try:
+    print("started", flush=True)
+    time.sleep(60)
+finally:
+    print("cleaned up", flush=True)
+"""
+
+
+def test_a_command_that_is_terminated_cleans_up(tmp_path: Path) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY, encoding="utf-8")
+    command = [sys.executable, "-c", "from tapestry.planner.cli import main; main()"]
+    command += ["plan", str(tmp_path / "sleepy.py") + ":net", "--machine", "cpu-4"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # a program's words go to stderr
+        assert process.stderr is not None
+        assert process.stderr.readline() == "started\n"
+        process.terminate()
+        assert process.stderr.read() == "cleaned up\nerror: terminated\n"
+    assert process.returncode == 143
