@@ -144,7 +144,7 @@ def fresh_state(layout: Layout) -> State:
     cells[2 * n : 3 * n] = -1
     cells[3 * n + m :] = np.diff(layout.sec_at)
     np.add.at(cells[3 * n : 3 * n + m], np.repeat(np.arange(m), np.diff(layout.sec_at)), layout.sec_height)
-    # Full sections are where it will fail; blaming them from the start finds what is otherwise not found (docs/solver.md).
+    # Full sections are where it will fail: blaming them from the start finds what else is not found (docs/solver.md).
     blame = 10 * cells[3 * n : 3 * n + m] // max(int(layout.capacity[0]), 1)
     # A placement changes one cell of its own, two of each section and at most two of each neighbour; an item is
     # postponed at most once for each time it is raised.
