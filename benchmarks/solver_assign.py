@@ -25,7 +25,7 @@ from tapestry.planner.assign.iopddl import read_choice, read_problem
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT.parent / "shared" / "bench" / "iopddl"
 BEGIN, END = "<!-- iopddl: begin -->", "<!-- iopddl: end -->"
-STARTUP_S = 2.0  # of the contest's limit, for the interpreter to start and the file to be written
+STARTUP_S = 4.0  # of the contest's limit, for the interpreter to start and the file to be written
 DEFAULT_LIMIT_S = 60.0  # where the scoreboard does not know the problem
 
 

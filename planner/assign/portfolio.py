@@ -139,7 +139,7 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 
     def climbing() -> None:
-        duals.climb(0.4 * plan.time_limit, _rounds(plan))
+        duals.climb(0.6 * plan.time_limit, _rounds(plan))
 
     def moving() -> None:
         _keep_moving(duals, duals.search, _rounds(plan))

@@ -46,7 +46,7 @@ def bench_iopddl(
         problem = read_problem(file)
     left = time_limit - (time.monotonic() - began)
     with working("solving"):
-        answer = solve(problem, left - min(1.0, 0.1 * left), seed, jobs)
+        answer = solve(problem, left - min(1.5, 0.1 * left), seed, jobs)
     if answer.choice:
         cost, faults = check_choice(problem, answer.choice)
         if faults or cost != answer.cost:
