@@ -201,13 +201,13 @@ class Explainer:
 
 
 def explain(resolved: Resolved, op: str | None = None) -> Explanation:
-    """Explain one operation or all. UsageError for an operation that the plan does not have."""
+    """Explain one operation, those of a composite or layer by its name, or all. UsageError where there is none."""
     explainer = Explainer(resolved)
     names = list(resolved.program.op_by_name)
-    if op is not None and op not in names:
+    wanted = [o for o in resolved.program.operations if op is None or o.name == op or o.name.startswith(f"{op}.")]
+    if op is not None and not wanted:
         hint = close_match(op, names) or f"operations: {', '.join(names[:12])}"
         raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)
-    wanted = [o for o in resolved.program.operations if op is None or o.name == op]
     return Explanation(resolved.document.solver.objective, tuple(explainer.row(o) for o in wanted))
 
 

@@ -15,7 +15,8 @@ from .talk import put, put_json, working
 def explain(
     plan: PlanFile,
     op: Annotated[
-        str | None, typer.Argument(metavar="OP", help="One operation; all of them where it is left out.")
+        str | None,
+        typer.Argument(metavar="OP", help="One operation, or all of a composite or layer; all where left out."),
     ] = None,
     json: Json = False,
 ) -> None:

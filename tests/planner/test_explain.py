@@ -120,3 +120,16 @@ def test_an_operation_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="no operation 'reluu'") as failed:
         made.explain("reluu")
     assert "did you mean 'relu'" in str(failed.value)
+
+
+def test_the_name_of_a_composite_explains_its_operations() -> None:
+    @tp.program
+    def normed(x: f32[Tensor, "n c"]) -> Tensor:
+        return tp.softmax(x) * 2.0
+
+    made = plan(normed.bind(n=4, c=3), "cpu-4", mesh=(2,))
+    ops = [row.op for row in made.explain("softmax").rows]
+    assert ops == [op.name for op in made.program.operations if op.name.startswith("softmax.")]
+    assert len(ops) > 1
+    with pytest.raises(UsageError, match="no operation 'soft'"):
+        made.explain("soft")
