@@ -57,7 +57,7 @@ def scale_table(rows: list[dict[str, Any]]) -> str:
         head,
         [
             [
-                str(r["layers"]),
+                f"{r['layers']}" if r["hbm"] is None else f"{r['layers']}, in {r['hbm']}",
                 str(r["operations"]),
                 f"{r['plan_s']:.1f} s",
                 f"{r['check_s']:.2f} s",
@@ -125,10 +125,11 @@ def main() -> None:
     options = parser.parse_args()
     help_s = time_to_help()
     scale = [script("scale.py", "--layers", layers) for layers in options.layers]
+    tight = [script("scale.py", "--layers", 32, "--hbm", "8GiB")]
     cases = script("rivals.py")
     engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None
     (options.out / "img").mkdir(parents=True, exist_ok=True)
-    (options.out / "benchmarks.md").write_text(document(scale, cases, help_s, engine), encoding="utf-8")
+    (options.out / "benchmarks.md").write_text(document([*scale, *tight], cases, help_s, engine), encoding="utf-8")
     series = {name: [row[f"{name}_s"] for row in scale] for name in ("plan", "check")}
     title = "Seconds to plan and to check, Llama-8B-shaped forward on eight H200"
     figure = line_chart(title, "decoder layers", [row["layers"] for row in scale], series)

@@ -1,6 +1,6 @@
 """Plan and check the decoder layers of `examples/llama.py` on h200x8, in this process alone.
 
-    python benchmarks/scale.py [--layers 32] [--mesh 8]
+    python benchmarks/scale.py [--layers 32] [--mesh 8] [--hbm 8GiB]
 
 Prints one object of JSON: seconds of planning and of checking, gaps, size of the document, peak memory of the process.
 """
@@ -23,11 +23,11 @@ from tapestry.planner import plan
 from tapestry.planner.check import check
 
 
-def measure(layers: int, mesh: tuple[int, ...]) -> dict[str, Any]:
+def measure(layers: int, mesh: tuple[int, ...], hbm: str | None) -> dict[str, Any]:
     """Times in seconds, memory in MiB."""
     program = llama.forward.bind(layers=layers)
     started = perf_counter()
-    made = plan(program, "h200x8", mesh=mesh)
+    made = plan(program, "h200x8", mesh=mesh, memory=None if hbm is None else {"hbm": hbm})
     planned = perf_counter()
     report = check(made.document)
     checked = perf_counter()
@@ -36,6 +36,7 @@ def measure(layers: int, mesh: tuple[int, ...]) -> dict[str, Any]:
     solver, predicted = made.document.solver, made.document.predicted
     return {
         "layers": layers,
+        "hbm": hbm,
         "operations": len(program.operations),
         "plan_s": planned - started,
         "check_s": checked - planned,
@@ -59,8 +60,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--mesh", default="8")
+    parser.add_argument("--hbm", help="memory budget of a device; all it has by default")
     options = parser.parse_args()
-    print(json.dumps(measure(options.layers, tuple(map(int, options.mesh.split("x"))))))
+    mesh = tuple(map(int, options.mesh.split("x")))
+    print(json.dumps(measure(options.layers, mesh, options.hbm)))
 
 
 if __name__ == "__main__":
