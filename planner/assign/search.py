@@ -18,7 +18,8 @@ from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
 from .problem import Ints
 from .trws import Ascent, Duals, decode, excess, price
 
-_LARGE_STEPS = 20
+_LARGE_STEPS = 20  # of a run of the ascent
+_RUNS = 8  # of the ascent
 _NEAR = 20  # places on either side of a violated one whose multipliers rise with it
 _RAISE = 1.02
 _ROUNDS = 300
@@ -157,16 +158,25 @@ def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> 
 
 
 def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:
-    """Dual ascent for so many steps or seconds, or until it settles.
+    """Dual ascent for so many steps or seconds, starting again when it settles.
 
-    The first steps aim at the best cost, if there is one: they must be large. Later ones aim a little above the bound.
+    The first steps aim at the best cost, or well above the bound of earlier runs: they must be large. Later ones aim a
+    little above the bound.
     """
     until = incumbent.left - seconds
     for _ in range(steps):
-        if ascent.settled or incumbent.left <= max(until, 0.0):
+        if incumbent.left <= max(until, 0.0):
             return
-        known = ascent.best.bound if math.isfinite(ascent.best.bound) else 0.0
-        aim, best = known + 0.05 * abs(known) + 1.0, float(incumbent.cost)
-        if incumbent.labels is not None:
-            aim = best if ascent.steps <= _LARGE_STEPS else min(aim, best)
-        ascent.step(aim)
+        if ascent.settled:
+            if ascent.runs >= _RUNS:
+                return
+            ascent.restart()
+        ascent.step(_aim(ascent, float(incumbent.cost) if incumbent.labels is not None else math.inf))
+
+
+def _aim(ascent: Ascent, best: float) -> float:
+    """What the next step should reach."""
+    if ascent.steps <= _LARGE_STEPS and (ascent.runs > 1 or best < math.inf):
+        return min(best, ascent.best.bound + 0.2 * abs(ascent.best.bound) + 1.0) if ascent.runs > 1 else best
+    known = ascent.local.bound if math.isfinite(ascent.local.bound) else 0.0
+    return min(known + 0.05 * abs(known) + 1.0, best)

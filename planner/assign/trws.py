@@ -24,7 +24,8 @@ from .problem import Ints
 
 BLOCKS = 64
 _SWEEPS = 3  # forward and backward sweeps between two moves of the multipliers
-_LEAST_RATE = 2e-3
+_LEAST_RATE = 5e-3
+_RATES = (0.2, 0.15, 0.25, 0.1)  # of the first steps, run after run
 _PATIENCE = 8  # moves without a better bound, before going back to the best with a smaller step
 
 
@@ -201,7 +202,8 @@ class Ascent:
     """Moves messages and multipliers upwards; `best` holds the highest bound, `labels` the last decoded labels.
 
     The multipliers follow the mean of this and the last direction, by a step that would reach `target` if the bound
-    rose as steeply as the direction promises; the step shrinks when the bound stalls.
+    rose as steeply as the direction promises; when the bound stalls, the best point of this run is taken up again with
+    a smaller step. Where a run ends depends on its first steps, so once settled another may `restart` from nothing.
     """
 
     flat: Flat
@@ -210,21 +212,31 @@ class Ascent:
     multipliers: Floats
     direction: Floats
     best: Duals
+    local: Duals  # the best of this run
     labels: Ints
-    rate: float = 0.2
+    rate: float = _RATES[0]
     stalled: int = 0
-    steps: int = 0
+    steps: int = 0  # of this run
+    runs: int = 1
 
     @staticmethod
     def begin(flat: Flat, loads: FlatLoads) -> Ascent:
         messages, multipliers = np.zeros(flat.message_size), np.zeros(len(loads.slack))
         labels = np.zeros(len(flat.label_first) - 1, dtype=np.int64)
-        best = Duals(messages.copy(), multipliers.copy(), -math.inf)
-        return Ascent(flat, loads, messages, multipliers, np.zeros(len(loads.slack)), best, labels)
+        nothing = Duals(messages.copy(), multipliers.copy(), -math.inf)
+        return Ascent(flat, loads, messages, multipliers, np.zeros(len(loads.slack)), nothing, nothing, labels)
 
     @property
     def settled(self) -> bool:
         return self.rate < _LEAST_RATE
+
+    def restart(self) -> None:
+        """Begins another run with another first step size; `best` stays."""
+        self.messages, self.multipliers = np.zeros_like(self.messages), np.zeros_like(self.multipliers)
+        self.direction = np.zeros_like(self.direction)
+        self.local = Duals(self.messages.copy(), self.multipliers.copy(), -math.inf)
+        self.rate, self.stalled, self.steps = _RATES[self.runs % len(_RATES)], 0, 0
+        self.runs += 1
 
     def step(self, target: float) -> float:
         """A few sweeps, then a move of the multipliers; returns the bound."""
@@ -246,13 +258,13 @@ class Ascent:
         return bound
 
     def _remember(self, bound: float) -> None:
-        better = bound > self.best.bound + 1e-5 * abs(bound)
-        if bound > self.best.bound:
-            self.best = Duals(self.messages.copy(), self.multipliers.copy(), bound)
-        self.stalled = 0 if better else self.stalled + 1
+        self.stalled = 0 if bound > self.local.bound + 1e-5 * abs(bound) else self.stalled + 1
+        if bound > self.local.bound:
+            self.local = Duals(self.messages.copy(), self.multipliers.copy(), bound)
+            self.best = self.local if bound > self.best.bound else self.best
         if self.stalled >= _PATIENCE:
             self.rate, self.stalled = self.rate * 0.7, 0
-            self.messages, self.multipliers = self.best.messages.copy(), self.best.multipliers.copy()
+            self.messages, self.multipliers = self.local.messages.copy(), self.local.multipliers.copy()
             self.direction = np.zeros_like(self.direction)
 
 
