@@ -113,7 +113,8 @@ def by_scipy(photo: np.ndarray) -> np.ndarray:
     gy = ndimage.sobel(grey, axis=0, mode="constant")
 
     def window(a: np.ndarray) -> np.ndarray:
-        return ndimage.gaussian_filter(a, SIGMA, mode="constant", radius=RADIUS)
+        smooth: np.ndarray = ndimage.gaussian_filter(a, SIGMA, mode="constant", radius=RADIUS)
+        return smooth
 
     xx, yy, xy = window(gx * gx), window(gy * gy), window(gx * gy)
     response: np.ndarray = xx * yy - xy * xy - K * (xx + yy) ** 2
