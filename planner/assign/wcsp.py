@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from .problem import Ints
 ENTRY_LIMIT = 1_200_000  # pair entries that still fit its propagation
 NODE_LIMIT = 2_000  # groups with a choice
 _EAGER_PLACES = 12  # as many memory rows are all stated at once
+_FIRST_SECONDS = 20.0  # of the first search; each next one has twice as many
 _PROCESS = Path(__file__).with_name("wcsp_process.py")
 
 _SOLUTION = re.compile(r"^New solution: ")
@@ -32,27 +34,37 @@ _PROVED = re.compile(r"^(?:Optimum: |No solution in )")  # "No solution found in
 
 
 def run_wcsp(incumbent: Incumbent, seed: int) -> None:
-    """Searches until the deadline; offers solutions and bounds to the incumbent as they come."""
-    model, loads = incumbent.model, incumbent.loads
+    """Searches until the deadline; offers solutions and bounds to the incumbent as they come.
+
+    A search that gets nowhere starts again from the best cost known by then, with twice the time and another start: how
+    soon it finds the best solution depends on luck that a new beginning redraws.
+    """
+    loads, seconds, round_ = incumbent.loads, _FIRST_SECONDS, 0
     while incumbent.left > 0.5:
-        known = list(incumbent.places)
+        known, began = list(incumbent.places), time.monotonic()
         places = known if len(loads.slack) > _EAGER_PLACES else list(range(len(loads.slack)))
-        if _run_once(incumbent, model, loads, places, seed) or len(incumbent.places) == len(known):
+        allowed = min(seconds, incumbent.left)
+        if _run_once(incumbent, places, seed + round_, allowed):
             return
+        if len(incumbent.places) == len(known):
+            if time.monotonic() - began < 0.5 * allowed:
+                return  # it ended at once and has learnt nothing: it cannot run here
+            seconds, round_ = 2.0 * seconds, round_ + 1
 
 
 def engine() -> str:
     return f"toulbar2 {version('pytoulbar2')}"
 
 
-def _run_once(incumbent: Incumbent, model: Model, loads: Loads, places: list[int], seed: int) -> bool:
-    """One process; True if it answered the question, False if it must start again with more rows."""
+def _run_once(incumbent: Incumbent, places: list[int], seed: int, seconds: float) -> bool:
+    """One process; True if it answered the question, False if its time is up or it must start again with more rows."""
+    model, loads = incumbent.model, incumbent.loads
     above = incumbent.cost
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.npz"
         constant = _write(path, model, loads, places)
         below = str(above - constant if above < HALF else 0)
-        command = [sys.executable, "-P", str(_PROCESS), str(path), below, str(seed), str(incumbent.left)]
+        command = [sys.executable, "-P", str(_PROCESS), str(path), below, str(seed), str(seconds)]
         quiet = subprocess.DEVNULL
         with subprocess.Popen(command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, text=True) as process:
             killer = threading.Thread(target=_kill_when_done, args=(process, incumbent), daemon=True)
@@ -80,7 +92,7 @@ def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, 
             announced = False
             labels = np.array(line.split(), dtype=np.int64)
             if len(labels) != len(incumbent.model.unary):
-                return True  # cut off in the middle of a line
+                return False  # cut off in the middle of a line
             last = labels
             broken = violated_places(loads, last)
             if broken:
@@ -93,7 +105,7 @@ def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, 
             incumbent.prove(int(found[1]) + constant, engine(), "feasible")
         elif _PROVED.match(line):
             return _proved(incumbent, last, above)
-    return True
+    return False
 
 
 def _proved(incumbent: Incumbent, last: Ints | None, above: int) -> bool:

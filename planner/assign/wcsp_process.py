@@ -18,7 +18,7 @@ def search(path: str, below: str, seed: str, seconds: str) -> None:
     """Builds the network and searches, with virtual arc consistency at the root."""
     data: dict[str, Any] = dict(np.load(path, allow_pickle=False))
     network = pytoulbar2.CFN(int(below) or None, vac=1, seed=int(seed) + 1, verbose=0)
-    network.Option.useRASPS = 1
+    network.Option.useRASPS = 1 - int(seed) % 2
     counts = data["counts"].tolist()
     for g, count in enumerate(counts):
         network.AddVariable(f"x{g}", range(count))
