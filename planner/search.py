@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from ..errors import TimeLimit
 from .eliminate import elimination
-from .lowering.steps import Schedule
-from .model import PICO, TIE, Model, evaluate, memory_at
+from .model import PICO, TIE, Model, evaluate
 from .pipeline import Candidate, Context, best_candidate, decide, lower
 from .shortage import shortage
 from .solve import Solution, least_memory, solve
@@ -164,18 +163,12 @@ class Search:
             improved = False
             for choice in self.neighbours(best.choice)[:trials]:
                 trials -= 1
-                found = self.trial(choice, best.solution, schedule)
-                if found is not None and self.shorter(best, found) is found:
+                decisions = decide(self.model.nodes, self.model, choice)
+                found = Found(lower(self.context, decisions, schedule), choice, best.solution)
+                if self.shorter(best, found) is found:
                     best, improved = found, True
                     break
         return best
-
-    def trial(self, choice: dict[int, int], solution: Solution, schedule: Schedule) -> Found | None:
-        """One changed choice, lowered with a given schedule; None if the model's memory does not hold it."""
-        used = max((sum(memory_at(self.model, choice, k).values()) for k in self.model.instants[:1]), default=0)
-        if used > self.context.capacity:
-            return None
-        return Found(lower(self.context, decide(self.model.nodes, self.model, choice), schedule), choice, solution)
 
     def neighbours(self, choice: Mapping[int, int]) -> list[dict[int, int]]:
         """All choices one decision away, the cheapest by the model first."""

@@ -105,6 +105,36 @@ def test_fsdp_forward_gathers_every_weight(ranks: int, n: int, c: int, k: int, a
     assert moved(product.bind(n=n, c=c, k=k), ranks, *pins) == (ranks - 1) * c * k * 4
 
 
+@tp.program
+def gemm(a: f32[Tensor, "m k"], b: f32[Tensor, "k n"]) -> Tensor:
+    return tp.einsum("mk,kn->mn", a, b)
+
+
+def least_received(m: int, n: int, k: int, ranks: int) -> float:
+    """Elements that some rank of any schedule receives where memory is no limit; m >= n >= k."""
+    if ranks <= m / n:
+        touched = (m * n + m * k) / ranks + n * k
+    elif ranks <= m * n / k**2:
+        touched = 2 * (m * n * k**2 / ranks) ** 0.5 + m * n / ranks
+    else:
+        touched = 3 * (m * n * k / ranks) ** (2 / 3)
+    return touched - (m * n + m * k + n * k) / ranks
+
+
+@pytest.mark.parametrize("grid", [(2, 1, 1), (2, 2, 1), (1, 2, 2), (2, 1, 4), (4, 2, 1), (2, 2, 2)])
+def test_matrix_product_on_a_grid(grid: tuple[int, int, int]) -> None:
+    m, n, k = 64, 48, 32
+    p_m, p_n, p_k = grid
+    pin = Pin("op", "einsum", (("mesh0", "m"), ("mesh1", "n"), ("mesh2", "k")))
+    made = plan(gemm.bind(m=m, n=n, k=k), "h200x8", mesh=grid, pins=(pin,), objective="bytes")
+    assert made.check().ok
+    shares = [(m * k, p_m * p_k, p_n), (k * n, p_k * p_n, p_m), (m * n, p_m * p_n, p_k)]
+    received = sum(size // cut - size // (cut * others) for size, cut, others in shares)
+    ranks = p_m * p_n * p_k
+    assert made.document.traffic.bytes_total == ranks * received * 4
+    assert received >= least_received(m, n, k, ranks)
+
+
 def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "examples" / f"{name}.py")
     assert spec is not None
