@@ -65,8 +65,8 @@ class Elimination:
         self.sizes = {node: len(model.nodes[node].labels) for node in sorted(set(model.tied_to))}
         self.decided = list(self.sizes)
         self.factors = self._unary()
-        for flow, copies in self._distinct_flows():
-            self.factors += self._of_flow(flow, copies)
+        for flows in model.alike():
+            self.factors += self._of_flow(flows[0], len(flows))
         self.resident = {node: self._resident(node) for node in self.decided if self._keeps(node)}
         self.order = self._order()
 
@@ -89,13 +89,6 @@ class Elimination:
         model, itemsize = self.model, self.model.nodes[node].tensor.itemsize
         homes = [home for home in model.nodes[node].homes if home is not None]
         return np.array([float(model.weight[node] * model.stored(home, itemsize)) for home in homes])
-
-    def _distinct_flows(self) -> list[tuple[Flow, int]]:
-        """Flows that tie the same nodes together, once each, with their number."""
-        groups: dict[tuple[object, ...], list[Flow]] = {}
-        for flow in self.model.flows:
-            groups.setdefault((flow.home, flow.readers, flow.source, flow.itemsize), []).append(flow)
-        return [(flows[0], len(flows)) for flows in groups.values()]
 
     def _of_flow(self, flow: Flow, copies: int) -> list[Factor]:
         """The price of a flow by what its nodes mean for it, and the links from the nodes' options to those meanings.

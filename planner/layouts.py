@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 
 from ..errors import UsageError
-from ..space import Box, IntSet, Region
+from ..space import Box, Grid, IntSet, Region
 
 MAX_RANKS = 4096
 
@@ -205,8 +205,6 @@ def shards(mesh: Mesh, extents: Mapping[str, int], cuts: Sequence[Cut | None]) -
 
 
 def _product(whole: Mapping[str, IntSet], chosen: Mapping[str, IntSet]) -> Region:
-    from ..space import Grid
-
     return Region.of(Grid(tuple(chosen.get(dim, everything) for dim, everything in whole.items())))
 
 

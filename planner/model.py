@@ -11,7 +11,7 @@ tensors, which can run ahead of their use. Objective ``bytes``: all bytes receiv
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..program import Program
 from .layouts import Spread
@@ -25,7 +25,7 @@ TIE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One tensor (or the tied copies of one): its home node, the (node, operand) pairs that read it, how many copies.
+    """One tensor: the node that is its home, the (node, operand) pairs that read it, the operations it lives between.
 
     ``source``: resident (param, state, const), so that its transfers can run ahead.
     """
@@ -35,7 +35,6 @@ class Flow:
     readers: tuple[tuple[int, int], ...]
     first: int
     last: int
-    copies: int
     source: bool
     itemsize: int
     reader_at: tuple[int, ...]
@@ -58,7 +57,6 @@ class Model:
     objective: str
     capacity: int
     align: int = 256
-    resident: dict[int, int] = field(default_factory=dict)
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
         """The option a node takes under a choice of the representatives."""
@@ -71,6 +69,13 @@ class Model:
 
     def need(self, reader: tuple[int, int], option: int) -> Spread:
         return self.nodes[reader[0]].needs[option][reader[1]]
+
+    def alike(self) -> list[list[Flow]]:
+        """The flows, those together that tie the same nodes in the same way: they cost the same."""
+        groups: dict[tuple[object, ...], list[Flow]] = {}
+        for flow in self.flows:
+            groups.setdefault((flow.home, flow.readers, flow.source, flow.itemsize), []).append(flow)
+        return list(groups.values())
 
     def stored(self, spread: Spread, itemsize: int) -> int:
         """Aligned bytes of a buffer for a layout."""
@@ -178,7 +183,7 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
         last = end if stays else max(at, default=first)
         readers = tuple((tied_to[k], j) for k, j in readers_of[name])
         resident = tensor.role in ("param", "state", "const")
-        flows.append(Flow(name, tied_to[home], readers, first, last, 1, resident, tensor.itemsize, at))
+        flows.append(Flow(name, tied_to[home], readers, first, last, resident, tensor.itemsize, at))
     return flows
 
 

@@ -28,7 +28,6 @@ class Solution:
     choice: dict[int, int]
     objective: int
     bound: int
-    scale: int = 1
 
     @property
     def gap(self) -> float:
@@ -73,13 +72,12 @@ class Encoding:
 
     def _encode_flows(self) -> list[_FlowVars]:
         """Tied copies of a flow share their variables; their number multiplies the price."""
-        groups: dict[tuple[Any, ...], list[Flow]] = {}
-        for flow in self.model.flows:
-            groups.setdefault((flow.home, flow.readers, flow.source, flow.itemsize), []).append(flow)
-        self._group_of = {flow.tensor: key for key, flows in groups.items() for flow in flows}
-        found = {key: self._encode(flows[0], len(flows)) for key, flows in groups.items()}
-        self.by_tensor = {name: found[key] for name, key in self._group_of.items()}
-        return list(found.values())
+        self.by_tensor: dict[str, _FlowVars] = {}
+        found = []
+        for flows in self.model.alike():
+            found.append(self._encode(flows[0], len(flows)))
+            self.by_tensor |= {flow.tensor: found[-1] for flow in flows}
+        return found
 
     def _encode(self, flow: Flow, copies: int) -> _FlowVars:
         model = self.model
@@ -209,7 +207,7 @@ def solve(
     solver, status = _run(encoding, time_limit, seed, jobs)
     choice = _read(encoding, solver) if status in ("optimal", "feasible") else {}
     found = round(solver.objective_value) if choice else 0
-    return Solution(status, choice, found * scale, int(solver.best_objective_bound) * scale if choice else 0, scale)
+    return Solution(status, choice, found * scale, int(solver.best_objective_bound) * scale if choice else 0)
 
 
 def least_memory(model: Model, *, time_limit: float, seed: int, jobs: int) -> tuple[int, dict[int, int]] | None:

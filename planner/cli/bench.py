@@ -63,7 +63,7 @@ def bench_iopddl(
         "first_s": round(answer.history[0][0], 3) if answer.history else None,
         "seed": seed,
     }
-    put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))
+    _print(result, json=json)
     if answer.conflict is not None:
         raise Infeasible(answer.conflict.describe(problem), where=str(file))
     if answer.status == "infeasible":
@@ -114,8 +114,12 @@ def bench_pack(
         "wall_s": round(time.monotonic() - began, 3),
         "seed": seed,
     }
-    put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))
+    _print(result, json=json)
     if packing.witness is not None:
         raise Infeasible(str(packing.witness), where=str(file))
     if packing.status == "unknown":
         raise TimeLimit(f"no packing within {time_limit:g} s", where=str(file))
+
+
+def _print(result: dict[str, object], *, json: bool) -> None:
+    put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))

@@ -14,7 +14,7 @@ from tapestry.planner.format.model import Document
 from tapestry.program import Program
 from tapestry.reference import evaluate
 
-from . import plans
+from . import writing
 from .mutations import Mutant
 from .toy import Broken, Toy, closure, orders, predecessors
 
@@ -69,7 +69,7 @@ def freedom(document: Document) -> object:
 
 def show(document: Document, mutants: Iterable[Mutant]) -> None:
     """Assert it of mutants of a plan that is itself right. What allows no more than was shown is not run again."""
-    program = plans.read(document)
+    program = writing.read(document)
     inputs = drawn(program)
     expected = evaluate(program, inputs)
     assert check(document).ok, str(check(document))

@@ -15,7 +15,7 @@ from tapestry.planner.format.model import Document, Layout, Traffic
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
-from . import plans
+from . import plans, writing
 
 
 @pytest.mark.parametrize("name", plans.ALL)
@@ -61,7 +61,7 @@ def softmax_state() -> Document:
     shapes = {"q": (2, 2), "k": (6, 2), "v": (6, 2)}
     tensors = [Tensor(name, "f64", shape, "param") for name, shape in shapes.items()]
     program = Program("softmax", (*tensors, Tensor("state", "f64", (2, 4))), (op,), ("state",))
-    sheet = plans.Sheet(program, 2)
+    sheet = writing.Sheet(program, 2)
     whole, keys = sheet.layout("0:2,0:4"), sheet.layout(["0:3,0:2", "3:6,0:2"])
     given = [sheet.given("q", sheet.layout("0:2,0:2")), sheet.given("k", keys), sheet.given("v", keys)]
     part, state = sheet.buffer("part", "state", whole), sheet.buffer("state", "state", whole)
@@ -138,7 +138,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ),
     ("a copy of another tensor", Code.TASK, lambda: task(plans.prefetch(), 0, source="w1.host")),
     ("a copy onto itself", Code.TASK, lambda: task(plans.prefetch(), 0, target="w0.host")),
-    ("more than a tier holds", Code.CAPACITY, lambda: buffer(plans.elementwise(), "y", offset=plans.HBM - 8)),
+    ("more than a tier holds", Code.CAPACITY, lambda: buffer(plans.elementwise(), "y", offset=writing.HBM - 8)),
     ("another peak", Code.PEAK, lambda: replace(plans.elementwise(), peak_bytes={"0": {"hbm": 96}, "1": {"hbm": 8}})),
     (
         "a row in no shard",
@@ -227,9 +227,9 @@ def _namesakes() -> Document:
 
 def _written_over() -> Document:
     """Two outputs in one place."""
-    tensors = (plans.tensor("x", 4, role="input"), plans.tensor("y", 4), plans.tensor("z", 4))
-    operations = (plans.scaled("f", "x", "y", 2, 4), plans.scaled("g", "x", "z", 3, 4))
-    sheet = plans.Sheet(Program("both", tensors, operations, ("y", "z")), 2)
+    tensors = (writing.tensor("x", 4, role="input"), writing.tensor("y", 4), writing.tensor("z", 4))
+    operations = (writing.scaled("f", "x", "y", 2, 4), writing.scaled("g", "x", "z", 3, 4))
+    sheet = writing.Sheet(Program("both", tensors, operations, ("y", "z")), 2)
     cut = sheet.layout(["0:2", "2:4"])
     x, y = sheet.given("x", cut), sheet.buffer("y", "y", cut)
     z = sheet.buffer("z", "z", cut, at=sheet.offset("y"))
@@ -261,7 +261,7 @@ def _hull() -> Document:
     body = Read("x", (Affine.dim("a"), Affine.dim("b")))
     op = Operation("reshape", (Dim("a", 7000), Dim("b", 60)), "y", (flat // 70, flat % 70), body)
     tensors = Tensor("x", "int64", (7000, 60), "param"), Tensor("y", "int64", (6000, 70))
-    sheet = plans.Sheet(Program("hull", tensors, (op,), ("y",)), 2)
+    sheet = writing.Sheet(Program("hull", tensors, (op,), ("y",)), 2)
     x = sheet.given("x", sheet.layout("0:7000,0:60"))
     y = sheet.buffer("y", "y", sheet.layout("0:6000,0:70"))
     sheet.compute("reshape", sheet.layout(["0:7000,0:1|40:60", "0:7000,1:40"]), [x], y)

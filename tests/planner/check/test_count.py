@@ -11,7 +11,7 @@ from tapestry.planner.check.report import Findings
 from tapestry.planner.format.model import Document, Layout, Transfer
 from tapestry.program import Program
 
-from . import plans, traffic
+from . import traffic, writing
 from .elements import write
 
 SHAPE = (3, 4)
@@ -27,7 +27,7 @@ def transfers(draw: st.DrawFn) -> Document:
     need = draw(st.lists(chosen, min_size=ranks, max_size=ranks))
     parts = draw(st.none() | st.lists(st.integers(0, 2), min_size=ranks, max_size=ranks).map(tuple))
     among = draw(st.none() | st.sets(st.integers(0, ranks - 1), min_size=1).map(sorted).map(tuple))
-    sheet = plans.Sheet(_product(), ranks)
+    sheet = writing.Sheet(_product(), ranks)
     whole = sheet.layout("0:3,0:4")
     there = frozenset[tuple[int, int]]().union(*(have[rank] for rank in among or range(ranks)))
     y, z = sheet.buffer("y", "y", whole), sheet.buffer("z", "y", whole)
@@ -41,8 +41,12 @@ def transfers(draw: st.DrawFn) -> Document:
 
 
 def _product() -> Program:
-    tensors = plans.tensor("x", 3, 2, role="param"), plans.tensor("w", 2, 4, role="param"), plans.tensor("y", 3, 4)
-    return Program("product", tensors, (plans.matmul("mm", "x", "w", "y", 3, 2, 4),), ("y",))
+    tensors = (
+        writing.tensor("x", 3, 2, role="param"),
+        writing.tensor("w", 2, 4, role="param"),
+        writing.tensor("y", 3, 4),
+    )
+    return Program("product", tensors, (writing.matmul("mm", "x", "w", "y", 3, 2, 4),), ("y",))
 
 
 @given(transfers())
@@ -63,9 +67,13 @@ def test_closed_forms(ranks: int, kind: str, times: int | None) -> None:
     """(P - 1) V to gather, scatter or broadcast; twice that to all-reduce; (1 - 1/P) V for an all-to-all."""
     n = 5 if times else ranks * ranks
     shape = (n, n)
-    tensors = plans.tensor("x", n, 2, role="param"), plans.tensor("w", 2, n, role="param"), plans.tensor("y", *shape)
-    program = Program("product", tensors, (plans.matmul("mm", "x", "w", "y", n, 2, n),), ("y",))
-    sheet = plans.Sheet(program, ranks)
+    tensors = (
+        writing.tensor("x", n, 2, role="param"),
+        writing.tensor("w", 2, n, role="param"),
+        writing.tensor("y", *shape),
+    )
+    program = Program("product", tensors, (writing.matmul("mm", "x", "w", "y", n, 2, n),), ("y",))
+    sheet = writing.Sheet(program, ranks)
     cuts = [(r * n // ranks, (r + 1) * n // ranks) for r in range(ranks)]
     whole = f"0:{n},0:{n}"
     by_rows = [f"{a}:{b},0:{n}" if a < b else "empty" for a, b in cuts]

@@ -11,7 +11,7 @@ from tapestry.planner.check import check
 from tapestry.reference import evaluate
 from tapestry.workers.local import run_local
 
-from . import plans
+from . import plans, writing
 from .harm import drawn
 from .mutations import mutants
 
@@ -21,7 +21,7 @@ SAMPLE, SEEDS = 8, 5
 @pytest.mark.parametrize("name", plans.ALL)
 def test_passed_mutants_run_right(name: str) -> None:
     document = plans.ALL[name]()
-    program = plans.read(document)
+    program = writing.read(document)
     inputs = drawn(program)
     expected = evaluate(program, inputs)
     passed = [mutant.document for mutant in mutants(document, program) if check(mutant.document).ok]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import plans
+from . import plans, writing
 from .harm import show
 from .mutations import mutants
 
@@ -17,4 +17,4 @@ from .mutations import mutants
 @pytest.mark.parametrize("name", plans.ALL)
 def test_every_mutant_is_rejected_rightly_or_harmless(name: str) -> None:
     document = plans.ALL[name]()
-    show(document, mutants(document, plans.read(document)))
+    show(document, mutants(document, writing.read(document)))

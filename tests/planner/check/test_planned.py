@@ -18,7 +18,7 @@ from tapestry.program import Operation, Program
 from tapestry.space import Box, Region, parse_region
 from tapestry.testing import partitions, programs
 
-from . import plans
+from . import plans, writing
 from .harm import show
 from .mutations import mutants
 
@@ -45,17 +45,17 @@ def cut(shape: Sequence[int], axis: int, ranks: int) -> list[Region]:
 
 
 def perceptron() -> Program:
-    tensors = [plans.tensor("x", 4, 3, role="input"), plans.tensor("w", 3, 6, role="param")]
+    tensors = [writing.tensor("x", 4, 3, role="input"), writing.tensor("w", 3, 6, role="param")]
     tensors += [
-        plans.tensor("h", 4, 6),
-        plans.tensor("g", 4, 6),
-        plans.tensor("v", 6, 2, role="param"),
-        plans.tensor("y", 4, 2),
+        writing.tensor("h", 4, 6),
+        writing.tensor("g", 4, 6),
+        writing.tensor("v", 6, 2, role="param"),
+        writing.tensor("y", 4, 2),
     ]
     operations = [
-        plans.matmul("up", "x", "w", "h", 4, 3, 6),
-        plans.scaled("act", "h", "g", 3, 4, 6),
-        plans.matmul("down", "g", "v", "y", 4, 6, 2),
+        writing.matmul("up", "x", "w", "h", 4, 3, 6),
+        writing.scaled("act", "h", "g", 3, 4, 6),
+        writing.matmul("down", "g", "v", "y", 4, 6, 2),
     ]
     return Program("perceptron", tuple(tensors), tuple(operations), ("y",))
 
@@ -82,12 +82,12 @@ def two_stencils() -> Document:
 
     def window(name: str, source: str, target: str) -> Operation:
         rows = [Affine.dim("a") + k for k in (-1, 0, 1)]
-        reads = [plans.mul(Const(k + 2), Read(source, (row,), (Bound(row, 0, 8),), 1)) for k, row in enumerate(rows)]
+        reads = [writing.mul(Const(k + 2), Read(source, (row,), (Bound(row, 0, 8),), 1)) for k, row in enumerate(rows)]
         return Operation(
-            name, plans.dims(a=8), target, (Affine.dim("a"),), plans.plus(plans.plus(*reads[:2]), reads[2])
+            name, writing.dims(a=8), target, (Affine.dim("a"),), writing.plus(writing.plus(*reads[:2]), reads[2])
         )
 
-    tensors = (plans.tensor("x", 8, role="input"), plans.tensor("y", 8), plans.tensor("z", 8))
+    tensors = (writing.tensor("x", 8, role="input"), writing.tensor("y", 8), writing.tensor("z", 8))
     program = Program("stencils", tensors, (window("one", "x", "y"), window("two", "y", "z")), ("z",))
     return plan_partitions(program, MACHINE, {name: cut((8,), 0, 3) for name in ("one", "two")}).document
 
@@ -107,5 +107,5 @@ PLANNED: Mapping[str, Callable[[], Document]] = {
 @pytest.mark.parametrize("name", PLANNED)
 def test_altered_plans_are_rejected_rightly_or_harmless(name: str) -> None:
     document = PLANNED[name]()
-    found = list(mutants(document, plans.read(document)))
+    found = list(mutants(document, writing.read(document)))
     show(document, random.Random(1).sample(found, min(SAMPLE, len(found))))
