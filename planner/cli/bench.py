@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -121,5 +122,5 @@ def bench_pack(
         raise TimeLimit(f"no packing within {time_limit:g} s", where=str(file))
 
 
-def _print(result: dict[str, object], *, json: bool) -> None:
+def _print(result: Mapping[str, object], *, json: bool) -> None:
     put_json(result) if json else put("\n".join(f"{name:<13} {value}" for name, value in result.items()))
