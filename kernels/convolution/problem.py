@@ -1,0 +1,140 @@
+"""What a grouped convolution is: extents, filter, steps and padding, checked once at the door.
+
+Every later stage (the configurations, the generated sources, the cost model, the launchers) reads a
+`ConvolutionProblem` and trusts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GROUP_WIDTHS = (1, 2, 4, 8, 16, 32)
+DTYPES = ("f16", "bf16")
+MAX_ELEMENTS = 2**31 - 1
+MAX_FILTER = 7
+
+
+class BadConvolution(ValueError):
+    """A convolution nobody can run: what was asked, what was expected, what came."""
+
+    def __init__(self, what: str, expected: object, got: object) -> None:
+        super().__init__(f"convolution: {what}\n  expected  {expected}\n  got       {got}")
+        self.what, self.expected, self.got = what, expected, got
+
+
+def demand(holds: bool, what: str, expected: object, got: object) -> None:
+    """Raise `BadConvolution` unless `holds`."""
+    if not holds:
+        raise BadConvolution(what, expected, got)
+
+
+@dataclass(frozen=True)
+class ConvolutionProblem:
+    """One grouped convolution, channels last: x [n, h, w, c], weights [k, r, s, c / groups], y [n, p, q, k], k == c.
+
+        y[n, p, q, k] = sum over r, s, j of
+            x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, group(k) * width + j] * w[k, r, s, j]
+
+    Steps are (rows, columns); `padding` is (top, bottom, left, right), negative where rows or columns are cut off.
+    Raises `BadConvolution` naming the field, what was expected and what came.
+    """
+
+    n: int
+    h: int
+    w: int
+    c: int
+    groups: int
+    r: int
+    s: int
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dtype: str = "f16"
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        self._check_steps()
+        self._check_channels()
+        self._check_extents()
+
+    def _check_types(self) -> None:
+        for name in ("n", "h", "w", "c", "groups", "r", "s"):
+            value = getattr(self, name)
+            demand(type(value) is int, f"{name} is not an integer", "int", f"{value!r} ({type(value).__name__})")
+            demand(value >= 1, f"{name} is not positive", ">= 1", value)
+        for name, length in (("stride", 2), ("dilation", 2), ("padding", 4)):
+            value = getattr(self, name)
+            fits = isinstance(value, tuple) and len(value) == length and all(type(item) is int for item in value)
+            demand(fits, f"{name} is not a tuple of integers", f"{length} ints", repr(value))
+        demand(self.dtype in DTYPES, "dtype", " or ".join(DTYPES), self.dtype)
+
+    def _check_steps(self) -> None:
+        for name in ("stride", "dilation"):
+            value = getattr(self, name)
+            demand(
+                all(item in (1, 2) for item in value), f"{name} outside the supported range", "1 or 2 each way", value
+            )
+        for name in ("r", "s"):
+            value = getattr(self, name)
+            demand(value <= MAX_FILTER, f"filter extent {name}", f"1 to {MAX_FILTER}", value)
+
+    def _check_channels(self) -> None:
+        demand(self.c % self.groups == 0, "channels do not divide into groups", f"a multiple of {self.groups}", self.c)
+        demand(self.width in GROUP_WIDTHS, "group width (channels / groups)", f"one of {GROUP_WIDTHS}", self.width)
+
+    def _check_extents(self) -> None:
+        for name, extent in (("p (output rows)", self.p), ("q (output columns)", self.q)):
+            demand(extent >= 1, f"the filter does not fit: {name}", ">= 1", f"{extent} of {self}")
+        for name, elements in (("input", self.input_elements), ("output", self.output_elements)):
+            demand(elements <= MAX_ELEMENTS, f"elements of the {name}", f"at most {MAX_ELEMENTS}", elements)
+
+    @property
+    def width(self) -> int:
+        """Channels of one group, in and out."""
+        return self.c // self.groups
+
+    @property
+    def p(self) -> int:
+        """Output rows."""
+        top, bottom, _, _ = self.padding
+        return (self.h + top + bottom - self.dilation[0] * (self.r - 1) - 1) // self.stride[0] + 1
+
+    @property
+    def q(self) -> int:
+        """Output columns."""
+        _, _, left, right = self.padding
+        return (self.w + left + right - self.dilation[1] * (self.s - 1) - 1) // self.stride[1] + 1
+
+    @property
+    def input_elements(self) -> int:
+        return self.n * self.h * self.w * self.c
+
+    @property
+    def output_elements(self) -> int:
+        return self.n * self.p * self.q * self.c
+
+    @property
+    def weight_elements(self) -> int:
+        return self.c * self.r * self.s * self.width
+
+    @property
+    def bytes_moved(self) -> int:
+        """Input, output and weights once each: the floor of the traffic, in bytes."""
+        return 2 * (self.input_elements + self.output_elements + self.weight_elements)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, positions over the padding counted too."""
+        return 2 * self.output_elements * self.r * self.s * self.width
+
+    @property
+    def input_shape(self) -> tuple[int, int, int, int]:
+        return (self.n, self.h, self.w, self.c)
+
+    @property
+    def output_shape(self) -> tuple[int, int, int, int]:
+        return (self.n, self.p, self.q, self.c)
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        return (self.c, self.r, self.s, self.width)
