@@ -1,0 +1,225 @@
+"""CUDA C++ to machine code: compiled once a machine, kept on disk, with a report of what each kernel uses."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CompileError, WrongValue
+from .architecture import architecture
+from .binary import Entry, entries
+from .bindings import nvrtc
+from .cache import Cache, Record, directory
+from .diagnostics import describe
+from .headers import package_headers, reachable
+from .report import Resources, read_report
+
+STANDARD = ("--std=c++20", "--device-as-default-execution-space")
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_FORMAT = "1"  # of the entries on disk: part of their key
+_memory: dict[tuple[object, ...], Compiled] = {}
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled source. `name` is the kernel asked for, `entry` its name in the image, `arch` what it was made for.
+
+    `cubin` is machine code, or portable assembly where `arch` is one (`compute_90`); `log` is the compiler's.
+    """
+
+    name: str
+    entry: str
+    arch: str
+    cubin: bytes
+    log: str
+    key: str
+
+    @functools.cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every kernel of the image, by its name there."""
+        return entries(self.cubin)
+
+    @functools.cached_property
+    def report(self) -> Mapping[str, Resources]:
+        """What each kernel uses. Empty for portable assembly, which the driver assembles."""
+        return read_report(self.log)
+
+    @property
+    def resources(self) -> Resources:
+        """What the kernel asked for uses. Raises `WrongValue` for portable assembly."""
+        if self.entry not in self.report:
+            raise WrongValue(
+                "the resources of portable assembly are not known before it is loaded",
+                where=self.name,
+                expected="machine code: arch='sm_NN'",
+                came=self.arch,
+            )
+        return self.report[self.entry]
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread."""
+        return self.resources.registers
+
+    @property
+    def spill_stores(self) -> int:
+        """Bytes of spilled registers written, a thread."""
+        return self.resources.spill_stores
+
+    @property
+    def spill_loads(self) -> int:
+        """Bytes of spilled registers read back, a thread."""
+        return self.resources.spill_loads
+
+    @property
+    def stack(self) -> int:
+        """Bytes of stack frame, a thread: a register array with a run-time index, say."""
+        return self.resources.stack
+
+    @property
+    def shared(self) -> int:
+        """Bytes of static shared memory."""
+        return self.resources.shared
+
+
+def compile_source(
+    source: str,
+    *,
+    name: str,
+    arch: str = "sm_90",
+    headers: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> Compiled:
+    """Compile the kernel `name` of a CUDA C++ source.
+
+    `name` is a kernel declared `extern "C"`, or a C++ expression that names an instance (`conv<8, 3>`). `headers` are
+    texts by the names they are included with, beside the package's own (`#include <tapestry/dim.cuh>`). `options` are
+    NVRTC's, after the standard ones. No GPU is needed.
+
+    Raises `CompileError` with the generated lines a complaint is about, `MissingCuPy`, `MissingNVRTC`, `WrongValue`
+    (the architecture). The result is kept in memory and on disk (`runtime/cache.py`).
+    """
+    known = (name, arch, tuple(options), source, tuple(headers.items()) if headers else None)
+    found = _memory.get(known)
+    if found is None:
+        request = Request(name, str(architecture(arch)), source, _headers(source, headers), (*STANDARD, *options))
+        found = _cached(request)
+        with _lock:
+            found = _memory.setdefault(known, found)
+    return found
+
+
+def _headers(source: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    return reachable(source, {**package_headers(), **(given or {})})
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a compiled kernel depends on."""
+
+    name: str
+    arch: str
+    source: str
+    headers: Mapping[str, str]
+    options: tuple[str, ...]
+
+    @functools.cached_property
+    def key(self) -> str:
+        """SHA-256 over every part with its length, so that no two requests run together."""
+        version = ".".join(map(str, nvrtc().getVersion()))
+        texts = [text for header in self.headers.items() for text in header]
+        digest = hashlib.sha256()
+        for part in (_FORMAT, version, self.name, self.arch, self.source, *self.options, "\0", *texts):
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()
+
+    @property
+    def file(self) -> str:
+        """What the compiler calls the source in its messages."""
+        return f"{re.sub(r'[^A-Za-z0-9_]+', '_', self.name).strip('_')}.cu"
+
+
+def _cached(request: Request) -> Compiled:
+    cache = _cache(directory())
+    if cache is None:
+        return _compile(request)
+    record = cache.get(request.key)
+    if record is None:
+        with cache.claim(request.key):
+            record = cache.get(request.key)
+            if record is None:
+                made = _compile(request)
+                cache.put(request.key, Record(made.cubin, {"entry": made.entry, "log": made.log}))
+                return made
+    return Compiled(request.name, record.head["entry"], request.arch, record.image, record.head["log"], request.key)
+
+
+@functools.cache
+def _cache(folder: Path | None) -> Cache | None:
+    return None if folder is None else Cache(folder)
+
+
+def _compile(request: Request) -> Compiled:
+    compiler = nvrtc()
+    texts = [text.encode() for text in request.headers.values()]
+    names = [name.encode() for name in request.headers]
+    program = compiler.createProgram(request.source, request.file, texts, names)
+    try:
+        return _build(compiler, program, request)
+    finally:
+        compiler.destroyProgram(program)
+
+
+def _build(compiler: Any, program: int, request: Request) -> Compiled:
+    portable = architecture(request.arch).portable
+    plain = _IDENTIFIER.fullmatch(request.name) is not None
+    if not plain:
+        compiler.addNameExpression(program, request.name)
+    options = [f"--gpu-architecture={request.arch}", *([] if portable else ["--ptxas-options=-v"]), *request.options]
+    try:
+        compiler.compileProgram(program, tuple(options))
+    except compiler.NVRTCError as error:
+        raise _refused(request, compiler.getProgramLog(program), str(error)) from None
+    log = compiler.getProgramLog(program)
+    entry = request.name if plain else compiler.getLoweredName(program, request.name)
+    image = compiler.getPTX(program) if portable else compiler.getCUBIN(program)
+    image = image.encode() if isinstance(image, str) else bytes(image)
+    _require(request, entry, image)
+    return Compiled(request.name, entry, request.arch, image, log, request.key)
+
+
+def _refused(request: Request, log: str, error: str) -> CompileError:
+    text = describe(log, {request.file: request.source, **request.headers}) or error
+    return CompileError(
+        f"does not compile for {request.arch} with {' '.join(request.options)}\n{text}",
+        where=request.name,
+        log=log,
+        source=request.source,
+    )
+
+
+def _require(request: Request, entry: str, image: bytes) -> None:
+    found = entries(image)
+    if entry not in found:
+        raise CompileError(
+            f"the source has no kernel of this name; it has {', '.join(sorted(found)) or 'none'}: declare it"
+            ' extern "C", or name a template\'s instance',
+            where=request.name,
+            source=request.source,
+        )
+
+
+def forget() -> None:
+    """Drop what this process remembers (tests; nothing on disk is touched)."""
+    with _lock:
+        _memory.clear()
+        _cache.cache_clear()

@@ -1,0 +1,202 @@
+"""Compiled kernels on a device: loaded once, launched on the caller's stream.
+
+A launch allocates nothing on the device and waits for nothing, so it can be captured in a graph. The first use of a
+kernel on a device loads it, which cannot: load (or launch once) before capturing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import LaunchError, TooLarge, WrongDevice, WrongValue
+from .architecture import architecture
+from .arguments import Arguments
+from .bindings import driver, runtime
+from .compiler import Compiled
+from .device import current_device, properties
+from .stream import stream_pointer
+
+Extent = int | tuple[int, ...]
+
+_DEFAULT_SHARED = 48 << 10  # bytes of shared memory a block has without asking
+_MAX_DYNAMIC_SHARED, _PREFERRED_CARVEOUT = 8, 9  # driver attributes of a function
+_GRID = (2**31 - 1, 65535, 65535)
+_BLOCK = (1024, 1024, 64)
+_loaded: dict[tuple[str, str, int], Kernel] = {}
+_lock = threading.Lock()
+
+
+def load(compiled: Compiled, device: int | None = None) -> Kernel:
+    """The kernel on a device (the calling thread's where none is named): loaded at the first call, then remembered."""
+    where = current_device() if device is None else device
+    key = (compiled.key, compiled.entry, where)
+    found = _loaded.get(key)
+    if found is None:
+        with _lock:
+            found = _loaded.get(key)
+            if found is None:
+                found = _loaded[key] = Kernel(compiled, where)
+    return found
+
+
+class Kernel:
+    """A kernel on one device. Safe to launch from several threads."""
+
+    def __init__(self, compiled: Compiled, device: int) -> None:
+        _require_architecture(compiled, device)
+        self.compiled, self.device, self.entry = compiled, device, compiled.entries[compiled.entry]
+        self._launch = driver().launchKernel
+        self._current = driver().ctxGetCurrent
+        with _device(device):
+            self._context = self._current()
+            self._module, self._function = _open(compiled)
+        self._arguments = Arguments(compiled.name, self.entry.parameters)
+        self._turn = threading.Lock()
+        self._shapes: dict[tuple[Extent, Extent, int], tuple[int, ...]] = {}
+        self._shared = _DEFAULT_SHARED
+
+    def launch(self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0, stream: object = None) -> None:
+        """Run the kernel: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
+
+        `args` go to the parameters in order (see `Arguments`). `stream` is as in `stream_pointer`. Raises `WrongType`,
+        `WrongValue`, `TooLarge`, `LaunchError`.
+        """
+        numbers = self._shape(grid, block, shared)
+        handle = stream if type(stream) is int else stream_pointer(stream)
+        with self._turn:  # the driver copies the arguments before it returns
+            self._arguments.pack(args)
+            self._run(numbers, handle, self._arguments.address)
+
+    def prepare(self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0) -> Prepared:
+        """The same launch, checked and packed once, to be repeated."""
+        arguments = Arguments(self.compiled.name, self.entry.parameters)
+        arguments.pack(args)
+        return Prepared(self, self._shape(grid, block, shared), arguments)
+
+    def max_active_blocks(self, threads: int, shared: int = 0) -> int:
+        """How many blocks of so many threads and bytes of dynamic shared memory a multiprocessor holds at once."""
+        self._shape(1, threads, shared)
+        with _device(self.device):
+            return int(driver().occupancyMaxActiveBlocksPerMultiprocessor(self._function.ptr, threads, shared))
+
+    def prefer_shared(self, percent: int) -> None:
+        """Ask for a share of the on-chip memory as shared memory rather than L1 (0-100); a hint to the driver."""
+        with _device(self.device):
+            driver().funcSetAttribute(self._function.ptr, _PREFERRED_CARVEOUT, percent)
+
+    def _run(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
+        try:
+            if self._current() == self._context:
+                self._launch(self._function.ptr, *numbers, stream, arguments, 0)
+            else:  # another device is current, or none yet in this thread
+                with _device(self.device):
+                    self._launch(self._function.ptr, *numbers, stream, arguments, 0)
+        except Exception as error:
+            if type(error).__name__ != "CUDADriverError":
+                raise
+            raise self._refused(numbers, error) from error
+
+    def _shape(self, grid: Extent, block: Extent, shared: int) -> tuple[int, ...]:
+        """Grid, block and dynamic shared memory as the driver takes them; checked once for each that comes."""
+        try:
+            return self._shapes[grid, block, shared]
+        except KeyError:
+            numbers = self._checked(grid, block, shared)
+            if len(self._shapes) > 4096:
+                self._shapes.clear()
+            self._shapes[grid, block, shared] = numbers
+            return numbers
+
+    def _checked(self, grid: Extent, block: Extent, shared: int) -> tuple[int, ...]:
+        where = self.compiled.name
+        blocks, threads = _extents(grid, _GRID, "grid", where), _extents(block, _BLOCK, "block", where)
+        count, most = threads[0] * threads[1] * threads[2], self.entry.threads or _BLOCK[0]
+        if count > most:
+            raise TooLarge("too many threads in a block", where=where, expected=f"at most {most}", came=count)
+        self._allow(shared)
+        return (*blocks, *threads, shared)
+
+    def _allow(self, shared: int) -> None:
+        """A kernel that wants more than 48 KiB of dynamic shared memory has to say so, once."""
+        room = properties(self.device).shared_per_block
+        if not 0 <= shared <= room:
+            raise TooLarge(
+                "more dynamic shared memory than a block can have",
+                where=self.compiled.name,
+                expected=f"0 to {room} bytes on {properties(self.device).name}",
+                came=shared,
+            )
+        if shared > self._shared:
+            with _device(self.device):
+                driver().funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, shared)
+            self._shared = shared
+
+    def _refused(self, numbers: tuple[int, ...], error: Exception) -> LaunchError:
+        return LaunchError(
+            f"the driver refused the launch: {error}",
+            where=self.compiled.name,
+            came=f"grid {numbers[:3]}, block {numbers[3:6]}, {numbers[6]} bytes of shared memory, device {self.device}",
+        )
+
+
+class Prepared:
+    """A launch whose arguments are fixed. It keeps no array alive."""
+
+    __slots__ = ("_arguments", "_kernel", "_numbers")
+
+    def __init__(self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments) -> None:
+        self._kernel, self._numbers, self._arguments = kernel, numbers, arguments
+
+    def launch(self, stream: object = None) -> None:
+        """Run it once more. `stream` is as in `stream_pointer`."""
+        handle = stream if type(stream) is int else stream_pointer(stream)
+        self._kernel._run(self._numbers, handle, self._arguments.address)
+
+
+def _open(compiled: Compiled) -> tuple[Any, Any]:
+    from cupy.cuda.function import Module
+
+    module = Module()
+    try:
+        module.load(compiled.cubin)
+        return module, module.get_function(compiled.entry)
+    except Exception as error:
+        raise LaunchError(
+            f"the driver refused the kernel: {error}", where=compiled.name, came=f"code for {compiled.arch}"
+        ) from error
+
+
+def _require_architecture(compiled: Compiled, device: int) -> None:
+    made, capability = architecture(compiled.arch), properties(device).capability
+    number = 10 * capability[0] + capability[1]
+    same = made.number == number if made.feature else made.portable or made.number // 10 == capability[0]
+    if not same or made.number > number:
+        raise WrongDevice(
+            "compiled for another architecture",
+            where=compiled.name,
+            expected=f"a device that runs {compiled.arch}",
+            came=f"device {device}: {properties(device).name}, sm_{number}",
+            hint="compile with arch=device_architecture(device)",
+        )
+
+
+def _extents(given: Extent, most: tuple[int, int, int], what: str, where: str) -> tuple[int, int, int]:
+    listed = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(listed) <= 3 or any(not 1 <= int(extent) <= top for extent, top in zip(listed, most, strict=False)):
+        raise WrongValue(f"not a {what}", where=where, expected=f"up to three extents from 1 to {most}", came=given)
+    x, y, z = (*map(int, listed), 1, 1)[:3]
+    return x, y, z
+
+
+@contextlib.contextmanager
+def _device(device: int) -> Iterator[None]:
+    """Make a device the calling thread's, and its context current, for a while."""
+    before = runtime().getDevice()
+    runtime().setDevice(device)
+    try:
+        yield
+    finally:
+        runtime().setDevice(before)

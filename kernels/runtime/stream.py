@@ -1,0 +1,45 @@
+"""The stream a kernel runs on: the caller's."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..errors import WrongType
+from .array import DeviceArray
+from .bindings import runtime
+
+
+def stream_pointer(stream: object = None, *arrays: DeviceArray) -> int:
+    """A stream's handle. `stream` is a CuPy or a torch stream, a handle, or None for the caller's current one.
+
+    The current stream is torch's where one of the arrays is a torch tensor, else CuPy's, on the arrays' device.
+    """
+    if stream is None:
+        torch = any(array.framework == "torch" for array in arrays)
+        device = arrays[0].device if arrays else -1
+        return _torch_stream(device) if torch else _cupy_stream(device)
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("ptr", "cuda_stream"):
+        handle = getattr(stream, attribute, None)
+        if isinstance(handle, int):
+            return handle
+    raise WrongType(
+        "not a stream",
+        expected="a CuPy stream, a torch.cuda.Stream, a handle as an int, or None for the current stream",
+        came=f"{type(stream).__name__} {stream!r}",
+    )
+
+
+def _torch_stream(device: int) -> int:
+    torch: Any = sys.modules["torch"]
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # 0.1 µs; the public way makes an object, 1 µs
+    return int(raw(device) if raw else torch.cuda.current_stream(device).cuda_stream)
+
+
+def _cupy_stream(device: int) -> int:
+    runtime()
+    import cupy
+
+    return int(cupy.cuda.get_current_stream(device).ptr)
