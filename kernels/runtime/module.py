@@ -17,6 +17,7 @@ from .arguments import Arguments
 from .bindings import driver, runtime
 from .compiler import Compiled
 from .device import current_device, properties
+from .libcuda import launch_programmatic
 from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
@@ -87,17 +88,27 @@ class Kernel:
         with _device(self.device):
             driver().funcSetAttribute(self._function.ptr, _PREFERRED_CARVEOUT, percent)
 
-    def _run(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
+    def _stream(self, stream: object) -> int:
+        return stream if type(stream) is int else stream_pointer(stream, device=self.device)
+
+    def _run(self, numbers: tuple[int, ...], stream: int, arguments: int, programmatic: bool) -> None:
+        send = self._send_programmatic if programmatic else self._send
+        if self._current() == self._context:
+            send(numbers, stream, arguments)
+        else:  # another device is current, or none yet in this thread
+            with _device(self.device):
+                send(numbers, stream, arguments)
+
+    def _send(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
         try:
-            if self._current() == self._context:
-                self._launch(self._function.ptr, *numbers, stream, arguments, 0)
-            else:  # another device is current, or none yet in this thread
-                with _device(self.device):
-                    self._launch(self._function.ptr, *numbers, stream, arguments, 0)
-        except Exception as error:
-            if type(error).__name__ != "CUDADriverError":
-                raise
-            raise self._refused(numbers, error) from error
+            self._launch(self._function.ptr, *numbers, stream, arguments, 0)
+        except driver().CUDADriverError as error:
+            raise self._refused(numbers, str(error)) from error
+
+    def _send_programmatic(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
+        status = launch_programmatic(self._function.ptr, numbers, stream, arguments)
+        if status:
+            raise self._refused(numbers, f"error {status}")
 
     def _shape(self, grid: Extent, block: Extent, shared: int) -> tuple[int, ...]:
         """Grid, block and dynamic shared memory as the driver takes them; checked once for each that comes."""
@@ -134,7 +145,7 @@ class Kernel:
                 driver().funcSetAttribute(self._function.ptr, _MAX_DYNAMIC_SHARED, shared)
             self._shared = shared
 
-    def _refused(self, numbers: tuple[int, ...], error: Exception) -> LaunchError:
+    def _refused(self, numbers: tuple[int, ...], error: str) -> LaunchError:
         return LaunchError(
             f"the driver refused the launch: {error}",
             where=self.compiled.name,
@@ -145,15 +156,16 @@ class Kernel:
 class Prepared:
     """A launch whose arguments are fixed. It keeps no array alive."""
 
-    __slots__ = ("_arguments", "_kernel", "_numbers")
+    __slots__ = ("_arguments", "_kernel", "_numbers", "_programmatic")
 
-    def __init__(self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments) -> None:
+    def __init__(self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments, programmatic: bool) -> None:
         self._kernel, self._numbers, self._arguments = kernel, numbers, arguments
+        self._programmatic = programmatic
 
     def launch(self, stream: object = None) -> None:
         """Run it once more. `stream` is as in `stream_pointer`."""
-        handle = stream if type(stream) is int else stream_pointer(stream)
-        self._kernel._run(self._numbers, handle, self._arguments.address)
+        kernel = self._kernel
+        kernel._run(self._numbers, kernel._stream(stream), self._arguments.address, self._programmatic)
 
 
 def _open(compiled: Compiled) -> tuple[Any, Any]:

@@ -10,14 +10,15 @@ from .array import DeviceArray
 from .bindings import runtime
 
 
-def stream_pointer(stream: object = None, *arrays: DeviceArray) -> int:
+def stream_pointer(stream: object = None, *arrays: DeviceArray, device: int = -1) -> int:
     """A stream's handle. `stream` is a CuPy or a torch stream, a handle, or None for the caller's current one.
 
-    The current stream is torch's where one of the arrays is a torch tensor, else CuPy's, on the arrays' device.
+    The current stream is torch's where one of the arrays is a torch tensor, else CuPy's, on the arrays' device
+    (`device` where there are none).
     """
     if stream is None:
         torch = any(array.framework == "torch" for array in arrays)
-        device = arrays[0].device if arrays else -1
+        device = arrays[0].device if arrays else device
         return _torch_stream(device) if torch else _cupy_stream(device)
     if isinstance(stream, int):
         return stream

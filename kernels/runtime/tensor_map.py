@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import KernelError, LaunchError, MissingDriver, TooLarge, WrongDtype, WrongLayout, WrongShape, WrongValue
+from ..errors import KernelError, LaunchError, TooLarge, WrongDtype, WrongLayout, WrongShape, WrongValue
 from .array import ITEM_BYTES
+from .libcuda import driver_function
 
 BYTES = 128
 _ALIGNMENT = 64
@@ -159,7 +159,7 @@ class TensorMap:
 
 @functools.lru_cache(maxsize=8192)
 def _encoded(*arguments: Any) -> np.void:
-    return encode(TiledMap(*arguments), _driver_encoder())
+    return encode(TiledMap(*arguments), driver_function("cuTensorMapEncodeTiled"))
 
 
 def encode(tiled: TiledMap, encoder: Encoder) -> np.void:
@@ -185,18 +185,3 @@ def encode(tiled: TiledMap, encoder: Encoder) -> np.void:
         raise LaunchError(f"the driver refused a tensor map (error {status})", came=tiled)
     found: np.void = np.frombuffer(memory.raw[start : start + BYTES], dtype=_VOID)[0]
     return found
-
-
-@functools.cache
-def _driver_encoder() -> Encoder:
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        function: Encoder = ctypes.CDLL(name).cuTensorMapEncodeTiled
-    except (OSError, AttributeError) as error:
-        raise MissingDriver(
-            "tensor maps are made by the NVIDIA driver",
-            expected=f"{name} of CUDA 12 or newer, with cuTensorMapEncodeTiled",
-            came=str(error),
-            hint="install the driver; kernels can be compiled without it",
-        ) from error
-    return function
