@@ -59,23 +59,34 @@ class Kernel:
         self._shapes: dict[tuple[Extent, Extent, int], tuple[int, ...]] = {}
         self._shared = _DEFAULT_SHARED
 
-    def launch(self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0, stream: object = None) -> None:
+    def launch(
+        self,
+        grid: Extent,
+        block: Extent,
+        args: Sequence[Any],
+        shared: int = 0,
+        stream: object = None,
+        programmatic: bool = False,
+    ) -> None:
         """Run the kernel: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
 
-        `args` go to the parameters in order (see `Arguments`). `stream` is as in `stream_pointer`. Raises `WrongType`,
+        `args` go to the parameters in order (see `Arguments`). `stream` is as in `stream_pointer`. A `programmatic`
+        launch may start before the kernel ahead of it has ended, and waits for its memory itself. Raises `WrongType`,
         `WrongValue`, `TooLarge`, `LaunchError`.
         """
         numbers = self._shape(grid, block, shared)
-        handle = stream if type(stream) is int else stream_pointer(stream)
+        handle = self._stream(stream)
         with self._turn:  # the driver copies the arguments before it returns
             self._arguments.pack(args)
-            self._run(numbers, handle, self._arguments.address)
+            self._run(numbers, handle, self._arguments.address, programmatic)
 
-    def prepare(self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0) -> Prepared:
+    def prepare(
+        self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0, programmatic: bool = False
+    ) -> Prepared:
         """The same launch, checked and packed once, to be repeated."""
         arguments = Arguments(self.compiled.name, self.entry.parameters)
         arguments.pack(args)
-        return Prepared(self, self._shape(grid, block, shared), arguments)
+        return Prepared(self, self._shape(grid, block, shared), arguments, programmatic)
 
     def max_active_blocks(self, threads: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory a multiprocessor holds at once."""

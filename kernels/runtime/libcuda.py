@@ -1,0 +1,59 @@
+"""The driver's library itself, for the two calls that CuPy has no binding for: tensor maps and launch attributes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import MissingDriver
+
+_PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+@functools.cache
+def driver_function(name: str) -> Callable[..., int]:
+    """A function of the NVIDIA driver, returning its error code. Raises `MissingDriver`."""
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        function: Callable[..., int] = getattr(ctypes.CDLL(library), name)
+    except (OSError, AttributeError) as error:
+        raise MissingDriver(
+            f"{name} is a function of the NVIDIA driver",
+            expected=f"{library} of CUDA 12 or newer",
+            came=str(error),
+            hint="install the driver; kernels can be compiled without it",
+        ) from error
+    return function
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: an id and a union of 64 bytes, here its first integer."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class _Configuration(ctypes.Structure):
+    """CUlaunchConfig: grid, block and dynamic shared memory, the stream, the attributes."""
+
+    _fields_ = (
+        ("numbers", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def launch_programmatic(function: int, numbers: Sequence[int], stream: int, arguments: int) -> int:
+    """Launch a kernel that may start before the one ahead of it in the stream has ended.
+
+    It waits for that one's memory itself (`griddepcontrol.wait`). `numbers` are grid, block and shared bytes. Returns
+    the driver's error code.
+    """
+    attribute = _Attribute(_PROGRAMMATIC)
+    attribute.value[0] = 1
+    configuration = _Configuration((ctypes.c_uint * 7)(*numbers), stream, ctypes.pointer(attribute), 1)
+    launch: Any = driver_function("cuLaunchKernelEx")
+    return int(launch(ctypes.byref(configuration), ctypes.c_void_p(function), ctypes.c_void_p(arguments), None))
