@@ -1,0 +1,153 @@
+"""The grouped convolution in torch: `conv2d`, differentiable, and a swap of a model's layers.
+
+Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
+order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
+torch's current stream; on CPUs torch's own convolution, any float.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .convolution.problem import GROUP_WIDTHS, MAX_FILTER, BadConvolution
+from .torch_operators import DTYPES, Ints, forward
+
+
+def conv2d(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    stride: int | Ints = 1,
+    padding: int | Ints | str = 0,
+    dilation: int | Ints = 1,
+    groups: int = 1,
+) -> Tensor:
+    """x [n, c, h, w], w [c, c / groups, r, s] and bias [c] -> [n, c, p, q], differentiable.
+
+    `padding` is an int, (rows, columns), (top, bottom, left, right), "same" or "valid". On CUDA: f16 or bf16, group
+    widths 1, 2, 4, 8, 16, 32, filters up to 7, stride and dilation 1 or 2; raises BadConvolution for anything else.
+    """
+    steps, gaps = _pair(stride), _pair(dilation)
+    sides = _sides(padding, (w.shape[2], w.shape[3]), gaps)
+    result: Tensor = forward(x, w, bias, steps, sides, gaps, groups)
+    return result
+
+
+def _pair(value: int | Ints) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> list[int]:
+    """(top, bottom, left, right) from any of torch's spellings; "same" puts the odd row at the bottom."""
+    if padding == "same":
+        totals = [gap * (extent - 1) for gap, extent in zip(dilation, filter_size, strict=True)]
+        return [side for total in totals for side in (total // 2, total - total // 2)]
+    if padding == "valid":
+        return [0, 0, 0, 0]
+    if isinstance(padding, str):
+        raise BadConvolution("padding", 'ints, "same" or "valid"', repr(padding))
+    values = [padding] * 4 if isinstance(padding, int) else list(padding)
+    if len(values) == 2:
+        values = [values[0], values[0], values[1], values[1]]
+    if len(values) != 4:
+        raise BadConvolution("padding", "1, 2 or 4 ints", values)
+    return values
+
+
+class GroupedConv2d(nn.Conv2d):
+    """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[n, c, h, w] or [c, h, w]; other types and devices go to torch's own convolution."""
+        if not _computed_here(input):
+            return super().forward(input)
+        batch = input if input.dim() == 4 else input.unsqueeze(0)
+        result = conv2d(
+            batch,
+            self.weight,
+            self.bias,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+        return result if input.dim() == 4 else result.squeeze(0)
+
+
+def _computed_here(x: Tensor) -> bool:
+    """Whether a layer's input is, or under autocast becomes, what the kernels compute."""
+    if x.device.type != "cuda":
+        return False
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return dtype in DTYPES
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What `replace_convolutions` did: names of the layers taken, and why each other convolution was left alone."""
+
+    taken: tuple[str, ...]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.taken)} convolutions taken, {len(self.left)} left", *(f"  {name}" for name in self.taken)]
+        return "\n".join([*lines, *(f"  {name}: left, {why}" for name, why in self.left.items())])
+
+
+def replace_convolutions(model: nn.Module) -> Replaced:
+    """Swap every nn.Conv2d of `model` that the kernels compute for a `GroupedConv2d`, in place.
+
+    Parameters are shared with the old layers and keep their names, so state_dicts load as before; weights are laid out
+    channels-last. A layer used in several places stays one layer.
+    """
+    taken: list[str] = []
+    left: dict[str, str] = {}
+    swapped: dict[nn.Conv2d, GroupedConv2d] = {}
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        if not isinstance(module, nn.Conv2d) or isinstance(module, GroupedConv2d):
+            continue
+        reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        if reason:
+            left[name] = reason
+            continue
+        swapped.setdefault(module, _like(module))
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, swapped[module])
+        taken.append(name)
+    return Replaced(tuple(taken), left)
+
+
+def _unfit(layer: nn.Conv2d) -> str | None:
+    """Why the kernels do not compute this layer, or None."""
+    width, size = layer.in_channels // layer.groups, layer.kernel_size
+    facts = {
+        f"a subclass, {type(layer).__name__}, whose forward may differ": type(layer) is nn.Conv2d,
+        "padding mode " + layer.padding_mode: layer.padding_mode == "zeros",
+        f"{layer.in_channels} channels in and {layer.out_channels} out": layer.in_channels == layer.out_channels,
+        f"group width {width}, not one of {GROUP_WIDTHS}": width in GROUP_WIDTHS,
+        f"filter {size[0]}x{size[1]}, larger than {MAX_FILTER}": max(size) <= MAX_FILTER,
+        f"stride {layer.stride}, not 1 or 2": set(layer.stride) <= {1, 2},
+        f"dilation {layer.dilation}, not 1 or 2": set(layer.dilation) <= {1, 2},
+        "hooks or parametrizations hang on it": _plain(layer),
+    }
+    return next((reason for reason, holds in facts.items() if not holds), None)
+
+
+def _plain(layer: nn.Module) -> bool:
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return not any(hooks) and not hasattr(layer, "parametrizations")
+
+
+def _like(layer: nn.Conv2d) -> GroupedConv2d:
+    same: dict[str, Any] = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
+    size: Any = layer.kernel_size
+    biased = layer.bias is not None
+    new = GroupedConv2d(layer.in_channels, layer.out_channels, size, bias=biased, device="meta", **same)
+    layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+    new.weight, new.bias = layer.weight, layer.bias
+    return new.train(layer.training)

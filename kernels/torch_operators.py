@@ -1,0 +1,291 @@
+"""`tapestry::grouped_conv2d` and its two gradients as torch operators: kernels, fake tensors, autograd, autocast.
+
+Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]; padding is (top, bottom, left, right). Results
+are channels-last in memory; operands that are not are copied. CUDA tensors run the kernels of this package on torch's
+current stream; CPU tensors torch's own convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .convolution.problem import BadConvolution, ConvolutionProblem
+
+DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+
+Ints = Sequence[int]
+
+# Not typed by torch.
+_torch: Any = torch
+_STEPS = "int[2] stride, int[4] padding, int[2] dilation, int groups"
+_LIBRARY = _torch.library.Library("tapestry", "DEF")
+_LIBRARY.define(f"grouped_conv2d(Tensor x, Tensor w, Tensor? bias, {_STEPS}) -> Tensor")
+_LIBRARY.define(f"grouped_conv2d_input_gradient(Tensor dy, Tensor w, SymInt[4] shape, {_STEPS}) -> Tensor")
+_LIBRARY.define(f"grouped_conv2d_weight_gradient(Tensor x, Tensor dy, SymInt[4] shape, {_STEPS}) -> Tensor")
+
+forward = torch.ops.tapestry.grouped_conv2d
+input_gradient = torch.ops.tapestry.grouped_conv2d_input_gradient
+weight_gradient = torch.ops.tapestry.grouped_conv2d_weight_gradient
+
+
+def _extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> list[int]:
+    """Output rows and columns of an input [n, c, h, w]."""
+    return [
+        (x[2 + i] + padding[2 * i] + padding[2 * i + 1] - dilation[i] * (filter_size[i] - 1) - 1) // stride[i] + 1
+        for i in (0, 1)
+    ]
+
+
+def _empty(like: Tensor, shape: Ints) -> Tensor:
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+# On CPUs: torch's own convolution. Strides are made those of `_empty`, which the fake operators promise.
+
+
+def _canonical(result: Tensor) -> Tensor:
+    out = _empty(result, result.shape)
+    return result if result.stride() == out.stride() else out.copy_(result)
+
+
+def _padded(x: Tensor, padding: Ints) -> Tensor:
+    """Zeros on each side; rows and columns cut off where negative."""
+    top, bottom, left, right = padding
+    return torch.nn.functional.pad(x, (left, right, top, bottom))
+
+
+def _cpu_forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    steps, gaps = list(stride), list(dilation)
+    return _canonical(torch.nn.functional.conv2d(_padded(x, padding), w, bias, steps, 0, gaps, groups))
+
+
+def _cpu_backward(
+    dy: Tensor, x: Tensor, w: Tensor, stride: Ints, dilation: Ints, groups: int, wanted: list[bool]
+) -> tuple[Tensor, Tensor]:
+    backward = torch.ops.aten.convolution_backward
+    steps, gaps = list(stride), list(dilation)
+    dx, dw, _ = backward(dy, x, w, None, steps, [0, 0], gaps, False, [0, 0], groups, [*wanted, False])
+    return dx, dw
+
+
+def _padded_shape(shape: Ints, padding: Ints) -> list[int]:
+    top, bottom, left, right = padding
+    return [shape[0], shape[1], shape[2] + top + bottom, shape[3] + left + right]
+
+
+def _cpu_input_gradient(
+    dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    x = dy.new_empty(_padded_shape(shape, padding))
+    dx, _ = _cpu_backward(dy, x, w, stride, dilation, groups, [True, False])
+    return _canonical(_padded(dx, [-side for side in padding]))
+
+
+def _cpu_weight_gradient(
+    x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    w = dy.new_empty(tuple(shape))
+    _, dw = _cpu_backward(dy, _padded(x, padding), w, stride, dilation, groups, [False, True])
+    return _canonical(dw)
+
+
+# On CUDA devices: the kernels, which see [n, h, w, c] through the strides.
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    """[a, b, y, x] as contiguous [a, y, x, b]; no copy where memory is channels-last already."""
+    return tensor.detach().permute(0, 2, 3, 1).contiguous()
+
+
+def _checked(
+    x_shape: Ints, w_shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, *used: Tensor
+) -> None:
+    """Refuse what the kernels do not compute, before anything is allocated."""
+    devices, dtypes = {str(tensor.device) for tensor in used}, {tensor.dtype for tensor in used}
+    if len(devices) > 1:
+        raise BadConvolution("operands on different devices", "one device", ", ".join(sorted(devices)))
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
+        names = ", ".join(sorted(str(dtype) for dtype in dtypes))
+        raise BadConvolution("operand types on CUDA", "all torch.float16 or all torch.bfloat16 (try autocast)", names)
+    n, c, h, w = x_shape
+    problem = ConvolutionProblem(
+        n, h, w, c, groups, w_shape[2], w_shape[3], _two(stride), _two(dilation), _four(padding), DTYPES[dtypes.pop()]
+    )
+    if tuple(w_shape) != (c, problem.width, problem.r, problem.s):
+        raise BadConvolution("weights", f"[{c}, {problem.width}, r, s] for {groups} groups", list(w_shape))
+
+
+def _two(values: Ints) -> tuple[int, int]:
+    return (int(values[0]), int(values[1]))
+
+
+def _four(values: Ints) -> tuple[int, int, int, int]:
+    return (int(values[0]), int(values[1]), int(values[2]), int(values[3]))
+
+
+def _steps(stride: Ints, padding: Ints, dilation: Ints, groups: int, device: torch.device) -> dict[str, Any]:
+    stream = torch.cuda.current_stream(device).cuda_stream
+    return {
+        "groups": groups,
+        "stride": _two(stride),
+        "padding": _four(padding),
+        "dilation": _two(dilation),
+        "stream": stream,
+    }
+
+
+def _cuda_forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    from .conv2d import conv2d
+
+    _checked(x.shape, w.shape, stride, padding, dilation, groups, *(t for t in (x, w, bias) if t is not None))
+    out = _empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
+    steps = _steps(stride, padding, dilation, groups, x.device)
+    # The kernels add the bias in f32.
+    wide = None if bias is None else bias.detach().float()
+    with torch.cuda.device(x.device):
+        conv2d(_channels_last(x), _channels_last(w), wide, out=out.permute(0, 2, 3, 1), **steps)
+    return out
+
+
+def _cuda_input_gradient(
+    dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    from .conv2d import conv2d_input_gradient
+
+    _checked(shape, w.shape, stride, padding, dilation, groups, dy, w)
+    out = _empty(dy, shape)
+    n, c, h, width = shape
+    steps = _steps(stride, padding, dilation, groups, dy.device)
+    with torch.cuda.device(dy.device):
+        conv2d_input_gradient(
+            _channels_last(dy), _channels_last(w), shape=(n, h, width, c), out=out.permute(0, 2, 3, 1), **steps
+        )
+    return out
+
+
+def _cuda_weight_gradient(
+    x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    from .conv2d import conv2d_weight_gradient
+
+    _checked(x.shape, shape, stride, padding, dilation, groups, x, dy)
+    out = _empty(x, shape)
+    steps = _steps(stride, padding, dilation, groups, x.device)
+    with torch.cuda.device(x.device):
+        conv2d_weight_gradient(
+            _channels_last(x), _channels_last(dy), filter=(shape[2], shape[3]), out=out.permute(0, 2, 3, 1), **steps
+        )
+    return out
+
+
+# What an operator would give, without running it.
+
+
+def _fake_forward(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,  # noqa: ARG001
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    _torch._check(
+        w.shape[1] * groups == x.shape[1], lambda: f"weights {list(w.shape)} for {groups} groups of {x.shape[1]}"
+    )
+    return _empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
+
+
+def _fake_gradient(first: Tensor, _second: Tensor, shape: Ints, *_steps: Any) -> Tensor:
+    return _empty(first, shape)
+
+
+# Gradients. The three operators are each other's derivatives: the convolution is linear in x and in w.
+
+
+def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    x, w, bias, *ctx.steps = inputs
+    ctx.save_for_backward(x, w)
+    ctx.biased = bias is not None
+
+
+def _forward_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, w = ctx.saved_tensors
+    dx = input_gradient(dy, w, x.shape, *ctx.steps) if ctx.needs_input_grad[0] else None
+    dw = weight_gradient(x, dy, w.shape, *ctx.steps) if ctx.needs_input_grad[1] else None
+    db = dy.sum((0, 2, 3)) if ctx.biased and ctx.needs_input_grad[2] else None
+    return dx, dw, db, None, None, None, None
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    first, second, _, *ctx.steps = inputs
+    ctx.save_for_backward(first, second)
+
+
+def _gradient_of_input_gradient(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+    dy, w = ctx.saved_tensors
+    first = forward(ddx, w, None, *ctx.steps) if ctx.needs_input_grad[0] else None
+    second = weight_gradient(ddx, dy, w.shape, *ctx.steps) if ctx.needs_input_grad[1] else None
+    return first, second, None, None, None, None, None
+
+
+def _gradient_of_weight_gradient(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, ...]:
+    x, dy = ctx.saved_tensors
+    first = input_gradient(dy, ddw, x.shape, *ctx.steps) if ctx.needs_input_grad[0] else None
+    second = forward(x, ddw, None, *ctx.steps) if ctx.needs_input_grad[1] else None
+    return first, second, None, None, None, None, None
+
+
+def _autocast(name: str, device: str) -> None:
+    """Cast operands to autocast's type, then run the operator below autocast."""
+    operator = getattr(torch.ops.tapestry, name)
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
+
+    def cast(*arguments: Any) -> Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        lower = [a.to(dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments]
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            result: Tensor = operator(*lower)
+        return result
+
+    _LIBRARY.impl(name, cast, f"Autocast{device.upper()}")
+
+
+def _register() -> None:
+    table: tuple[tuple[str, Any, Any, Any, Any, Any], ...] = (
+        ("grouped_conv2d", _cpu_forward, _cuda_forward, _fake_forward, _forward_gradient, _save_forward),
+        (
+            "grouped_conv2d_input_gradient",
+            _cpu_input_gradient,
+            _cuda_input_gradient,
+            _fake_gradient,
+            _gradient_of_input_gradient,
+            _save_gradient,
+        ),
+        (
+            "grouped_conv2d_weight_gradient",
+            _cpu_weight_gradient,
+            _cuda_weight_gradient,
+            _fake_gradient,
+            _gradient_of_weight_gradient,
+            _save_gradient,
+        ),
+    )
+    for name, on_cpu, on_cuda, fake, backward, save in table:
+        _LIBRARY.impl(name, on_cpu, "CPU")
+        _LIBRARY.impl(name, on_cuda, "CUDA")
+        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
+        _torch.library.register_autograd(f"tapestry::{name}", backward, setup_context=save, lib=_LIBRARY)
+        for device in ("cpu", "cuda"):
+            _autocast(name, device)
+
+
+_register()

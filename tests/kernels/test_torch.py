@@ -1,0 +1,230 @@
+"""The torch face on CPU tensors, where torch's own convolution is underneath: everything around the kernels.
+
+The same operators are checked on CUDA by `benchmarks/kernels.py --check-torch`.
+"""
+
+import copy
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+
+from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.torch import GroupedConv2d, conv2d, replace_convolutions
+
+Steps = tuple[list[int], list[int], list[int], int]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Tensor, Tensor, Steps]:
+    """x, w in f64 and (stride, padding, dilation, groups), padding asymmetric or negative, the filter fitting."""
+    width, groups = draw(st.sampled_from((1, 2, 4, 8))), draw(st.integers(1, 3))
+    r, s = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    stride = draw(st.lists(st.integers(1, 2), min_size=2, max_size=2))
+    dilation = draw(st.lists(st.integers(1, 2), min_size=2, max_size=2))
+    padding = draw(st.lists(st.integers(-1, 3), min_size=4, max_size=4))
+    h = draw(st.integers(1, 5)) + dilation[0] * (r - 1) + 2
+    w = draw(st.integers(1, 5)) + dilation[1] * (s - 1) + 2
+    random = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    x = torch.randn(draw(st.integers(1, 3)), width * groups, h, w, generator=random, dtype=torch.float64)
+    filters = torch.randn(width * groups, width, r, s, generator=random, dtype=torch.float64)
+    return x, filters, (stride, padding, dilation, groups)
+
+
+def plainly(x: Tensor, w: Tensor, steps: Steps) -> Tensor:
+    """The definition: one product and sum per filter tap and group."""
+    (sy, sx), (top, bottom, left, right), (dy, dx), groups = steps
+    padded = nn.functional.pad(x, (left, right, top, bottom))
+    n, c, height, width = padded.shape
+    r, s = w.shape[2:]
+    p, q = (height - dy * (r - 1) - 1) // sy + 1, (width - dx * (s - 1) - 1) // sx + 1
+    y = torch.zeros(n, groups, c // groups, p, q, dtype=x.dtype)
+    split = w.reshape(groups, c // groups, *w.shape[1:])
+    for i in range(r):
+        for j in range(s):
+            seen = padded[:, :, i * dy : i * dy + sy * (p - 1) + 1 : sy, j * dx : j * dx + sx * (q - 1) + 1 : sx]
+            y = y + torch.einsum("ngjpq,gkj->ngkpq", seen.reshape(n, groups, -1, p, q), split[:, :, :, i, j])
+    return y.reshape(n, c, p, q)
+
+
+def run(x: Tensor, w: Tensor, steps: Steps, bias: Tensor | None = None) -> Tensor:
+    stride, padding, dilation, groups = steps
+    return conv2d(x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@given(problems())
+@settings(max_examples=30)
+def test_values_and_layout(problem: tuple[Tensor, Tensor, Steps]) -> None:
+    x, w, steps = problem
+    bias = torch.arange(w.shape[0], dtype=torch.float64)
+    y = run(x, w, steps, bias)
+    torch.testing.assert_close(y, plainly(x, w, steps) + bias[:, None, None])
+    assert y.stride() == torch.empty_like(y, memory_format=torch.channels_last).stride()
+
+
+@given(problems())
+@settings(max_examples=20)
+def test_gradients_are_those_of_the_definition(problem: tuple[Tensor, Tensor, Steps]) -> None:
+    x, w, steps = problem
+    ours, theirs = [(x.clone().requires_grad_(), w.clone().requires_grad_()) for _ in range(2)]
+    y, expected = run(*ours, steps), plainly(*theirs, steps)
+    dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=y.dtype)
+    got = torch.autograd.grad(y, ours, dy)
+    for left, right in zip(got, torch.autograd.grad(expected, theirs, dy), strict=True):
+        torch.testing.assert_close(left, right)
+
+
+def example(dtype: torch.dtype = torch.float64, grad: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    random = torch.Generator().manual_seed(3)
+    shapes = ((2, 8, 6, 5), (8, 4, 3, 2), (8,))
+    x, w, bias = (torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes)
+    return x.requires_grad_(grad), w.requires_grad_(grad), bias.requires_grad_(grad)
+
+
+STEPS: Steps = ([2, 1], [1, 2, 0, 1], [1, 2], 2)
+
+
+def test_first_and_second_derivatives() -> None:
+    def call(*operands: Tensor) -> Tensor:
+        return run(operands[0], operands[1], STEPS, operands[2])
+
+    assert torch.autograd.gradcheck(call, example(), fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, example(), fast_mode=True)
+
+
+def calls() -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    x, w, bias = example()
+    dy = run(x, w, STEPS).detach().requires_grad_()
+    ops = torch.ops.tapestry
+    return {
+        "forward": (ops.grouped_conv2d.default, (x, w, bias, *STEPS)),
+        "forward without bias": (ops.grouped_conv2d.default, (x, w, None, *STEPS)),
+        "input gradient": (ops.grouped_conv2d_input_gradient.default, (dy, w, list(x.shape), *STEPS)),
+        "weight gradient": (ops.grouped_conv2d_weight_gradient.default, (x, dy, list(w.shape), *STEPS)),
+    }
+
+
+@pytest.mark.parametrize("name", list(calls()))
+def test_opcheck(name: str) -> None:
+    operator, arguments = calls()[name]
+    results = torch.library.opcheck(operator, arguments)
+    assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (1, 1, 7, 5), (3, 8, 1, 4)])
+def test_strides_are_promised_where_they_are_ambiguous(shape: tuple[int, ...]) -> None:
+    x, w = torch.randn(shape), torch.randn(shape[1], 1, 1, 1)
+    arguments = (x, w, None, [1, 1], [0] * 4, [1, 1], shape[1])
+    assert torch.library.opcheck(torch.ops.tapestry.grouped_conv2d.default, arguments, test_utils="test_faketensor")
+
+
+def test_compile_without_graph_breaks() -> None:
+    layer = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.ReLU())
+    replace_convolutions(layer)
+    x = torch.randn(2, 8, 5, 5, requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        return run(layer(x), torch.ones(8, 4, 3, 2), STEPS).square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), loss(x))
+    expected = torch.autograd.grad(loss(x), [x, *layer.parameters()])
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), [x, *layer.parameters()]), expected)
+
+
+def test_compile_with_dynamic_extents() -> None:
+    def double(x: Tensor, w: Tensor) -> Tensor:
+        return 2 * run(x, w, STEPS)
+
+    compiled = torch.compile(double, fullgraph=True, dynamic=True, backend="aot_eager")
+    x, w, _ = example(grad=False)
+    for part in (x, x[:, :, 1:], x[:1, :, :, 1:]):
+        torch.testing.assert_close(compiled(part, w), double(part, w))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_lowers_operands_and_returns_gradients_of_the_parameters_type(dtype: torch.dtype) -> None:
+    x, w, bias = example(torch.float32)
+    with torch.autocast("cpu", dtype):
+        y = run(x, w, STEPS, bias)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), run(x, w, STEPS, bias), atol=0.1, rtol=0.05)
+    gradients = torch.autograd.grad(y.float().sum(), (x, w, bias))
+    assert {gradient.dtype for gradient in gradients} == {torch.float32}
+
+
+@pytest.mark.parametrize("padding", [1, (1, 2), "same", "valid"])
+def test_torchs_spellings_of_padding(padding: Any) -> None:
+    x, w = torch.randn(2, 6, 9, 8), torch.randn(6, 2, 5, 3)
+    ours = conv2d(x, w, padding=padding, groups=3, dilation=(1, 2))
+    filters = nn.functional.conv2d(x, w, padding=padding, groups=3, dilation=(1, 2))
+    torch.testing.assert_close(ours, filters)
+
+
+@pytest.mark.parametrize("padding", ["full", (1, 2, 3), (1,)])
+def test_other_spellings_are_refused(padding: Any) -> None:
+    with pytest.raises(BadConvolution, match="padding"):
+        conv2d(torch.randn(1, 2, 5, 5), torch.randn(2, 1, 3, 3), padding=padding, groups=2)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.depthwise = nn.Conv2d(16, 16, 3, padding="same", groups=16, bias=False)
+        self.block = nn.Sequential(nn.Conv2d(16, 16, 5, 2, 2, groups=2), nn.BatchNorm2d(16))
+        self.again = self.block[0]
+        self.circular = nn.Conv2d(16, 16, 3, padding=1, padding_mode="circular", groups=2)
+        self.wide = nn.Conv2d(16, 16, 9, padding=4, groups=16)
+        self.stride3 = nn.Conv2d(16, 16, 3, 3, 1, groups=16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.block(self.depthwise(self.stem(x)))
+        y = self.circular(self.again(y))
+        out: Tensor = self.stride3(self.wide(y))
+        return out
+
+
+def test_swap_takes_what_it_can_and_says_why_not() -> None:
+    net = Net().eval()
+    before, x = copy.deepcopy(net), torch.randn(2, 3, 20, 20)
+    report = replace_convolutions(net)
+    assert report.taken == ("depthwise", "block.0", "again")
+    reasons = {"stem": "3 channels in and 16 out", "circular": "circular", "wide": "9x9", "stride3": "stride"}
+    assert {name: word in report.left[name] for name, word in reasons.items()} == dict.fromkeys(reasons, True)
+    assert set(report.left) == set(reasons)
+    assert isinstance(net.depthwise, GroupedConv2d)
+    assert net.again is net.block[0]
+    torch.testing.assert_close(net(x), before(x))
+    torch.testing.assert_close(net.depthwise(x[0].repeat(6, 1, 1)[:16]), before.depthwise(x[0].repeat(6, 1, 1)[:16]))
+    assert "3 convolutions taken, 4 left" in str(report)
+
+
+def test_swap_keeps_state_and_parameters() -> None:
+    net = Net()
+    parameters, state = dict(net.named_parameters()), copy.deepcopy(net.state_dict())
+    replace_convolutions(net)
+    assert {name: id(value) for name, value in net.named_parameters()} == {k: id(v) for k, v in parameters.items()}
+    assert list(net.state_dict()) == list(state)
+    Net().load_state_dict(net.state_dict())
+    net.load_state_dict(state)
+    assert net.depthwise.bias is None
+    assert replace_convolutions(net).taken == ()
+
+
+def test_swap_leaves_subclasses_hooks_and_the_root_alone() -> None:
+    class Same(nn.Conv2d):
+        pass
+
+    layers = nn.Sequential(Same(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 8, 3, groups=8))
+    layers[1].register_forward_hook(lambda *_: None)
+    nn.utils.parametrizations.weight_norm(layers[2])
+    report = replace_convolutions(layers)
+    assert report.taken == ()
+    assert "Same" in report.left["0"]
+    assert "hooks" in report.left["1"]
+    assert set(report.left) == {"0", "1", "2"}
+    assert "itself" in replace_convolutions(nn.Conv2d(8, 8, 3, groups=8)).left[""]
