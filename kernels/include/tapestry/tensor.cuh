@@ -15,6 +15,14 @@
 
 namespace tapestry {
 
+// Sixteen bytes, moved in one access: eight 16-bit numbers, or four 32-bit ones.
+struct alignas(16) Octet {
+    unsigned short value[8];
+};
+struct alignas(16) Quad {
+    float value[4];
+};
+
 // Elements behind a pointer (global or generic addresses).
 struct Pointed {
     template <class T>
