@@ -1,0 +1,61 @@
+"""Sources of the forward kernel: the constants of one problem and configuration in front of forward.cu."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from .configuration import ForwardConfiguration, group_block
+from .problem import ConvolutionProblem
+
+
+@cache
+def kernel_text(name: str) -> str:
+    """A CUDA source that stands beside this module."""
+    return files(__package__).joinpath(name).read_text()
+
+
+HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
+
+
+def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, **fused: object) -> dict[str, object]:
+    return {
+        "WIDTH": problem.width,
+        "GROUP": group_block(problem),
+        "R": problem.r,
+        "S": problem.s,
+        "STRIDE_Y": problem.stride[0],
+        "STRIDE_X": problem.stride[1],
+        "DILATION_Y": problem.dilation[0],
+        "DILATION_X": problem.dilation[1],
+        "CHANNELS": cut.channels,
+        "IMAGES": cut.images,
+        "UNITS_Q": cut.units,
+        "TILES": cut.tiles,
+        "CHANNEL_OCTETS": cut.octets,
+        "STAGES": cut.stages,
+        "STAGE_ROWS": cut.stage_rows,
+        "OUT_STAGES": cut.out_stages,
+        "BLOCKS": cut.blocks,
+    }
+
+
+def source(
+    problem: ConvolutionProblem,
+    cut: ForwardConfiguration,
+    *,
+    transposed: bool = False,
+    sharded: bool = False,
+    scale: bool = False,
+    bias: bool = False,
+    residual: bool = False,
+    activation: str | None = None,
+) -> str:
+    ints = constants(problem, cut)
+    flags = {"TRANSPOSED": transposed, "SHARDED": sharded, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
+    lines = [f"constexpr int {name} = {value};" for name, value in ints.items()]
+    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
+    lines += [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
+    lines += [f"using Half = {HALVES[problem.dtype]};"]
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "epilogue", "mma", "numeric")]
+    return "\n".join([*includes, "namespace spec {", *lines, "}", kernel_text("forward.cu")])

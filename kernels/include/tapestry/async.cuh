@@ -1,0 +1,102 @@
+// The bulk tensor copy engine and the barriers in shared memory on which its copies complete.
+//
+// Shared addresses are 32-bit; a tensor map is a kernel parameter declared `const __grid_constant__ TensorMap`.
+#pragma once
+
+namespace tapestry {
+
+struct alignas(64) TensorMap {
+    unsigned char opaque[128];
+};
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// One 8-byte barrier a `Barrier`; waits are by the parity of the phase waited for.
+struct Barrier {
+    unsigned address;
+
+    __device__ void init(unsigned arrivals) const {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
+    }
+    __device__ void arrive() const {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
+    }
+    __device__ void arrive_expecting(unsigned bytes) const {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
+    }
+    __device__ bool reached(unsigned parity) const {
+        unsigned done;
+        asm volatile(
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(address), "r"(parity)
+            : "memory");
+        return done != 0;
+    }
+    __device__ void wait(unsigned parity) const {
+        while (!reached(parity)) {
+        }
+    }
+};
+
+// Makes initialised barriers visible to the copy engine; a block-wide barrier follows.
+__device__ __forceinline__ void fence_barrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Orders this thread's shared stores before later reads of the copy engine (an arrival carries the order on).
+__device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void prefetch(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Box at (c, x, y, image) of the map to shared memory; what lies outside the tensor arrives as zero.
+__device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2,%3,%4,%5}], "
+        "[%6];" ::"r"(to),
+        "l"(&map), "r"(c), "r"(x), "r"(y), "r"(image), "r"(on.address)
+        : "memory");
+}
+
+// Box from shared memory; what lies outside the tensor is dropped.
+__device__ __forceinline__ void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1,%2,%3,%4}], [%5];" ::"l"(&map),
+                 "r"(c), "r"(x), "r"(y), "r"(image), "r"(from)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until at most `Pending` of the newest groups of stores still read shared memory.
+template <int Pending>
+__device__ __forceinline__ void wait_stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
+// Waits until `threads` threads of the block, whole warps, are at barrier `id` (1 to 15; 0 is the whole block's).
+__device__ __forceinline__ void meet(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// Where a kernel was launched to overlap the end of the one before it: waits for that one's writes. Otherwise nothing.
+__device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// A cursor round a ring of `Slots` buffers: the slot, and the parity of its barrier's phase.
+template <int Slots>
+struct Ring {
+    unsigned slot = 0;
+    unsigned parity = 0;
+
+    __device__ void advance() {
+        if (++slot == Slots) {
+            slot = 0;
+            parity ^= 1u;
+        }
+    }
+};
+
+}  // namespace tapestry

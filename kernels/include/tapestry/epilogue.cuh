@@ -1,0 +1,16 @@
+// What happens to a finished f32 sum before it is rounded: scale, bias, residual, activation, in that order.
+#pragma once
+
+namespace tapestry {
+
+enum class Activation { none, relu, silu, gelu };
+
+template <Activation kind>
+__device__ __forceinline__ float activate(float v) {
+    if constexpr (kind == Activation::relu) return fmaxf(v, 0.0f);
+    if constexpr (kind == Activation::silu) return v / (1.0f + __expf(-v));
+    if constexpr (kind == Activation::gelu) return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));
+    return v;
+}
+
+}  // namespace tapestry
