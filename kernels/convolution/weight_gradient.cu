@@ -1,0 +1,301 @@
+// Weight gradient of a grouped convolution, channels last:
+//
+//   dw[k, r, s, c] = sum over n, p, q of dy[n, p, q, k] * x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, c]
+//
+// A block of threads keeps one block of channels and walks a range of output rows. One warp loads: a stage of the ring holds one row of x and
+// the row of dy that meets it first, both zero outside the tensors. The other warps multiply: rows of x are the transposed left operand
+// (16 = two taps x 8 channels, 16 positions deep), rows of dy the right one (8 output channels). The last `held_rows` rows of dy stay in
+// registers, in a circle whose walk is unrolled, so that every row of either tensor is read from shared memory once. All taps' sums
+// stay in registers to the end; they leave as f32 partials, [split][channel block][fragment][lane], which fold.cu adds in a fixed order.
+//
+// `parameters` (compile-time integers) stands before this text: filter_rows, filter_columns, stride_y, stride_x, dilation_y, dilation_x,
+// width, channel_block, units, images, x_columns, out_blocks, share, stages, residents, and the type Half. A long filter may be
+// cut into parts of filter_rows rows (all_rows together), each a gradient of its own with its padding moved: blockIdx.x counts channel blocks, then parts.
+
+#include <tapestry/async.cuh>
+#include <tapestry/mma.cuh>
+
+namespace tapestry::weight_gradient {
+
+using namespace parameters;
+
+constexpr int unit = 8;                                       // positions of an 8 x 8 matrix, channels of a 16-byte chunk
+constexpr int row_bytes = 2 * channel_block;                  // one position in shared memory
+constexpr int chunks = channel_block / unit;
+constexpr int dy_columns = units * unit;
+constexpr int x_bytes = images * x_columns * row_bytes;
+constexpr int dy_bytes = images * dy_columns * row_bytes;
+constexpr int swizzle_period = 1024;
+constexpr int dy_offset = (x_bytes + swizzle_period - 1) / swizzle_period * swizzle_period;
+constexpr int stage_bytes = dy_offset + (dy_bytes + swizzle_period - 1) / swizzle_period * swizzle_period;
+
+constexpr int group_chunks = width > unit ? width / unit : 1; // 16-byte chunks of one group
+constexpr int warps_a_chunk = group_chunks / out_blocks;      // a warp multiplies one chunk of x with out_blocks chunks of dy
+constexpr int consumers = chunks * warps_a_chunk * share;
+constexpr int steps_k = images * units / 2;                   // 16 positions each
+constexpr int own_steps = steps_k / share;
+constexpr int tap_pairs = (filter_columns + 1) / 2;
+constexpr int held_rows = (filter_rows - 1) * dilation_y / stride_y + 1;
+constexpr int circle = held_rows * stride_y;                  // steps (rows of x) after which the registers come round
+constexpr int fragments = out_blocks * filter_rows * tap_pairs;
+
+static_assert(images * units % (2 * share) == 0, "the 16-position steps are dealt evenly to the warps");
+static_assert(units == 1 || units % 2 == 0, "a 16-position step lies in one image, or is two images of one unit");
+static_assert(images == 1 || x_columns % unit == 0, "the swizzle of every image begins alike");
+
+// Steps of the walk at which a row of x meets some row of dy, and the register slot of the row of dy it meets under filter row r.
+constexpr bool meets(int step, int r) { return (step + 16 * circle - r * dilation_y) % stride_y == 0; }
+constexpr int slot(int step, int r) { return (step + 16 * circle - r * dilation_y) / stride_y % held_rows; }
+constexpr bool meets_any(int step) {
+    for (int r = 0; r < filter_rows; ++r)
+        if (meets(step, r)) return true;
+    return false;
+}
+
+// First position of a 16-position step in the rows of a stage.
+constexpr int x_position(int step) { return 2 * step / units * x_columns + 2 * step % units * unit * stride_x; }
+
+// The swizzle of the tensor maps: 16-byte chunks permuted within 128, 64 or 32 bytes, so that eight consecutive positions lie in different banks.
+__device__ inline unsigned swizzled(int position, int chunk) {
+    const int turn = channel_block == 64 ? position & 7 : channel_block == 32 ? position >> 1 & 3 : channel_block == 16 ? position >> 2 & 1 : 0;
+    return position * row_bytes + ((chunk ^ turn) << 4);
+}
+
+struct Shape {
+    int rows_x;                  // h
+    int rows_above, rows_below;  // rows of x in other buffers, above row 0 and from row h on
+    int first_row;               // first output row that meets a row of x under any tap
+    int rows;                    // output rows from there on that do
+    int top, left;               // padding
+    int image_blocks, column_tiles, channel_blocks;
+
+    __device__ int end() const { return rows_x + rows_below; }
+};
+
+struct Maps {
+    const TensorMap &x, &above, &below, &dy;
+};
+
+// Rows of one image block and column tile, walked from top to bottom.
+struct Walk {
+    int image, column, row, row_end, y, steps;
+
+    __device__ Walk(const Shape& shape, long long first, long long last) {
+        const int item = static_cast<int>(first / shape.rows);
+        row = static_cast<int>(first % shape.rows);
+        row_end = static_cast<int>(min(static_cast<long long>(shape.rows), row + last - first));
+        image = item / shape.column_tiles * images;
+        column = item % shape.column_tiles * dy_columns;
+        row += shape.first_row;
+        row_end += shape.first_row;
+        y = row * stride_y - shape.top + static_cast<int>(blockIdx.x / shape.channel_blocks) * filter_rows * dilation_y;
+        steps = min((row_end - 1 - row) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
+    }
+    __device__ int rows() const { return row_end - row; }
+    // Whether step t of the walk brings a row of x, a row of dy.
+    __device__ bool brings_x(const Shape& shape, int t) const { return meets_any(t % circle) && y + t >= -shape.rows_above && y + t < shape.end(); }
+    __device__ bool brings_dy(int t) const { return t % stride_y == 0 && row + t / stride_y < row_end; }
+};
+
+struct Shared {
+    unsigned data, barriers;    // shared-memory addresses
+    __device__ unsigned x(int slot) const { return data + slot * stage_bytes; }
+    __device__ unsigned dy(int slot) const { return data + slot * stage_bytes + dy_offset; }
+    __device__ Barrier full(int slot) const { return {barriers + 8 * slot}; }
+    __device__ Barrier empty(int slot) const { return {barriers + 8 * (stages + slot)}; }
+};
+
+// One row of x, from the buffer that holds it.
+__device__ void load_x(unsigned to, const Maps& maps, const Shape& shape, int channel, int column, int y, int image, Barrier full) {
+    if (y < 0)
+        load_box(to, maps.above, channel, column, y + shape.rows_above, image, full);
+    else if (y < shape.rows_x)
+        load_box(to, maps.x, channel, column, y, image, full);
+    else
+        load_box(to, maps.below, channel, column, y - shape.rows_x, image, full);
+}
+
+__device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, long long first, long long last) {
+    const int channel = blockIdx.x % shape.channel_blocks * channel_block;
+    Ring<stages> ring;
+    while (first < last) {
+        const Walk walk(shape, first, last);
+        first += walk.rows();
+        for (int t = 0; t < walk.steps; ++t) {
+            const bool x = walk.brings_x(shape, t), dy = walk.brings_dy(t);
+            if (!x && !dy) continue;
+            const Barrier full = shared.full(ring.slot);
+            shared.empty(ring.slot).wait(ring.parity ^ 1);
+            full.arrive_expecting((x ? x_bytes : 0) + (dy ? dy_bytes : 0));
+            if (x) load_x(shared.x(ring.slot), maps, shape, channel, walk.column * stride_x - shape.left, walk.y + t, walk.image, full);
+            if (dy) load_box(shared.dy(ring.slot), maps.dy, channel, walk.column, walk.row + t / stride_y, walk.image, full);
+            ring.advance();
+        }
+    }
+}
+
+struct Consumer {
+    float sums[out_blocks][filter_rows][tap_pairs][4] = {};
+    unsigned held[held_rows][own_steps][out_blocks][2];
+    unsigned x_lane[tap_pairs], dy_lane[out_blocks];    // this lane's matrix rows, relative to a stage
+    int lane;
+
+    __device__ Consumer(int warp, int lane) : lane(lane) {
+        const int part = warp % share, chunk = warp / share / warps_a_chunk;
+        const int out_chunk = chunk / group_chunks * group_chunks + warp / share % warps_a_chunk * out_blocks;
+        const int matrix = lane >> 3, row = lane & 7;
+        const int second_unit = units == 1 ? x_columns : unit * stride_x;
+        for (int pair = 0; pair < tap_pairs; ++pair) {
+            const bool both = 2 * pair + 1 < filter_columns;   // four matrices: 2 units x 2 taps; a last odd tap has two
+            const int tap = 2 * pair + (both ? matrix & 1 : 0), half = both ? matrix >> 1 : matrix & 1;
+            x_lane[pair] = swizzled(row * stride_x + tap * dilation_x + half * second_unit, chunk) + x_position(part * own_steps) * row_bytes;
+        }
+        for (int block = 0; block < out_blocks; ++block)
+            dy_lane[block] = swizzled(lane, out_chunk + block) + part * own_steps * 2 * unit * row_bytes;
+    }
+
+    __device__ void clear(int row) {
+#pragma unroll
+        for (int step = 0; step < own_steps; ++step)
+#pragma unroll
+            for (int block = 0; block < out_blocks; ++block) held[row][step][block][0] = held[row][step][block][1] = 0;
+    }
+
+    __device__ void take_dy(int row, unsigned address) {
+#pragma unroll
+        for (int block = 0; block < out_blocks; ++block)
+#pragma unroll
+            for (int step = 0; step < own_steps; step += 2) {
+                const unsigned at = address + dy_lane[block] + step * 2 * unit * row_bytes;
+                if (step + 1 < own_steps) {
+                    auto& a = held[row][step][block];
+                    auto& b = held[row][step + 1][block];
+                    load_transposed(a[0], a[1], b[0], b[1], at);
+                } else {
+                    load_transposed(held[row][step][block][0], held[row][step][block][1], at);
+                }
+            }
+    }
+
+    __device__ void multiply(int phase, unsigned address) {
+#pragma unroll
+        for (int step = 0; step < own_steps; ++step)
+#pragma unroll
+            for (int pair = 0; pair < tap_pairs; ++pair) {
+                unsigned a[4] = {0, 0, 0, 0};
+                const unsigned at = address + x_lane[pair] + x_position(step) * row_bytes;
+                if (2 * pair + 1 < filter_columns)
+                    load_transposed(a[0], a[1], a[2], a[3], at);
+                else
+                    load_transposed(a[0], a[2], at);
+#pragma unroll
+                for (int r = 0; r < filter_rows; ++r)
+                    if (meets(phase, r))
+#pragma unroll
+                        for (int block = 0; block < out_blocks; ++block)
+                            mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
+            }
+    }
+
+    __device__ void consume(const Shape& shape, const Shared& shared, long long first, long long last) {
+        Ring<stages> ring;
+        while (first < last) {
+            const Walk walk(shape, first, last);
+            first += walk.rows();
+#pragma unroll
+            for (int row = 0; row < held_rows; ++row) clear(row);
+            for (int start = 0; start < walk.steps; start += circle)
+#pragma unroll
+                for (int phase = 0; phase < circle; ++phase) {
+                    const int t = start + phase;
+                    if (t >= walk.steps) break;
+                    const bool x = meets_any(phase) && walk.brings_x(shape, t), dy = phase % stride_y == 0 && walk.brings_dy(t);
+                    if (x || dy) shared.full(ring.slot).wait(ring.parity);
+                    if (phase % stride_y == 0) {
+                        if (dy)
+                            take_dy(phase / stride_y, shared.dy(ring.slot));
+                        else
+                            clear(phase / stride_y);
+                    }
+                    if (meets_any(phase) && x) multiply(phase, shared.x(ring.slot));
+                    if (x || dy) {
+                        __syncwarp();
+                        if (lane == 0) shared.empty(ring.slot).arrive();
+                        ring.advance();
+                    }
+                }
+        }
+    }
+};
+
+// Adds what the warps of one channel chunk have summed over their shares of the positions, in the warps' order.
+__device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
+    if constexpr (share > 1) {
+        const int part = warp % share;
+        float4* own = exchange + warp * fragments * 32 + consumer.lane;
+        auto* sums = reinterpret_cast<float4*>(consumer.sums);
+        if (part != 0)
+#pragma unroll
+            for (int i = 0; i < fragments; ++i) own[i * 32] = sums[i];
+        meet(1, consumers * 32);
+        if (part == 0)
+            for (int other = 1; other < share; ++other)
+#pragma unroll
+                for (int i = 0; i < fragments; ++i) {
+                    const float4 more = own[(other * fragments + i) * 32];
+                    sums[i] = float4{sums[i].x + more.x, sums[i].y + more.y, sums[i].z + more.z, sums[i].w + more.w};
+                }
+    }
+}
+
+__device__ void leave(const Consumer& consumer, int warp, float4* partials) {
+    if (warp % share != 0) return;
+    const long long block = static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x;
+    float4* own = partials + (block * (consumers / share) + warp / share) * fragments * 32 + consumer.lane;
+#pragma unroll
+    for (int block = 0; block < out_blocks; ++block)
+#pragma unroll
+        for (int r = 0; r < filter_rows; ++r)
+#pragma unroll
+            for (int pair = 0; pair < tap_pairs; ++pair) {
+                const auto& sum = consumer.sums[block][r][pair];
+                own[((block * filter_rows + r) * tap_pairs + pair) * 32] = float4{sum[0], sum[1], sum[2], sum[3]};
+            }
+}
+
+}  // namespace tapestry::weight_gradient
+
+extern "C" __global__ void __launch_bounds__((tapestry::weight_gradient::consumers + 1) * 32, tapestry::parameters::residents)
+weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap above_map,
+                const __grid_constant__ tapestry::TensorMap below_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
+                const __grid_constant__ tapestry::weight_gradient::Shape shape) {
+    using namespace tapestry;
+    using namespace tapestry::weight_gradient;
+    extern __shared__ __align__(1024) unsigned char memory[];
+    __shared__ alignas(8) unsigned long long barriers[2 * stages];
+
+    const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    const Shared shared{shared_address(memory), shared_address(barriers)};
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < stages; ++stage) {
+            shared.full(stage).init(1);
+            shared.empty(stage).init(consumers);
+        }
+        fence_barrier_init();
+        prefetch(x_map);
+        prefetch(dy_map);
+    }
+    __syncthreads();
+
+    const long long all = static_cast<long long>(shape.image_blocks) * shape.column_tiles * shape.rows;
+    const long long first = all * blockIdx.y / gridDim.y, last = all * (blockIdx.y + 1) / gridDim.y;
+    if (warp == consumers) {
+        if (lane == 0) produce({x_map, above_map, below_map, dy_map}, shape, shared, first, last);
+        return;
+    }
+    let_next_kernel_start();
+    Consumer consumer(warp, lane);
+    consumer.consume(shape, shared, first, last);
+    fold_shares(consumer, warp, reinterpret_cast<float4*>(memory));
+    leave(consumer, warp, partials);
+}

@@ -1,0 +1,328 @@
+"""How a weight gradient is cut into work: the choices that `weight_gradient.cu` is compiled with, and which of them are legal.
+
+All of it is integer arithmetic on the problem and the GPU's limits; nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .problem import ConvolutionProblem
+
+UNIT = 8  # positions of a matrix, channels of a 16-byte chunk
+BOX_LIMIT = 256  # elements of a tensor map's box along one dimension
+SWIZZLE_PERIOD = 1024  # bytes
+STATIC_SHARED = 1024  # barriers, then alignment of the ring
+REGISTER_FILE = 65536
+FEWEST_STAGES, MOST_STAGES = 3, 16
+MOST_UNITS = 16
+WARP_SLOTS, MOST_THREADS = 64, 1024
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The least multiple that is not below `value`.
+
+    >>> round_up(66, 8), round_up(64, 8)
+    (72, 64)
+    """
+    return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True, order=True)
+class WeightGradientConfiguration:
+    """The cut of one weight gradient; all plain integers.
+
+    A block of threads owns `channel_block` channels and a range of output rows, one of `splits`; a stage of its ring of
+    `stages` is one row of `images` images and `8 * units` output columns. `share` warps deal the 16-position steps of a
+    channel chunk among themselves; a warp multiplies one chunk of x by `out_blocks` chunks of dy. A long filter is cut
+    into `row_parts` that read the tensors each for itself. `residents` blocks fit on a multiprocessor. `channel_block` 0 is the plain kernel, for tensors the copy engine cannot read.
+    """
+
+    channel_block: int
+    row_parts: int
+    units: int
+    images: int
+    out_blocks: int
+    share: int
+    stages: int
+    residents: int
+    splits: int
+
+    @property
+    def direct(self) -> bool:
+        return self.channel_block == 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What follows from a problem and a configuration: boxes, work, shared memory, registers (an estimate)."""
+
+    problem: ConvolutionProblem
+    configuration: WeightGradientConfiguration
+
+    @property
+    def x_columns(self) -> int:
+        """Columns of x under a tile. With several images each must begin alike under the swizzle."""
+        problem, chosen = self.problem, self.configuration
+        least = (UNIT * chosen.units - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
+        return round_up(least, UNIT) if chosen.images > 1 else least
+
+    @property
+    def x_bytes(self) -> int:
+        return self.configuration.images * self.x_columns * 2 * self.configuration.channel_block
+
+    @property
+    def dy_bytes(self) -> int:
+        chosen = self.configuration
+        return chosen.images * UNIT * chosen.units * 2 * chosen.channel_block
+
+    @property
+    def stage_bytes(self) -> int:
+        return round_up(self.x_bytes, SWIZZLE_PERIOD) + round_up(self.dy_bytes, SWIZZLE_PERIOD)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of one block: the ring, which later holds the shares' sums."""
+        chosen = self.configuration
+        exchange = self.consumers * self.fragments * 32 * 16 if chosen.share > 1 else 0
+        return max(chosen.stages * self.stage_bytes, exchange)
+
+    @property
+    def chunks(self) -> int:
+        return self.configuration.channel_block // UNIT
+
+    @property
+    def group_chunks(self) -> int:
+        return max(1, self.problem.width // UNIT)
+
+    @property
+    def consumers(self) -> int:
+        """Warps that multiply; one more loads."""
+        chosen = self.configuration
+        return self.chunks * (self.group_chunks // chosen.out_blocks) * chosen.share
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.consumers + 1)
+
+    @property
+    def own_steps(self) -> int:
+        """16-position steps of a warp in one stage."""
+        chosen = self.configuration
+        return chosen.images * chosen.units // (2 * chosen.share)
+
+    @property
+    def filter_rows(self) -> int:
+        """Rows of the filter that a block of threads sums up."""
+        return -(-self.problem.r // self.configuration.row_parts)
+
+    @property
+    def tap_pairs(self) -> int:
+        return -(-self.problem.s // 2)
+
+    @property
+    def fragments(self) -> int:
+        """Sums of 16 x 8 that a warp keeps."""
+        return self.configuration.out_blocks * self.filter_rows * self.tap_pairs
+
+    @property
+    def held_rows(self) -> int:
+        """Rows of dy that a warp keeps in registers."""
+        return (self.filter_rows - 1) * self.problem.dilation[0] // self.problem.stride[0] + 1
+
+    @property
+    def registers(self) -> int:
+        """An upper estimate of the registers of a multiplying thread."""
+        held = 2 * self.held_rows * self.own_steps * self.configuration.out_blocks
+        return 4 * self.fragments + held + 2 * self.tap_pairs + self.configuration.out_blocks + 26
+
+    @property
+    def register_limit(self) -> int:
+        """What the compiler may use: warps come in fours, registers in eights."""
+        slots = round_up(self.consumers + 1, 4) * self.configuration.residents
+        return min(255, REGISTER_FILE // 32 // slots // 8 * 8)
+
+    @property
+    def channel_blocks(self) -> int:
+        return -(-self.problem.c // self.configuration.channel_block)
+
+    @property
+    def image_blocks(self) -> int:
+        return -(-self.problem.n // self.configuration.images)
+
+    @property
+    def column_tiles(self) -> int:
+        return -(-self.problem.q // (UNIT * self.configuration.units))
+
+    @property
+    def quadruples(self) -> int:
+        """128-bit values that one split leaves."""
+        return self.configuration.row_parts * self.channel_blocks * (self.consumers // self.configuration.share) * self.fragments * 32
+
+    def x_position(self, step: int) -> int:
+        """First column of a 16-position step in the rows of x of a stage."""
+        chosen = self.configuration
+        image, column = divmod(2 * step, chosen.units)
+        return image * self.x_columns + column * UNIT * self.problem.stride[1]
+
+    @property
+    def evenly_dealt(self) -> bool:
+        """Every warp of a share sees its steps at the same distances."""
+        parts = range(self.configuration.share)
+        return all(
+            self.x_position(part * self.own_steps + step) == self.x_position(part * self.own_steps) + self.x_position(step)
+            for part in parts
+            for step in range(self.own_steps)
+        )
+
+
+def reads_by_copy_engine(problem: ConvolutionProblem) -> bool:
+    """Whether a position is a multiple of 16 bytes, which a tensor map asks of every stride."""
+    return problem.c % UNIT == 0
+
+
+def live_rows(problem: ConvolutionProblem, above: int = 0, below: int = 0) -> range:
+    """The output rows whose window meets a row of x, which has `above` and `below` more in other buffers.
+
+    >>> live_rows(ConvolutionProblem(1, 4, 4, 8, 1, 3, 3, padding=(7, 7, 1, 1)))
+    range(5, 11)
+    """
+    top, stride = problem.padding[0], problem.stride[0]
+    reach = (problem.r - 1) * problem.dilation[0]
+    first = max(0, -(-(top - above - reach) // stride))
+    last = min(problem.p - 1, (problem.h + below - 1 + top) // stride)
+    return range(first, max(first, last + 1))
+
+
+@functools.lru_cache(maxsize=4096)
+def configurations(
+    problem: ConvolutionProblem, sms: int = 132, shared: int = 232448
+) -> tuple[WeightGradientConfiguration, ...]:
+    """All legal configurations of a problem on a GPU with `sms` multiprocessors of `shared` bytes, best guess first.
+
+    The order is that of `estimate`, then of the numbers themselves: the same everywhere. Never empty: the plain kernel
+    is legal for every problem.
+    """
+    found = list(_by_copy_engine(problem, sms, shared)) if reads_by_copy_engine(problem) else []
+    found.sort(key=lambda chosen: (estimate(problem, chosen, sms), chosen))
+    return (*found, *_plain(problem, sms))
+
+
+def _plain(problem: ConvolutionProblem, sms: int) -> Iterator[WeightGradientConfiguration]:
+    blocks = -(-problem.c // 32) * problem.r * problem.s
+    splits = max(1, min(64, 8 * sms // blocks, problem.n * problem.p))
+    yield WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits)
+
+
+def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
+    for block in _channel_blocks(problem):
+        for units, images in _tiles(problem):
+            warps = itertools.product(_row_parts(problem), _divisors(max(1, problem.width // UNIT)), (1, 2, 4), (1, 2))
+            for row_parts, out_blocks, share, residents in warps:
+                choice = WeightGradientConfiguration(block, row_parts, units, images, out_blocks, share, 1, residents, 1)
+                yield from _rings(Cut(problem, choice), sms, shared)
+
+
+def _channel_blocks(problem: ConvolutionProblem) -> Iterator[int]:
+    """64, 32, 16, 8 channels: whole groups, and at most one block that is not full."""
+    for block in (64, 32, 16, 8):
+        if block >= problem.width and (block == max(8, problem.width) or block < 2 * problem.c):
+            yield block
+
+
+def _tiles(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
+    """Units of 8 columns and images of a tile."""
+    units = -(-problem.q // UNIT)
+    seen = set()
+    for tiles in range(1, units + 1):
+        size = -(-units // tiles)
+        size = round_up(size, 2) if size > 1 or units > 1 else 1
+        if size > MOST_UNITS or size in seen:
+            continue
+        seen.add(size)
+        most = MOST_UNITS // size if size >= units else 1
+        images = 1 if size > 1 else 2
+        while images <= most and (images < 2 * problem.n or images == 2):
+            yield size, images
+            images *= 2
+
+
+def _row_parts(problem: ConvolutionProblem) -> list[int]:
+    """Whole filters, and for wide groups of long ones, whose sums would not fit, parts."""
+    return [1] if problem.width < 32 and problem.r * problem.s * problem.width < 600 else [1, 2, 4]
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _rings(cut: Cut, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
+    """The splits of one cut, each with as deep a ring as fits."""
+    chosen = cut.configuration
+    if chosen.units * chosen.images % (2 * chosen.share) or not cut.evenly_dealt:
+        return
+    room = shared // chosen.residents - STATIC_SHARED - (1024 if chosen.residents > 1 else 0)  # the system keeps 1 KiB
+    stages = min(MOST_STAGES, room // cut.stage_bytes)
+    warps = round_up(cut.consumers + 1, 4) * chosen.residents
+    fits = cut.x_columns <= BOX_LIMIT and stages >= FEWEST_STAGES and cut.shared_bytes <= room
+    if fits and warps <= WARP_SLOTS and cut.threads <= MOST_THREADS and cut.registers <= cut.register_limit:
+        for splits in _splits(cut, sms * chosen.residents):
+            yield replace(chosen, stages=stages, splits=splits)
+
+
+def _splits(cut: Cut, places: int) -> list[int]:
+    """Splits that fill one or two waves of the places on the GPU."""
+    work = cut.image_blocks * cut.column_tiles * max(1, len(live_rows(cut.problem)))
+    return sorted({min(work, max(1, waves * places // (cut.channel_blocks * cut.configuration.row_parts))) for waves in (1, 2)})
+
+
+LAUNCH_S, FILL_S, WAVE_S = 3.5e-6, 1.5e-6, 1.0e-6
+BANDWIDTH, CLOCK = 4.1e12, 1.75e9  # what the copy engine draws from memory; the multiprocessor's clock
+MMA_CLOCKS, MATRIX_CLOCKS = 1.6, 1.0  # an m16n8k16 on four units; an 8 x 8 matrix
+POSITION_CLOCKS, STEP_CLOCKS = 2.0, 150.0  # the copy engine, a position; the waits of one stage
+
+
+def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int = 132) -> float:
+    """Seconds a configuration should take: the slower of memory and multiprocessors, the waves, the fold.
+
+    A rough model by counting, for the order of trying and for GPUs nobody has measured.
+    """
+    cut = Cut(problem, chosen)
+    reach = (problem.r - 1) * problem.dilation[0]
+    rows = max(1, len(live_rows(problem)))
+    work = cut.image_blocks * cut.column_tiles * rows
+    per_split = -(-work // chosen.splits)
+    pieces = math.ceil(per_split / rows) + (0 if per_split % rows == 0 or rows % per_split == 0 else 1)
+    steps = per_split * problem.stride[0] + pieces * min(reach, problem.h)
+    blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
+    waves = math.ceil(blocks / (sms * chosen.residents))
+    busy = steps * _stage_clocks(cut) * chosen.residents / CLOCK
+    loaded = steps * _stage_traffic(cut) * chosen.residents * min(sms, blocks / chosen.residents)
+    fold = chosen.splits * cut.quadruples * 16 * 2 / BANDWIDTH
+    return LAUNCH_S + waves * (max(busy, loaded / BANDWIDTH) + WAVE_S) + FILL_S + fold
+
+
+def _stage_clocks(cut: Cut) -> float:
+    """Clocks of a multiprocessor for one step of the walk of one block of threads."""
+    chosen, problem = cut.configuration, cut.problem
+    steps = cut.consumers * cut.own_steps
+    products = steps * cut.filter_rows / problem.stride[0] * cut.tap_pairs * chosen.out_blocks
+    matrices = steps * (2 * problem.s + 2 * chosen.out_blocks / problem.stride[0])
+    alone = STEP_CLOCKS + cut.own_steps * 30
+    copied = chosen.images * (cut.x_columns + UNIT * chosen.units / problem.stride[0]) * POSITION_CLOCKS
+    return max(products * MMA_CLOCKS, matrices * MATRIX_CLOCKS, alone / chosen.residents, copied)
+
+
+def _stage_traffic(cut: Cut) -> float:
+    """Bytes from memory for one step of the walk: what lies inside the tensors."""
+    chosen, problem = cut.configuration, cut.problem
+    tiles = cut.column_tiles
+    channels = problem.c / cut.channel_blocks
+    images = problem.n / cut.image_blocks
+    columns_x = min(cut.x_columns, problem.w / tiles + (cut.x_columns - UNIT * chosen.units * problem.stride[1]))
+    columns_x = min(max(columns_x, problem.w / tiles), problem.w)
+    return 2 * channels * images * (columns_x + problem.q / tiles / problem.stride[0])
