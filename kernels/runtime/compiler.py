@@ -90,6 +90,19 @@ class Compiled:
         return self.resources.shared
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A kernel that can be compiled for any architecture: what `compile_source` takes."""
+
+    name: str
+    source: str
+    options: tuple[str, ...] = ()
+
+    def compile(self, arch: str = "sm_90") -> Compiled:
+        """Compile it, or find it in the cache."""
+        return compile_source(self.source, name=self.name, arch=arch, options=self.options)
+
+
 def compile_source(
     source: str,
     *,
@@ -110,15 +123,11 @@ def compile_source(
     known = (name, arch, tuple(options), source, tuple(headers.items()) if headers else None)
     found = _memory.get(known)
     if found is None:
-        request = Request(name, str(architecture(arch)), source, _headers(source, headers), (*STANDARD, *options))
-        found = _cached(request)
+        texts = reachable(source, {**package_headers(), **(headers or {})})
+        found = _cached(Request(name, str(architecture(arch)), source, texts, (*STANDARD, *options)))
         with _lock:
             found = _memory.setdefault(known, found)
     return found
-
-
-def _headers(source: str, given: Mapping[str, str] | None) -> dict[str, str]:
-    return reachable(source, {**package_headers(), **(given or {})})
 
 
 @dataclass(frozen=True)

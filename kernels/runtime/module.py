@@ -22,7 +22,7 @@ from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
 
-_DEFAULT_SHARED = 48 << 10  # bytes of shared memory a block has without asking
+_DEFAULT_SHARED = 0  # beyond 48 KiB with the static part a block must ask; asking for less does no harm
 _MAX_DYNAMIC_SHARED, _PREFERRED_CARVEOUT = 8, 9  # driver attributes of a function
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
@@ -143,7 +143,8 @@ class Kernel:
 
     def _allow(self, shared: int) -> None:
         """A kernel that wants more than 48 KiB of dynamic shared memory has to say so, once."""
-        room = properties(self.device).shared_per_block
+        used = self.compiled.report.get(self.compiled.entry)
+        room = properties(self.device).shared_per_block - (used.shared if used else 0)
         if not 0 <= shared <= room:
             raise TooLarge(
                 "more dynamic shared memory than a block can have",
