@@ -8,24 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import KernelError
+
 GROUP_WIDTHS = (1, 2, 4, 8, 16, 32)
 DTYPES = ("f16", "bf16")
 MAX_ELEMENTS = 2**31 - 1
 MAX_FILTER = 7
 
 
-class BadConvolution(ValueError):
+class BadConvolution(KernelError, ValueError):
     """A convolution nobody can run: what was asked, what was expected, what came."""
-
-    def __init__(self, what: str, expected: object, got: object) -> None:
-        super().__init__(f"convolution: {what}\n  expected  {expected}\n  got       {got}")
-        self.what, self.expected, self.got = what, expected, got
 
 
 def demand(holds: bool, what: str, expected: object, got: object) -> None:
     """Raise `BadConvolution` unless `holds`."""
     if not holds:
-        raise BadConvolution(what, expected, got)
+        raise BadConvolution(what, where="convolution", expected=expected, came=got)
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class ConvolutionProblem:
     """One grouped convolution, channels last: x [n, h, w, c], weights [k, r, s, c / groups], y [n, p, q, k], k == c.
 
         y[n, p, q, k] = sum over r, s, j of
-            x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, group(k) * width + j] * w[k, r, s, j]
+            x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, group(k) * width + j]
+            * w[k, r, s, j]
 
     Steps are (rows, columns); `padding` is (top, bottom, left, right), negative where rows or columns are cut off.
     Raises `BadConvolution` naming the field, what was expected and what came.
