@@ -114,8 +114,8 @@ class Arguments:
     def _signed(self, index: int, value: Any) -> Any:
         """An integer beyond its signed range as the one that has the same bits; anything else that fits, as it is."""
         bits = 8 * self.sizes[index]
-        if isinstance(value, float) and bits < 64 and abs(value) > (65504 if bits == 16 else float(np.finfo("f4").max)):
-            raise WrongValue(f"argument {index} is out of range", where=self.kernel, expected=f"f{bits}", came=value)
+        if isinstance(value, float) and not _holds(_FLOAT[self.sizes[index]], value):
+            raise WrongValue(f"argument {index} is out of range", where=self.kernel, expected=f"an f{bits}", came=value)
         if not isinstance(value, int):
             return value
         if not -(1 << (bits - 1)) <= value < 1 << bits:
@@ -126,6 +126,15 @@ class Arguments:
                 came=value,
             )
         return value - (1 << bits) if value >= 1 << (bits - 1) else value
+
+
+def _holds(code: str, value: float) -> bool:
+    """Whether a float is within the range of a narrower one."""
+    try:
+        struct.pack(f"<{code}", value)
+    except (struct.error, OverflowError):
+        return False
+    return True
 
 
 def _conversion(kind: type) -> _Conversion | None:
