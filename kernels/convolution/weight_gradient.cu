@@ -234,6 +234,7 @@ __device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
         const int part = warp % share;
         float4* own = exchange + warp * fragments * 32 + consumer.lane;
         auto* sums = reinterpret_cast<float4*>(consumer.sums);
+        meet(1, consumers * 32);    // the exchange lies in the ring: everybody has read its last stage
         if (part != 0)
 #pragma unroll
             for (int i = 0; i < fragments; ++i) own[i * 32] = sums[i];

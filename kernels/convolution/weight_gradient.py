@@ -169,8 +169,7 @@ def run(
 ) -> None:
     """Both launches, one after the other, on a stream. `workspace` and `out` are addresses on the device."""
     first, second = kernels(problem, chosen, partial, device)
-    for kernel, launch in (
-        (first, first_launch(problem, chosen, x, dy, workspace, halo)),
-        (second, second_launch(problem, chosen, workspace, out)),
-    ):
-        kernel.launch(launch.grid, launch.block, launch.arguments, shared=launch.shared, stream=stream)
+    leave, fold = first_launch(problem, chosen, x, dy, workspace, halo), second_launch(problem, chosen, workspace, out)
+    first.launch(leave.grid, leave.block, leave.arguments, shared=leave.shared, stream=stream)
+    # Launched while the first still runs; it waits for the first's writes itself.
+    second.launch(fold.grid, fold.block, fold.arguments, stream=stream, programmatic=not chosen.direct)
