@@ -50,12 +50,12 @@ def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> list
     if padding == "valid":
         return [0, 0, 0, 0]
     if isinstance(padding, str):
-        raise BadConvolution("padding", 'ints, "same" or "valid"', repr(padding))
+        raise BadConvolution("padding", where="conv2d", expected='ints, "same" or "valid"', came=repr(padding))
     values = [padding] * 4 if isinstance(padding, int) else list(padding)
     if len(values) == 2:
         values = [values[0], values[0], values[1], values[1]]
     if len(values) != 4:
-        raise BadConvolution("padding", "1, 2 or 4 ints", values)
+        raise BadConvolution("padding", where="conv2d", expected="1, 2 or 4 ints", came=values)
     return values
 
 

@@ -109,16 +109,25 @@ def _checked(
     """Refuse what the kernels do not compute, before anything is allocated."""
     devices, dtypes = {str(tensor.device) for tensor in used}, {tensor.dtype for tensor in used}
     if len(devices) > 1:
-        raise BadConvolution("operands on different devices", "one device", ", ".join(sorted(devices)))
+        raise BadConvolution(
+            "operands on different devices", where="conv2d", expected="one device", came=", ".join(sorted(devices))
+        )
     if len(dtypes) > 1 or not dtypes <= set(DTYPES):
         names = ", ".join(sorted(str(dtype) for dtype in dtypes))
-        raise BadConvolution("operand types on CUDA", "all torch.float16 or all torch.bfloat16 (try autocast)", names)
+        raise BadConvolution(
+            "operand types on CUDA",
+            where="conv2d",
+            expected="all torch.float16 or all torch.bfloat16 (try autocast)",
+            came=names,
+        )
     n, c, h, w = x_shape
     problem = ConvolutionProblem(
         n, h, w, c, groups, w_shape[2], w_shape[3], _two(stride), _two(dilation), _four(padding), DTYPES[dtypes.pop()]
     )
     if tuple(w_shape) != (c, problem.width, problem.r, problem.s):
-        raise BadConvolution("weights", f"[{c}, {problem.width}, r, s] for {groups} groups", list(w_shape))
+        raise BadConvolution(
+            "weights", where="conv2d", expected=f"[{c}, {problem.width}, r, s] for {groups} groups", came=list(w_shape)
+        )
 
 
 def _two(values: Ints) -> tuple[int, int]:

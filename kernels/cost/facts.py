@@ -1,0 +1,200 @@
+"""What a configuration makes a GPU do, by counting: the features of the learned model, and a prediction on their own.
+
+Every fact is a time, a ratio or a small count, so that what is learned at one extent means something at another. Times
+are in units of the roofline, the least time in which input, output and weights pass the memory once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+from math import ceil, log, sqrt
+
+from ..convolution.configuration import ForwardConfiguration, footprint, group_block
+from ..convolution.launch import Rows, grid
+from ..convolution.problem import ConvolutionProblem
+from ..convolution.weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows
+from .gpu import Gpu
+
+# Clocks of a multiprocessor: an m16n8k16 on its four tensor cores, an 8 x 8 matrix from shared memory, the waits of
+# one row of the ring, and what a block needs before its first row has come.
+MMA_CLOCKS, MATRIX_CLOCKS, ROW_CLOCKS, START_CLOCKS = 1.6, 1.0, 180.0, 2500.0
+LINE = 32  # bytes of a sector
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One configuration of one problem on one GPU. Fields named `*_time` are multiples of the roofline."""
+
+    memory_time: float  # what is loaded and stored, halos included, over the copy rate
+    mma_time: float  # tensor cores
+    shared_time: float  # shared memory to registers
+    row_time: float  # one row after another: the waits of the longest chain of rows, divided among resident blocks
+    start_time: float  # launch and first rows
+    fold_time: float  # partial sums written and read again
+    imbalance: float  # items of the busiest block over the mean, at least 1
+    occupancy: float  # blocks at work over the places of the GPU, at most 1
+    halo: float  # bytes loaded over bytes of the input
+    waste: float  # positions computed over positions of the output
+    in_flight: float  # KiB of loads a multiprocessor has under way
+    warps: float  # that compute, a multiprocessor
+    registers: float  # a thread, estimated
+    residents: float  # blocks a multiprocessor holds
+    l2_share: float  # input, output and weights over the L2
+    roofline_us: float
+    channel_bytes: float  # of one position in a block: the length of a run in memory
+    row_bytes: float  # KiB of one load
+    chain: float  # rows one block walks
+    taps: float
+    width: float
+    stride: float
+    transposed: float
+
+    def prediction(self) -> float:
+        """Time over roofline, by counting: the slowest of the units, stretched by the busiest block."""
+        busy = max(self.memory_time / sqrt(max(self.occupancy, 0.05)), self.mma_time, self.shared_time)
+        slow, fast = max(busy, self.row_time), min(busy, self.row_time)
+        return self.imbalance * slow + 0.15 * fast + self.start_time + self.fold_time
+
+    def features(self) -> tuple[float, ...]:
+        """The facts, large ranges as logarithms, and the logarithm of `prediction` in front."""
+        named: list[tuple[str, float]] = list(zip(NAMES, astuple(self), strict=True))
+        values = [log(max(value, 1e-6)) if name in _LOGARITHMIC else value for name, value in named]
+        return (log(self.prediction()), *values)
+
+
+NAMES = tuple(field.name for field in fields(Facts))
+FEATURES = ("log_prediction", *NAMES)
+_LOGARITHMIC = frozenset(name for name in NAMES if name.endswith("_time")) | {
+    "in_flight", "l2_share", "roofline_us", "row_bytes", "chain", "halo", "waste", "imbalance", "occupancy",
+}  # fmt: skip
+
+
+def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: Gpu, transposed: bool = False) -> Facts:
+    """A forward pass (`transposed`: the same kernel as an input gradient)."""
+    taken, roofline = footprint(problem, cut), gpu.roofline_s(problem.bytes_moved)
+    cells = grid(problem, cut, Rows(0, problem.p), gpu.sms)
+    runs = cells.channel_blocks * cells.image_blocks * cells.column_tiles
+    longest = ceil(runs * problem.p / cells.blocks)
+    walk = _walked_rows(problem, longest)
+    walked = walk * problem.p * runs / longest
+    loaded = walked / cells.channel_blocks * _row_bytes(problem, cut, taken.box_x, cells.column_tiles)
+    octets = ceil(problem.c / cut.channels) * cut.channels / 8
+    positions = ceil(problem.n / cut.images) * cut.images * cells.column_tiles * 8 * cut.units
+    wide = group_block(problem) // 8
+    taps = ceil(problem.s / 2) if wide == 1 else problem.s * wide / 2
+    mmas = positions / 16 * problem.p * problem.r * taps * octets
+    matrices = walked * cut.images * cut.units * 2 * ceil(problem.s / 2) * cut.channels / 8 * wide / cut.octets
+    working = min(cells.blocks, gpu.sms * cut.blocks) / cut.blocks
+    seconds = {
+        "memory": (loaded + 2 * problem.output_elements + 2 * problem.weight_elements) / gpu.copy_bytes_per_s,
+        "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
+        "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
+        "row": walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
+        "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
+    }
+    return Facts(
+        **{f"{name}_time": value / roofline for name, value in seconds.items()},
+        fold_time=0.0,
+        imbalance=longest * cells.blocks / (runs * problem.p),
+        occupancy=cells.blocks / (gpu.sms * cut.blocks),
+        halo=loaded / (2 * problem.input_elements),
+        waste=positions / (problem.n * problem.q),
+        in_flight=cut.stages * cut.stage_rows * taken.row_bytes * cut.blocks / 1024,
+        warps=taken.threads / 32 * cut.blocks,
+        registers=taken.registers,
+        residents=cut.blocks,
+        l2_share=problem.bytes_moved / gpu.l2_bytes,
+        roofline_us=roofline * 1e6,
+        channel_bytes=cut.channels * 2,
+        row_bytes=taken.row_bytes / 1024,
+        chain=walk,
+        taps=problem.r * problem.s,
+        width=problem.width,
+        stride=problem.stride[0] * problem.stride[1],
+        transposed=float(transposed),
+    )
+
+
+def _walked_rows(problem: ConvolutionProblem, rows: int) -> float:
+    """Input rows under a stretch of `rows` output rows: each image it meets begins with the rows above its first."""
+    above = max(0, (problem.r - 1) * problem.dilation[0] + 1 - problem.stride[0])
+    images = 1 + (rows - 1) / problem.p
+    return min(rows * problem.stride[0] + above * images, problem.h * (images + 1 / problem.p))
+
+
+def _row_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration, box_x: int, tiles: int) -> float:
+    """Bytes of one row of an item in all channels, on average: what lies inside the tensor."""
+    images = problem.n / ceil(problem.n / cut.images)
+    halo = box_x - 8 * cut.units * problem.stride[1]
+    return 2 * images * min(problem.w, problem.w / tiles + max(halo, 0)) * problem.c
+
+
+def weight_gradient_facts(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, gpu: Gpu) -> Facts:
+    """A weight gradient, its fold included."""
+    return _direct_facts(problem, chosen, gpu) if chosen.direct else _split_facts(Cut(problem, chosen), gpu)
+
+
+def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
+    problem, chosen = cut.problem, cut.configuration
+    roofline = gpu.roofline_s(problem.bytes_moved)
+    rows = max(1, len(live_rows(problem)))
+    work = cut.image_blocks * cut.column_tiles * rows
+    per_split = ceil(work / chosen.splits)
+    pieces = max(1, ceil(per_split / rows))
+    chain = per_split * problem.stride[0] + pieces * min((problem.r - 1) * problem.dilation[0], problem.h)
+    blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
+    places = gpu.sms * chosen.residents
+    waves = ceil(blocks / places)
+    halo = max(cut.x_columns - 8 * chosen.units * problem.stride[1], 0)
+    columns = min(problem.w, problem.w / cut.column_tiles + halo)
+    images = problem.n / cut.image_blocks
+    x_bytes = 2 * problem.c * images * columns * chain * chosen.splits * chosen.row_parts
+    dy_bytes = 2 * problem.output_elements * chosen.row_parts
+    steps = blocks * chain * cut.consumers * cut.own_steps
+    mmas = steps * cut.filter_rows / problem.stride[0] * cut.tap_pairs * chosen.out_blocks
+    matrices = steps * (2 * problem.s + 2 * chosen.out_blocks / problem.stride[0])
+    working = min(blocks, places) / chosen.residents
+    seconds = {
+        "memory": (x_bytes + dy_bytes) / gpu.copy_bytes_per_s,
+        "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
+        "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
+        "row": waves * chain * ROW_CLOCKS / gpu.clock_hz / chosen.residents,
+        "start": gpu.launch_s * 1.5 + waves * START_CLOCKS / gpu.clock_hz,
+        "fold": chosen.splits * cut.quadruples * 32 / gpu.copy_bytes_per_s,
+    }
+    return Facts(
+        **{f"{name}_time": value / roofline for name, value in seconds.items()},
+        imbalance=waves * places / blocks if waves > 1 else per_split * chosen.splits / work,
+        occupancy=min(1.0, blocks / places),
+        halo=x_bytes / (2 * problem.input_elements),
+        waste=cut.image_blocks * chosen.images * cut.column_tiles * 8 * chosen.units / (problem.n * problem.q),
+        in_flight=chosen.stages * cut.stage_bytes * chosen.residents / 1024,
+        warps=cut.consumers * chosen.residents,
+        registers=cut.registers,
+        residents=chosen.residents,
+        l2_share=problem.bytes_moved / gpu.l2_bytes,
+        roofline_us=roofline * 1e6,
+        channel_bytes=chosen.channel_block * 2,
+        row_bytes=cut.stage_bytes / 1024,
+        chain=chain,
+        taps=problem.r * problem.s,
+        width=problem.width,
+        stride=problem.stride[0] * problem.stride[1],
+        transposed=0.0,
+    )
+
+
+def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, gpu: Gpu) -> Facts:
+    """The plain kernel: a load of x and dy for every tap and product, nothing shared."""
+    roofline = gpu.roofline_s(problem.bytes_moved)
+    threads = ceil(problem.c / 32) * 32 * problem.r * problem.s * chosen.splits
+    loads = problem.output_elements * problem.r * problem.s * (1 + problem.width)
+    clocks = loads * 20.0 / max(1, min(threads / 32, gpu.sms * 64)) / 32
+    return Facts(
+        memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,
+        start_time=gpu.launch_s * 1.5 / roofline, fold_time=0.0, imbalance=1.0,
+        occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=64.0,
+        residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
+        row_bytes=1.0, chain=1.0, taps=problem.r * problem.s, width=problem.width,
+        stride=problem.stride[0] * problem.stride[1], transposed=0.0,
+    )  # fmt: skip

@@ -1,0 +1,82 @@
+"""The committed measurements: what was timed, with what configuration, in how many microseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from importlib.resources import files
+from typing import Any, get_args
+
+from ..convolution.configuration import ForwardConfiguration
+from ..convolution.problem import ConvolutionProblem
+from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
+from .model import FAMILY, Configuration, Pass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One problem and pass: medians in microseconds, one for each configuration that was tried."""
+
+    name: str
+    what: Pass
+    problem: ConvolutionProblem
+    configurations: tuple[Configuration, ...]
+    microseconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything measured on one GPU. `copy_bytes_per_s` is the copy rate of the same session."""
+
+    gpu: str
+    date: str
+    copy_bytes_per_s: float
+    measured: tuple[Measured, ...]
+
+
+def table() -> Table:
+    """The measurements as shipped."""
+    return from_json(files(__package__).joinpath("data/measurements.json").read_text(encoding="utf-8"))
+
+
+def from_json(text: str) -> Table:
+    """Raises ValueError or KeyError for a text that is no table, BadConvolution for problems that are none."""
+    document = json.loads(text)
+    measured = tuple(_measured(entry) for entry in document["measured"])
+    return Table(document["gpu"], document["date"], document["copy_bytes_per_s"], measured)
+
+
+def _measured(entry: dict[str, Any]) -> Measured:
+    n, h, w, c, groups, r, s, stride, dilation, padding, dtype = entry["problem"]
+    steps = tuple(stride), tuple(dilation), tuple(padding)
+    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype)
+    what = entry["pass"]
+    if what not in get_args(Pass):
+        raise ValueError(f"no pass {what!r}: one of {get_args(Pass)}")
+    kind = ForwardConfiguration if FAMILY[what] == "forward" else WeightGradientConfiguration
+    rows = entry["rows"]
+    return Measured(
+        entry["name"], what, problem, tuple(kind(*row[:-1]) for row in rows), tuple(row[-1] for row in rows)
+    )
+
+
+def to_json(table: Table) -> str:
+    """One line a problem, so that changes can be read."""
+    head = {"gpu": table.gpu, "date": table.date, "copy_bytes_per_s": table.copy_bytes_per_s}
+    lines = ",\n".join(json.dumps(_entry(item), separators=(",", ":")) for item in table.measured)
+    return f'{json.dumps(head)[:-1]}, "measured": [\n{lines}\n]}}\n'
+
+
+def _entry(item: Measured) -> dict[str, Any]:
+    rows = [[*astuple(cut), time] for cut, time in zip(item.configurations, item.microseconds, strict=True)]
+    return {"name": item.name, "pass": item.what, "problem": list(astuple(item.problem)), "rows": rows}
+
+
+def merged(first: Sequence[Measured], second: Sequence[Measured]) -> list[Measured]:
+    """Both, the second's times where a configuration was timed twice."""
+    times: dict[tuple[str, Pass, ConvolutionProblem], dict[Configuration, float]] = {}
+    for item in (*first, *second):
+        known = times.setdefault((item.name, item.what, item.problem), {})
+        known.update(zip(item.configurations, item.microseconds, strict=True))
+    return [Measured(*key, tuple(found), tuple(found.values())) for key, found in times.items()]

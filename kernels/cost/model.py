@@ -1,0 +1,113 @@
+"""Which configuration a convolution runs with, and how long it takes: the question kernels and planner ask alike.
+
+    log(time / roofline) = log(prediction by counting) + trees(features)
+
+The trees were fitted to the measurements of `data/measurements.json` (`kernels/cost/train.py`) and hold for the GPU
+those were made on; for other GPUs the counting stands alone. Nothing here needs a GPU; equal questions give equal
+answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from math import exp
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from ..convolution import configuration as forward_cuts
+from ..convolution import weight_gradient_configuration as weight_cuts
+from ..convolution.configuration import ForwardConfiguration
+from ..convolution.problem import ConvolutionProblem
+from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
+from .facts import FEATURES, Facts, forward_facts, weight_gradient_facts
+from .gpu import Gpu
+from .trees import Forest, Tree, Vector
+
+Pass = Literal["forward", "input_gradient", "weight_gradient"]
+Configuration = ForwardConfiguration | WeightGradientConfiguration
+
+# The same kernel walks an input gradient, so it learns from both.
+FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
+
+
+@overload
+def choose(
+    problem: ConvolutionProblem, what: Literal["forward", "input_gradient"], gpu: Gpu
+) -> ForwardConfiguration: ...
+@overload
+def choose(problem: ConvolutionProblem, what: Literal["weight_gradient"], gpu: Gpu) -> WeightGradientConfiguration: ...
+def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration:
+    """The configuration predicted to be fastest.
+
+    For "input_gradient", `problem` is the convolution that the forward kernel walks over dy.
+    """
+    return _chosen(problem, what, gpu)[0]
+
+
+def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
+    """Seconds that a pass takes with the configuration `choose` gives, its launch included."""
+    return _chosen(problem, what, gpu)[1]
+
+
+@lru_cache(maxsize=16384)
+def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration, float]:
+    options = candidates(problem, what, gpu)
+    seconds = predict_s(problem, what, options, gpu)
+    best = int(np.argmin(seconds))
+    return options[best], float(seconds[best])
+
+
+def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:
+    """All configurations of a pass, the analytic guess first. Never empty."""
+    if what == "weight_gradient":
+        return weight_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+    return forward_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+
+
+def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], gpu: Gpu) -> Vector:
+    """Seconds of each of `options`, [len(options)]."""
+    rows = [facts(problem, what, option, gpu) for option in options]
+    roofline = gpu.roofline_s(problem.bytes_moved)
+    if not gpu.learned or FAMILY[what] not in forests():
+        return np.array([roofline * row.prediction() for row in rows])
+    features = np.array([row.features() for row in rows])
+    seconds: Vector = roofline * np.exp(features[:, 0] + forests()[FAMILY[what]].many(features))
+    return seconds
+
+
+def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration, gpu: Gpu) -> float:
+    """Seconds of one configuration; the same as `predict_s` without arrays."""
+    row, roofline = facts(problem, what, option, gpu), gpu.roofline_s(problem.bytes_moved)
+    if not gpu.learned or FAMILY[what] not in forests():
+        return roofline * row.prediction()
+    features = row.features()
+    return roofline * exp(features[0] + forests()[FAMILY[what]].one(features))
+
+
+def facts(problem: ConvolutionProblem, what: Pass, option: Any, gpu: Gpu) -> Facts:
+    """What `option` makes the GPU do."""
+    if what == "weight_gradient":
+        return weight_gradient_facts(problem, option, gpu)
+    return forward_facts(problem, option, gpu, transposed=what == "input_gradient")
+
+
+@cache
+def forests() -> dict[str, Forest]:
+    """The trees of each kernel, as shipped. Raises ValueError where they were fitted to other features."""
+    document = json.loads(files(__package__).joinpath("data/model.json").read_text(encoding="utf-8"))
+    if tuple(document["features"]) != FEATURES:
+        raise ValueError("data/model.json was fitted to other features: run python -m tapestry.kernels.cost.train")
+    return {family: forest_of(entry) for family, entry in document["forests"].items()}
+
+
+def forest_of(entry: dict[str, Any]) -> Forest:
+    """A forest from its JSON."""
+    trees = [
+        Tree(*(tuple(tree[part]) for part in ("feature", "threshold", "left", "right", "value")))
+        for tree in entry["trees"]
+    ]
+    return Forest(entry["base"], trees, len(FEATURES))

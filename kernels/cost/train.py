@@ -1,0 +1,166 @@
+"""`python -m tapestry.kernels.cost.train`: fit the trees to the measurements, say how good they are, write the model.
+
+Regret is what choosing by the model costs: time of the chosen configuration over the time of the fastest of all that
+were measured, less one. It is taken on problems the trees have not seen: the problems are dealt into folds, and each
+fold is predicted by trees fitted to the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import measurements
+from .facts import FEATURES
+from .fit import Recipe, boost
+from .gpu import Gpu, known_gpu
+from .measurements import Measured
+from .model import FAMILY, facts
+from .trees import Forest, Matrix, Tree, Vector
+
+FOLDS = 5
+RECIPE = Recipe()
+# A configuration this many times slower than the best is never chosen: how much slower need not be learned as well.
+FAR = 2.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows of one problem: features [configurations, features], seconds, and what counting alone predicts."""
+
+    item: Measured
+    features: Matrix
+    target: Vector
+    weight: Vector
+
+
+def samples(measured: Sequence[Measured], gpu: Gpu) -> list[Sample]:
+    """Features and targets: log(time / roofline) less the logarithm of the prediction by counting."""
+    return [_sample(item, gpu) for item in measured]
+
+
+def _sample(item: Measured, gpu: Gpu) -> Sample:
+    features = np.array([facts(item.problem, item.what, cut, gpu).features() for cut in item.configurations])
+    times = np.array(item.microseconds)
+    target = np.log(times * 1e-6 / gpu.roofline_s(item.problem.bytes_moved)) - features[:, 0]
+    near = np.where(times <= FAR * times.min(), 1.0, 0.2)
+    return Sample(item, features, target, near)
+
+
+def fitted(chosen: Sequence[Sample], recipe: Recipe = RECIPE) -> tuple[float, list[Tree]]:
+    """Trees for the rows of all samples together."""
+    parts = [(sample.features, sample.target, sample.weight) for sample in chosen]
+    features, target, weight = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return boost(features, target, recipe, weight)
+
+
+def regret(sample: Sample, forest: Forest) -> float:
+    """Time of the configuration the forest would choose over the time of the fastest, less one."""
+    predicted = sample.features[:, 0] + forest.many(sample.features)
+    times = sample.item.microseconds
+    return times[int(np.argmin(predicted))] / min(times) - 1.0
+
+
+def held_out(chosen: Sequence[Sample], recipe: Recipe = RECIPE) -> dict[str, list[float]]:
+    """Regret by pass, and the error of log(time) under "error", each problem predicted by trees that have not seen it.
+
+    Problems are dealt into folds by extents, so that the passes of one problem stay together.
+    """
+    keys = sorted({_key(sample) for sample in chosen})
+    fold = {key: place % FOLDS for place, key in enumerate(keys)}
+    found: dict[str, list[float]] = {"error": []}
+    for left_out in range(FOLDS):
+        seen = [sample for sample in chosen if fold[_key(sample)] != left_out]
+        forest = Forest(*fitted(seen, recipe), len(FEATURES))
+        for sample in chosen:
+            if fold[_key(sample)] == left_out:
+                found.setdefault(sample.item.what, []).append(regret(sample, forest))
+                found["error"] += list(np.abs(forest.many(sample.features) - sample.target))
+    return found
+
+
+def _key(sample: Sample) -> tuple[Any, ...]:
+    problem = sample.item.problem
+    return (
+        problem.r,
+        problem.s,
+        problem.width,
+        problem.stride,
+        problem.dilation,
+        problem.h,
+        problem.w,
+        problem.c,
+        problem.n,
+    )
+
+
+def families(chosen: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """The samples by the kernel that was timed."""
+    found: dict[str, list[Sample]] = {}
+    for sample in chosen:
+        found.setdefault(FAMILY[sample.item.what], []).append(sample)
+    return found
+
+
+def document(chosen: Sequence[Sample], recipe: Recipe = RECIPE) -> str:
+    """The model as JSON: the features' names, and for each kernel base and trees."""
+    forests = {family: _forest_json(*fitted(part, recipe)) for family, part in families(chosen).items()}
+    lines = ",\n".join(f"{json.dumps(family)}: {text}" for family, text in sorted(forests.items()))
+    return f'{{"features": {json.dumps(list(FEATURES))},\n"forests": {{\n{lines}\n}}}}\n'
+
+
+def _forest_json(base: float, trees: Sequence[Tree]) -> str:
+    lines = ",\n".join(json.dumps(_tree_json(tree), separators=(",", ":")) for tree in trees)
+    return f'{{"base": {base:.6g}, "trees": [\n{lines}\n]}}'
+
+
+def _tree_json(tree: Tree) -> dict[str, Any]:
+    return {
+        "feature": tree.feature,
+        "threshold": [float(f"{value:.6g}") for value in tree.threshold],
+        "left": tree.left,
+        "right": tree.right,
+        "value": [float(f"{value:.5g}") for value in tree.value],
+    }
+
+
+def report(chosen: Sequence[Sample]) -> str:
+    """Held-out regret of every pass, and of the first configuration, which counting alone puts in front."""
+    lines = []
+    for part in families(chosen).values():
+        found = held_out(part)
+        errors = found.pop("error")
+        lines += [f"{what}: {_summary(values)}" for what, values in sorted(found.items())]
+        counted = [s.item.microseconds[int(np.argmin(s.features[:, 0]))] / min(s.item.microseconds) - 1 for s in part]
+        lines.append(f"  counting alone: {_summary(counted)}; median error of the time {100 * np.median(errors):.1f} %")
+    return "\n".join(lines)
+
+
+def _summary(values: Sequence[float]) -> str:
+    mean, tenth, worst = (100 * value for value in (np.mean(values), np.quantile(values, 0.9), np.max(values)))
+    return f"regret {mean:.1f} % mean, {tenth:.1f} % 90th percentile, {worst:.1f} % worst of {len(values)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", type=Path, help="measurements other than the committed ones")
+    parser.add_argument("--out", type=Path, help="write the model to this file (kernels/cost/data/model.json)")
+    arguments = parser.parse_args()
+    read = measurements.from_json(arguments.table.read_text()) if arguments.table else measurements.table()
+    gpu = known_gpu(read.gpu)
+    if gpu is None:
+        parser.error(f"no figures of {read.gpu!r} in data/gpus.json")
+    chosen = samples(read.measured, gpu)
+    print(report(chosen))
+    if arguments.out:
+        arguments.out.write_text(document(chosen), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
