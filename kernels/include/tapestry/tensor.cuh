@@ -179,7 +179,7 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     static constexpr bool steps_evenly =
         Swizzled::step == 1 || !relevant<A, D> ||
         (!splits<A, D> && A::stride != run_time &&
-         (A::stride * (Digits<typename D::tag>::unit / Digits<typename A::dim::tag>::unit) * int(sizeof(T))) %
+         1LL * A::stride * (Digits<typename D::tag>::unit / Digits<typename A::dim::tag>::unit) * int(sizeof(T)) %
                  Swizzled::step == 0);
 
     template <class A, class Tag>

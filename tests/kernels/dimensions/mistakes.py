@@ -57,11 +57,15 @@ INDICES = {
     "from a float": Mistake("P a(1.5f); (void)a;", "P a(1); (void)a;", "an index is made of an integer"),
     "convert": Mistake("P a(q); (void)a;", "P a = cast<P>(q); (void)a;", OTHER),
     "cast to a number": Mistake("(void)cast<int>(p);", "(void)p.get();", "makes an index of a dimension"),
-    "as a subscript": Mistake("int a[4] = {}; (void)a[p];", "int a[4] = {}; (void)a[p.get()];", "no match for 'operator[]'"),
+    "as a subscript": Mistake(
+        "int a[4] = {}; (void)a[p];", "int a[4] = {}; (void)a[p.get()];", "no match for 'operator[]'"
+    ),
     "range": Mistake("for (P i : range(q)) (void)i;", "for (P i : range(p)) (void)i;", "conversion from"),
     "range of two": Mistake("(void)range(p, q);", "(void)range(p, p + 1);", "no matching function"),
     "unrolled": Mistake(
-        "unrolled<Q, 2>([](auto i) { takes_p(i); });", "unrolled<P, 2>([](auto i) { takes_p(i); });", "could not convert"
+        "unrolled<Q, 2>([](auto i) { takes_p(i); });",
+        "unrolled<P, 2>([](auto i) { takes_p(i); });",
+        "could not convert",
     ),
 }
 
@@ -97,9 +101,7 @@ COORDINATES = {
 }
 
 TENSORS = {
-    "subscript": Mistake(
-        "(void)Tensor<float, Tile>(memory)[q];", "(void)Tensor<float, Tile>(memory)[p];", NO_DIM
-    ),
+    "subscript": Mistake("(void)Tensor<float, Tile>(memory)[q];", "(void)Tensor<float, Tile>(memory)[p];", NO_DIM),
     "subscript by a number": Mistake(
         "(void)Tensor<float, Tile>(memory)[3];", "(void)Tensor<float, Tile>(memory)[P(3)];", "no match for 'operator[]'"
     ),
@@ -117,7 +119,9 @@ TENSORS = {
         NO_DIM,
     ),
     "step over parts": Mistake(
-        "(void)Tensor<float, Split>(memory)[k][p][k];", "(void)Tensor<float, Split>(memory)[k][p][K16(1)];", "do not carry"
+        "(void)Tensor<float, Split>(memory)[k][p][k];",
+        "(void)Tensor<float, Split>(memory)[k][p][K16(1)];",
+        "do not carry",
     ),
     "reference to shared": Mistake(
         "(void)*SharedTensor<float, Tile>(0u)[coord(p, x, k8)];",
@@ -129,20 +133,28 @@ TENSORS = {
         "(void)SharedTensor<Octet, Tile, Swizzle<128>>(0u)[coord(p, x, k8)].settle()[Fold<X, 8>(x)];",
         "multiples of the swizzle's period",
     ),
-    "swizzle": Mistake("(void)Swizzle<96>::apply(0u);", "(void)Swizzle<64>::apply(0u);", "rows of 0 (none), 32, 64 or 128"),
+    "swizzle": Mistake(
+        "(void)Swizzle<96>::apply(0u);", "(void)Swizzle<64>::apply(0u);", "rows of 0 (none), 32, 64 or 128"
+    ),
     "other size": Mistake(
-        "(void)Tensor<float, Tile>(memory).as<double>();", "(void)Tensor<float, Tile>(memory).as<int>();", "its own size"
+        "(void)Tensor<float, Tile>(memory).as<double>();",
+        "(void)Tensor<float, Tile>(memory).as<int>();",
+        "its own size",
     ),
     "extent missing": Mistake("(void)Image(P(3));", "(void)Image(Q(5), P(3));", "is not given"),
     "extent fixed": Mistake("(void)Image(P(3), Q(5), K(64));", "(void)Image(P(3), Q(5));", "fixed at compile time"),
     "extent of another": Mistake("(void)Tile().extent<Q>();", "(void)Tile().extent<P>();", NO_DIM),
     "dimension twice": Mistake(
-        "(void)Packed<Extent<P, 2>, Extent<P, 3>>();", "(void)Packed<Extent<P, 2>, Extent<Q, 3>>();", "twice in a layout"
+        "(void)Packed<Extent<P, 2>, Extent<P, 3>>();",
+        "(void)Packed<Extent<P, 2>, Extent<Q, 3>>();",
+        "twice in a layout",
     ),
     "long module": Mistake(
         "(void)Packed<Extent<K8m, 9>>();", "(void)Packed<Extent<K8m, 8>>();", "extent of a module is at most its size"
     ),
-    "empty extent": Mistake("(void)Packed<Extent<P, 0>>();", "(void)Packed<Extent<P, 1>>();", "an extent is at least 1"),
+    "empty extent": Mistake(
+        "(void)Packed<Extent<P, 0>>();", "(void)Packed<Extent<P, 1>>();", "an extent is at least 1"
+    ),
     "no shared dimension": Mistake(
         "(void)Tile().contains_coord(coord(q));", "(void)Tile().contains_coord(coord(p));", "shares no dimension"
     ),
@@ -159,7 +171,9 @@ TENSORS = {
 THREADS_AND_FRAGMENTS = {
     "compound get": Mistake("(void)Thread(3).get<Q>();", "(void)Thread(3).get<X>();", "compound index has no such"),
     "compound linear": Mistake(
-        "(void)Thread::linear(coord(p, x));", "(void)Thread::linear(coord(x, k8, p));", "a dimension of the compound index"
+        "(void)Thread::linear(coord(p, x));",
+        "(void)Thread::linear(coord(x, k8, p));",
+        "a dimension of the compound index",
     ),
     "compound twice": Mistake(
         "using A = Compound<Extent<P, 2>, Extent<P, 2>>; (void)A(1);",

@@ -24,7 +24,18 @@ def compiler() -> str:
 
 def compile_text(text: str, *options: str, standard: int = 17) -> subprocess.CompletedProcess[str]:
     """Compile C++ from stdin. Warnings are errors."""
-    command = [compiler(), f"-std=c++{standard}", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", *options, "-x", "c++", "-"]
+    command = [
+        compiler(),
+        f"-std=c++{standard}",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{INCLUDE}",
+        *options,
+        "-x",
+        "c++",
+        "-",
+    ]
     spoken = {**os.environ, "LC_ALL": "C"}  # messages in plain English with plain quotes
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, env=spoken)
 
