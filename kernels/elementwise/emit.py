@@ -1,0 +1,278 @@
+"""Scalar expressions as C++ statements.
+
+Values are computed in bool, Int (64 bits, wrapping), float or double, as the language says: integers and truths in
+Int, floats in float, or in double where a 64-bit float or an integer takes part. Constants are weak: they take the type
+of what they meet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
+from .types import ELEMENT_TYPES, element_type
+
+BOOL, INT, SINGLE, DOUBLE = "bool", "Int", "float", "double"
+_ORDER = (BOOL, INT, SINGLE, DOUBLE)
+
+_INFIX = {
+    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+}  # fmt: skip
+_NAMED = {
+    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "floor_divide": "floor_divide",
+    "remainder": "remainder", "power": "power", "minimum": "minimum", "maximum": "maximum", "negative": "negative",
+    "abs": "absolute", "sign": "sign", "floor": "floored", "ceil": "ceiled", "exp": "exponential", "log": "logarithm",
+    "sqrt": "square_root", "rsqrt": "reciprocal_root", "sin": "sine", "cos": "cosine", "tanh": "hyperbolic_tangent",
+    "erf": "error_function", "sigmoid": "sigmoid",
+}  # fmt: skip
+_QUICK = {
+    "divide": "quick_divide", "exp": "quick_exponential", "tanh": "quick_hyperbolic_tangent",
+    "sigmoid": "quick_sigmoid",
+}  # fmt: skip
+_REPEATED = {2: "{0} * {0}", 3: "{0} * {0} * {0}", 4: "({0} * {0}) * ({0} * {0})"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A C++ name or literal, its type, whether every element of a vector has it, and the number if it is constant."""
+
+    text: str
+    type: str
+    uniform: bool = True
+    constant: float | int | bool | None = None
+
+    @property
+    def weak(self) -> bool:
+        return self.constant is not None
+
+
+ReadText = Callable[[Read], tuple[str, bool]]
+IndexText = Callable[[Affine], tuple[str, bool]]
+ConditionText = Callable[[tuple[Bound, ...]], tuple[str, bool]]
+
+
+@dataclass
+class Emitter:
+    """Statements for the distinct sub-expressions of one or more expressions.
+
+    ``outer`` holds those that are the same for a whole vector (or row), ``inner`` those of one element. ``read``,
+    ``index`` and ``condition`` give C++ text and whether it is uniform. ``quick`` allows approximations that a 16-bit
+    result does not show; ``relaxed`` turns a division by something uniform into a product with its reciprocal.
+    """
+
+    read: ReadText
+    index: IndexText
+    condition: ConditionText
+    dtypes: dict[str, str]
+    floating: str = SINGLE
+    quick: bool = False
+    relaxed: bool = False
+    prefix: str = "t"
+    outer: list[str] = field(default_factory=list)
+    inner: list[str] = field(default_factory=list)
+    _known: dict[Any, Value] = field(default_factory=dict)
+    _keys: dict[int, int] = field(default_factory=dict)
+    _distinct: dict[Any, int] = field(default_factory=dict)
+    _alive: list[Expr] = field(default_factory=list)
+    _count: int = 0
+
+    def value(self, expr: Expr) -> Value:
+        """Where the value of an expression is; equal expressions are computed once."""
+        key = self._key(expr)
+        if key not in self._known:
+            self._known[key] = self._compute(expr)
+        return self._known[key]
+
+    def _key(self, expr: Expr) -> int:
+        """One number for each distinct expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
+        found = self._keys.get(id(expr))
+        if found is None:
+            if isinstance(expr, Call):
+                key: Any = (expr.function, *map(self._key, expr.args))
+            elif isinstance(expr, Cast):
+                key = ("cast", expr.dtype, self._key(expr.arg))
+            else:
+                key = ("constant", repr(expr.value)) if isinstance(expr, Const) else expr
+            found = self._keys[id(expr)] = self._distinct.setdefault(key, len(self._distinct))
+            self._alive.append(expr)
+        return found
+
+    def _compute(self, expr: Expr) -> Value:
+        if isinstance(expr, Const):
+            return self._constant(expr.value)
+        if isinstance(expr, Read):
+            return self._reading(expr)
+        if isinstance(expr, IndexValue):
+            text, uniform = self.index(expr.index)
+            return self.let(f"Int({text})", INT, uniform)
+        if isinstance(expr, Inside):
+            text, uniform = self.condition(expr.bounds)
+            return self.let(text, BOOL, uniform)
+        if isinstance(expr, Cast):
+            return self.cast(self.value(expr.arg), expr.dtype)
+        return self._call(expr)
+
+    def let(self, text: str, kind: str, uniform: bool) -> Value:
+        """A new name for a computed value."""
+        name = f"{self.prefix}{self._count}"
+        self._count += 1
+        (self.outer if uniform else self.inner).append(f"const {kind} {name} = {text};")
+        return Value(name, kind, uniform)
+
+    # -- leaves ------------------------------------------------------------------------------------------------------
+
+    def _constant(self, value: float | int | bool) -> Value:
+        kind = BOOL if isinstance(value, bool) else INT if isinstance(value, int) else self.floating
+        return Value(literal(value, kind), kind, True, value)
+
+    def wide(self, dtype: str) -> str:
+        """The type that elements of a dtype are computed in."""
+        kind = ELEMENT_TYPES[dtype].kind
+        if kind == "float":
+            return DOUBLE if dtype == "f64" else self.floating
+        return INT if kind == "int" else BOOL
+
+    def _reading(self, read: Read) -> Value:
+        text, uniform = self.read(read)
+        kind = self.wide(self.dtypes[read.tensor])
+        if read.guard:
+            inside, also = self.condition(read.guard)
+            fill = literal(_as(read.fill, kind), kind)
+            text, uniform = f"({inside}) ? {kind}({text}) : {fill}", uniform and also
+        return self.let(text, kind, uniform)
+
+    # -- conversions -------------------------------------------------------------------------------------------------
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Rounded to a dtype, then computed with on."""
+        kind = self.wide(element_type(dtype).name)
+        if value.type == kind and dtype in ("bool", "int64", "f64", "f32") and not (dtype == "f32" and kind == DOUBLE):
+            return Value(value.text, kind, value.uniform) if value.weak else value
+        source = self.as_type(value, value.type)
+        return self.let(f"{kind}(widen(narrow<{ELEMENT_TYPES[dtype].stored}>({source})))", kind, value.uniform)
+
+    def as_type(self, value: Value, kind: str) -> str:
+        """Text of a value in another compute type."""
+        if value.constant is not None:
+            return literal(_as(value.constant, kind), kind)
+        if value.type == kind:
+            return value.text
+        return f"({value.text} != 0)" if kind == BOOL else f"{kind}({value.text})"
+
+    def _promoted(self, values: list[Value]) -> str:
+        """Integers with floats give double; constants take the others' type unless they are of a higher kind."""
+        strong = [value.type for value in values if not value.weak]
+        kinds = strong or [value.type for value in values]
+        found = max(kinds, key=_ORDER.index)
+        if found in (SINGLE, DOUBLE):
+            return DOUBLE if INT in strong else found
+        weak = max([BOOL, *(value.type for value in values if value.weak)], key=_ORDER.index)
+        if weak in (SINGLE, DOUBLE):
+            return DOUBLE if found == INT and strong else self.floating
+        return max(found, weak, key=_ORDER.index)
+
+    # -- functions ---------------------------------------------------------------------------------------------------
+
+    def _call(self, expr: Call) -> Value:
+        special = self._one_plus_erf(expr)
+        if special is not None:
+            return special
+        args = [self.value(arg) for arg in expr.args]
+        uniform = all(arg.uniform for arg in args)
+        name, rule = expr.function, FUNCTIONS[expr.function].result
+        if name == "where":
+            return self._where(args, uniform)
+        if name.startswith("logical_"):
+            return self.let(_logic(name, [self.as_type(arg, BOOL) for arg in args]), BOOL, uniform)
+        kind = self._promoted(args)
+        if name in _INFIX:
+            kind = INT if kind == BOOL else kind
+            left, right = (self.as_type(arg, kind) for arg in args)
+            return self.let(f"{left} {_INFIX[name]} {right}", BOOL, uniform)
+        if rule == "float" and kind not in (SINGLE, DOUBLE):
+            kind = DOUBLE if kind == INT and any(not arg.weak for arg in args) else self.floating
+        return self._arithmetic(name, args, INT if kind == BOOL else kind, uniform)
+
+    def _where(self, args: list[Value], uniform: bool) -> Value:
+        kind = self._promoted(args[1:])
+        yes, no = (self.as_type(arg, kind) for arg in args[1:])
+        return self.let(f"{self.as_type(args[0], BOOL)} ? {yes} : {no}", kind, uniform)
+
+    def _arithmetic(self, name: str, args: list[Value], kind: str, uniform: bool) -> Value:
+        texts = [self.as_type(arg, kind) for arg in args]
+        if name == "power" and kind != INT and args[1].constant in _REPEATED:
+            return self.let(_REPEATED[int(args[1].constant or 0)].format(texts[0]), kind, uniform)
+        if name == "divide" and kind == SINGLE:
+            product = self._by_reciprocal(args, texts, uniform)
+            if product is not None:
+                return product
+        function = _QUICK.get(name) if self.quick and kind == SINGLE else None
+        return self.let(f"{function or _NAMED[name]}({', '.join(texts)})", kind, uniform)
+
+    def _by_reciprocal(self, args: list[Value], texts: list[str], uniform: bool) -> Value | None:
+        """a / b as a * (1 / b) where b is a power of two (exact), or the same for all elements (relaxed)."""
+        divisor = args[1].constant
+        if divisor is not None:
+            exact = bool(divisor) and math.isfinite(divisor) and abs(math.frexp(divisor)[0]) == 0.5
+            if (exact or self.relaxed) and 2.0**-100 < abs(divisor) < 2.0**100:
+                return self.let(f"{texts[0]} * {literal(1.0 / divisor, SINGLE)}", SINGLE, uniform)
+            return None
+        if self.relaxed and args[1].uniform and not uniform:
+            inverse = self.let(f"1.0f / {texts[1]}", SINGLE, True)
+            return self.let(f"{texts[0]} * {inverse.text}", SINGLE, False)
+        return None
+
+    def _one_plus_erf(self, expr: Call) -> Value | None:
+        """1 + erf(a) without cancelling, in one function."""
+        if not self.quick or expr.function != "add":
+            return None
+        for one, other in (expr.args, expr.args[::-1]):
+            if isinstance(one, Const) and one.value == 1 and isinstance(other, Call) and other.function == "erf":
+                value = self.value(other.args[0])
+                if value.type == SINGLE:
+                    return self.let(f"quick_one_plus_error_function({value.text})", SINGLE, value.uniform)
+        return None
+
+
+def _logic(name: str, args: list[str]) -> str:
+    if name == "logical_not":
+        return f"!{args[0]}"
+    return f"{args[0]} {'&&' if name == 'logical_and' else '||'} {args[1]}"
+
+
+def _as(value: float | int | bool, kind: str) -> float | int | bool:
+    """A constant in a compute type."""
+    if kind == BOOL:
+        return bool(value)
+    if kind == INT:
+        return int(value)
+    return float(value)
+
+
+def literal(value: float | int | bool, kind: str) -> str:
+    """A constant in C++.
+
+    >>> literal(True, "bool"), literal(-3, "Int"), literal(0.1, "float")
+    ('true', '(-3ll)', '0x1.99999a0000000p-4f')
+    """
+    if kind == BOOL:
+        return "true" if value else "false"
+    if kind == INT:
+        wrapped = (int(value) + 2**63) % 2**64 - 2**63
+        return "(-0x7fffffffffffffffll - 1)" if wrapped == -(2**63) else _signed(f"{wrapped}ll")
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value)) if kind == SINGLE else float(value)
+    if math.isnan(number):
+        return f"{kind}(not_a_number())"
+    if math.isinf(number):
+        return f"{kind}({'-' * (number < 0)}infinity())"
+    return _signed(number.hex() + ("f" if kind == SINGLE else ""))
+
+
+def _signed(text: str) -> str:
+    return f"({text})" if text.startswith("-") else text

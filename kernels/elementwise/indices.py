@@ -1,0 +1,197 @@
+"""Index expressions over a box: floors resolved, guards decided, C++ text.
+
+A tensor's element is found at one *offset*: its index expressions times its strides. Every read is brought to that form
+first, so that views (transposed, sliced, reshaped, reversed, repeated) are the same thing: an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from ...expr import Affine, Bound, Cast, Const, Expr, Floor, IndexValue, Inside, Read, rewrite, walk
+from .types import Layout
+
+Ranges = Mapping[str, tuple[int, int]]
+
+
+def ranges_of(dims: Sequence[tuple[str, int]]) -> dict[str, tuple[int, int]]:
+    """Every dimension's half-open range."""
+    return {name: (0, extent) for name, extent in dims}
+
+
+def offset(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
+    """Where an element lies, in elements from the first.
+
+    >>> i, j = Affine.dim("i"), Affine.dim("j")
+    >>> str(offset(((4 * i + j) // 3, (4 * i + j) % 3), (3, 1)))
+    '4*i + j'
+    """
+    return sum((row * step for row, step in zip(index, strides, strict=True)), Affine())
+
+
+def simplified(expr: Affine, ranges: Ranges) -> Affine:
+    """The same value over the box, with floors taken apart: multiples of the divisor come out, what is then constant
+    goes.
+
+    >>> i, j = Affine.dim("i"), Affine.dim("j")
+    >>> str(simplified((8 * i + j) // 4, {"i": (0, 5), "j": (0, 4)}))
+    '2*i'
+    """
+    result = Affine((), expr.const)
+    for atom, factor in expr.terms:
+        if isinstance(atom, str):
+            lo, hi = ranges[atom]
+            result += lo * factor if hi - lo == 1 else Affine(((atom, factor),))
+        else:
+            result += _floored(simplified(atom.inner, ranges), atom.divisor, ranges) * factor
+    return result
+
+
+def _floored(inner: Affine, divisor: int, ranges: Ranges) -> Affine:
+    whole = Affine(tuple(term for term in inner.terms if term[1] % divisor == 0), inner.const // divisor * divisor)
+    rest = inner - whole
+    lo, hi = rest.bounds(ranges)
+    if lo // divisor == (hi - 1) // divisor:
+        return whole // divisor + lo // divisor
+    return whole // divisor + rest // divisor
+
+
+def decided(bound: Bound, ranges: Ranges) -> bool | None:
+    """Whether a bound holds everywhere (True), nowhere (False), or depends on the point (None)."""
+    lo, hi = bound.expr.bounds(ranges)
+    if (bound.lo is None or bound.lo <= lo) and (bound.hi is None or hi <= bound.hi):
+        return True
+    if (bound.lo is not None and hi <= bound.lo) or (bound.hi is not None and bound.hi <= lo):
+        return False
+    return None
+
+
+def undecided(bounds: Sequence[Bound], ranges: Ranges) -> tuple[Bound, ...] | None:
+    """The bounds that are left to be asked at run time, simplified; None where one holds nowhere."""
+    left = []
+    for bound in dict.fromkeys(Bound(simplified(b.expr, ranges), b.lo, b.hi) for b in bounds):
+        verdict = decided(bound, ranges)
+        if verdict is False:
+            return None
+        if verdict is None:
+            left.append(bound)
+    return tuple(left)
+
+
+def simplified_body(body: Expr, ranges: Ranges, dtypes: Mapping[str, str]) -> Expr:
+    """The body with simple offsets, without the guards that the box decides."""
+
+    def leaf(node: Expr) -> Expr:
+        if isinstance(node, Read):
+            guard = undecided(node.guard, ranges)
+            if guard is None:
+                return Cast(dtypes[node.tensor], Const(node.fill))
+            return Read(node.tensor, tuple(simplified(row, ranges) for row in node.index), guard, node.fill)
+        if isinstance(node, IndexValue):
+            return IndexValue(simplified(node.index, ranges))
+        if isinstance(node, Inside):
+            bounds = undecided(node.bounds, ranges)
+            if bounds is None or not bounds:
+                return Const(bounds is not None)
+            return Inside(bounds)
+        return node
+
+    return rewrite(body, leaf)
+
+
+def flattened(body: Expr, layouts: Mapping[str, Layout]) -> Expr:
+    """The body with every read at one offset instead of an index for each axis."""
+
+    def leaf(node: Expr) -> Expr:
+        if not isinstance(node, Read):
+            return node
+        return Read(node.tensor, (offset(node.index, layouts[node.tensor].strides),), node.guard, node.fill)
+
+    return rewrite(body, leaf)
+
+
+def index_expressions(body: Expr) -> list[Affine]:
+    """All index expressions of a body: offsets, guards, values."""
+    found: list[Affine] = []
+    for node in walk(body):
+        if isinstance(node, Read):
+            found += [*node.index, *(bound.expr for bound in node.guard)]
+        elif isinstance(node, IndexValue):
+            found.append(node.index)
+        elif isinstance(node, Inside):
+            found += [bound.expr for bound in node.bounds]
+    return list(dict.fromkeys(found))
+
+
+def floors(expr: Affine) -> list[Floor]:
+    """Floors in an expression, inner ones too."""
+    found = [atom for atom, _ in expr.terms if isinstance(atom, Floor)]
+    return found + [inner for atom in found for inner in floors(atom.inner)]
+
+
+def merges(expr: Affine, outer: str, inner: str, extent: int) -> bool:
+    """Whether the expression sees two dimensions only as ``extent * outer + inner``."""
+    if expr.coefficient(outer) != extent * expr.coefficient(inner):
+        return False
+    return all(merges(atom.inner, outer, inner, extent) for atom, _ in expr.terms if isinstance(atom, Floor))
+
+
+def period(expr: Affine, name: str, extent: int) -> int | None:
+    """A divisor of the extent at which a floor of the expression steps along the dimension: split there, it goes."""
+    for floor in floors(expr):
+        factor = floor.inner.coefficient(name)
+        step = floor.divisor // gcd(factor, floor.divisor) if factor else 1
+        if 1 < step < extent and extent % step == 0:
+            return step
+    return None
+
+
+# -- C++ text ------------------------------------------------------------------------------------------------------
+
+
+def text(expr: Affine, ranges: Ranges, names: Mapping[str, str], kind: str) -> str:
+    """An index expression in C++, in the index type ``kind``.
+
+    >>> i = Affine.dim("i")
+    >>> text(2 * i - 1, {"i": (0, 9)}, {"i": "d0"}, "int")
+    'd0 * 2 - 1'
+    """
+    found = ""
+    for atom, factor in expr.terms:
+        piece = names[atom] if isinstance(atom, str) else _floor_text(atom, ranges, names, kind)
+        piece = piece if abs(factor) == 1 else f"{piece} * {_number(abs(factor), kind)}"
+        if found:
+            found += (" - " if factor < 0 else " + ") + piece
+        else:
+            found = ("-" if factor < 0 else "") + piece
+    if expr.const or not found:
+        constant = _number(abs(expr.const), kind)
+        found += (" - " if expr.const < 0 else " + ") + constant if found else f"{'-' * (expr.const < 0)}{constant}"
+    return found
+
+
+def _floor_text(atom: Floor, ranges: Ranges, names: Mapping[str, str], kind: str) -> str:
+    inner = text(atom.inner, ranges, names, kind)
+    unsigned = "Natural" if kind == "Int" else "unsigned"
+    if atom.inner.bounds(ranges)[0] >= 0:
+        return f"{kind}({unsigned}({inner}) / {atom.divisor}u)"
+    shift = -atom.inner.bounds(ranges)[0] // atom.divisor + 1  # floors of negatives: moved up, and back
+    moved = f"{inner} + {_number(shift * atom.divisor, kind)}"
+    return f"({kind}({unsigned}({moved}) / {atom.divisor}u) - {_number(shift, kind)})"
+
+
+def _number(value: int, kind: str) -> str:
+    return f"{value}ll" if kind == "Int" else str(value)
+
+
+def condition(bounds: Sequence[Bound], ranges: Ranges, names: Mapping[str, str], kind: str) -> str:
+    """All bounds in C++."""
+    parts = []
+    for bound in bounds:
+        value = text(bound.expr, ranges, names, kind)
+        if bound.lo is not None:
+            parts.append(f"{value} >= {bound.lo}")
+        if bound.hi is not None:
+            parts.append(f"{value} < {bound.hi}")
+    return " && ".join(parts) or "true"

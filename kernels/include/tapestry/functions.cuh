@@ -1,0 +1,178 @@
+// The scalar functions of the language on its compute types: NumPy's meaning, integers wrapping.
+//
+// `quick_` functions are for results that are stored in 16 bits: a few units in the last place of a float, which such a
+// result does not show, at a fraction of the instructions.
+#pragma once
+
+#include "scalar.cuh"
+
+namespace tapestry {
+
+// -- integers -------------------------------------------------------------------------------------------------------
+
+TAPESTRY_FN Int add(Int a, Int b) { return Int(Natural(a) + Natural(b)); }
+TAPESTRY_FN Int subtract(Int a, Int b) { return Int(Natural(a) - Natural(b)); }
+TAPESTRY_FN Int multiply(Int a, Int b) { return Int(Natural(a) * Natural(b)); }
+TAPESTRY_FN Int negative(Int a) { return Int(0ull - Natural(a)); }
+TAPESTRY_FN Int absolute(Int a) { return a < 0 ? negative(a) : a; }
+TAPESTRY_FN Int sign(Int a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
+TAPESTRY_FN Int minimum(Int a, Int b) { return b < a ? b : a; }
+TAPESTRY_FN Int maximum(Int a, Int b) { return b > a ? b : a; }
+
+// By zero: 0, as in NumPy. The least integer by -1 wraps.
+TAPESTRY_FN Int floor_divide(Int a, Int b) {
+    if (b == 0) return 0;
+    if (b == -1) return negative(a);
+    const Int quotient = a / b;
+    return quotient * b != a && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+TAPESTRY_FN Int remainder(Int a, Int b) {
+    if (b == 0 || b == -1) return 0;
+    const Int rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// The exponent is not negative.
+TAPESTRY_FN Int power(Int base, Int exponent) {
+    Natural result = 1, factor = Natural(base);
+    for (Natural left = Natural(exponent); left && exponent > 0; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return Int(result);
+}
+
+// -- floats -------------------------------------------------------------------------------------------------------
+
+template <class F>
+TAPESTRY_FN F add(F a, F b) { return a + b; }
+template <class F>
+TAPESTRY_FN F subtract(F a, F b) { return a - b; }
+template <class F>
+TAPESTRY_FN F multiply(F a, F b) { return a * b; }
+template <class F>
+TAPESTRY_FN F divide(F a, F b) { return a / b; }
+template <class F>
+TAPESTRY_FN F negative(F a) { return -a; }
+template <class F>
+TAPESTRY_FN F sign(F a) { return a > F(0) ? F(1) : a < F(0) ? F(-1) : a == F(0) ? F(0) : a; }
+
+TAPESTRY_FN float absolute(float a) { return fabsf(a); }
+TAPESTRY_FN double absolute(double a) { return fabs(a); }
+TAPESTRY_FN float floored(float a) { return floorf(a); }
+TAPESTRY_FN double floored(double a) { return floor(a); }
+TAPESTRY_FN float ceiled(float a) { return ceilf(a); }
+TAPESTRY_FN double ceiled(double a) { return ceil(a); }
+TAPESTRY_FN float rest(float a, float b) { return fmodf(a, b); }
+TAPESTRY_FN double rest(double a, double b) { return fmod(a, b); }
+TAPESTRY_FN float signed_as(float a, float b) { return copysignf(a, b); }
+TAPESTRY_FN double signed_as(double a, double b) { return copysign(a, b); }
+
+// NaN wins, as in NumPy.
+template <class F>
+TAPESTRY_FN F minimum(F a, F b) { return a != a || a < b ? a : b; }
+template <class F>
+TAPESTRY_FN F maximum(F a, F b) { return a != a || a > b ? a : b; }
+#if defined(__CUDA_ARCH__)
+TAPESTRY_FN float minimum(float a, float b) {
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+TAPESTRY_FN float maximum(float a, float b) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+#endif
+
+// The remainder has the divisor's sign; quotient and remainder belong together as closely as rounding lets them.
+template <class F>
+TAPESTRY_FN F remainder(F a, F b) {
+    const F left = rest(a, b);
+    if (b == F(0)) return left;
+    if (left == F(0)) return signed_as(F(0), b);
+    return (left < F(0)) != (b < F(0)) ? left + b : left;
+}
+template <class F>
+TAPESTRY_FN F floor_divide(F a, F b) {
+    if (b == F(0)) return a / b;
+    const F left = rest(a, b);
+    F quotient = (a - left) / b;
+    if (left != F(0) && (left < F(0)) != (b < F(0))) quotient -= F(1);
+    if (quotient == F(0)) return signed_as(F(0), a / b);
+    const F whole = floored(quotient);
+    return quotient - whole > F(0.5) ? whole + F(1) : whole;
+}
+
+TAPESTRY_FN float power(float a, float b) { return powf(a, b); }
+TAPESTRY_FN double power(double a, double b) { return pow(a, b); }
+TAPESTRY_FN float exponential(float a) { return expf(a); }
+TAPESTRY_FN double exponential(double a) { return exp(a); }
+TAPESTRY_FN float logarithm(float a) { return logf(a); }
+TAPESTRY_FN double logarithm(double a) { return log(a); }
+TAPESTRY_FN float square_root(float a) { return sqrtf(a); }
+TAPESTRY_FN double square_root(double a) { return sqrt(a); }
+TAPESTRY_FN float sine(float a) { return sinf(a); }
+TAPESTRY_FN double sine(double a) { return sin(a); }
+TAPESTRY_FN float cosine(float a) { return cosf(a); }
+TAPESTRY_FN double cosine(double a) { return cos(a); }
+TAPESTRY_FN float hyperbolic_tangent(float a) { return tanhf(a); }
+TAPESTRY_FN double hyperbolic_tangent(double a) { return tanh(a); }
+TAPESTRY_FN float error_function(float a) { return erff(a); }
+TAPESTRY_FN double error_function(double a) { return erf(a); }
+TAPESTRY_FN double reciprocal_root(double a) { return 1.0 / sqrt(a); }
+#if defined(__CUDACC_RTC__)
+TAPESTRY_FN float reciprocal_root(float a) { return rsqrtf(a); }
+#else
+TAPESTRY_FN float reciprocal_root(float a) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a))); }
+#endif
+template <class F>
+TAPESTRY_FN F sigmoid(F a) { return F(1) / (F(1) + exponential(-a)); }
+
+// -- quick functions ------------------------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__)
+TAPESTRY_FN float power_of_two(float a) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+}
+TAPESTRY_FN float quick_reciprocal(float a) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
+    return r;
+}
+TAPESTRY_FN float quick_divide(float a, float b) {
+    float r;
+    asm("div.full.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+#else
+inline float power_of_two(float a) { return std::exp2(a); }
+inline float quick_reciprocal(float a) { return 1.0f / a; }
+inline float quick_divide(float a, float b) { return a / b; }
+#endif
+
+constexpr float LOG2_E = 1.44269504f;
+
+TAPESTRY_FN float quick_exponential(float a) { return power_of_two(a * LOG2_E); }
+TAPESTRY_FN float quick_sigmoid(float a) { return quick_reciprocal(1.0f + power_of_two(a * -LOG2_E)); }
+
+// 1 - 2 / (1 + exp 2a) cancels near 0; there, the beginning of the Taylor series (its next term is below 6e-8 a).
+TAPESTRY_FN float quick_hyperbolic_tangent(float a) {
+    const float far = 1.0f - 2.0f * quick_reciprocal(1.0f + power_of_two(a * (2.0f * LOG2_E)));
+    const float square = a * a;
+    const float near = a + a * square * (square * (2.0f / 15.0f) - 1.0f / 3.0f);
+    return absolute(a) < 0.1f ? near : far;
+}
+
+// 1 + erf(a) without cancelling for negative a: Abramowitz and Stegun, formula 7.1.26, off by at most 1.5e-7.
+TAPESTRY_FN float quick_one_plus_error_function(float a) {
+    const float t = quick_reciprocal(1.0f + 0.3275911f * absolute(a));
+    const float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    const float tail = p * power_of_two(a * a * -LOG2_E);
+    return a < 0.0f ? tail : 2.0f - tail;
+}
+
+}  // namespace tapestry

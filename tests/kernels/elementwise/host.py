@@ -1,0 +1,131 @@
+"""Generated kernels on the host: g++ compiles the very source that NVRTC gets, against a stand-in for threads and blocks.
+
+What runs is the kernel itself, vectors, tails, tiles and barriers included; only the conversions and functions that are PTX on
+the GPU are C++ here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tapestry.dtypes import numpy_dtype
+from tapestry.kernels.elementwise.types import Layout
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parents[2] / "kernels" / "include"
+GXX = shutil.which("g++")
+needs_compiler = pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+
+Array = NDArray[Any]
+SENTINEL = 0xA5
+
+
+class Unit(NamedTuple):
+    """One kernel: its source, entry, launch, and the C++ types of its pointers."""
+
+    source: str
+    entry: str
+    blocks: int
+    threads: int
+    parameters: int
+
+
+class HostTensor:
+    """A tensor in memory as a layout says, embedded in bytes that must not change."""
+
+    def __init__(self, layout: Layout, values: Array | None = None) -> None:
+        self.layout = layout
+        dtype = numpy_dtype(layout.dtype)
+        reach = [(n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)] if layout.elements else []
+        below, above = -sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach)
+        lead = -(-below * dtype.itemsize // 64) * 64
+        memory = np.full(lead + (above + 1) * dtype.itemsize + 256, SENTINEL, np.uint8)
+        shift = -memory.ctypes.data % 64 + (layout.alignment if layout.alignment < 16 else 0)
+        self.memory = memory[shift:]
+        self.pointer = self.memory.ctypes.data + lead
+        strides = [s * dtype.itemsize for s in layout.strides]
+        base = self.memory[lead : lead + dtype.itemsize].view(dtype)
+        self.view = np.lib.stride_tricks.as_strided(base, layout.shape, strides)
+        if values is not None:
+            self.view[...] = values
+
+    def untouched(self) -> Array:
+        """The bytes that belong to no element."""
+        mask = HostTensor.__new__(HostTensor)
+        mask.memory = np.ones_like(self.memory)
+        lead, size = self.pointer - self.memory.ctypes.data, self.view.dtype.itemsize
+        raw = mask.memory[lead : lead + 1]
+        shape, strides = (*self.layout.shape, size), (*(s * size for s in self.layout.strides), 1)
+        np.lib.stride_tricks.as_strided(raw, shape, strides)[...] = 0
+        return self.memory[mask.memory == 1]
+
+
+@functools.cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="tapestry-host-"))
+    import atexit
+
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def build(units: Sequence[Unit]) -> ctypes.CDLL:
+    """A library with ``host_ENTRY(pointers)`` for every kernel."""
+    parts = ['#include "host_cuda.hpp"\n']
+    for unit in {unit.entry: unit for unit in units}.values():
+        barriers = "true" if "__syncthreads" in unit.source or "exchange(" in unit.source else "false"
+        cast = ", ".join(f"host_pointer(p[{k}])" for k in range(unit.parameters))
+        parts.append(unit.source)
+        parts.append(
+            f'extern "C" void host_{unit.entry}(void** p) {{ host::run({unit.blocks}u, {unit.threads}u, {barriers},'
+            f" [=] {{ tapestry::{unit.entry}({cast}); }}); }}\n"
+        )
+    pointer = "struct host_pointer { void* at; host_pointer(void* p) : at(p) {} template <class T> operator T*() const { return (T*)at; } };\n"
+    parts.insert(1, pointer)
+    text = "".join(parts)
+    stem = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
+    stem.with_suffix(".cpp").write_text(text, encoding="utf-8")
+    command = [
+        str(GXX), "-std=c++20", "-O1", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", "-w",
+        f"-I{INCLUDE}", f"-I{HERE}", str(stem.with_suffix(".cpp")), "-o", str(stem.with_suffix(".so")),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stderr}\n{text}"
+    return ctypes.CDLL(str(stem.with_suffix(".so")))
+
+
+def run(library: ctypes.CDLL, unit: Unit, tensors: Sequence[HostTensor]) -> None:
+    """Run a kernel to its end."""
+    pointers = (ctypes.c_void_p * len(tensors))(*(tensor.pointer for tensor in tensors))
+    getattr(library, f"host_{unit.entry}")(pointers)
+
+
+def unit_of(kernel: Any) -> Unit:
+    """What to build for a compiled elementwise kernel."""
+    return Unit(kernel.source, kernel.entry, kernel.plan.blocks, kernel.plan.threads, len(kernel.operands) + 1)
+
+
+def results(kernels: Sequence[Any], inputs: Mapping[str, Array]) -> list[HostTensor]:
+    """The outputs of elementwise kernels; operands by name."""
+    units = [unit_of(kernel) for kernel in kernels if kernel.plan]
+    library = build(units)
+    found = []
+    for kernel in kernels:
+        output = HostTensor(kernel.loop.output)
+        operands = [HostTensor(layout, inputs[name]) for name, layout in kernel.loop.operands]
+        if kernel.plan:
+            run(library, unit_of(kernel), [*operands, output])
+        found.append(output)
+    return found

@@ -1,0 +1,115 @@
+"""Generated elementwise kernels, run on the host, against the reference: programs, layouts and shards by hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tapestry.dtypes import DTYPES
+from tapestry.kernels.elementwise.kernel import compile_map
+from tapestry.kernels.elementwise.types import Layout, dense
+from tapestry.program import Block, Operation, Program
+from tapestry.reference.evaluation import evaluate_all
+from tapestry.testing import inputs_for, programs
+from tapestry.testing.choices import Choices
+
+from .host import SENTINEL, HostTensor, build, needs_compiler, run, unit_of
+
+pytestmark = needs_compiler
+
+_ROUNDOFF = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
+SLOW = settings(deadline=None, max_examples=14, suppress_health_check=list(HealthCheck))
+
+
+def maps(program: Program) -> list[Operation]:
+    """Operations that are maps of scalar expressions."""
+    return [op for op in program.operations if op.monoid is None and not isinstance(op.body, Block)]
+
+
+def some_layout(ch: Choices, dtype: str, shape: tuple[int, ...]) -> Layout:
+    """Row-major, or axes in another order with gaps, sometimes aligned to an element only."""
+    alignment = ch.pick((16, 16, DTYPES[dtype].bytes))
+    if ch.chance(60):
+        return Layout(dtype, shape, dense(shape), alignment)
+    order, step, strides = ch.shuffled(range(len(shape))), ch.pick((1, 1, 2)), [0] * len(shape)
+    for axis in order:
+        strides[axis] = step * ch.pick((1, 1, -1))
+        step = step * shape[axis] + ch.pick((0, 0, 3, 8))
+    return Layout(dtype, shape, tuple(strides), alignment)
+
+
+def assert_same(name: str, dtype: str, got: Any, want: Any) -> None:
+    """Equal for integers; floats within 8 roundings of values of the order of the largest."""
+    if DTYPES[dtype].kind != "float":
+        assert np.array_equal(got, want), name
+        return
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0.0)))
+    with np.errstate(invalid="ignore"):
+        fine = (np.abs(a - b) <= 8 * _ROUNDOFF[dtype] * scale) | (a == b) | (np.isnan(a) & np.isnan(b))
+    assert fine.all(), f"{name}: {a[~fine][:4]} instead of {b[~fine][:4]}"
+
+
+@SLOW
+@given(st.data())
+def test_programs_agree_with_the_reference(data: st.DataObject) -> None:
+    program = data.draw(programs(max_ops=10, largest=20))
+    operations = maps(program)
+    assume(operations)
+    values = evaluate_all(program, data.draw(inputs_for(program)))
+    ch = Choices(data.draw)
+    jobs = []
+    for op in operations:
+        names = [*op.operands, op.output]
+        layouts = {n: some_layout(ch, program.tensor(n).dtype, program.tensor(n).shape) for n in names}
+        vector = ch.pick((None, None, 1, 2, 4))
+        jobs.append((op, compile_map(op, layouts, vector=vector, unroll=ch.pick((None, 2)))))
+    library = build([unit_of(kernel) for _, kernel in jobs if kernel.plan])
+    for op, kernel in jobs:
+        output = HostTensor(kernel.loop.output)
+        operands = [HostTensor(layout, values[name]) for name, layout in kernel.loop.operands]
+        if kernel.plan:
+            run(library, unit_of(kernel), [*operands, output])
+        assert_same(str(op.body), kernel.loop.output.dtype, output.view, values[op.output])
+        assert (output.untouched() == SENTINEL).all(), f"{op.name} wrote beside its elements"
+
+
+@SLOW
+@given(st.data())
+def test_shards_write_their_points_alone(data: st.DataObject) -> None:
+    program = data.draw(programs(max_ops=8, largest=20))
+    operations = [op for op in maps(program) if op.dims and all(dim.extent > 1 for dim in op.dims)]
+    assume(operations)
+    values = evaluate_all(program, data.draw(inputs_for(program)))
+    ch = Choices(data.draw)
+    jobs = []
+    for op in operations:
+        layouts = {
+            n: Layout.contiguous(program.tensor(n).dtype, program.tensor(n).shape) for n in (*op.operands, op.output)
+        }
+        cut = ch.pick(op.dims)
+        start = ch.integer(0, cut.extent - 1)
+        points = {cut.name: range(start, ch.integer(start + 1, cut.extent), ch.pick((1, 1, 2)))}
+        jobs.append((op, points, compile_map(op, layouts, points=points)))
+    library = build([unit_of(kernel) for *_, kernel in jobs if kernel.plan])
+    for op, points, kernel in jobs:
+        output = HostTensor(kernel.loop.output)
+        operands = [HostTensor(layout, values[name]) for name, layout in kernel.loop.operands]
+        if kernel.plan:
+            run(library, unit_of(kernel), [*operands, output])
+        mine = written(op, points, output.view.shape)
+        assert_same(op.name, kernel.loop.output.dtype, output.view[mine], values[op.output][mine])
+        left = output.view[~mine].copy().view(np.uint8)
+        assert (left == SENTINEL).all(), f"{op.name} wrote outside {points}"
+
+
+def written(op: Operation, points: dict[str, range], shape: tuple[int, ...]) -> Any:
+    """Which elements the points of a shard write."""
+    axes = [np.array(points.get(dim.name, range(dim.extent)), dtype=np.int64) for dim in op.dims]
+    grids = dict(zip((dim.name for dim in op.dims), np.meshgrid(*axes, indexing="ij"), strict=True))
+    mask = np.zeros(shape, np.bool_)
+    mask[tuple(np.broadcast_to(row.evaluate(grids), [len(a) for a in axes]) for row in op.write)] = True
+    return mask
