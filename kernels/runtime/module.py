@@ -22,7 +22,6 @@ from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
 
-_DEFAULT_SHARED = 0  # beyond 48 KiB with the static part a block must ask; asking for less does no harm
 _MAX_DYNAMIC_SHARED, _PREFERRED_CARVEOUT = 8, 9  # driver attributes of a function
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
@@ -57,7 +56,7 @@ class Kernel:
         self._arguments = Arguments(compiled.name, self.entry.parameters)
         self._turn = threading.Lock()
         self._shapes: dict[tuple[Extent, Extent, int], tuple[int, ...]] = {}
-        self._shared = _DEFAULT_SHARED
+        self._shared = 0  # bytes of dynamic shared memory the driver was asked to allow
 
     def launch(
         self,
@@ -142,7 +141,7 @@ class Kernel:
         return (*blocks, *threads, shared)
 
     def _allow(self, shared: int) -> None:
-        """A kernel that wants more than 48 KiB of dynamic shared memory has to say so, once."""
+        """Beyond 48 KiB, static and dynamic together, a kernel has to ask; asking for less does no harm."""
         used = self.compiled.report.get(self.compiled.entry)
         room = properties(self.device).shared_per_block - (used.shared if used else 0)
         if not 0 <= shared <= room:
