@@ -17,14 +17,14 @@ SERVICE_WARPS = 2
 MAX_BOX = 256  # positions in one direction of a box
 BARRIER_BYTES = 8
 REGISTERS = 65536
-REGISTER_ROOM = 48  # addresses, counters, fragments in flight: beside accumulators and weights
+REGISTER_ROOM = 36  # addresses, counters, fragments in flight: beside accumulators and weights
 
 
 @dataclass(frozen=True)
 class ForwardConfiguration:
     """One way to cut a forward convolution (or an input gradient).
 
-    A block owns `channels` channels; an item is `images` images x `rows` output rows x 8 * `units` output columns. A
+    A block owns `channels` channels; a run is `images` images x 8 * `units` output columns x some rows. A
     warp computes `tiles` pairs of 8-position units of `octets` x 8 channels. `stages` ring slots of `stage_rows` input
     rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor.
     """
@@ -34,11 +34,12 @@ class ForwardConfiguration:
     units: int = 8
     tiles: int = 4
     octets: int = 1
-    rows: int = 16
     stages: int = 8
     stage_rows: int = 1
     out_stages: int = 3
     blocks: int = 1
+    chunk: int = 16
+    dynamic: bool = False
 
 
 @dataclass(frozen=True)

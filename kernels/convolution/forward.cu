@@ -55,71 +55,91 @@ struct Barriers {
     }
 };
 
-// One item: where its output starts and how many rows it has.
-struct Item {
-    int image, row, column, rows;
+// A run of output rows of one image block, column tile and channel block.
+struct Run {
+    int channel, image, column, row, rows;
 };
 
-struct Items {
-    int first, step, count;             // this block's items
-    int row_tiles, column_tiles;        // item = (image block * row_tiles + row tile) * column_tiles + column tile
-    int row_begin, row_end, rows;       // output rows of the launch, rows of an item
+// All rows of a launch in one line (image block, column tile, row), cut into chunks of every channel block. Neighbouring
+// blocks of the grid take neighbouring chunks, so that together they sweep memory in order.
+struct Work {
+    int channel_blocks, column_tiles, row_begin, rows, line, chunk;
 
-    __device__ Item operator[](int item) const {
-        const int column_tile = item % column_tiles, rest = item / column_tiles;
-        const int row = row_begin + (rest % row_tiles) * rows;
-        return {rest / row_tiles * spec::IMAGES, row, column_tile * TILE_Q, min(rows, row_end - row)};
+    __device__ int chunks() const { return (line + chunk - 1) / chunk * channel_blocks; }
+};
+
+// Walks the runs of this block of the grid.
+struct Cursor {
+    const Work& work;
+    int index, position, end;
+    Run run;
+
+    __device__ explicit Cursor(const Work& all) : work(all), index(blockIdx.x) { open(); }
+    __device__ bool live() const { return index < work.chunks(); }
+    __device__ void advance() {
+        position += run.rows;
+        if (position < end) return cut();
+        index += gridDim.x;
+        open();
+    }
+
+    __device__ void open() {
+        position = index / work.channel_blocks * work.chunk;
+        end = min(position + work.chunk, work.line);
+        cut();
+    }
+    __device__ void cut() {
+        const int row = position % work.rows, tile = position / work.rows;
+        run = {index % work.channel_blocks * spec::CHANNELS, tile / work.column_tiles * spec::IMAGES,
+               tile % work.column_tiles * TILE_Q, work.row_begin + row, min(work.rows - row, end - position)};
     }
 };
 
-__device__ __forceinline__ int input_rows(int rows) { return (rows - 1) * spec::STRIDE_Y + SPAN; }
+// The input rows that exist: the others are padding, which nobody loads or multiplies.
+struct Rows {
+    int top, begin, end, height;   // padding above; existing rows; those of the middle buffer are 0 to height
 
-struct Origin {
-    int channel, top, left, above, height;   // `above` rows of the image lie in the upper halo buffer
+    __device__ int first(const Run& run) const { return run.row * spec::STRIDE_Y - top; }
+    __device__ static int count(const Run& run) { return (run.rows - 1) * spec::STRIDE_Y + SPAN; }
 };
 
-__device__ void load_rows(const TensorMap& upper, const TensorMap& middle, const TensorMap& lower, const Items& items,
-                          const Origin& origin, const Barriers& barriers, unsigned shared) {
+__device__ void load_rows(const TensorMap& upper, const TensorMap& middle, const TensorMap& lower, const Work& work,
+                          const Rows& rows, int left, const Barriers& barriers, unsigned shared) {
     Ring<spec::STAGES> ring;
-    for (int index = items.first; index < items.count; index += items.step) {
-        const Item item = items[index];
-        const int total = input_rows(item.rows), x = item.column * spec::STRIDE_X - origin.left;
-        for (int t = 0; t < total; t += spec::STAGE_ROWS) {
+    for (Cursor cursor(work); cursor.live(); cursor.advance()) {
+        const Run& run = cursor.run;
+        const int first = rows.first(run), x = run.column * spec::STRIDE_X - left;
+        const int end = min(first + Rows::count(run), rows.end);
+        for (int y = max(first, rows.begin); y < end; y += spec::STAGE_ROWS) {
             barriers.row_empty(ring.slot).wait(ring.parity ^ 1u);
             const Barrier full = barriers.row_full(ring.slot);
-            const int rows = min(spec::STAGE_ROWS, total - t);
-            full.arrive_expecting(ROW_BYTES * rows);
-            for (int i = 0; i < rows; ++i) {
-                const int y = item.row * spec::STRIDE_Y - origin.top + t + i;
+            const int count = min(spec::STAGE_ROWS, end - y);
+            full.arrive_expecting(ROW_BYTES * count);
+            for (int i = 0; i < count; ++i) {
                 const unsigned to = shared + ring.slot * STAGE_BYTES + i * ROW_PITCH;
-                if constexpr (spec::SHARDED) {
-                    const TensorMap& map = y < 0 ? upper : y >= origin.height ? lower : middle;
-                    const int inside = y < 0 ? y + origin.above : y >= origin.height ? y - origin.height : y;
-                    load_box(to, map, origin.channel, x, inside, item.image, full);
-                } else {
-                    load_box(to, middle, origin.channel, x, y, item.image, full);
-                }
+                if (!spec::SHARDED || (y + i >= 0 && y + i < rows.height))
+                    load_box<spec::LOAD_HINT>(to, middle, run.channel, x, y + i, run.image, full);
+                else if (y + i < 0)
+                    load_box<spec::LOAD_HINT>(to, upper, run.channel, x, y + i - rows.begin, run.image, full);
+                else
+                    load_box<spec::LOAD_HINT>(to, lower, run.channel, x, y + i - rows.height, run.image, full);
             }
             ring.advance();
         }
     }
 }
 
-// Walks the output rows of all items of this block, in order.
+// Walks the output rows of this block, in order.
 struct RowCursor {
-    const Items& items;
-    int index, row;
-    Item item;
+    Cursor runs;
+    int row = 0;
 
-    __device__ explicit RowCursor(const Items& all) : items(all), index(all.first), row(0) {
-        if (index < items.count) item = items[index];
-    }
-    __device__ bool live() const { return index < items.count; }
+    __device__ explicit RowCursor(const Work& work) : runs(work) {}
+    __device__ bool live() const { return runs.live(); }
     __device__ void advance() {
-        if (++row < item.rows) return;
+        if (++row < runs.run.rows) return;
         row = 0;
-        index += items.step;
-        if (live()) item = items[index];
+        runs.advance();
     }
 };
 
@@ -128,7 +148,6 @@ struct Staging {
     const TensorMap& residual;
     const Barriers& barriers;
     unsigned shared;
-    int channel;
     RowCursor cursor;
     Ring<spec::OUT_STAGES> ring;
 
@@ -136,9 +155,10 @@ struct Staging {
         if (!cursor.live()) return;
         const Barrier ready = barriers.out_ready(ring.slot);
         if constexpr (spec::RESIDUAL) {
+            const Run& run = cursor.runs.run;
             ready.arrive_expecting(OUT_BYTES);
-            load_box(shared + OUT_BASE + ring.slot * OUT_PITCH, residual, channel, cursor.item.column,
-                     cursor.item.row + cursor.row, cursor.item.image, ready);
+            load_box<Hint::evict_first>(shared + OUT_BASE + ring.slot * OUT_PITCH, residual, run.channel, run.column,
+                                        run.row + cursor.row, run.image, ready);
         } else {
             ready.arrive();
         }
@@ -147,16 +167,17 @@ struct Staging {
     }
 };
 
-__device__ void store_rows(const TensorMap& output, const TensorMap& residual, const Items& items, int channel,
-                           const Barriers& barriers, unsigned shared) {
-    Staging staging{residual, barriers, shared, channel, RowCursor(items), {}};
+__device__ void store_rows(const TensorMap& output, const TensorMap& residual, const Work& work, const Barriers& barriers,
+                           unsigned shared) {
+    Staging staging{residual, barriers, shared, RowCursor(work), {}};
     for (int slot = 0; slot < spec::OUT_STAGES; ++slot) staging.offer();
     Ring<spec::OUT_STAGES> ring;
     bool pending = false;
-    for (RowCursor cursor(items); cursor.live(); cursor.advance()) {
+    for (RowCursor cursor(work); cursor.live(); cursor.advance()) {
+        const Run& run = cursor.runs.run;
         barriers.out_full(ring.slot).wait(ring.parity);
-        store_box(output, channel, cursor.item.column, cursor.item.row + cursor.row, cursor.item.image,
-                  shared + OUT_BASE + ring.slot * OUT_PITCH);
+        store_box<spec::STORE_HINT>(output, run.channel, run.column, run.row + cursor.row, run.image,
+                                    shared + OUT_BASE + ring.slot * OUT_PITCH);
         commit_stores();
         wait_stores_read<1>();
         if (pending) staging.offer();
@@ -172,30 +193,36 @@ struct Weights {
     int row_first, row_step, column_first, column_step;     // which of its taps this kernel's taps are
     int channels;
 
-    // Tap (r, s) from input channel j to output channel k of the group block at `base`; zero where there is none.
-    __device__ unsigned element(int base, int k, int j, int r, int s) const {
+    __device__ bool joins(int base, int k, int j, int row, int column) const {
+        return row >= 0 && row < rows && column >= 0 && column < columns && k / spec::WIDTH == j / spec::WIDTH &&
+               base + max(k, j) < channels;
+    }
+
+    // Tap (r, s) from input channels j and j + 1 to output channel k of the group block at `base`; zero where none is.
+    __device__ unsigned pair(int base, int k, int j, int r, int s) const {
         const int row = row_first + r * row_step, column = column_first + s * column_step;
-        const bool there = row >= 0 && row < rows && column >= 0 && column < columns && k / spec::WIDTH == j / spec::WIDTH &&
-                           base + max(k, j) < channels;
-        const int outer = spec::TRANSPOSED ? j : k, inner = spec::TRANSPOSED ? k : j;
-        const long long at = ((long long)(base + outer) * rows + row) * columns + column;
-        return there ? data[at * spec::WIDTH + inner % spec::WIDTH] : 0u;
+        const int outer = spec::TRANSPOSED ? j : k, inner = (spec::TRANSPOSED ? k : j) % spec::WIDTH;
+        const unsigned short* at = data + ((((long long)(base + outer)) * rows + row) * columns + column) * spec::WIDTH + inner;
+        const bool low = joins(base, k, j, row, column), high = joins(base, k, j + 1, row, column);
+        if constexpr (!spec::TRANSPOSED && spec::WIDTH > 1) return low ? *reinterpret_cast<const unsigned*>(at) : 0u;
+        const long long next = spec::TRANSPOSED ? (long long)rows * columns * spec::WIDTH : 0;   // width 1: never both
+        return (low ? unsigned(at[0]) : 0u) | (high ? unsigned(at[next]) << 16 : 0u);
     }
 };
 
-// The fragments of one computing warp's weights, loaded once.
+// The fragments of one computing warp's weights, loaded once for a channel block.
 struct Filter {
     unsigned part[spec::CHANNEL_OCTETS][spec::R][STEPS];
 
-    __device__ Filter(const Weights& weights, int base, int octet, int lane) {
+    __device__ void load(const Weights& weights, int base, int octet, int lane) {
 #pragma unroll
         for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
 #pragma unroll
             for (int r = 0; r < spec::R; ++r)
 #pragma unroll
                 for (int step = 0; step < STEPS; ++step) {
-                    const int k = (octet + o) * 8 + lane / 4, j = step % OCTETS * 8 + lane % 4 * 2, s = step / OCTETS;
-                    part[o][r][step] = weights.element(base, k, j, r, s) | weights.element(base, k, j + 1, r, s) << 16;
+                    const int k = (octet + o) * 8 + lane / 4, j = step % OCTETS * 8 + lane % 4 * 2;
+                    part[o][r][step] = weights.pair(base, k, j, r, step / OCTETS);
                 }
     }
 };
@@ -204,7 +231,7 @@ struct Filter {
 struct Affine {
     float scale[spec::CHANNEL_OCTETS][2], bias[spec::CHANNEL_OCTETS][2];
 
-    __device__ Affine(const float* scales, const float* biases, int channel, int channels) {
+    __device__ void load(const float* scales, const float* biases, int channel, int channels) {
 #pragma unroll
         for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
 #pragma unroll
@@ -332,29 +359,43 @@ __device__ __forceinline__ void stage_row(const Accumulators& sums, const Affine
 
 struct Worker {
     const Barriers& barriers;
-    const Filter& filter;
-    const Affine& affine;
     const Place& place;
     unsigned shared;
+    Filter filter;
+    Affine affine;
     unsigned to[FRAGMENTS];
     Ring<spec::STAGES> ring;
     Ring<spec::OUT_STAGES> out;
+    int begin, end;   // input rows of this run that exist, counted from its first
+    int total;        // input rows of this run
+    int inner = 0;    // row of the stage
 
     template <int PHASE>
-    __device__ __forceinline__ void row(Accumulators (&open)[OPEN], int t, int total) {
-        const int inner = t % spec::STAGE_ROWS;
-        if (inner == 0) barriers.row_full(ring.slot).wait(ring.parity);
-        add_row<PHASE>(open, filter, place, shared + ring.slot * STAGE_BYTES + inner * ROW_PITCH);
-        if (inner == spec::STAGE_ROWS - 1 || t + 1 == total) {
-            __syncwarp();
-            if (place.lane == 0) barriers.row_empty(ring.slot).arrive();
-            ring.advance();
+    __device__ __forceinline__ void row(Accumulators (&open)[OPEN], int t) {
+        if (t >= begin && t < end) {
+            if (inner == 0) barriers.row_full(ring.slot).wait(ring.parity);
+            add_row<PHASE>(open, filter, place, shared + ring.slot * STAGE_BYTES + inner * ROW_PITCH);
+            if (++inner == spec::STAGE_ROWS || t + 1 == end) release();
+        } else if constexpr (PHASE % spec::STRIDE_Y == 0) {
+            clear(open[PHASE / spec::STRIDE_Y]);
         }
         constexpr int wrap = OPEN * spec::STRIDE_Y * (spec::DILATION_Y * spec::R);
         constexpr int ahead = PHASE - (spec::R - 1) * spec::DILATION_Y + wrap;
         if constexpr (ahead % spec::STRIDE_Y == 0) {
             if (t >= (spec::R - 1) * spec::DILATION_Y) emit(open[ahead / spec::STRIDE_Y % OPEN]);
         }
+    }
+
+    __device__ __forceinline__ void release() {
+        __syncwarp();
+        if (place.lane == 0) barriers.row_empty(ring.slot).arrive();
+        ring.advance();
+        inner = 0;
+    }
+
+    __device__ __forceinline__ static void clear(Accumulators& sums) {
+#pragma unroll
+        for (int e = 0; e < FRAGMENTS * 4; ++e) sums[e / 4 / spec::CHANNEL_OCTETS][e / 4 % spec::CHANNEL_OCTETS][e % 4] = 0.0f;
     }
 
     __device__ __forceinline__ void emit(const Accumulators& sums) {
@@ -367,27 +408,34 @@ struct Worker {
     }
 
     template <int PHASE>
-    __device__ __forceinline__ void turn(Accumulators (&open)[OPEN], int t, int total) {
+    __device__ __forceinline__ void turn(Accumulators (&open)[OPEN], int t) {
         if constexpr (PHASE < PERIOD) {
             if (t + PHASE >= total) return;
-            row<PHASE>(open, t + PHASE, total);
-            turn<PHASE + 1>(open, t, total);
+            row<PHASE>(open, t + PHASE);
+            turn<PHASE + 1>(open, t);
         }
     }
 };
 
-__device__ void compute(const Items& items, const Weights& weights, const float* scale, const float* bias, int channel,
+__device__ void compute(const Work& work, const Rows& rows, const Weights& weights, const float* scale, const float* bias,
                         const Barriers& barriers, unsigned shared, int warp) {
     const Place place(warp);
-    const Filter filter(weights, channel + place.group_chunk * 8, place.out_octet, place.lane);
-    const Affine affine(scale, bias, channel + place.octet_block * 8 + place.lane % 4 * 2, weights.channels);
-    Worker worker{barriers, filter, affine, place, shared, {}, {}, {}};
+    Worker worker{barriers, place, shared};
 #pragma unroll
     for (int e = 0; e < FRAGMENTS; e += 2) worker.to[e] = place.out_address(e);
     Accumulators open[OPEN];
-    for (int index = items.first; index < items.count; index += items.step) {
-        const int total = input_rows(items[index].rows);
-        for (int t = 0; t < total; t += PERIOD) worker.turn<0>(open, t, total);
+    int channel = -1;
+    for (Cursor cursor(work); cursor.live(); cursor.advance()) {
+        const Run& run = cursor.run;
+        if (run.channel != channel) {
+            channel = run.channel;
+            worker.filter.load(weights, channel + place.group_chunk * 8, place.out_octet, place.lane);
+            worker.affine.load(scale, bias, channel + place.octet_block * 8 + place.lane % 4 * 2, weights.channels);
+        }
+        worker.total = Rows::count(run);
+        worker.begin = max(0, rows.begin - rows.first(run));
+        worker.end = min(worker.total, rows.end - rows.first(run));
+        for (int t = 0; t < worker.total; t += PERIOD) worker.turn<0>(open, t);
     }
 }
 
@@ -397,14 +445,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     forward(const __grid_constant__ TensorMap upper, const __grid_constant__ TensorMap middle,
             const __grid_constant__ TensorMap lower, const __grid_constant__ TensorMap output,
             const __grid_constant__ TensorMap residual, const unsigned short* weights, const float* scale,
-            const float* bias, int channels, int channel_blocks, int items, int row_tiles, int column_tiles,
-            int row_begin, int row_end, int rows, int top, int left, int above, int height, int filter_rows,
+            const float* bias, int channels, int channel_blocks, int image_blocks, int column_tiles, int row_begin,
+            int row_end, int chunk, int top, int left, int input_begin, int input_end, int height, int filter_rows,
             int filter_columns, int row_first, int row_step, int column_first, int column_step) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (threadIdx.x == 0) {
+        prefetch(middle);
         for (int slot = 0; slot < spec::STAGES; ++slot) {
             barriers.row_full(slot).init(1);
             barriers.row_empty(slot).init(COMPUTE_WARPS);
@@ -415,16 +464,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         }
         fence_barrier_init();
     }
+    if (threadIdx.x == WARP) prefetch(output);
     __syncthreads();
-    const int channel = int(blockIdx.x) % channel_blocks * spec::CHANNELS;
-    const Items mine{int(blockIdx.x) / channel_blocks, int(gridDim.x) / channel_blocks, items, row_tiles, column_tiles,
-                     row_begin, row_end, rows};
+    const int row_count = row_end - row_begin;
+    const Work work{channel_blocks, column_tiles, row_begin, row_count, image_blocks * column_tiles * row_count, chunk};
+    const Rows rows{top, input_begin, input_end, height};
     if (warp == 0) {
-        if (threadIdx.x == 0) load_rows(upper, middle, lower, mine, {channel, top, left, above, height}, barriers, shared);
+        if (threadIdx.x == 0) load_rows(upper, middle, lower, work, rows, left, barriers, shared);
     } else if (warp == 1) {
-        if (threadIdx.x == WARP) store_rows(output, residual, mine, channel, barriers, shared);
+        if (threadIdx.x == WARP) store_rows(output, residual, work, barriers, shared);
     } else {
         const Weights stored{weights, filter_rows, filter_columns, row_first, row_step, column_first, column_step, channels};
-        compute(mine, stored, scale, bias, channel, barriers, shared, warp - SERVICE_WARPS);
+        compute(work, rows, stored, scale, bias, barriers, shared, warp - SERVICE_WARPS);
     }
 }

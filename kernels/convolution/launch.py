@@ -40,11 +40,12 @@ class View:
 
 @dataclass(frozen=True)
 class Rows:
-    """The output rows of a launch, and the input rows beyond the middle buffer: how many lie in the upper one."""
+    """The output rows of a launch, and how many input rows lie in the upper and lower halo buffers."""
 
     begin: int
     end: int
     above: int = 0
+    below: int = 0
 
 
 def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
@@ -61,22 +62,29 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
 
 @dataclass(frozen=True)
 class Grid:
-    """How a launch is cut: blocks of the grid, items of a channel block, and tiles of rows and columns."""
+    """How a launch is cut: blocks of the grid, and the blocks of channels, images and columns that they share out."""
 
     blocks: int
     channel_blocks: int
-    items: int
-    row_tiles: int
+    image_blocks: int
     column_tiles: int
+    chunk: int
 
 
 def grid(problem: ConvolutionProblem, cut: ForwardConfiguration, rows: Rows, sms: int) -> Grid:
-    """A persistent grid: each block keeps its channels and takes every so-manieth item."""
+    """A persistent grid: every block takes an equal stretch of the launch's rows.
+
+    Where that idles few multiprocessors the grid is a multiple of the channel blocks, so that all of them sweep the same
+    pixels at the same time and a block never changes its weights.
+    """
     channel_blocks = ceil(problem.c / cut.channels)
-    row_tiles, column_tiles = ceil((rows.end - rows.begin) / cut.rows), ceil(problem.q / (8 * cut.units))
-    items = ceil(problem.n / cut.images) * row_tiles * column_tiles
-    each = min(items, max(1, sms * cut.blocks // channel_blocks))
-    return Grid(each * channel_blocks, channel_blocks, items, row_tiles, column_tiles)
+    image_blocks, column_tiles = ceil(problem.n / cut.images), ceil(problem.q / (8 * cut.units))
+    line = image_blocks * column_tiles * (rows.end - rows.begin)
+    chunks = channel_blocks * ceil(line / cut.chunk)
+    slots = sms * cut.blocks
+    even = slots // channel_blocks * channel_blocks
+    blocks = chunks if cut.dynamic else even if 20 * even >= 19 * slots else slots
+    return Grid(min(chunks, blocks), channel_blocks, image_blocks, column_tiles, cut.chunk)
 
 
 def arguments(
@@ -91,7 +99,7 @@ def arguments(
     pointers: tuple[int, int, int],
 ) -> list[Any]:
     """The kernel's arguments in order; `inputs` are the upper halo, the middle and the lower halo."""
-    taken = footprint(problem, cut)
+    taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
     out_box = (cut.images, 1, 8 * cut.units)
     upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
@@ -99,7 +107,7 @@ def arguments(
     added = tensor_map(residual, out_box, cut.channels) if residual else target
     return [
         upper, middle, lower, target, added, *pointers, problem.c,
-        cells.channel_blocks, cells.items, cells.row_tiles, cells.column_tiles,
-        rows.begin, rows.end, cut.rows, problem.padding[0], problem.padding[2], rows.above, inputs[1].shape[1],
+        cells.channel_blocks, cells.image_blocks, cells.column_tiles, rows.begin, rows.end, cells.chunk,
+        problem.padding[0], problem.padding[2], -rows.above, height + rows.below, height,
         taps.rows, taps.columns, taps.row_first, taps.row_step, taps.column_first, taps.column_step,
     ]  # fmt: skip

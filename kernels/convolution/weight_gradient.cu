@@ -33,6 +33,8 @@ constexpr int group_chunks = width > unit ? width / unit : 1; // 16-byte chunks 
 constexpr int warps_a_chunk = group_chunks / out_blocks;      // a warp multiplies one chunk of x with out_blocks chunks of dy
 constexpr int consumers = chunks * warps_a_chunk * share;
 constexpr int steps_k = images * units / 2;                   // 16 positions each
+constexpr int threads = (consumers + 1) * 32;
+constexpr int ready = 1, exchanged = 2;                       // barriers of the block
 constexpr int own_steps = steps_k / share;
 constexpr int tap_pairs = (filter_columns + 1) / 2;
 constexpr int held_rows = (filter_rows - 1) * dilation_y / stride_y + 1;
@@ -61,13 +63,20 @@ __device__ inline unsigned swizzled(int position, int chunk) {
     return position * row_bytes + ((chunk ^ turn) << 4);
 }
 
+// A value the compiler holds in a register rather than work it out again at every use.
+__device__ inline unsigned kept(unsigned value) {
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
 struct Shape {
     int rows_x;                  // h
     int rows_above, rows_below;  // rows of x in other buffers, above row 0 and from row h on
     int first_row;               // first output row that meets a row of x under any tap
     int rows;                    // output rows from there on that do
     int top, left;               // padding
-    int image_blocks, column_tiles, channel_blocks;
+    int column_tiles, channel_blocks;
+    int split_rows, longer_splits;    // every split has so many rows of all items, the first so many one more
 
     __device__ int end() const { return rows_x + rows_below; }
 };
@@ -78,23 +87,24 @@ struct Maps {
 
 // Rows of one image block and column tile, walked from top to bottom.
 struct Walk {
-    int image, column, row, row_end, y, steps;
+    int image, column, row, rows, y;
+    int steps, x_begin, dy_end;    // steps in all; those from x_begin on bring rows of x, those before dy_end rows of dy
 
-    __device__ Walk(const Shape& shape, long long first, long long last) {
-        const int item = static_cast<int>(first / shape.rows);
-        row = static_cast<int>(first % shape.rows);
-        row_end = static_cast<int>(min(static_cast<long long>(shape.rows), row + last - first));
+
+    __device__ Walk(const Shape& shape, int first, int last) {
+        const int item = first / shape.rows;
+        row = first - item * shape.rows;
+        rows = min(shape.rows - row, last - first);
         image = item / shape.column_tiles * images;
         column = item % shape.column_tiles * dy_columns;
         row += shape.first_row;
-        row_end += shape.first_row;
         y = row * stride_y - shape.top + static_cast<int>(blockIdx.x / shape.channel_blocks) * filter_rows * dilation_y;
-        steps = min((row_end - 1 - row) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
+        steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
+        x_begin = -shape.rows_above - y;
+        dy_end = rows * stride_y;
     }
-    __device__ int rows() const { return row_end - row; }
-    // Whether step t of the walk brings a row of x, a row of dy.
-    __device__ bool brings_x(const Shape& shape, int t) const { return meets_any(t % circle) && y + t >= -shape.rows_above && y + t < shape.end(); }
-    __device__ bool brings_dy(int t) const { return t % stride_y == 0 && row + t / stride_y < row_end; }
+    __device__ bool brings_x(int t) const { return meets_any(t % circle) && t >= x_begin; }
+    __device__ bool brings_dy(int t) const { return t % stride_y == 0 && t < dy_end; }
 };
 
 struct Shared {
@@ -115,14 +125,14 @@ __device__ void load_x(unsigned to, const Maps& maps, const Shape& shape, int ch
         load_box(to, maps.below, channel, column, y - shape.rows_x, image, full);
 }
 
-__device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, long long first, long long last) {
+__device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, int first, int last) {
     const int channel = blockIdx.x % shape.channel_blocks * channel_block;
     Ring<stages> ring;
     while (first < last) {
         const Walk walk(shape, first, last);
-        first += walk.rows();
+        first += walk.rows;
         for (int t = 0; t < walk.steps; ++t) {
-            const bool x = walk.brings_x(shape, t), dy = walk.brings_dy(t);
+            const bool x = walk.brings_x(t), dy = walk.brings_dy(t);
             if (!x && !dy) continue;
             const Barrier full = shared.full(ring.slot);
             shared.empty(ring.slot).wait(ring.parity ^ 1);
@@ -146,12 +156,12 @@ struct Consumer {
         const int matrix = lane >> 3, row = lane & 7;
         const int second_unit = units == 1 ? x_columns : unit * stride_x;
         for (int pair = 0; pair < tap_pairs; ++pair) {
-            const bool both = 2 * pair + 1 < filter_columns;   // four matrices: 2 units x 2 taps; a last odd tap has two
-            const int tap = 2 * pair + (both ? matrix & 1 : 0), half = both ? matrix >> 1 : matrix & 1;
-            x_lane[pair] = swizzled(row * stride_x + tap * dilation_x + half * second_unit, chunk) + x_position(part * own_steps) * row_bytes;
+            const int tap = min(2 * pair + (matrix & 1), filter_columns - 1);    // a last odd tap comes twice, its copy is dropped
+            const int position = row * stride_x + tap * dilation_x + (matrix >> 1) * second_unit;
+            x_lane[pair] = kept(swizzled(position, chunk) + x_position(part * own_steps) * row_bytes);
         }
         for (int block = 0; block < out_blocks; ++block)
-            dy_lane[block] = swizzled(lane, out_chunk + block) + part * own_steps * 2 * unit * row_bytes;
+            dy_lane[block] = kept(swizzled(lane, out_chunk + block) + part * own_steps * 2 * unit * row_bytes);
     }
 
     __device__ void clear(int row) {
@@ -182,12 +192,8 @@ struct Consumer {
         for (int step = 0; step < own_steps; ++step)
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
-                unsigned a[4] = {0, 0, 0, 0};
-                const unsigned at = address + x_lane[pair] + x_position(step) * row_bytes;
-                if (2 * pair + 1 < filter_columns)
-                    load_transposed(a[0], a[1], a[2], a[3], at);
-                else
-                    load_transposed(a[0], a[2], at);
+                unsigned a[4];
+                load_transposed(a[0], a[1], a[2], a[3], address + x_lane[pair] + x_position(step) * row_bytes);
 #pragma unroll
                 for (int r = 0; r < filter_rows; ++r)
                     if (meets(phase, r))
@@ -197,11 +203,11 @@ struct Consumer {
             }
     }
 
-    __device__ void consume(const Shape& shape, const Shared& shared, long long first, long long last) {
+    __device__ void consume(const Shape& shape, const Shared& shared, int first, int last) {
         Ring<stages> ring;
         while (first < last) {
             const Walk walk(shape, first, last);
-            first += walk.rows();
+            first += walk.rows;
 #pragma unroll
             for (int row = 0; row < held_rows; ++row) clear(row);
             for (int start = 0; start < walk.steps; start += circle)
@@ -209,7 +215,7 @@ struct Consumer {
                 for (int phase = 0; phase < circle; ++phase) {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
-                    const bool x = meets_any(phase) && walk.brings_x(shape, t), dy = phase % stride_y == 0 && walk.brings_dy(t);
+                    const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)
@@ -234,11 +240,11 @@ __device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
         const int part = warp % share;
         float4* own = exchange + warp * fragments * 32 + consumer.lane;
         auto* sums = reinterpret_cast<float4*>(consumer.sums);
-        meet(1, consumers * 32);    // the exchange lies in the ring: everybody has read its last stage
+        meet(exchanged, consumers * 32);    // the exchange lies in the ring: everybody has read its last stage
         if (part != 0)
 #pragma unroll
             for (int i = 0; i < fragments; ++i) own[i * 32] = sums[i];
-        meet(1, consumers * 32);
+        meet(exchanged, consumers * 32);
         if (part == 0)
             for (int other = 1; other < share; ++other)
 #pragma unroll
@@ -266,7 +272,7 @@ __device__ void leave(const Consumer& consumer, int warp, float4* partials) {
 
 }  // namespace tapestry::weight_gradient
 
-extern "C" __global__ void __launch_bounds__((tapestry::weight_gradient::consumers + 1) * 32, tapestry::parameters::residents)
+extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
 weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap above_map,
                 const __grid_constant__ tapestry::TensorMap below_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
                 const __grid_constant__ tapestry::weight_gradient::Shape shape) {
@@ -276,27 +282,28 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
     __shared__ alignas(8) unsigned long long barriers[2 * stages];
 
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-    const Shared shared{shared_address(memory), shared_address(barriers)};
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < stages; ++stage) {
-            shared.full(stage).init(1);
-            shared.empty(stage).init(consumers);
-        }
-        fence_barrier_init();
-        prefetch(x_map);
-        prefetch(dy_map);
-    }
-    __syncthreads();
-
-    const long long all = static_cast<long long>(shape.image_blocks) * shape.column_tiles * shape.rows;
-    const long long first = all * blockIdx.y / gridDim.y, last = all * (blockIdx.y + 1) / gridDim.y;
+    const Shared shared{kept(shared_address(memory)), kept(shared_address(barriers))};
+    const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
+    const int last = first + shape.split_rows + (split < shape.longer_splits);
     if (warp == consumers) {
+        if (lane == 0) {
+            prefetch(x_map);
+            prefetch(dy_map);
+            for (int slot = 0; slot < stages; ++slot) {
+                shared.full(slot).init(1);
+                shared.empty(slot).init(consumers);
+            }
+            fence_barrier_init();
+        }
+        __syncwarp();
+        pass(ready, threads);    // the first loads are on their way before anybody waits for them
         if (lane == 0) produce({x_map, above_map, below_map, dy_map}, shape, shared, first, last);
         return;
     }
-    let_next_kernel_start();
     Consumer consumer(warp, lane);
+    meet(ready, threads);
     consumer.consume(shape, shared, first, last);
+    let_next_kernel_start();
     fold_shares(consumer, warp, reinterpret_cast<float4*>(memory));
     leave(consumer, warp, partials);
 }

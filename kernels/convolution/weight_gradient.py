@@ -113,8 +113,8 @@ def first_launch(
     above, below = halo.rows
     rows = live_rows(problem, above, below)
     shape = struct.pack(
-        "<10i", problem.h, above, below, rows.start, len(rows), problem.padding[0], problem.padding[2],
-        cut.image_blocks, cut.column_tiles, cut.channel_blocks,
+        "<11i", problem.h, above, below, rows.start, len(rows), problem.padding[0], problem.padding[2],
+        cut.column_tiles, cut.channel_blocks, *divmod(cut.image_blocks * cut.column_tiles * len(rows), chosen.splits),
     )  # fmt: skip
     grid = (cut.channel_blocks * chosen.row_parts, chosen.splits)
     return Launch(grid, (cut.threads,), (*maps, dy_map, workspace, shape), cut.shared_bytes)

@@ -54,20 +54,49 @@ __device__ __forceinline__ void prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// What the second-level cache is told of the lines that a copy touches.
+enum class Hint { none, evict_first, evict_last };
+
+template <Hint hint>
+__device__ __forceinline__ unsigned long long cache_policy() {
+    unsigned long long policy;
+    if constexpr (hint == Hint::evict_first) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    if constexpr (hint == Hint::evict_last) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // Box at (c, x, y, image) of the map to shared memory; what lies outside the tensor arrives as zero.
+template <Hint hint = Hint::none>
 __device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2,%3,%4,%5}], "
-        "[%6];" ::"r"(to),
-        "l"(&map), "r"(c), "r"(x), "r"(y), "r"(image), "r"(on.address)
-        : "memory");
+    if constexpr (hint == Hint::none) {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+            "[%1, {%2,%3,%4,%5}], [%6];" ::"r"(to),
+            "l"(&map), "r"(c), "r"(x), "r"(y), "r"(image), "r"(on.address)
+            : "memory");
+    } else {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+            "[%1, {%2,%3,%4,%5}], [%6], %7;" ::"r"(to),
+            "l"(&map), "r"(c), "r"(x), "r"(y), "r"(image), "r"(on.address), "l"(cache_policy<hint>())
+            : "memory");
+    }
 }
 
 // Box from shared memory; what lies outside the tensor is dropped.
+template <Hint hint = Hint::none>
 __device__ __forceinline__ void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
-    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1,%2,%3,%4}], [%5];" ::"l"(&map),
-                 "r"(c), "r"(x), "r"(y), "r"(image), "r"(from)
-                 : "memory");
+    if constexpr (hint == Hint::none) {
+        asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1,%2,%3,%4}], [%5];" ::"l"(&map),
+                     "r"(c), "r"(x), "r"(y), "r"(image), "r"(from)
+                     : "memory");
+    } else {
+        asm volatile(
+            "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%1,%2,%3,%4}], [%5], "
+            "%6;" ::"l"(&map),
+            "r"(c), "r"(x), "r"(y), "r"(image), "r"(from), "l"(cache_policy<hint>())
+            : "memory");
+    }
 }
 
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -80,6 +109,9 @@ __device__ __forceinline__ void wait_stores_read() {
 
 // Waits until `threads` threads of the block, whole warps, are at barrier `id` (1 to 15; 0 is the whole block's).
 __device__ __forceinline__ void meet(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// Counts as being there without waiting for the others.
+__device__ __forceinline__ void pass(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // Where a kernel was launched to overlap the end of the one before it: waits for that one's writes. Otherwise nothing.
 __device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
