@@ -201,7 +201,7 @@ def test_occupancy_falls_with_shared_memory() -> None:
     assert reverse.max_active_blocks(128, room // 3) >= 2
 
 
-@pytest.mark.parametrize(("x0", "y0"), [(0, 0), (5, 3), (-2, -1), (70, 18)])
+@pytest.mark.parametrize(("x0", "y0"), [(0, 0), (8, 3), (-8, -1), (72, 18), (0, -9)])
 def test_a_tensor_map_fetches_boxes_and_zeros_outside(x0: int, y0: int) -> None:
     cp = cupy()
     if properties(0).capability < (9, 0):
