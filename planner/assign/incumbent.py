@@ -6,9 +6,39 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from .answer import EngineProof
 from .model import HALF, Loads, Model
 from .problem import Ints
+
+
+class Tally:
+    """The exact cost of labels from joined arrays: what `Model.cost` says, in milliseconds for 65,000 groups."""
+
+    def __init__(self, model: Model) -> None:
+        pairs = sorted(model.edges)
+        counts = model.label_counts
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        self._low, self._high = np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
+        self._cols = counts[self._high]
+        sizes = counts[self._low] * self._cols
+        self._unary_first, self._matrix_first = np.cumsum(counts) - counts, np.cumsum(sizes) - sizes
+        self._unary = np.concatenate([np.zeros(0, dtype=np.int64), *model.unary])
+        self._matrix = np.concatenate([np.zeros(0, dtype=np.int64), *(model.edges[pair].reshape(-1) for pair in pairs)])
+
+    def parts(self, labels: Ints) -> tuple[int, int]:
+        """(how many forbidden strategies and pairs are chosen, the cost of all others)."""
+        alone = self._unary[self._unary_first + labels]
+        paired = self._matrix[self._matrix_first + labels[self._low] * self._cols + labels[self._high]]
+        chosen = np.concatenate([alone, paired])
+        allowed = chosen < HALF
+        return len(chosen) - int(allowed.sum()), int(chosen[allowed].sum())
+
+    def cost(self, labels: Ints) -> int:
+        """Exact; `HALF` where something forbidden is chosen."""
+        forbidden, cost = self.parts(labels)
+        return HALF if forbidden else cost
 
 
 @dataclass(eq=False)
@@ -27,7 +57,12 @@ class Incumbent:
     places: dict[int, None] = field(default_factory=dict)  # memory rows that some engine has needed
     history: list[tuple[float, int]] = field(default_factory=list)
     finished: threading.Event = field(default_factory=threading.Event)
+    closed: bool = False  # the answer is being written: what comes too late is not taken
+    tally: Tally = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(self.model)
 
     @property
     def left(self) -> float:
@@ -36,28 +71,45 @@ class Incumbent:
 
     def offer(self, labels: Ints) -> bool:
         """Takes labels that keep every limit and are cheaper than the best; says whether they were taken."""
-        cost = self.model.cost(labels)
+        cost = self.tally.cost(labels)
         if cost >= self.cost or (self.loads.excess(labels) > 0).any():
             return False
         with self._lock:
-            if cost >= self.cost:
+            if cost >= self.cost or self.closed:
                 return False
             self.labels, self.cost = labels.copy(), cost
             self.history.append((time.monotonic() - self.began, cost))
-            self._close()
+            self._finish()
         return True
 
     def prove(self, bound: int, engine: str, status: str) -> None:
         """Takes a lower bound."""
         with self._lock:
+            if self.closed:
+                return
             if self.bound is None or bound > self.bound or (status == "optimal" and bound >= self.bound):
                 self.bound, self.proof = bound, EngineProof(engine, status, bound)
-                self._close()
+                self._finish()
+
+    def raise_bound(self, bound: int) -> bool:
+        """Takes a lower bound that the caller answers for; says whether it was taken."""
+        with self._lock:
+            if self.closed or (self.bound is not None and bound <= self.bound):
+                return False
+            self.bound = bound
+            self._finish()
+        return True
+
+    def close(self) -> None:
+        """From here on nothing changes."""
+        with self._lock:
+            self.closed = True
+        self.finished.set()
 
     def refute(self, engine: str) -> None:
         """Takes a proof that there is no choice at all."""
         with self._lock:
-            if self.labels is None:
+            if self.labels is None and not self.closed:
                 self.infeasible, self.proof = True, EngineProof(engine, "infeasible", None)
                 self.finished.set()
 
@@ -66,7 +118,7 @@ class Incumbent:
         with self._lock:
             self.places.update(dict.fromkeys(places))
 
-    def _close(self) -> None:
+    def _finish(self) -> None:
         if self.labels is not None and self.bound is not None and self.bound >= self.cost:
             if self.proof is not None:
                 self.proof = replace(self.proof, status="optimal")

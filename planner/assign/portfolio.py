@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,13 +23,15 @@ from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
 from .search import Search, climb
-from .trws import Ascent, certified
+from .trws import Ascent, Duals, certified
 
 _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
 _FIRST_STEPS = 1  # of the ascent, before the first feasible labels give it something to aim at
+_LARGE_FIRST_STEPS = 10  # of the ascent of a large problem, before labels are decoded from it
+_NEWS = 0.1  # labels are decoded again once the bound has closed so much of the gap
 _RESERVE = 2.0  # the exact bound at the end takes up to so many times as long as the reduction
-_GRACE = 1.0  # seconds for a lane to notice that the time is up
+_GRACE = 0.3  # seconds for the lanes to notice that the time is up
 
 _Engine = Callable[[], None]
 
@@ -52,14 +55,16 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
         return incumbent.proof
     reserve = min(0.2 + _RESERVE * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
-    duals = _Duals(incumbent, plan)
+    duals = _Duals(incumbent, plan, steps)
     several = int((incumbent.model.label_counts > 1).sum())
     if entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT:
         _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
     else:
         _large(incumbent, plan, duals)
     incumbent.deadline += reserve
-    return duals.certificate(steps) or incumbent.proof
+    _side_by_side(incumbent, [[duals.certify]])
+    incumbent.close()
+    return duals.certificate or incumbent.proof
 
 
 def _work(plan: Plan) -> float | None:
@@ -70,27 +75,33 @@ def _work(plan: Plan) -> float | None:
 class _Duals:
     """The ascent and the moves of one solve, on arrays that both share."""
 
-    def __init__(self, incumbent: Incumbent, plan: Plan) -> None:
-        self.incumbent = incumbent
+    def __init__(self, incumbent: Incumbent, plan: Plan, steps: tuple[Step, ...]) -> None:
+        self.incumbent, self._steps = incumbent, steps
         self.flat, self.loads = flatten(incumbent.model), flat_loads(incumbent.loads)
         self.ascent = Ascent.begin(self.flat, self.loads)
         self.search = Search.begin(self.flat, self.loads, incumbent, plan.seed)
+        self._made: tuple[int, DualCertificate] | None = None
+        self._counted: Duals | None = None
 
     def climb(self, seconds: float, steps: int) -> None:
         climb(self.ascent, self.incumbent, steps, seconds)
 
-    def certificate(self, steps: tuple[Step, ...]) -> DualCertificate | None:
-        """The certificate of the best duals, if its exact bound is better than what an engine has proved."""
-        incumbent, known = self.incumbent, self.incumbent.bound
-        if not math.isfinite(self.ascent.best.bound) or (known is not None and known >= self.ascent.best.bound + 1):
-            return None
-        best = certified(self.flat, self.loads, self.ascent.best)
-        made = dual_certificate(incumbent.model, incumbent.loads, self.flat, best, steps)
+    @property
+    def certificate(self) -> DualCertificate | None:
+        """What certifies the incumbent's bound, if duals do."""
+        return self._made[1] if self._made is not None and self._made[0] == self.incumbent.bound else None
+
+    def certify(self) -> None:
+        """Counts the bound of the best duals exactly, if it may be better than what is known."""
+        incumbent, known, best = self.incumbent, self.incumbent.bound, self.ascent.best
+        if best is self._counted or not math.isfinite(best.bound) or (known is not None and known >= best.bound + 1):
+            return
+        exact = certified(self.flat, self.loads, best)
+        made = dual_certificate(incumbent.model, incumbent.loads, self.flat, exact, self._steps)
         bound = certified_bound(incumbent.model.problem, made)
-        if known is not None and known >= bound:
-            return None
-        incumbent.bound = bound
-        return made
+        self._counted = best
+        if incumbent.raise_bound(bound):
+            self._made = bound, made
 
 
 def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, exact_fits: bool) -> None:
@@ -134,12 +145,14 @@ def _rounds(plan: Plan) -> int:
 
 
 def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
-    duals.climb(0.05 * plan.time_limit, _FIRST_STEPS)
-    duals.search.from_duals(duals.ascent.best)
+    if incumbent.labels is None:
+        duals.search.first()
+    duals.climb(0.05 * plan.time_limit, _LARGE_FIRST_STEPS)
     other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 
     def climbing() -> None:
         duals.climb(0.6 * plan.time_limit, _rounds(plan))
+        duals.certify()
 
     def moving() -> None:
         _keep_moving(duals, duals.search, _rounds(plan))
@@ -157,10 +170,10 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
 def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
     """Descents from new duals, oscillation and moves, in turn, until the time is up."""
     incumbent, bound = search.incumbent, -math.inf
-    for round_ in range(rounds):
+    for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
-        if round_ == 0 or duals.ascent.best.bound > bound + 1e-3 * abs(bound):
+        if bound == -math.inf or duals.ascent.best.bound > bound + _NEWS * (incumbent.cost - bound):
             bound = duals.ascent.best.bound
             multipliers = search.from_duals(duals.ascent.best)
         if incumbent.labels is None:
@@ -197,9 +210,10 @@ def _side_by_side(incumbent: Incumbent, lanes: list[list[_Engine]]) -> None:
     threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
     for thread in threads:
         thread.start()
+    while incumbent.left > 0.0 and (running := [thread for thread in threads if thread.is_alive()]):
+        running[0].join(min(incumbent.left, 0.2))
+    until = time.monotonic() + _GRACE
     for thread in threads:
-        while thread.is_alive() and incumbent.left > 0.0:
-            thread.join(min(incumbent.left, 0.2))
-        thread.join(_GRACE)
+        thread.join(max(0.0, until - time.monotonic()))
     if failures:
         raise failures[0]

@@ -11,18 +11,22 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.ndimage import maximum_filter1d
 
 from .flat import Flat, FlatLoads, Floats
 from .incumbent import Incumbent
+from .model import HALF
 from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
 from .problem import Ints
-from .trws import Ascent, Duals, decode, excess, price
+from .trws import Ascent, Duals, decode, excess, price, send_messages
 
 _LARGE_STEPS = 20  # of a run of the ascent
 _RUNS = 8  # of the ascent
 _NEAR = 20  # places on either side of a violated one whose multipliers rise with it
 _RAISE = 1.02
+_RUSH, _FASTEST = 0.3, 0.5  # by how much more per factor e that the load is too high, and at most
 _ROUNDS = 300
+_DEAR = 1e6  # what a limit is worth in costs of everything while nothing but memory matters
 _RISE, _FALL = 1.01, 0.997  # of prices while oscillating
 _SHAKEN, _HOTTEST = 0.3, 3.0  # the share of perturbed rounds, and their largest noise in shares of a group
 _CHUNK = 500  # moves between two looks at the clock
@@ -46,40 +50,52 @@ class Search:
         state = np.array([seed], dtype=np.uint64)
         return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several))
 
+    def first(self) -> None:
+        """The first answer: labels that hold as little as can be, whatever they cost."""
+        labels = np.zeros(len(self.flat.label_first) - 1, dtype=np.int64)
+        worth = _DEAR * (1.0 + abs(self.incumbent.tally.parts(labels)[1]))
+        multipliers = worth / np.maximum(self.loads.slack, 1.0)
+        priced = price(self.flat, self.loads, multipliers)
+        messages = np.zeros(self.flat.message_size)
+        for forward in (True, False):
+            send_messages(self.flat, priced, messages, forward, False)
+        self.settle(decode(self.flat, priced, messages), multipliers, sweeps=1)
+
     def from_duals(self, duals: Duals) -> Floats:
         """Decodes labels, drives them to feasibility and offers them; returns the multipliers this took."""
         labels = decode(self.flat, price(self.flat, self.loads, duals.multipliers), duals.messages)
         return self.settle(labels, duals.multipliers.copy())
 
-    def settle(self, labels: Ints, multipliers: Floats) -> Floats:
+    def settle(self, labels: Ints, multipliers: Floats, sweeps: int = 3) -> Floats:
         """Sweeps under rising multipliers until the labels keep every limit, or the rounds or the time run out."""
         over = excess(self.loads, labels)
         least = self._least_price(labels)
         for round_ in range(_ROUNDS):
+            if self._taken(labels, over) or self.incumbent.left <= 0.0:
+                return multipliers
+            if round_ > 0:
+                rise = _RAISE + 0.001 * round_ + _steepness(over, self.loads.slack)
+                raise_near(multipliers, over, least * 1.05**round_, rise)
             priced = price(self.flat, self.loads, multipliers)
-            for _ in range(3):
+            for _ in range(sweeps):
                 sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
-            if not (over > 0).any():
-                self.incumbent.offer(labels)
-                break
-            if self.incumbent.left <= 0.0:
-                break
-            raise_near(multipliers, over, least * 1.05**round_, _RAISE + 0.001 * round_)
-        else:
-            self._repair(labels, multipliers, over)
+        self._repair(labels, multipliers, over)
         return multipliers
+
+    def _taken(self, labels: Ints, over: Ints) -> bool:
+        """Whether the labels keep every limit and choose nothing forbidden; then they are offered."""
+        return not (over > 0).any() and (self.incumbent.offer(labels) or self.incumbent.tally.cost(labels) < HALF)
 
     def _least_price(self, labels: Ints) -> float:
         """What a unit of memory is worth if all of the cost paid for all of the limits, and a little of that."""
-        return 0.02 * abs(self.incumbent.model.cost(labels)) / max(1.0, float(self.loads.slack.sum()))
+        return 0.02 * abs(self.incumbent.tally.parts(labels)[1]) / max(1.0, float(self.loads.slack.sum()))
 
     def _repair(self, labels: Ints, multipliers: Floats, over: Ints) -> None:
         """Moves that only ever lower what is above the limits."""
         priced = price(self.flat, self.loads, multipliers)
         for _ in range(100):
             self._moves(labels, priced, over, self.heat())
-            if not (over > 0).any():
-                self.incumbent.offer(labels)
+            if self._taken(labels, over):
                 return
             if self.incumbent.left <= 0.0:
                 return
@@ -146,15 +162,21 @@ class Search:
         return best
 
 
-def raise_near(multipliers: Floats, over: Ints, least: float, factor: float) -> None:
-    """Raises the multipliers near violated places; the worst place of each violated stretch by at least `least`."""
+def raise_near(multipliers: Floats, over: Ints, least: float, factor: float | Floats) -> None:
+    """Raises the multipliers near violated places by the largest factor there; the worst of each stretch by `least`."""
     violated = np.flatnonzero(over > 0)
-    near = np.zeros(len(over) + 1)
-    np.add.at(near, np.maximum(violated - _NEAR, 0), 1)
-    np.add.at(near, np.minimum(violated + _NEAR + 1, len(over)), -1)
-    multipliers[np.cumsum(near)[:-1] > 0] *= factor
+    if not len(violated):
+        return
+    multipliers *= maximum_filter1d(np.where(over > 0, factor, 1.0), 2 * _NEAR + 1, mode="nearest")
     for stretch in np.split(violated, np.flatnonzero(np.diff(violated) > 1) + 1):
         multipliers[stretch[over[stretch].argmax()]] += least
+
+
+def _steepness(over: Ints, slack: Ints) -> Floats:
+    """How much faster prices rise where far too much is held."""
+    ratio = 1.0 + np.maximum(over, 0) / np.maximum(slack, 1.0)
+    steep: Floats = np.minimum(_RUSH * np.log(ratio), _FASTEST)
+    return steep
 
 
 def climb(ascent: Ascent, incumbent: Incumbent, steps: int, seconds: float = math.inf) -> None:

@@ -109,7 +109,7 @@ def _send(flat, messages, e, to_high, source):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _sweep(flat, unary, messages, forward, keep):  # type: ignore[no-untyped-def]
+def send_messages(flat, unary, messages, forward, keep):  # type: ignore[no-untyped-def]
     """One sweep; a backward one returns the bound, and with `keep` leaves the messages that reproduce it."""
     groups = len(flat.label_first) - 1
     widest = 1
@@ -243,8 +243,8 @@ class Ascent:
         unary = price(self.flat, self.loads, self.multipliers)
         bound = -math.inf
         for _ in range(_SWEEPS):
-            _sweep(self.flat, unary, self.messages, True, False)
-            bound = _sweep(self.flat, unary, self.messages, False, False)
+            send_messages(self.flat, unary, self.messages, True, False)
+            bound = send_messages(self.flat, unary, self.messages, False, False)
         bound -= float(self.multipliers @ self.loads.slack)
         self.steps += 1
         self.labels = decode(self.flat, unary, self.messages)
@@ -271,5 +271,5 @@ class Ascent:
 def certified(flat: Flat, loads: FlatLoads, duals: Duals) -> Duals:
     """The same duals after one more backward sweep, with messages in both directions that reproduce its bound."""
     messages = duals.messages.copy()
-    bound = _sweep(flat, price(flat, loads, duals.multipliers), messages, False, True)
+    bound = send_messages(flat, price(flat, loads, duals.multipliers), messages, False, True)
     return Duals(messages, duals.multipliers, bound - float(duals.multipliers @ loads.slack))
