@@ -140,13 +140,27 @@ class Request:
     headers: Mapping[str, str]
     options: tuple[str, ...]
 
+    @property
+    def plain(self) -> bool:
+        """Whether the name is a kernel's own (`extern "C"`): one image then serves all the kernels of the source."""
+        return _IDENTIFIER.fullmatch(self.name) is not None
+
     @functools.cached_property
     def key(self) -> str:
         """SHA-256 over every part with its length, so that no two requests run together."""
         version = ".".join(map(str, nvrtc().getVersion()))
         texts = [text for header in self.headers.items() for text in header]
         digest = hashlib.sha256()
-        for part in (_FORMAT, version, self.name, self.arch, self.source, *self.options, "\0", *texts):
+        for part in (
+            _FORMAT,
+            version,
+            "" if self.plain else self.name,
+            self.arch,
+            self.source,
+            *self.options,
+            "\0",
+            *texts,
+        ):
             data = part.encode()
             digest.update(len(data).to_bytes(8, "little") + data)
         return digest.hexdigest()
@@ -169,7 +183,9 @@ def _cached(request: Request) -> Compiled:
                 made = _compile(request)
                 cache.put(request.key, Record(made.cubin, {"entry": made.entry, "log": made.log}))
                 return made
-    return Compiled(request.name, record.head["entry"], request.arch, record.image, record.head["log"], request.key)
+    entry = request.name if request.plain else record.head["entry"]
+    _require(request, entry, record.image)
+    return Compiled(request.name, entry, request.arch, record.image, record.head["log"], request.key)
 
 
 @functools.cache
@@ -190,8 +206,7 @@ def _compile(request: Request) -> Compiled:
 
 def _build(compiler: Any, program: int, request: Request) -> Compiled:
     portable = architecture(request.arch).portable
-    plain = _IDENTIFIER.fullmatch(request.name) is not None
-    if not plain:
+    if not request.plain:
         compiler.addNameExpression(program, request.name)
     options = [f"--gpu-architecture={request.arch}", *([] if portable else ["--ptxas-options=-v"]), *request.options]
     try:
@@ -199,7 +214,7 @@ def _build(compiler: Any, program: int, request: Request) -> Compiled:
     except compiler.NVRTCError as error:
         raise _refused(request, compiler.getProgramLog(program), str(error)) from None
     log = _timeless(compiler.getProgramLog(program))
-    entry = request.name if plain else compiler.getLoweredName(program, request.name)
+    entry = request.name if request.plain else compiler.getLoweredName(program, request.name)
     image = compiler.getPTX(program) if portable else compiler.getCUBIN(program)
     image = image.encode() if isinstance(image, str) else bytes(image)
     _require(request, entry, image)

@@ -40,8 +40,8 @@ class TiledMap:
 
     `extents` are in elements; `strides_bytes` those of every dimension but the innermost, which is dense; `box` is what
     one copy brings, in elements; `element_strides` the steps between the elements it brings. Elements outside the
-    extents read as zero and are not written. A kernel's coordinates may be negative; the innermost must be a multiple of
-    16 bytes (seen on an H200: anything else is an illegal instruction).
+    extents read as zero and are not written. A kernel's coordinates may be negative; the innermost must be a multiple
+    of 16 bytes (seen on an H200: anything else is an illegal instruction).
     """
 
     pointer: int

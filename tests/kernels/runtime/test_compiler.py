@@ -171,3 +171,20 @@ def test_nothing_is_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     again = Recipe("fill", FILL).compile()
     assert again == first
     assert again.registers == first.registers
+
+
+def test_the_kernels_of_a_source_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_source(RESOURCES, name="spills")
+    monkeypatch.setattr(compiler, "_compile", lambda request: pytest.fail("compiled again"))
+    second = compile_source(RESOURCES, name="uses_shared")
+    assert (first.key, first.cubin) == (second.key, second.cubin)
+    assert (first.shared, second.shared) == (0, 1024)
+    with pytest.raises(CompileError, match="it has indexes_registers, spills, uses_shared"):
+        compile_source(RESOURCES, name="other")
+
+
+def test_instances_of_a_template_have_images_of_their_own() -> None:
+    source = "template <int N> __global__ void fill(int* y) { *y = N; }"
+    first, second = (compile_source(source, name=f"fill<{n}>") for n in (1, 2))
+    assert first.key != second.key
+    assert first.entry != second.entry
