@@ -58,6 +58,15 @@ def test_the_wheel_holds_every_module_and_data_file(wheel: Path) -> None:
     assert {name for name in packed if name.endswith(".py")} <= expected
 
 
+def test_the_wheel_holds_the_cuda_sources(wheel: Path) -> None:
+    """They stand in folders without a module among them, and are read when a kernel is compiled."""
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    sources = {name for name in tracked("kernels") if Path(name).suffix in {".cu", ".cuh", ".json"}}
+    assert {Path(name).suffix for name in sources} >= {".cu", ".cuh"}
+    assert {f"tapestry/{name}" for name in sources} <= packed
+
+
 def test_the_wheel_holds_the_licence_and_nothing_beside_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
@@ -73,6 +82,8 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import tapestry, tapestry.workers\n"
         "from tapestry.planner import load_machine, machine_names\n"
+        "from tapestry.kernels.runtime.headers import package_headers\n"
+        "assert {'tapestry/mma.cuh', 'tapestry/async.cuh'} <= set(package_headers())\n"
         "print(tapestry.__file__, *(load_machine(name).name for name in machine_names()))"
     )
     done = subprocess.run(
