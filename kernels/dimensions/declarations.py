@@ -34,7 +34,7 @@ def declarations(spec: Specification) -> str:
     <BLANKLINE>
     namespace tiny {
     <BLANKLINE>
-    inline constexpr int N = 3;
+    constexpr int N = 3;
     <BLANKLINE>
     using C = tapestry::Dim<struct C_tag>;
     using C8 = tapestry::Fold<C, 8>;
@@ -60,8 +60,8 @@ def _blocks(spec: Specification) -> Iterator[Iterator[str]]:
 
 def _parameter(parameter: Parameter) -> str:
     if isinstance(parameter.value, bool):
-        return f"inline constexpr bool {parameter.name} = {str(parameter.value).lower()};"
-    return f"inline constexpr int {parameter.name} = {parameter.value};"
+        return f"constexpr bool {parameter.name} = {str(parameter.value).lower()};"
+    return f"constexpr int {parameter.name} = {parameter.value};"
 
 
 def _dimension(dim: AnyDimension) -> str:

@@ -16,11 +16,11 @@ template <class... Extents>
 class Compound {
    public:
     static_assert(sizeof...(Extents) > 0, "tapestry: a compound index has at least one dimension");
-    static_assert(distinct<typename Extents::dim...>, "tapestry: a dimension stands twice in a compound index");
+    static_assert(distinct<typename Extents::dim...>(), "tapestry: a dimension stands twice in a compound index");
     using Coordinate = Coord<typename Extents::dim...>;
 
     // Threads or blocks in all, where every extent is known.
-    static constexpr int size = packed_product<Extents::extent...>();
+    static TAPESTRY_FN constexpr int size() { return packed_product<Extents::extent()...>(); }
 
     TAPESTRY_FN constexpr explicit Compound(unsigned linear) : linear_(linear) {
         static_assert(inner_known(), "tapestry: only the first extent of a compound index may be a run-time one");
@@ -28,12 +28,12 @@ class Compound {
 
     template <class D>
     TAPESTRY_FN constexpr D get() const {
-        constexpr bool here = contains<D, typename Extents::dim...>;
+        constexpr bool here = contains<D, typename Extents::dim...>();
         static_assert(here, "tapestry: the compound index has no such dimension");
         if constexpr (here) {
             constexpr int at = position<D, typename Extents::dim...>();
             constexpr unsigned divisor = unsigned(inner(at));
-            constexpr int extent = extents[at];
+            constexpr int extent = extent_at(at);
             if constexpr (at == 0) {
                 return D(linear_ / divisor);
             } else {
@@ -48,30 +48,31 @@ class Compound {
 
     template <class... Ds>
     static TAPESTRY_FN constexpr unsigned linear(Coord<Ds...> at) {
-        static_assert((Coord<Ds...>::template has<typename Extents::dim> && ...),
+        static_assert((Coord<Ds...>::template has<typename Extents::dim>() && ...),
                       "tapestry: the coordinate lacks a dimension of the compound index");
         unsigned sum = 0;
-        ((sum = sum * unsigned(Extents::extent == run_time ? 1 : Extents::extent) +
+        ((sum = sum * unsigned(Extents::extent() == run_time ? 1 : Extents::extent()) +
                 unsigned(at.template get<typename Extents::dim>().get())),
          ...);
         return sum;
     }
 
    private:
-    static constexpr int extents[] = {Extents::extent...};
-    static constexpr int rank = sizeof...(Extents);
+    static TAPESTRY_FN constexpr int extent_at(int axis) {
+        const int all[] = {Extents::extent()...};
+        return all[axis];
+    }
 
     // The product of the extents further in than axis `at`.
     static TAPESTRY_FN constexpr int inner(int at) {
-        const int all[] = {Extents::extent...};
         int product = 1;
-        for (int axis = rank - 1; axis > at; --axis) product *= all[axis];
+        for (int axis = int(sizeof...(Extents)) - 1; axis > at; --axis) product *= extent_at(axis);
         return product;
     }
 
     static TAPESTRY_FN constexpr bool inner_known() {
         bool known = true;
-        for (int axis = 1; axis < rank; ++axis) known = known && extents[axis] != run_time;
+        for (int axis = 1; axis < int(sizeof...(Extents)); ++axis) known = known && extent_at(axis) != run_time;
         return known;
     }
 

@@ -22,18 +22,18 @@ struct Source {
 };
 template <class D, class First, class... Rest>
 struct Source<D, First, Rest...> {
-    using type = choose<reads_off<typename D::tag, typename First::tag>, First, typename Source<D, Rest...>::type>;
+    using type = choose<reads_off<typename D::tag, typename First::tag>(), First, typename Source<D, Rest...>::type>;
 };
 template <class D, class... Ds>
-using source = choose<contains<D, Ds...>, D, typename Source<D, Ds...>::type>;
+using source = choose<contains<D, Ds...>(), D, typename Source<D, Ds...>::type>;
 
 // Neighbouring parts from `unit` up to `period` are all among Ds: what they stand for is the sum of them.
 template <class Base, class... Ds>
 TAPESTRY_FN constexpr bool parts_reach(int unit, int period) {
     for (unsigned step = 0; step < sizeof...(Ds); ++step) {
         int next = -1;
-        ((next = same<typename Digits<typename Ds::tag>::base, Base> && Digits<typename Ds::tag>::unit == unit
-                     ? Digits<typename Ds::tag>::period
+        ((next = same<typename Digits<typename Ds::tag>::base, Base>() && Digits<typename Ds::tag>::unit() == unit
+                     ? Digits<typename Ds::tag>::period()
                      : next),
          ...);
         if (next == period) return true;
@@ -46,25 +46,28 @@ TAPESTRY_FN constexpr bool parts_reach(int unit, int period) {
 template <class... Ds>
 class Coord : private Slot<Ds>... {
    public:
-    static_assert((IsDim<Ds>::value && ...), "tapestry: a coordinate is made of typed indices");
-    static_assert(distinct<Ds...>, "tapestry: a dimension stands twice in a coordinate");
+    static_assert((IsDim<Ds>::holds() && ...), "tapestry: a coordinate is made of typed indices");
+    static_assert(distinct<Ds...>(), "tapestry: a dimension stands twice in a coordinate");
 
     TAPESTRY_FN constexpr explicit Coord(Ds... indices) : Slot<Ds>{indices}... {}
 
     // D itself is here.
     template <class D>
-    static constexpr bool holds = contains<D, Ds...>;
+    static TAPESTRY_FN constexpr bool holds() {
+        return contains<D, Ds...>();
+    }
 
     // D can be had: D itself is here, or an index of which D is a part, or all parts of D.
     template <class D>
-    static constexpr bool has = !same<source<D, Ds...>, void> ||
-                                parts_reach<typename Digits<typename D::tag>::base, Ds...>(
-                                    Digits<typename D::tag>::unit, Digits<typename D::tag>::period);
+    static TAPESTRY_FN constexpr bool has() {
+        using T = Digits<typename D::tag>;
+        return !same<source<D, Ds...>, void>() || parts_reach<typename T::base, Ds...>(T::unit(), T::period());
+    }
 
     template <class D>
     TAPESTRY_FN constexpr D get() const {
-        static_assert(has<D>, "tapestry: the coordinate lacks this dimension");
-        if constexpr (!same<source<D, Ds...>, void>) {
+        static_assert(has<D>(), "tapestry: the coordinate lacks this dimension");
+        if constexpr (!same<source<D, Ds...>, void>()) {
             return D(static_cast<const Slot<source<D, Ds...>>&>(*this).index);
         } else {
             return (D() + ... + part_of<D, Ds>());
@@ -74,7 +77,7 @@ class Coord : private Slot<Ds>... {
     // The same coordinate with one index replaced.
     template <class Tag>
     TAPESTRY_FN constexpr Coord with(Dim<Tag> index) const {
-        static_assert(holds<Dim<Tag>>, "tapestry: the coordinate lacks this dimension");
+        static_assert(holds<Dim<Tag>>(), "tapestry: the coordinate lacks this dimension");
         Coord changed = *this;
         static_cast<Slot<Dim<Tag>>&>(changed).index = index;
         return changed;
@@ -88,7 +91,7 @@ class Coord : private Slot<Ds>... {
 
     template <class... Es>
     TAPESTRY_FN constexpr bool operator==(Coord<Es...> other) const {
-        static_assert(sizeof...(Es) == sizeof...(Ds) && (contains<Es, Ds...> && ...),
+        static_assert(sizeof...(Es) == sizeof...(Ds) && (contains<Es, Ds...>() && ...),
                       "tapestry: only coordinates of the same dimensions are compared");
         return ((get<Ds>() == other.template get<Ds>()) && ...);
     }
@@ -101,7 +104,7 @@ class Coord : private Slot<Ds>... {
     // What the index of E contributes to D.
     template <class D, class E>
     TAPESTRY_FN constexpr D part_of() const {
-        if constexpr (widens<typename D::tag, typename E::tag>) {
+        if constexpr (widens<typename D::tag, typename E::tag>()) {
             return D(static_cast<const Slot<E>&>(*this).index);
         } else {
             return D();
@@ -118,7 +121,7 @@ TAPESTRY_FN constexpr auto coord(Dim<Tags>... indices) {
 template <class... Ds, class Tag>
 TAPESTRY_FN constexpr auto operator+(Coord<Ds...> c, Dim<Tag> index) {
     using D = Dim<Tag>;
-    if constexpr (contains<D, Ds...>) {
+    if constexpr (contains<D, Ds...>()) {
         return c.with(c.template get<D>() + index);
     } else {
         return Coord<Ds..., D>(c.template get<Ds>()..., index);

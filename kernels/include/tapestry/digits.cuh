@@ -18,12 +18,14 @@ struct Part;
 template <class Tag>
 struct Digits {
     using base = Tag;
-    static constexpr int unit = 1, period = 0;
+    static TAPESTRY_FN constexpr int unit() { return 1; }
+    static TAPESTRY_FN constexpr int period() { return 0; }
 };
 template <class Base, int Unit, int Period>
 struct Digits<Part<Base, Unit, Period>> {
     using base = Base;
-    static constexpr int unit = Unit, period = Period;
+    static TAPESTRY_FN constexpr int unit() { return Unit; }
+    static TAPESTRY_FN constexpr int period() { return Period; }
 };
 
 template <class Base, int Unit, int Period>
@@ -39,36 +41,44 @@ template <class Base, int Unit, int Period>
 using normal = typename Normal<Base, Unit, Period>::type;
 
 template <class A, class B>
-inline constexpr bool one_base = same<typename Digits<A>::base, typename Digits<B>::base>;
+TAPESTRY_FN constexpr bool one_base() {
+    return same<typename Digits<A>::base, typename Digits<B>::base>();
+}
 
 // Every digit of To is a digit of From: it can be read off.
-template <class To, class From, class T = Digits<To>, class F = Digits<From>>
-inline constexpr bool reads_off =
-    one_base<To, From> && T::unit % F::unit == 0 &&
-    (F::period == 0 || (T::period != 0 && T::period <= F::period && F::period % T::period == 0));
+template <class To, class From>
+TAPESTRY_FN constexpr bool reads_off() {
+    using T = Digits<To>;
+    using F = Digits<From>;
+    return one_base<To, From>() && T::unit() % F::unit() == 0 &&
+           (F::period() == 0 ||
+            (T::period() != 0 && T::period() <= F::period() && F::period() % T::period() == 0));
+}
 
 // Every digit of From is a digit of To: the digits in between become zero.
 template <class To, class From>
-inline constexpr bool widens = reads_off<From, To>;
+TAPESTRY_FN constexpr bool widens() {
+    return reads_off<From, To>();
+}
 
 // The value of `To` that a value of `From` stands for; exact, or it does not compile.
 template <class To, class From>
 TAPESTRY_FN constexpr int convert_digits(int value) {
     using T = Digits<To>;
     using F = Digits<From>;
-    static_assert(one_base<To, From>, "tapestry: this index is of another dimension; if that is meant, say cast<To>(index)");
-    static_assert(!one_base<To, From> || reads_off<To, From> || widens<To, From>,
+    static_assert(one_base<To, From>(), "tapestry: this index is of another dimension; if that is meant, say cast<To>(index)");
+    static_assert(!one_base<To, From>() || reads_off<To, From>() || widens<To, From>(),
                   "tapestry: neither part of the dimension contains the other; unfold first");
-    if constexpr (!one_base<To, From>) {
+    if constexpr (!one_base<To, From>()) {
         return 0;
-    } else if constexpr (reads_off<To, From>) {
-        if constexpr (T::period == F::period) {
-            return floor_divide<T::unit / F::unit>(value);
+    } else if constexpr (reads_off<To, From>()) {
+        if constexpr (T::period() == F::period()) {
+            return floor_divide<T::unit() / F::unit()>(value);
         } else {
-            return floor_divide<T::unit / F::unit>(floor_modulo<T::period / F::unit>(value));
+            return floor_divide<T::unit() / F::unit()>(floor_modulo<T::period() / F::unit()>(value));
         }
     } else {
-        return value * (F::unit / T::unit);
+        return value * (F::unit() / T::unit());
     }
 }
 

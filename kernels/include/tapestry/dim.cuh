@@ -20,7 +20,7 @@ class Dim {
 
     template <class Integer>
     TAPESTRY_FN constexpr explicit Dim(Integer value) : value_(static_cast<int>(value)) {
-        static_assert(is_integer<Integer>, "tapestry: an index is made of an integer or of a part of its own dimension");
+        static_assert(is_integer<Integer>(), "tapestry: an index is made of an integer or of a part of its own dimension");
     }
 
     // Folds and unfolds, always in so many letters: K16(k), Module<K, 16>(k), K(k16).
@@ -61,18 +61,18 @@ class Dim {
 #define TAPESTRY_REFUSE_MIXED(op)                                                                              \
     template <class A, class B>                                                                                \
     TAPESTRY_FN constexpr Dim<A> operator op(Dim<A> a, Dim<B>) {                                               \
-        static_assert(same<A, B>, "tapestry: only indices of one dimension are added or subtracted");          \
+        static_assert(same<A, B>(), "tapestry: only indices of one dimension are added or subtracted");          \
         return a;                                                                                              \
     }
 #define TAPESTRY_REFUSE_COMPARISON(op)                                                                         \
     template <class A, class B>                                                                                \
     TAPESTRY_FN constexpr bool operator op(Dim<A>, Dim<B>) {                                                   \
-        static_assert(same<A, B>, "tapestry: only indices of one dimension are compared");                     \
+        static_assert(same<A, B>(), "tapestry: only indices of one dimension are compared");                     \
         return false;                                                                                          \
     }                                                                                                          \
     template <class A>                                                                                         \
     TAPESTRY_FN constexpr bool operator op(Dim<A>, int) {                                                      \
-        static_assert(never<A>, "tapestry: an index is compared with an index: p < P(4), not p < 4");          \
+        static_assert(never<A>(), "tapestry: an index is compared with an index: p < P(4), not p < 4");          \
         return false;                                                                                          \
     }
 TAPESTRY_REFUSE_MIXED(+)
@@ -88,28 +88,28 @@ TAPESTRY_REFUSE_COMPARISON(>=)
 
 template <class T>
 struct IsDim {
-    static constexpr bool value = false;
+    static TAPESTRY_FN constexpr bool holds() { return false; }
 };
 template <class Tag>
 struct IsDim<Dim<Tag>> {
-    static constexpr bool value = true;
+    static TAPESTRY_FN constexpr bool holds() { return true; }
 };
 
 // The one way from a dimension to another: cast<Y>(p) is the index of Y with the number of p. Easy to search for.
 template <class To, class Tag>
 TAPESTRY_FN constexpr To cast(Dim<Tag> index) {
-    static_assert(IsDim<To>::value, "tapestry: cast<D>(index) makes an index of a dimension D");
+    static_assert(IsDim<To>::holds(), "tapestry: cast<D>(index) makes an index of a dimension D");
     return To(index.get());
 }
 
-// An index known at compile time; it is a `D` in every expression, and `decltype(i)::value` is its number.
+// An index known at compile time: a `D` in every expression, and `i.get()` is a constant (for template arguments, too).
 template <class D, int Value>
 struct Constant : D {
-    static constexpr int value = Value;
     TAPESTRY_FN constexpr Constant() : D(Value) {}
+    static TAPESTRY_FN constexpr int get() { return Value; }
 };
 
-// for (P p : range(P(4))): the indices from the first up to and without the last.
+// for (P p : range(P(4))): the indices from the first up to and without the last; none if there are none.
 template <class D>
 class Range {
    public:
@@ -118,13 +118,13 @@ class Range {
         TAPESTRY_FN constexpr explicit Iterator(D at) : at_(at) {}
         TAPESTRY_FN constexpr D operator*() const { return at_; }
         TAPESTRY_FN constexpr Iterator& operator++() { return ++at_, *this; }
-        TAPESTRY_FN constexpr bool operator!=(Iterator other) const { return at_ != other.at_; }
+        TAPESTRY_FN constexpr bool operator!=(Iterator last) const { return at_ < last.at_; }
 
        private:
         D at_;
     };
 
-    TAPESTRY_FN constexpr Range(D first, D last) : first_(first), last_(last < first ? first : last) {}
+    TAPESTRY_FN constexpr Range(D first, D last) : first_(first), last_(last) {}
     TAPESTRY_FN constexpr Iterator begin() const { return Iterator(first_); }
     TAPESTRY_FN constexpr Iterator end() const { return Iterator(last_); }
 

@@ -13,18 +13,18 @@ template <class Tag, int Size>
 struct FoldOf {
     using D = Digits<Tag>;
     static_assert(Size > 0, "tapestry: the size of a fold is at least 1");
-    static_assert(D::period == 0 || D::period % (D::unit * Size) == 0,
+    static_assert(D::period() == 0 || D::period() % (D::unit() * Size) == 0,
                   "tapestry: the size of a fold of a module divides the module");
-    using type = Dim<normal<typename D::base, D::unit * Size, D::period>>;
+    using type = Dim<normal<typename D::base, D::unit() * Size, D::period()>>;
 };
 
 template <class Tag, int Size>
 struct ModuleOf {
     using D = Digits<Tag>;
     static_assert(Size > 0, "tapestry: the size of a module is at least 1");
-    static_assert(D::period == 0 || D::period % (D::unit * Size) == 0,
+    static_assert(D::period() == 0 || D::period() % (D::unit() * Size) == 0,
                   "tapestry: the size of a module of a module divides it");
-    using type = Dim<normal<typename D::base, D::unit, D::unit * Size>>;
+    using type = Dim<normal<typename D::base, D::unit(), D::unit() * Size>>;
 };
 
 // D / Size: the index of a block of Size consecutive indices.
@@ -47,13 +47,16 @@ TAPESTRY_FN constexpr auto modulo(Dim<Tag> index) {
 
 // The number of values of a module: Module<K, 16> has 16, a fold or a whole dimension no bound (0).
 template <class D>
-inline constexpr int module_size = Digits<typename D::tag>::period / Digits<typename D::tag>::unit;
+TAPESTRY_FN constexpr int module_size() {
+    using T = Digits<typename D::tag>;
+    return T::period() / T::unit();
+}
 
 // The next slot of a ring, without a division: 0, 1, ..., Size - 1, 0, ...
 template <class Tag>
 TAPESTRY_FN constexpr Dim<Tag> next_in_ring(Dim<Tag> slot) {
-    static_assert(module_size<Dim<Tag>> > 0, "tapestry: only a module has a ring");
-    return slot.get() + 1 == module_size<Dim<Tag>> ? Dim<Tag>(0) : slot + 1;
+    static_assert(module_size<Dim<Tag>>() > 0, "tapestry: only a module has a ring");
+    return slot.get() + 1 == module_size<Dim<Tag>>() ? Dim<Tag>(0) : slot + 1;
 }
 
 // unfold(high, low): two neighbouring parts put together again; the other way round, or with a gap, it does not compile.
@@ -61,10 +64,10 @@ template <class High, class Low>
 TAPESTRY_FN constexpr auto unfold(Dim<High> high, Dim<Low> low) {
     using H = Digits<High>;
     using L = Digits<Low>;
-    static_assert(one_base<High, Low>, "tapestry: parts of two dimensions do not unfold into one");
-    static_assert(!one_base<High, Low> || H::unit == L::period,
+    static_assert(one_base<High, Low>(), "tapestry: parts of two dimensions do not unfold into one");
+    static_assert(!one_base<High, Low>() || H::unit() == L::period(),
                   "tapestry: the parts are not neighbours (high part first, no gap, no overlap)");
-    return Dim<normal<typename H::base, L::unit, H::period>>(high.get() * (H::unit / L::unit) + low.get());
+    return Dim<normal<typename H::base, L::unit(), H::period()>>(high.get() * (H::unit() / L::unit()) + low.get());
 }
 
 template <class High, class Mid, class Low, class... Rest>

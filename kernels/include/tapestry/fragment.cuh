@@ -19,13 +19,15 @@ TAPESTRY_FN constexpr int fragment_row(unsigned lane) { return int(lane >> 2); }
 TAPESTRY_FN constexpr int fragment_pair(unsigned lane) { return int(lane & 3) * 2; }
 
 template <int KSize>
-inline constexpr bool fragment_depth = KSize == 8 || KSize == 16;
+TAPESTRY_FN constexpr bool fragment_depth() {
+    return KSize == 8 || KSize == 16;
+}
 
 // A, 16 x KSize, two 16-bit elements a register.
 template <class M, class K, int KSize>
 struct FragmentA {
-    static_assert(fragment_depth<KSize>, "tapestry: a fragment is 8 or 16 deep");
-    static constexpr int registers = KSize / 4;
+    static_assert(fragment_depth<KSize>(), "tapestry: a fragment is 8 or 16 deep");
+    static TAPESTRY_FN constexpr int registers() { return KSize / 4; }
     using Element = Coord<M, K>;
     using Row = Coord<M, Fold<K, 8>>;
     using Column = Coord<K, Fold<M, 8>>;
@@ -42,14 +44,14 @@ struct FragmentA {
         return Column(K(int(lane & 7) + (KSize == 8 ? 0 : 8 * (int(lane >> 4) & 1))), Fold<M, 8>(int(lane >> 3) & 1));
     }
 
-    unsigned reg[registers];
+    unsigned reg[KSize / 4];
 };
 
 // B, KSize x 8, two 16-bit elements a register.
 template <class K, class N, int KSize>
 struct FragmentB {
-    static_assert(fragment_depth<KSize>, "tapestry: a fragment is 8 or 16 deep");
-    static constexpr int registers = KSize / 8;
+    static_assert(fragment_depth<KSize>(), "tapestry: a fragment is 8 or 16 deep");
+    static TAPESTRY_FN constexpr int registers() { return KSize / 8; }
     using Element = Coord<K, N>;
     using Row = Coord<N, Fold<K, 8>>;
     using Column = Coord<K, Fold<N, 8>>;
@@ -66,13 +68,13 @@ struct FragmentB {
         return Column(K(int(lane & (KSize - 1))), Fold<N, 8>(0));
     }
 
-    unsigned reg[registers];
+    unsigned reg[KSize / 8];
 };
 
 // C and D, 16 x 8, one f32 a register.
 template <class M, class N>
 struct FragmentC {
-    static constexpr int registers = 4;
+    static TAPESTRY_FN constexpr int registers() { return 4; }
     using Element = Coord<M, N>;
     using Row = Coord<M, Fold<N, 8>>;
 
@@ -82,13 +84,21 @@ struct FragmentC {
     // stmatrix of the fragment rounded to 16 bits (two matrices, rows 0..7 and 8..15): the row this lane names.
     static TAPESTRY_FN constexpr Row row(unsigned lane) { return Row(M(int(lane & 15)), Fold<N, 8>(0)); }
 
-    float reg[registers];
+    float reg[4];
 };
 
 // The operands belong together: A[M, K] B[K, N] -> C[M, N]. For the wrapper of the instruction to assert.
 template <class A, class B, class C>
-inline constexpr bool contracts = false;
+struct Contracts {
+    static TAPESTRY_FN constexpr bool holds() { return false; }
+};
 template <class M, class N, class K, int KSize>
-inline constexpr bool contracts<FragmentA<M, K, KSize>, FragmentB<K, N, KSize>, FragmentC<M, N>> = true;
+struct Contracts<FragmentA<M, K, KSize>, FragmentB<K, N, KSize>, FragmentC<M, N>> {
+    static TAPESTRY_FN constexpr bool holds() { return true; }
+};
+template <class A, class B, class C>
+TAPESTRY_FN constexpr bool contracts() {
+    return Contracts<A, B, C>::holds();
+}
 
 }  // namespace tapestry

@@ -14,10 +14,19 @@
 
 namespace tapestry {
 
+// Facts are functions, not variables: the run-time compiler would put every variable template into the binary.
 template <class A, class B>
-inline constexpr bool same = false;
+struct Same {
+    static TAPESTRY_FN constexpr bool holds() { return false; }
+};
 template <class A>
-inline constexpr bool same<A, A> = true;
+struct Same<A, A> {
+    static TAPESTRY_FN constexpr bool holds() { return true; }
+};
+template <class A, class B>
+TAPESTRY_FN constexpr bool same() {
+    return Same<A, B>::holds();
+}
 
 template <bool Condition, class Then, class Else>
 struct Choose {
@@ -32,39 +41,47 @@ using choose = typename Choose<Condition, Then, Else>::type;
 
 // `false`, but only once T is known: for static_assert in a branch that must not be instantiated.
 template <class... T>
-inline constexpr bool never = false;
-
-template <class T>
-inline constexpr bool is_integer = same<T, int> || same<T, unsigned> || same<T, long> || same<T, unsigned long> ||
-                                   same<T, long long> || same<T, unsigned long long> || same<T, short> ||
-                                   same<T, unsigned short> || same<T, signed char> || same<T, unsigned char>;
+TAPESTRY_FN constexpr bool never() {
+    return false;
+}
 
 template <class T, class... Ts>
-inline constexpr bool contains = (same<T, Ts> || ...);
+TAPESTRY_FN constexpr bool contains() {
+    return (same<T, Ts>() || ...);
+}
+
+template <class T>
+TAPESTRY_FN constexpr bool is_integer() {
+    return contains<T, int, unsigned, long, unsigned long, long long, unsigned long long, short, unsigned short,
+                    signed char, unsigned char>();
+}
+
+// How often T stands in the list.
+template <class T, class... Ts>
+TAPESTRY_FN constexpr int occurrences() {
+    return (0 + ... + (same<T, Ts>() ? 1 : 0));
+}
 
 // No type stands twice in the list.
 template <class... Ts>
-inline constexpr bool distinct = true;
-template <class T, class... Ts>
-inline constexpr bool distinct<T, Ts...> = !contains<T, Ts...> && distinct<Ts...>;
+TAPESTRY_FN constexpr bool distinct() {
+    return ((occurrences<Ts, Ts...>() == 1) && ...);
+}
 
-// How often T stands in the list before its first occurrence: its position.
+// The place of T in the list: how many types stand before it.
 template <class T, class... Ts>
 TAPESTRY_FN constexpr int position() {
     int found = 0;
     bool seen = false;
-    ((seen = seen || same<T, Ts>, found += seen ? 0 : 1), ...);
+    ((seen = seen || same<T, Ts>(), found += seen ? 0 : 1), ...);
     return found;
 }
 
-template <int N>
-struct Log2 {
-    static constexpr int value = 1 + Log2<N / 2>::value;
-};
-template <>
-struct Log2<1> {
-    static constexpr int value = 0;
-};
+TAPESTRY_FN constexpr int log2_of(int n) {
+    int bits = 0;
+    while ((1 << bits) < n) ++bits;
+    return bits;
+}
 
 // Floor division and its remainder by a constant: one shift and one mask for powers of two, also for negative numbers.
 template <int N>
@@ -73,7 +90,8 @@ TAPESTRY_FN constexpr int floor_divide(int i) {
     if constexpr (N == 1) {
         return i;
     } else if constexpr ((N & (N - 1)) == 0) {
-        return i >> Log2<N>::value;
+        constexpr int bits = log2_of(N);
+        return i >> bits;
     } else {
         return i / N - (i % N < 0 ? 1 : 0);
     }

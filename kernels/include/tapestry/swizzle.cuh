@@ -17,12 +17,11 @@ template <int RowBytes>
 struct Swizzle {
     static_assert(RowBytes == 0 || RowBytes == 32 || RowBytes == 64 || RowBytes == 128,
                   "tapestry: a swizzle is for rows of 0 (none), 32, 64 or 128 bytes");
-    static constexpr int row_bytes = RowBytes;
     // After so many bytes the permutation repeats; a step by a multiple of it leaves the permuted bits alone.
-    static constexpr int period = RowBytes == 0 ? 1 : RowBytes * 8;
+    static TAPESTRY_FN constexpr int period() { return RowBytes == 0 ? 1 : RowBytes * 8; }
     // A cursor may step by multiples of this; see Settled.
-    static constexpr int step = 1;
-    static constexpr bool trivial = RowBytes == 0;
+    static TAPESTRY_FN constexpr int step() { return 1; }
+    static TAPESTRY_FN constexpr bool trivial() { return RowBytes == 0; }
 
     template <class Address>
     static TAPESTRY_FN constexpr Address apply(Address address) {
@@ -35,8 +34,9 @@ using NoSwizzle = Swizzle<0>;
 // An address whose swizzle has been applied already: only steps that do not change the permuted bits remain.
 template <int Period>
 struct Settled {
-    static constexpr int period = Period, step = Period;
-    static constexpr bool trivial = true;
+    static TAPESTRY_FN constexpr int period() { return Period; }
+    static TAPESTRY_FN constexpr int step() { return Period; }
+    static TAPESTRY_FN constexpr bool trivial() { return true; }
 
     template <class Address>
     static TAPESTRY_FN constexpr Address apply(Address address) {

@@ -34,7 +34,7 @@ struct Pointed {
     }
     template <class T, class Swizzled>
     static TAPESTRY_FN constexpr T* swizzle(T* at) {
-        if constexpr (Swizzled::trivial) {
+        if constexpr (Swizzled::trivial()) {
             return at;
         } else {
             return reinterpret_cast<T*>(Swizzled::apply(reinterpret_cast<unsigned long long>(at)));
@@ -80,8 +80,6 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     using L::span;
     using L::stride;
 
-    static constexpr bool in_shared = same<Memory, InShared>;
-    static constexpr unsigned all_axes = (1u << sizeof...(Axes)) - 1u;
 
     TAPESTRY_FN constexpr explicit Cursor(Handle origin, L layout = L()) : L(layout), at_(origin) {}
 
@@ -90,19 +88,19 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     template <class Tag>
     TAPESTRY_FN constexpr auto operator[](Dim<Tag> index) const {
         using D = Dim<Tag>;
-        static_assert((relevant<Axes, D> || ...), "tapestry: the tensor has no such dimension");
-        static_assert(((!splits<Axes, D> || !(Placed & bit<Axes>)) && ...),
+        static_assert((relevant<Axes, D>() || ...), "tapestry: the tensor has no such dimension");
+        static_assert(((!splits<Axes, D>() || !(Placed & bit<Axes>())) && ...),
                       "tapestry: steps along the parts of a dimension do not carry; step along one axis");
-        static_assert((steps_evenly<Axes, D> && ...),
+        static_assert((steps_evenly<Axes, D>() && ...),
                       "tapestry: a settled cursor steps by multiples of the swizzle's period only");
-        constexpr unsigned placed = Placed | (0u | ... | (exact_or_split<Axes, D> ? bit<Axes> : 0u));
+        constexpr unsigned placed = Placed | (0u | ... | (exact_or_split<Axes, D>() ? bit<Axes>() : 0u));
         return moved<placed>((Offset(0) + ... + term<Axes>(index)));
     }
 
     // Place all axes: the coordinate has every dimension that is not placed yet, and may have others.
     template <class... Ds>
     TAPESTRY_FN constexpr auto operator[](Coord<Ds...> at) const {
-        static_assert(((Coord<Ds...>::template has<typename Axes::dim> || (Placed & bit<Axes>)) && ...),
+        static_assert(((Coord<Ds...>::template has<typename Axes::dim>() || (Placed & bit<Axes>())) && ...),
                       "tapestry: the coordinate lacks a dimension of the tensor");
         return place(at);
     }
@@ -110,10 +108,10 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     // Place those axes that the coordinate has.
     template <class... Ds>
     TAPESTRY_FN constexpr auto place(Coord<Ds...> at) const {
-        static_assert(Swizzled::step == 1 || !(Coord<Ds...>::template has<typename Axes::dim> || ...),
+        static_assert(Swizzled::step() == 1 || !(Coord<Ds...>::template has<typename Axes::dim>() || ...),
                       "tapestry: a settled cursor steps by one index at a time");
         constexpr unsigned placed =
-            Placed | (0u | ... | (Coord<Ds...>::template has<typename Axes::dim> ? bit<Axes> : 0u));
+            Placed | (0u | ... | (Coord<Ds...>::template has<typename Axes::dim>() ? bit<Axes>() : 0u));
         return moved<placed>((Offset(0) + ... + coord_term<Axes>(at)));
     }
 
@@ -129,12 +127,12 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
 
     // The swizzled address: a pointer, or a 32-bit shared address.
     TAPESTRY_FN constexpr Handle address() const {
-        static_assert(Placed == all_axes, "tapestry: an element is reached once every axis has been placed");
+        static_assert(Placed == (1u << sizeof...(Axes)) - 1u, "tapestry: an element is reached once every axis has been placed");
         return swizzled();
     }
 
     TAPESTRY_FN constexpr T& operator*() const {
-        static_assert(!in_shared, "tapestry: behind a shared address there is no reference; take address()");
+        static_assert(!same<Memory, InShared>(), "tapestry: behind a shared address there is no reference; take address()");
         return *address();
     }
     TAPESTRY_FN constexpr T* operator->() const { return &**this; }
@@ -145,7 +143,7 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     // The swizzle applied once and for all: from here on only steps that keep it are possible, and they cost nothing but
     // an immediate offset.
     TAPESTRY_FN constexpr auto settle() const {
-        return Cursor<T, L, Memory, Settled<Swizzled::period>, Placed>(swizzled(), *this);
+        return Cursor<T, L, Memory, Settled<Swizzled::period()>, Placed>(swizzled(), *this);
     }
 
     // The same place as elements of another type of the same size.
@@ -160,31 +158,48 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
 
    private:
     template <class A>
-    static constexpr unsigned bit = 1u << position<A, Axes...>();
+    static TAPESTRY_FN constexpr unsigned bit() {
+        return 1u << position<A, Axes...>();
+    }
 
     // How an index of D acts on axis A: as itself, split (A is a part of D), or as a coarser part of A.
     template <class A, class D>
-    static constexpr bool exact = same<typename A::dim, D>;
+    static TAPESTRY_FN constexpr bool exact() {
+        return same<typename A::dim, D>();
+    }
     template <class A, class D>
-    static constexpr bool splits = !L::template has<D> && reads_off<typename A::dim::tag, typename D::tag>;
+    static TAPESTRY_FN constexpr bool splits() {
+        return !L::template has<D>() && reads_off<typename A::dim::tag, typename D::tag>();
+    }
     template <class A, class D>
-    static constexpr bool coarser = !L::template has<D> && !splits<A, D> && widens<typename A::dim::tag, typename D::tag>;
+    static TAPESTRY_FN constexpr bool coarser() {
+        return !L::template has<D>() && !splits<A, D>() && widens<typename A::dim::tag, typename D::tag>();
+    }
     template <class A, class D>
-    static constexpr bool exact_or_split = exact<A, D> || splits<A, D>;
+    static TAPESTRY_FN constexpr bool exact_or_split() {
+        return exact<A, D>() || splits<A, D>();
+    }
     template <class A, class D>
-    static constexpr bool relevant = exact_or_split<A, D> || coarser<A, D>;
+    static TAPESTRY_FN constexpr bool relevant() {
+        return exact_or_split<A, D>() || coarser<A, D>();
+    }
 
     // Elements between two neighbouring indices of D along A, where that is known and even.
     template <class A, class D>
-    static constexpr bool steps_evenly =
-        Swizzled::step == 1 || !relevant<A, D> ||
-        (!splits<A, D> && A::stride != run_time &&
-         1LL * A::stride * (Digits<typename D::tag>::unit / Digits<typename A::dim::tag>::unit) * int(sizeof(T)) %
-                 Swizzled::step == 0);
+    static TAPESTRY_FN constexpr bool steps_evenly() {
+        if constexpr (Swizzled::step() == 1 || !relevant<A, D>()) {
+            return true;
+        } else if constexpr (splits<A, D>() || A::stride() == run_time) {
+            return false;
+        } else {
+            constexpr int axis_indices = Digits<typename D::tag>::unit() / Digits<typename A::dim::tag>::unit();
+            return 1LL * A::stride() * axis_indices * int(sizeof(T)) % Swizzled::step() == 0;
+        }
+    }
 
     template <class A, class Tag>
     TAPESTRY_FN constexpr Offset term(Dim<Tag> index) const {
-        if constexpr (relevant<A, Dim<Tag>>) {
+        if constexpr (relevant<A, Dim<Tag>>()) {
             using D = typename A::dim;
             return Offset(D(index).get()) * Offset(L::template stride<D>());
         } else {
@@ -195,7 +210,7 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     template <class A, class... Ds>
     TAPESTRY_FN constexpr Offset coord_term(Coord<Ds...> at) const {
         using D = typename A::dim;
-        if constexpr (Coord<Ds...>::template has<D>) {
+        if constexpr (Coord<Ds...>::template has<D>()) {
             return Offset(at.template get<D>().get()) * Offset(L::template stride<D>());
         } else {
             return 0;
@@ -222,8 +237,7 @@ using SharedTensor = Cursor<T, L, InShared, Swizzled, 0>;
 template <class T, class... Extents>
 struct Array {
     using L = Packed<Extents...>;
-    static_assert(L::known_extents, "tapestry: an array has compile-time extents");
-    static constexpr int count = (1 * ... * Extents::extent);
+    static_assert(L::known_extents(), "tapestry: an array has compile-time extents");
 
     template <class... Tags>
     TAPESTRY_FN constexpr T& operator()(Dim<Tags>... indices) {
@@ -242,7 +256,7 @@ struct Array {
         return elements[L().offset(at)];
     }
 
-    T elements[count];
+    T elements[(1 * ... * Extents::extent())];
 };
 
 }  // namespace tapestry

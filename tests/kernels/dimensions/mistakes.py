@@ -199,9 +199,9 @@ THREADS_AND_FRAGMENTS = {
         LACKS,
     ),
     "contraction": Mistake(
-        'static_assert(contracts<FragmentA<P, K, 16>, FragmentB<Q, K, 16>, FragmentC<P, Q>>, "operands of one product");',
-        'static_assert(contracts<FragmentA<P, K, 16>, FragmentB<K, Q, 16>, FragmentC<P, Q>>, "operands of one product");',
-        "operands of one product",
+        'static_assert(contracts<FragmentA<P, K, 8>, FragmentB<Q, K, 8>, FragmentC<P, Q>>(), "one product");',
+        'static_assert(contracts<FragmentA<P, K, 8>, FragmentB<K, Q, 8>, FragmentC<P, Q>>(), "one product");',
+        "one product",
     ),
 }
 

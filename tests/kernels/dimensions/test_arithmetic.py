@@ -178,7 +178,8 @@ def layout_text(spec: Specification, number: int, arguments: str, numbers: tuple
     zero = ", ".join(f"{name}(0)" for name in names)
     coords = ", ".join(f"{name}(in[{i}])" for i, name in enumerate(names))
     before = f"""
-        unsigned char* memory = reinterpret_cast<unsigned char*>(1 << 20); const T::L layout{{{arguments}}}; const T tensor(memory, layout);
+        const auto memory = reinterpret_cast<unsigned char*>(1 << 20);
+        const T::L layout{{{arguments}}}; const T tensor(memory, layout);
         auto stepped = tensor[coord({zero})]; {steps}"""
     results = [
         f"tensor[coord({whole_coord})].address() - memory",
@@ -257,7 +258,7 @@ def test_a_compound_index_is_unravelled_and_put_together_again(batch: list[list[
         results += [
             "T::linear(t.coord())",
             "Free::linear(Free(in[0]).coord())",
-            "T::size",
+            "T::size()",
             "Free(in[0]).get<N>().get()",
         ]
         function = rows_function(f"split_{i}", 1, results, "const T t(in[0]);")
