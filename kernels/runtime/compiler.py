@@ -123,11 +123,33 @@ def compile_source(
     known = (name, arch, tuple(options), source, tuple(headers.items()) if headers else None)
     found = _memory.get(known)
     if found is None:
-        texts = reachable(source, {**package_headers(), **(headers or {})})
-        found = _cached(Request(name, str(architecture(arch)), source, texts, (*STANDARD, *options)))
-        with _lock:
-            found = _memory.setdefault(known, found)
+        found = _remember(known, _cached(_request(source, name, arch, headers, options), _cache(directory())))
     return found
+
+
+def compile_beside(recipe: Recipe, arch: str, cache: Cache) -> Compiled:
+    """`recipe.compile`, by way of a cache that is not this process's own."""
+    request = _request(recipe.source, recipe.name, arch, None, recipe.options)
+    return _remember((recipe.name, arch, recipe.options, recipe.source, None), _cached(request, cache))
+
+
+def _remember(known: tuple[object, ...], made: Compiled) -> Compiled:
+    with _lock:
+        return _memory.setdefault(known, made)
+
+
+def is_cached(recipe: Recipe, arch: str) -> bool:
+    """Whether `compile_source` would find it without compiling."""
+    if (recipe.name, arch, recipe.options, recipe.source, None) in _memory:
+        return True
+    cache = _cache(directory())
+    key = _request(recipe.source, recipe.name, arch, None, recipe.options).key
+    return cache is not None and cache.get(key) is not None
+
+
+def _request(source: str, name: str, arch: str, headers: Mapping[str, str] | None, options: Sequence[str]) -> Request:
+    texts = reachable(source, {**package_headers(), **(headers or {})})
+    return Request(name, str(architecture(arch)), source, texts, (*STANDARD, *options))
 
 
 @dataclass(frozen=True)
@@ -171,8 +193,7 @@ class Request:
         return f"{re.sub(r'[^A-Za-z0-9_]+', '_', self.name).strip('_')}.cu"
 
 
-def _cached(request: Request) -> Compiled:
-    cache = _cache(directory())
+def _cached(request: Request, cache: Cache | None) -> Compiled:
     if cache is None:
         return _compile(request)
     record = cache.get(request.key)
