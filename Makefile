@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
+KERNELS_ARGS ?=
+# A Python with torch for CUDA: the one of .venv has it where pip chose it.
+BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format fuzz bench bench-solver docs-figures clean
+.PHONY: help venv demo test lint format fuzz bench bench-kernels bench-solver docs-figures clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +56,9 @@ bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
 bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
 	$(BIN)/python benchmarks/solver_assign.py --doc docs/solver.md
 	$(BIN)/python benchmarks/solver_pack.py --doc docs/solver.md
+
+bench-kernels: $(VENV)/.tapestry-dev  ## the kernels beside cuDNN and Spio, on a GPU (KERNELS_ARGS="--time-limit 300")
+	$(BENCH_PYTHON) benchmarks/kernels.py --doc docs/kernels.md $(KERNELS_ARGS)
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build

@@ -1,4 +1,7 @@
-"""How long a shard of an operation computes: a roofline over the machine's sustained rates."""
+"""How long a shard of an operation computes: a roofline over the machine's sustained rates.
+
+Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from ..expr import FUNCTIONS, Call, Expr, Read, walk
 from ..program import Block, Operation, Program
 from ..space import Region
 from ..space.projection import Image
+from . import convolution
 from .machine import Machine
 
 
@@ -23,7 +27,8 @@ def compute_seconds(
     moved += sum(image.region.size * program.tensor(name).itemsize for name, image in reads.items())
     device = machine.device
     arithmetic = points * flops / device.ops_per_s(kernel, compute_dtype(op, program))
-    return max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
+    roofline = max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
+    return max(roofline, convolution.seconds(op, program, device, points, reads, written) or 0.0)
 
 
 def compute_dtype(op: Operation, program: Program) -> str:

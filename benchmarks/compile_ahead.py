@@ -1,0 +1,61 @@
+"""Compiling what a run will ask for on all cores before the GPU is kept waiting; the results go to the cubin cache."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as Late
+from time import monotonic
+from typing import Any
+
+Recipe = tuple[str, str]  # name of the kernel, source
+
+
+def recipes(problem: Any) -> list[Recipe]:
+    """The kernels of the three passes of a problem, with the configurations the cost model chooses."""
+    from tapestry.kernels.convolution.forward import forward_recipes, input_gradient_recipes
+    from tapestry.kernels.convolution.weight_gradient import weight_gradient_recipes
+
+    makers = (forward_recipes, input_gradient_recipes, weight_gradient_recipes)
+    return [(recipe.name, recipe.source) for maker in makers for recipe in maker(problem)]
+
+
+def compile_ahead(problems: Sequence[Any], deadline: float) -> tuple[int, list[str]]:
+    """Compile the kernels of `problems`: how many, and what failed. Stops waiting at the deadline."""
+    wanted: dict[Recipe, None] = {}
+    failed = []
+    for problem in dict.fromkeys(problems):
+        try:
+            wanted.update(dict.fromkeys(recipes(problem)))
+        except Exception as error:
+            failed.append(f"{problem}: {error!r}")
+    done, complaints = compile_all(wanted, deadline)
+    return done, failed + complaints
+
+
+def compile_all(wanted: Iterable[Recipe], deadline: float) -> tuple[int, list[str]]:
+    """Compile (name, source) pairs in as many processes as there are cores."""
+    pairs, failed, done = list(wanted), [], 0
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=mp.get_context("spawn")) as pool:
+        running = {pool.submit(_compile, *pair): pair for pair in pairs}
+        try:
+            for future in as_completed(running, timeout=max(1.0, deadline - monotonic())):
+                if complaint := future.result():
+                    failed.append(f"{running[future][0]}: {complaint}")
+                else:
+                    done += 1
+        except Late:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return done, failed
+
+
+def _compile(name: str, source: str) -> str:
+    from tapestry.kernels.runtime.compiler import compile_source
+
+    try:
+        compile_source(source, name=name)
+    except Exception as error:
+        return repr(error)[:300]
+    return ""

@@ -1,0 +1,156 @@
+"""Times configurations of convolutions on one GPU for the cost model's table (kernels/cost/data/measurements.json).
+
+Every configuration is checked before it is timed; those that are wrong are reported and left out. With a limit on time,
+problems come in a fixed shuffled order, so that what is measured is a sample of the list whenever it ends. Run
+
+python benchmarks/kernel_measure.py --time-limit 400 --out build/measurements.json
+python -m tapestry.kernels.cost.train --table build/measurements.json --out kernels/cost/data/model.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import random
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "kernels"))
+
+LEADING, SAMPLED = 20, 12  # configurations of a problem: the first by counting, and others
+
+
+def problems(share: float) -> list[tuple[str, Any]]:
+    """The table's problems, then a sample of the list in an order that has nothing to do with shape."""
+    from shapes import SHAPES, TABLE  # type: ignore[import-not-found, unused-ignore]
+
+    rest = [item for item in SHAPES.items() if item[0] not in TABLE and item[1].bytes_moved > 2e5]
+    random.Random(1).shuffle(rest)
+    return [*TABLE.items(), *rest[: int(share * len(rest))]]
+
+
+def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list[Any]:
+    """Configurations to try: all where there are few, else the leading ones and a sample of the rest."""
+    from tapestry.kernels.cost.model import candidates, predict_s
+
+    options = list(candidates(problem, what, gpu))
+    if len(options) <= all_of:
+        return options
+    order = sorted(range(len(options)), key=predict_s(problem, what, options, gpu).tolist().__getitem__)
+    rest = order[LEADING:]
+    picked = [*order[:LEADING], *random.Random(name).sample(rest, min(SAMPLED, len(rest)))]
+    return [options[i] for i in picked]
+
+
+def sources(problem: Any, what: str, cut: Any) -> list[tuple[str, str]]:
+    """(kernel, source) of a configuration."""
+    from tapestry.kernels.convolution import forward, weight_gradient
+
+    if what == "weight_gradient":
+        text = weight_gradient.source(problem, cut)
+        return [(weight_gradient.kernel_name(cut), text), (weight_gradient.fold_name(False), text)]
+    return [("forward", forward.source(problem, cut, transposed=what == "input_gradient"))]
+
+
+def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
+    """(what was measured, copy rate)."""
+    import conv_contenders as contenders  # type: ignore[import-not-found, unused-ignore]
+    import torch
+    from compile_ahead import compile_all  # type: ignore[import-not-found, unused-ignore]
+    from gpu_timing import copy_bytes_per_s  # type: ignore[import-not-found, unused-ignore]
+
+    from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.runtime.device import properties
+
+    deadline, gpu = monotonic() + arguments.time_limit, described_gpu(properties(0))
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    cases = [(n, p, what) for n, p in problems(arguments.share) for what in arguments.passes if _walked(p, what)]
+    chosen = {(n, what): selection(n, p, what, gpu, arguments.all_of) for n, p, what in cases}
+    wanted = dict.fromkeys(pair for n, p, what in cases for cut in chosen[n, what] for pair in sources(p, what, cut))
+    begun = monotonic()
+    done, failed = compile_all(wanted, begun + 0.7 * arguments.time_limit)
+    print(
+        f"compiled {done} of {len(wanted)} in {monotonic() - begun:.0f} s; failed {len(failed)}",
+        *failed[:3],
+        flush=True,
+    )
+    copy, pools, found = copy_bytes_per_s(), contenders.Pools(), []
+    held: tuple[Any, Any] = (None, None)
+    for name, problem, what in cases:
+        if monotonic() > deadline:
+            break
+        if held[0] is not problem:
+            held = (problem, pools.operands(problem))
+        item = _times(name, problem, what, chosen[name, what], held[1], deadline)
+        if item is not None:
+            found.append(item)
+    return found, copy
+
+
+def _walked(problem: Any, what: str) -> bool:
+    """Input gradients of stride 2 are several passes, each with a configuration of its own: not timed here."""
+    return what != "input_gradient" or problem.stride == (1, 1)
+
+
+def _times(name: str, problem: Any, what: str, options: list[Any], operands: Any, deadline: float) -> Any:
+    """A table's entry: times of all options that compute the right thing."""
+    import conv_contenders as contenders
+    from gpu_timing import median_us
+
+    from tapestry.kernels.cost.measurements import Measured
+
+    kept, times, wrong = [], [], []
+    for cut in options:
+        if monotonic() > deadline:
+            break
+        try:
+            call = contenders.ours(problem, operands, cut)[what]
+            # NaN in the result says that an element was not written; every configuration is checked fully elsewhere.
+            operands.outs[what][0].fill_(float("nan"))
+            call(0)
+            if bool(operands.outs[what][0].isnan().any()):
+                wrong.append(f"{cut}: unwritten")
+                continue
+            times.append(round(median_us(call, 15, 4), 2))
+            kept.append(cut)
+        except Exception as error:
+            wrong.append(f"{cut}: {error!r}"[:300])
+    best = min(times, default=0.0)
+    print(f"{name} {what}: {len(kept)} timed, best {best:.1f} us, {len(wrong)} wrong", *wrong[:1], flush=True)
+    walked = problem.gradient() if what == "input_gradient" else problem
+    return Measured(name, what, walked, tuple(kept), tuple(times)) if len(kept) > 1 else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--time-limit", type=float, default=600.0)
+    parser.add_argument("--share", type=float, default=1.0, help="share of the list of shapes")
+    parser.add_argument("--all-of", type=int, default=48, help="try all configurations where there are no more")
+    parser.add_argument("--passes", nargs="+", default=["forward", "input_gradient", "weight_gradient"])
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "measurements.json")
+    parser.add_argument("--merge", type=Path, help="a table whose other entries are kept")
+    arguments = parser.parse_args()
+    from kernels import gpu_is_missing  # type: ignore[import-not-found, unused-ignore]
+
+    if missing := gpu_is_missing():
+        print(f"measuring needs an NVIDIA GPU: {missing}", file=sys.stderr)
+        return 2
+    import torch
+
+    from tapestry.kernels.cost import measurements
+
+    found, copy = measure(arguments)
+    if arguments.merge:
+        found = measurements.merged(measurements.from_json(arguments.merge.read_text()).measured, found)
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    table = measurements.Table(torch.cuda.get_device_name(), today, round(copy), tuple(found))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(measurements.to_json(table), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
