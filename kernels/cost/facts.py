@@ -43,7 +43,9 @@ class Facts:
     roofline_us: float
     channel_bytes: float  # of one position in a block: the length of a run in memory
     row_bytes: float  # KiB of one load
-    chain: float  # rows one block walks
+    chain: float  # rows of a chunk, or of a block that has one stretch
+    dynamic: float  # whether blocks take chunks as they come
+    ahead: float  # rows in the ring
     taps: float
     width: float
     stride: float
@@ -65,7 +67,7 @@ class Facts:
 NAMES = tuple(field.name for field in fields(Facts))
 FEATURES = ("log_prediction", *NAMES)
 _LOGARITHMIC = frozenset(name for name in NAMES if name.endswith("_time")) | {
-    "in_flight", "l2_share", "roofline_us", "row_bytes", "chain", "halo", "waste", "imbalance", "occupancy",
+    "in_flight", "l2_share", "roofline_us", "row_bytes", "chain", "ahead", "halo", "waste", "imbalance", "occupancy",
 }  # fmt: skip
 
 
@@ -73,10 +75,12 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     """A forward pass (`transposed`: the same kernel as an input gradient)."""
     taken, roofline = footprint(problem, cut), gpu.roofline_s(problem.bytes_moved)
     cells = grid(problem, cut, Rows(0, problem.p), gpu.sms)
-    runs = cells.channel_blocks * cells.image_blocks * cells.column_tiles
-    longest = ceil(runs * problem.p / cells.blocks)
-    walk = _walked_rows(problem, longest)
-    walked = walk * problem.p * runs / longest
+    line = cells.image_blocks * cells.column_tiles * problem.p
+    chunk = min(cut.chunk, line)
+    chunks, places = cells.channel_blocks * ceil(line / chunk), min(cells.blocks, gpu.sms * cut.blocks)
+    longest = ceil(chunks / places)
+    walk = _walked_rows(problem, chunk)
+    walked = chunks * walk
     loaded = walked / cells.channel_blocks * _row_bytes(problem, cut, taken.box_x, cells.column_tiles)
     octets = ceil(problem.c / cut.channels) * cut.channels / 8
     positions = ceil(problem.n / cut.images) * cut.images * cells.column_tiles * 8 * cut.units
@@ -84,19 +88,19 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     taps = ceil(problem.s / 2) if wide == 1 else problem.s * wide / 2
     mmas = positions / 16 * problem.p * problem.r * taps * octets
     matrices = walked * cut.images * cut.units * 2 * ceil(problem.s / 2) * cut.channels / 8 * wide / cut.octets
-    working = min(cells.blocks, gpu.sms * cut.blocks) / cut.blocks
+    working = places / cut.blocks
     seconds = {
         "memory": (loaded + 2 * problem.output_elements + 2 * problem.weight_elements) / gpu.copy_bytes_per_s,
         "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
         "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
-        "row": walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
+        "row": longest * walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
         "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
     }
     return Facts(
         **{f"{name}_time": value / roofline for name, value in seconds.items()},
         fold_time=0.0,
-        imbalance=longest * cells.blocks / (runs * problem.p),
-        occupancy=cells.blocks / (gpu.sms * cut.blocks),
+        imbalance=longest * places / chunks,
+        occupancy=places / (gpu.sms * cut.blocks),
         halo=loaded / (2 * problem.input_elements),
         waste=positions / (problem.n * problem.q),
         in_flight=cut.stages * cut.stage_rows * taken.row_bytes * cut.blocks / 1024,
@@ -108,6 +112,8 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         channel_bytes=cut.channels * 2,
         row_bytes=taken.row_bytes / 1024,
         chain=walk,
+        dynamic=float(cut.dynamic),
+        ahead=cut.stages * cut.stage_rows,
         taps=problem.r * problem.s,
         width=problem.width,
         stride=problem.stride[0] * problem.stride[1],
@@ -177,6 +183,8 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         channel_bytes=chosen.channel_block * 2,
         row_bytes=cut.stage_bytes / 1024,
         chain=chain,
+        dynamic=0.0,
+        ahead=chosen.stages,
         taps=problem.r * problem.s,
         width=problem.width,
         stride=problem.stride[0] * problem.stride[1],
@@ -195,6 +203,6 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
         start_time=gpu.launch_s * 1.5 / roofline, fold_time=0.0, imbalance=1.0,
         occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=64.0,
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
-        row_bytes=1.0, chain=1.0, taps=problem.r * problem.s, width=problem.width,
+        row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
         stride=problem.stride[0] * problem.stride[1], transposed=0.0,
     )  # fmt: skip

@@ -75,8 +75,8 @@ def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], g
     if not gpu.learned or FAMILY[what] not in forests():
         return np.array([roofline * row.prediction() for row in rows])
     features = np.array([row.features() for row in rows])
-    seconds: Vector = roofline * np.exp(features[:, 0] + forests()[FAMILY[what]].many(features))
-    return seconds
+    logarithms = features[:, 0] + forests()[FAMILY[what]].many(features)
+    return np.array([roofline * exp(value) for value in logarithms])
 
 
 def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration, gpu: Gpu) -> float:

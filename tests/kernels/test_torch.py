@@ -1,6 +1,6 @@
 """The torch face on CPU tensors, where torch's own convolution is underneath: everything around the kernels.
 
-The same operators are checked on CUDA by `benchmarks/kernels.py --check-torch`.
+The kernels under the operators: test_torch_cuda.py.
 """
 
 import copy

@@ -1,0 +1,164 @@
+"""The torch face on a GPU: the kernels under the operators. Skipped where there is none."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.torch import conv2d, replace_convolutions
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+Steps = tuple[list[int], list[int], list[int], int]
+# width 8 stride 1, width 16 stride 2 asymmetric, depthwise dilated, width 32
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Steps]] = {
+    "width 8": ((4, 64, 17, 19), (64, 8, 3, 3), ([1, 1], [1, 1, 1, 1], [1, 1], 8)),
+    "width 16, stride 2": ((3, 64, 20, 21), (64, 16, 5, 3), ([2, 2], [2, 1, 0, 1], [1, 1], 4)),
+    "depthwise, dilated": ((2, 96, 14, 14), (96, 1, 3, 5), ([1, 1], [2, 2, 4, 4], [2, 2], 96)),
+    "width 32": ((2, 64, 9, 9), (64, 32, 3, 3), ([1, 1], [1, 1, 1, 1], [1, 1], 2)),
+}
+
+
+@pytest.fixture(autouse=True)
+def exact_reference() -> Any:
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
+
+
+def operands(name: str, dtype: torch.dtype = torch.float16, layout: Any = torch.channels_last) -> tuple[Tensor, ...]:
+    shape, filters, _ = CASES[name]
+    random = torch.Generator("cuda").manual_seed(len(name))
+    made = [torch.randn(s, generator=random, device="cuda").to(dtype) for s in (shape, filters, shape[1:2])]
+    return tuple(t.contiguous(memory_format=layout) if t.dim() == 4 else t for t in made)
+
+
+def run(x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
+    stride, padding, dilation, groups = steps
+    return conv2d(x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def wide(x: Tensor, w: Tensor, bias: Tensor | None, steps: Steps) -> Tensor:
+    stride, (top, bottom, left, right), dilation, groups = steps
+    padded = nn.functional.pad(x.float(), (left, right, top, bottom))
+    return nn.functional.conv2d(padded, w.float(), None if bias is None else bias.float(), stride, 0, dilation, groups)
+
+
+def close(ours: Tensor, reference: Tensor, terms: int = 1) -> None:
+    unit = 2.0**-9 if ours.dtype == torch.float16 else 2.0**-6
+    torch.testing.assert_close(ours.float(), reference.float(), rtol=unit, atol=unit + 2.0**-20 * terms)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+def test_values_and_gradients(name: str, dtype: torch.dtype, layout: Any) -> None:
+    steps = CASES[name][2]
+    ours = [t.requires_grad_() for t in operands(name, dtype, layout)]
+    theirs = [t.detach().float().requires_grad_() for t in ours]
+    y, expected = run(*ours, steps), wide(*theirs, steps)
+    close(y, expected)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    dy = torch.randn_like(expected).to(dtype)
+    found = torch.autograd.grad(y, ours, dy)
+    for left, right in zip(found, torch.autograd.grad(expected, theirs, dy.float()), strict=True):
+        close(left, right, terms=dy.numel() // dy.shape[1])
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_opcheck(name: str) -> None:
+    steps = CASES[name][2]
+    x, w, bias = (t.requires_grad_() for t in operands(name))
+    dy = run(x, w, None, steps).detach().requires_grad_()
+    ops = torch.ops.tapestry
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (ops.grouped_conv2d.default, (x, w, bias, *steps)),
+        (ops.grouped_conv2d_input_gradient.default, (dy, w, list(x.shape), *steps)),
+        (ops.grouped_conv2d_weight_gradient.default, (x, dy, list(w.shape), *steps)),
+    ]
+    for operator, arguments in calls:
+        assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
+
+
+def test_compiled_without_graph_breaks() -> None:
+    layer = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=8), nn.SiLU()).cuda().half()
+    replace_convolutions(layer)
+    x = torch.randn(2, 64, 12, 12, device="cuda", dtype=torch.float16, requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        total: Tensor = layer(x).float().square().sum()
+        return total
+
+    compiled = torch.compile(loss, fullgraph=True)
+    torch.testing.assert_close(compiled(x), loss(x), rtol=1e-3, atol=1e-3)
+    expected = torch.autograd.grad(loss(x), x)[0]
+    close(torch.autograd.grad(compiled(x), x)[0], expected, terms=64)
+
+
+def test_autocast_runs_the_kernels_on_f32_parameters() -> None:
+    x, w, bias = operands("width 8", torch.float32)
+    with torch.autocast("cuda", torch.bfloat16):
+        y = run(x, w, bias, CASES["width 8"][2])
+    assert y.dtype == torch.bfloat16
+    close(y, wide(*(t.bfloat16() for t in (x, w, bias)), CASES["width 8"][2]))
+
+
+def test_types_the_kernels_do_not_have_are_refused() -> None:
+    with pytest.raises(BadConvolution, match="float16"):
+        run(*operands("width 8", torch.float32), CASES["width 8"][2])
+    x, w, bias = operands("width 8")
+    with pytest.raises(BadConvolution):
+        run(x, w.bfloat16(), bias, CASES["width 8"][2])
+
+
+def test_the_current_stream_is_used() -> None:
+    x, w, bias = operands("width 8")
+    steps, stream = CASES["width 8"][2], torch.cuda.Stream()
+    expected = run(x, w, bias, steps)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)
+        late = x * 2
+        y = run(late, w, bias, steps)
+    # Nothing was waited for: the stream still sleeps.
+    assert not stream.query()
+    stream.synchronize()
+    torch.testing.assert_close(y, run(x * 2, w, bias, steps))
+    assert not torch.equal(y, expected)
+
+
+def test_captured_in_a_graph_and_replayed() -> None:
+    x, w, bias = operands("width 8")
+    steps = CASES["width 8"][2]
+    run(x, w, bias, steps)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = run(x, w, bias, steps)
+    x.mul_(2)
+    y.fill_(float("nan"))
+    graph.replay()
+    torch.testing.assert_close(y, run(x, w, bias, steps))
+
+
+def test_a_replaced_model_trains_as_before() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 5, 2, 2, groups=32), nn.Conv2d(32, 32, 3, groups=4)]
+    net, x = nn.Sequential(*layers).cuda(), torch.randn(4, 3, 24, 24, device="cuda")
+    gradients = []
+    for _ in range(2):
+        with torch.autocast("cuda", torch.float16):
+            loss = net(x).float().square().mean()
+        gradients.append(torch.autograd.grad(loss, list(net.parameters())))
+        report = replace_convolutions(net)
+    assert report.taken == ()
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0.02, atol=2e-3 * float(theirs.abs().max()))
+
+
+def test_inputs_of_other_types_go_to_torch() -> None:
+    layer = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4)).cuda()
+    x = torch.randn(2, 32, 8, 8, device="cuda")
+    expected = layer(x)
+    replace_convolutions(layer)
+    torch.testing.assert_close(layer(x), expected)
