@@ -1,4 +1,4 @@
-"""The plain kernel, run on the host: g++ compiles the very source that NVRTC gets, with loops for blocks and threads."""
+"""The plain kernel on the host: g++ compiles the very source that NVRTC gets, with loops for blocks and threads."""
 
 from __future__ import annotations
 
