@@ -21,22 +21,18 @@ def dual_certificate(model: Model, loads: Loads, flat: Flat, duals: Duals, steps
     largest = max(1.0, float(np.abs(duals.messages).max(initial=0.0)))
     unit = 2 ** max(0, min(20, _MESSAGE_BITS - int(np.ceil(np.log2(largest)))))
     pairs, messages = [], []
-    for e, (g, h) in enumerate(zip(flat.low.tolist(), flat.high.tolist(), strict=True)):
+    scaled = np.round(duals.messages * unit).astype(np.int64)
+    for g, h, low_at, high_at in np.stack([flat.low, flat.high, flat.to_low, flat.to_high], axis=1).tolist():
         rows, cols = _folded(whole[g, h], model.edges[g, h])
-        to_low = duals.messages[flat.to_low[e] : flat.to_low[e] + len(rows)]
-        to_high = duals.messages[flat.to_high[e] : flat.to_high[e] + len(cols)]
+        to_low, to_high = scaled[low_at : low_at + len(rows)], scaled[high_at : high_at + len(cols)]
         pairs.append((owners[g], owners[h]))
-        messages.append((_scaled(to_low, unit) + rows * unit, _scaled(to_high, unit) + cols * unit))
+        messages.append((to_low + rows * unit, to_high + cols * unit))
     active = np.flatnonzero(duals.multipliers > 0)
     prices = [
         (int(loads.resource[p]), int(loads.instant[p]), round(float(duals.multipliers[p]) * 2**_MULTIPLIER_BITS))
         for p in active
     ]
     return DualCertificate(steps, tuple(pairs), tuple(messages), unit, tuple(prices), 2**_MULTIPLIER_BITS)
-
-
-def _scaled(values: np.ndarray, unit: int) -> Ints:
-    return np.round(values * unit).astype(np.int64)
 
 
 def _owners(model: Model, steps: tuple[Step, ...]) -> list[int]:
@@ -48,15 +44,18 @@ def _owners(model: Model, steps: tuple[Step, ...]) -> list[int]:
 def _whole_matrices(model: Model) -> dict[tuple[int, int], Ints]:
     """What the problem's edges cost between two groups, before any folding."""
     whole: dict[tuple[int, int], Ints] = {}
-    for e, (u, v) in enumerate(model.problem.edges.tolist()):
-        g, h = int(model.group[u]), int(model.group[v])
+    problem = model.problem
+    group, ends, counts = model.group.tolist(), problem.edges.tolist(), problem.strategy_counts.tolist()
+    first, values = problem.edge_costs.first.tolist(), problem.edge_costs.values
+    for e, (u, v) in enumerate(ends):
+        g, h = group[u], group[v]
         if g > h:
             g, h, u, v = h, g, v, u
         if (g, h) in model.edges:
-            matrix = model.problem.matrix(e)
-            matrix = matrix if model.problem.edges[e, 0] == u else matrix.T
-            part = matrix[np.ix_(model.strategy[u], model.strategy[v])]
-            whole[g, h] = whole[g, h] + np.minimum(part, HALF) if (g, h) in whole else np.minimum(part, HALF)
+            matrix = values[first[e] : first[e + 1]].reshape(counts[ends[e][0]], counts[ends[e][1]])
+            matrix = matrix if ends[e][0] == u else matrix.T
+            part = np.minimum(matrix[model.strategy[u][:, None], model.strategy[v]], HALF)
+            whole[g, h] = whole[g, h] + part if (g, h) in whole else part
     return whole
 
 
@@ -65,6 +64,7 @@ def _folded(whole: Ints, kept: Ints) -> tuple[Ints, Ints]:
     allowed = (whole < HALF) & (kept < HALF)
     folded = np.where(allowed, whole - kept, HALF)
     rows = folded.min(axis=1)
-    rows = np.where(rows >= HALF, 0, rows)
+    rows[rows >= HALF] = 0
     cols = np.where(allowed, folded - rows[:, None], HALF).min(axis=0)
-    return rows, np.where(cols >= HALF, 0, cols)
+    cols[cols >= HALF] = 0
+    return rows, cols

@@ -29,8 +29,8 @@ _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
 _FIRST_STEPS = 1  # of the ascent, before the first feasible labels give it something to aim at
 _LARGE_FIRST_STEPS = 10  # of the ascent of a large problem, before labels are decoded from it
-_NEWS = 0.1  # labels are decoded again once the bound has closed so much of the gap
-_RESERVE = 2.0  # the exact bound at the end takes up to so many times as long as the reduction
+_NEWS = 1e-3  # labels are decoded again once the bound is so much better
+_RESERVE = 2.0  # the exact bound takes up to so many times as long as the reduction
 _GRACE = 0.3  # seconds for the lanes to notice that the time is up
 
 _Engine = Callable[[], None]
@@ -53,11 +53,12 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     if entries <= _TINY_ENTRIES:
         exact.run_exact(incumbent, plan.seed, _work(plan))
         return incumbent.proof
-    reserve = min(0.2 + _RESERVE * plan.prepared_s, 0.15 * plan.time_limit)
+    several = int((incumbent.model.label_counts > 1).sum())
+    small = entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT
+    reserve = min(0.2 + (_RESERVE if small else 0.2) * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, plan, steps)
-    several = int((incumbent.model.label_counts > 1).sum())
-    if entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT:
+    if small:
         _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
     else:
         _large(incumbent, plan, duals)
@@ -151,7 +152,7 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 
     def climbing() -> None:
-        duals.climb(0.6 * plan.time_limit, _rounds(plan))
+        duals.climb(min(0.6 * plan.time_limit, incumbent.left - 2 * _RESERVE * plan.prepared_s), _rounds(plan))
         duals.certify()
 
     def moving() -> None:
@@ -168,14 +169,20 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
 
 
 def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
-    """Descents from new duals, oscillation and moves, in turn, until the time is up."""
-    incumbent, bound = search.incumbent, -math.inf
+    """Descents from new duals, oscillation and moves, in turn, until the time is up.
+
+    Labels are decoded again from better duals, but in no more than half of the time.
+    """
+    incumbent, bound, began, decoding = search.incumbent, -math.inf, time.monotonic(), 0.0
     for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
-        if bound == -math.inf or duals.ascent.best.bound > bound + _NEWS * (incumbent.cost - bound):
+        start = time.monotonic()
+        news = duals.ascent.best.bound > bound + _NEWS * abs(bound)
+        if bound == -math.inf or (news and decoding <= 0.5 * (start - began)):
             bound = duals.ascent.best.bound
             multipliers = search.from_duals(duals.ascent.best)
+            decoding += time.monotonic() - start
         if incumbent.labels is None:
             continue
         labels = incumbent.labels.copy()

@@ -13,6 +13,8 @@ from ...errors import CheckFailed, Infeasible, TimeLimit
 from .guard import guarded
 from .talk import put, put_json, working
 
+_CHECKING = 0.3  # checking and writing the answer takes no more of what reading took
+
 app = typer.Typer(help="The solvers on outside problems.", no_args_is_help=True)
 
 TimeLimitS = Annotated[
@@ -38,16 +40,17 @@ def bench_iopddl(
 
     Exit code 3 where no choice keeps the memory limit, 4 where none was found in time.
     """
-    began = time.monotonic()
+    began = time.monotonic() - time.process_time()  # the start of the interpreter counts
     from ..assign import solve
     from ..assign.check import check_choice
     from ..assign.iopddl import read_problem, write_choice
 
     with working("reading"):
         problem = read_problem(file)
-    left = time_limit - (time.monotonic() - began)
+    read_s = time.monotonic() - began
+    left = time_limit - read_s
     with working("solving"):
-        answer = solve(problem, left - min(1.5, 0.1 * left), seed, jobs)
+        answer = solve(problem, left - min(0.5 + _CHECKING * read_s, 0.1 * left), seed, jobs)
     if answer.choice:
         cost, faults = check_choice(problem, answer.choice)
         if faults or cost != answer.cost:
@@ -61,7 +64,8 @@ def bench_iopddl(
         "gap": answer.gap,
         "certified_by": answer.certified_by,
         "wall_s": round(time.monotonic() - began, 3),
-        "first_s": round(answer.history[0][0], 3) if answer.history else None,
+        "read_s": round(read_s, 3),
+        "first_s": round(read_s + answer.history[0][0], 3) if answer.history else None,
         "seed": seed,
     }
     _print(result, json=json)
