@@ -12,7 +12,13 @@ from math import ceil, log, sqrt
 from ..convolution.configuration import ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
-from ..convolution.weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows
+from ..convolution.weight_gradient_configuration import (
+    BANDWIDTH,
+    Cut,
+    WeightGradientConfiguration,
+    estimate,
+    live_rows,
+)
 from .gpu import Gpu
 
 # Clocks of a multiprocessor: an m16n8k16 on its four tensor cores, an 8 x 8 matrix from shared memory, the waits of
@@ -23,8 +29,12 @@ LINE = 32  # bytes of a sector
 
 @dataclass(frozen=True)
 class Facts:
-    """One configuration of one problem on one GPU. Fields named `*_time` are multiples of the roofline."""
+    """One configuration of one problem on one GPU. Fields named `*_time` are multiples of the roofline.
 
+    `counted_time` is the prediction by counting alone.
+    """
+
+    counted_time: float
     memory_time: float  # what is loaded and stored, halos included, over the copy rate
     mma_time: float  # tensor cores
     shared_time: float  # shared memory to registers
@@ -51,22 +61,15 @@ class Facts:
     stride: float
     transposed: float
 
-    def prediction(self) -> float:
-        """Time over roofline, by counting: the slowest of the units, stretched by the busiest block."""
-        busy = max(self.memory_time / sqrt(max(self.occupancy, 0.05)), self.mma_time, self.shared_time)
-        slow, fast = max(busy, self.row_time), min(busy, self.row_time)
-        return self.imbalance * slow + 0.15 * fast + self.start_time + self.fold_time
-
     def features(self) -> tuple[float, ...]:
-        """The facts, large ranges as logarithms, and the logarithm of `prediction` in front."""
-        named: list[tuple[str, float]] = list(zip(NAMES, astuple(self), strict=True))
+        """The facts in order, large ranges as logarithms."""
+        named: list[tuple[str, float]] = list(zip(FEATURES, astuple(self), strict=True))
         values = [log(max(value, 1e-6)) if name in _LOGARITHMIC else value for name, value in named]
-        return (log(self.prediction()), *values)
+        return tuple(values)
 
 
-NAMES = tuple(field.name for field in fields(Facts))
-FEATURES = ("log_prediction", *NAMES)
-_LOGARITHMIC = frozenset(name for name in NAMES if name.endswith("_time")) | {
+FEATURES = tuple(field.name for field in fields(Facts))
+_LOGARITHMIC = frozenset(name for name in FEATURES if name.endswith("_time")) | {
     "in_flight", "l2_share", "roofline_us", "row_bytes", "chain", "ahead", "halo", "waste", "imbalance", "occupancy",
 }  # fmt: skip
 
@@ -96,11 +99,14 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         "row": longest * walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
         "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
     }
+    times = {f"{name}_time": value / roofline for name, value in seconds.items()}
+    imbalance, occupancy = longest * places / chunks, places / (gpu.sms * cut.blocks)
     return Facts(
-        **{f"{name}_time": value / roofline for name, value in seconds.items()},
+        counted_time=_counted(times, imbalance, occupancy),
+        **times,
         fold_time=0.0,
-        imbalance=longest * places / chunks,
-        occupancy=places / (gpu.sms * cut.blocks),
+        imbalance=imbalance,
+        occupancy=occupancy,
         halo=loaded / (2 * problem.input_elements),
         waste=positions / (problem.n * problem.q),
         in_flight=cut.stages * cut.stage_rows * taken.row_bytes * cut.blocks / 1024,
@@ -119,6 +125,13 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         stride=problem.stride[0] * problem.stride[1],
         transposed=float(transposed),
     )
+
+
+def _counted(times: dict[str, float], imbalance: float, occupancy: float) -> float:
+    """The slowest of the units, stretched by the busiest block, and what no unit hides."""
+    busy = max(times["memory_time"] / sqrt(max(occupancy, 0.05)), times["mma_time"], times["shared_time"])
+    slow, fast = max(busy, times["row_time"]), min(busy, times["row_time"])
+    return imbalance * slow + 0.15 * fast + times["start_time"]
 
 
 def _walked_rows(problem: ConvolutionProblem, rows: int) -> float:
@@ -168,8 +181,11 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         "start": gpu.launch_s * 1.5 + waves * START_CLOCKS / gpu.clock_hz,
         "fold": chosen.splits * cut.quadruples * 32 / gpu.copy_bytes_per_s,
     }
+    times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
-        **{f"{name}_time": value / roofline for name, value in seconds.items()},
+        # In units of the roofline that the estimate's constants are of, so that it scales to other memories.
+        counted_time=estimate(problem, chosen, gpu.sms) * BANDWIDTH / problem.bytes_moved,
+        **times,
         imbalance=waves * places / blocks if waves > 1 else per_split * chosen.splits / work,
         occupancy=min(1.0, blocks / places),
         halo=x_bytes / (2 * problem.input_elements),
@@ -199,6 +215,7 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
     loads = problem.output_elements * problem.r * problem.s * (1 + problem.width)
     clocks = loads * 20.0 / max(1, min(threads / 32, gpu.sms * 64)) / 32
     return Facts(
+        counted_time=1.0 + clocks / gpu.clock_hz / roofline,
         memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,
         start_time=gpu.launch_s * 1.5 / roofline, fold_time=0.0, imbalance=1.0,
         occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=64.0,

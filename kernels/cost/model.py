@@ -1,6 +1,6 @@
 """Which configuration a convolution runs with, and how long it takes: the question kernels and planner ask alike.
 
-    log(time / roofline) = log(prediction by counting) + trees(features)
+    log(time / roofline) = log(time by counting / roofline) + trees(features)
 
 The trees were fitted to the measurements of `data/measurements.json` (`kernels/cost/train.py`) and hold for the GPU
 those were made on; for other GPUs the counting stands alone. Nothing here needs a GPU; equal questions give equal
@@ -73,7 +73,7 @@ def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], g
     rows = [facts(problem, what, option, gpu) for option in options]
     roofline = gpu.roofline_s(problem.bytes_moved)
     if not gpu.learned or FAMILY[what] not in forests():
-        return np.array([roofline * row.prediction() for row in rows])
+        return np.array([roofline * row.counted_time for row in rows])
     features = np.array([row.features() for row in rows])
     logarithms = features[:, 0] + forests()[FAMILY[what]].many(features)
     return np.array([roofline * exp(value) for value in logarithms])
@@ -83,7 +83,7 @@ def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration
     """Seconds of one configuration; the same as `predict_s` without arrays."""
     row, roofline = facts(problem, what, option, gpu), gpu.roofline_s(problem.bytes_moved)
     if not gpu.learned or FAMILY[what] not in forests():
-        return roofline * row.prediction()
+        return roofline * row.counted_time
     features = row.features()
     return roofline * exp(features[0] + forests()[FAMILY[what]].one(features))
 
