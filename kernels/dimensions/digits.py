@@ -27,19 +27,13 @@ class Digits:
 
 
 def digits_of(dims: tuple[AnyDimension, ...], where: str) -> dict[str, Digits]:
-    """The digits of every declared dimension, by name. Refuses unknown, late and indivisible ones."""
+    """The digits of every declared dimension, by name. Refuses unknown, late and indivisible ones.
+
+    Two names may come to the same digits: a fold by 1, say, in a kernel specialised for one column a warp.
+    """
     found: dict[str, Digits] = {}
     for dim in dims:
         made = Digits(dim.name) if isinstance(dim, Dimension) else _derive(dim, found, where)
-        twin = next((name for name, digits in found.items() if digits == made), None)
-        if twin is not None:
-            raise WrongValue(
-                f"{dim.name} and {twin} are the same dimension",
-                where=where,
-                expected="one name for one dimension",
-                came=f"{made.base} mod {made.period or 'nothing'}, divided by {made.unit}, twice",
-                hint=f"use {twin} in place of {dim.name}",
-            )
         found[dim.name] = made
     return found
 

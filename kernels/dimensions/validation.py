@@ -82,11 +82,13 @@ def _extent(dim: str, size: int | None, limit: int | None, where: str) -> None:
 
 
 def _no_overlap(names: Iterable[str], dims: dict[str, Digits], where: str) -> None:
-    """Two parts of one dimension share no digit: an index would otherwise be counted twice."""
-    names = sorted(names, key=lambda name: (dims[name].base, dims[name].unit))
-    for low, high in pairwise(names):
+    """Two parts of one dimension share no digit: an index would otherwise be counted twice. (A module of 1 has none.)"""
+    taken = sorted(
+        (name for name in names if dims[name].size != 1), key=lambda name: (dims[name].base, dims[name].unit)
+    )
+    for low, high in pairwise(taken):
         a, b = dims[low], dims[high]
-        if a.base == b.base and (a.period == 0 or a.period > b.unit):
+        if a == b or (a.base == b.base and (a.period == 0 or a.period > b.unit)):
             raise WrongValue(
                 f"{low} and {high} overlap",
                 where=where,

@@ -45,6 +45,9 @@ class Dim {
     TAPESTRY_FN constexpr Dim& operator++() { return ++value_, *this; }
     TAPESTRY_FN constexpr Dim& operator--() { return --value_, *this; }
 
+    friend TAPESTRY_FN constexpr Dim min(Dim a, Dim b) { return b.value_ < a.value_ ? b : a; }
+    friend TAPESTRY_FN constexpr Dim max(Dim a, Dim b) { return a.value_ < b.value_ ? b : a; }
+
     friend TAPESTRY_FN constexpr bool operator==(Dim a, Dim b) { return a.value_ == b.value_; }
     friend TAPESTRY_FN constexpr bool operator!=(Dim a, Dim b) { return a.value_ != b.value_; }
     friend TAPESTRY_FN constexpr bool operator<(Dim a, Dim b) { return a.value_ < b.value_; }

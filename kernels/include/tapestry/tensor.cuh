@@ -81,6 +81,7 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     using L::stride;
 
 
+    TAPESTRY_FN constexpr Cursor() : L(), at_() {}   // for arrays of places that are filled in later
     TAPESTRY_FN constexpr explicit Cursor(Handle origin, L layout = L()) : L(layout), at_(origin) {}
 
     // Place or step along the axis of one index. It may also be an index that two axes are parts of (K for [K16][K16m]),
@@ -144,6 +145,13 @@ class Cursor<T, Layout<Axes...>, Memory, Swizzled, Placed> : private Layout<Axes
     // an immediate offset.
     TAPESTRY_FN constexpr auto settle() const {
         return Cursor<T, L, Memory, Settled<Swizzled::period()>, Placed>(swizzled(), *this);
+    }
+
+    // The same place of a tile that begins at `origin` (a multiple of the swizzle's period, as all tiles do) in place of
+    // address 0: places are worked out once, and used for every buffer of a ring.
+    TAPESTRY_FN constexpr Cursor in_tile(unsigned origin) const {
+        static_assert(same<Memory, InShared>(), "tapestry: only shared tiles are moved by their address");
+        return Cursor(at_ + origin, *this);
     }
 
     // The same place as elements of another type of the same size.

@@ -118,7 +118,7 @@ def specifications(draw: st.DrawFn) -> Specification:
     for base in BASES[: draw(st.integers(1, 3))]:
         dims.append(Dimension(base))
         if draw(st.booleans()):
-            size = draw(st.integers(2, 9))
+            size = draw(st.integers(1, 9))
             dims += [Fold(f"{base}hi", base, size), Module(f"{base}lo", base, size)]
             extents += [(f"{base}hi", draw(st.integers(1, 5))), (f"{base}lo", size)]
         else:
