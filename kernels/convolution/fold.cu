@@ -5,7 +5,8 @@
 
 namespace tapestry::weight_gradient {
 
-constexpr int fold_warps = 16;
+constexpr int most_fold_warps = 16;
+constexpr int fold_batch = 8;    // loads of a thread that are under way together
 
 // What one 128-bit value of the partials holds: sums of two taps (s, s + 1) times two output channels (k, k + 1) of one input channel.
 struct Quadruple {
@@ -40,29 +41,39 @@ __device__ inline float4 plus(const float4& a, const float4& b) { return float4{
 
 template <typename Store>
 __device__ void fold(const float4* partials, int splits, int channels, const Store& store) {
-    __shared__ float4 sums[fold_warps][32];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __shared__ float4 sums[most_fold_warps][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     const long long stride = static_cast<long long>(gridDim.x) * 32;
     const float4* own = partials + static_cast<long long>(blockIdx.x) * 32 + lane;
     float4 sum{0, 0, 0, 0};
+    const Quadruple quadruple(blockIdx.x, lane, (channels + channel_block - 1) / channel_block);
     wait_for_previous_kernel();
-#pragma unroll 8
-    for (int split = warp; split < splits; split += fold_warps) sum = plus(sum, own[split * stride]);
+    for (int start = warp; start < splits; start += fold_batch * warps) {
+        float4 batch[fold_batch];
+#pragma unroll
+        for (int i = 0; i < fold_batch; ++i) {
+            const int split = min(start + i * warps, splits - 1);    // read again rather than branch: the loads go out together
+            batch[i] = own[split * stride];
+        }
+#pragma unroll
+        for (int i = 0; i < fold_batch; ++i)
+            if (start + i * warps < splits) sum = plus(sum, batch[i]);
+    }
     sums[warp][lane] = sum;
     __syncthreads();
     if (warp != 0) return;
-    for (int other = 1; other < fold_warps; ++other) sum = plus(sum, sums[other][lane]);
-    Quadruple(blockIdx.x, lane, (channels + channel_block - 1) / channel_block).write(sum, channels, store);
+    for (int other = 1; other < warps; ++other) sum = plus(sum, sums[other][lane]);
+    quadruple.write(sum, channels, store);
 }
 
 }  // namespace tapestry::weight_gradient
 
-extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::fold_warps * 32)
+extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::most_fold_warps * 32)
 fold_partials(const float4* partials, int splits, int channels, float* dw) {
     tapestry::weight_gradient::fold(partials, splits, channels, [=](long long at, float value) { dw[at] = value; });
 }
 
-extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::fold_warps * 32)
+extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::most_fold_warps * 32)
 fold_rounded(const float4* partials, int splits, int channels, unsigned short* dw) {
     using namespace tapestry::weight_gradient;
     fold(partials, splits, channels, [=](long long at, float value) { dw[at] = tapestry::narrow<Half>(value); });

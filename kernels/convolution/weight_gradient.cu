@@ -2,7 +2,7 @@
 //
 //   dw[k, r, s, c] = sum over n, p, q of dy[n, p, q, k] * x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, c]
 //
-// A block of threads keeps one block of channels and walks a range of output rows. One warp loads: a stage of the ring holds one row of x and
+// A block of threads keeps one block of channels and walks a range of output rows. Two warps load: a stage of the ring holds one row of x and
 // the row of dy that meets it first, both zero outside the tensors. The other warps multiply: rows of x are the transposed left operand
 // (16 = two taps x 8 channels, 16 positions deep), rows of dy the right one (8 output channels). The last `held_rows` rows of dy stay in
 // registers, in a circle whose walk is unrolled, so that every row of either tensor is read from shared memory once. All taps' sums
@@ -33,7 +33,7 @@ constexpr int group_chunks = width > unit ? width / unit : 1; // 16-byte chunks 
 constexpr int warps_a_chunk = group_chunks / out_blocks;      // a warp multiplies one chunk of x with out_blocks chunks of dy
 constexpr int consumers = chunks * warps_a_chunk * share;
 constexpr int steps_k = images * units / 2;                   // 16 positions each
-constexpr int threads = (consumers + 1) * 32;
+constexpr int threads = (consumers + 2) * 32;
 constexpr int ready = 1, exchanged = 2;                       // barriers of the block
 constexpr int own_steps = steps_k / share;
 constexpr int tap_pairs = (filter_columns + 1) / 2;
@@ -43,6 +43,7 @@ constexpr int fragments = out_blocks * filter_rows * tap_pairs;
 
 static_assert(images * units % (2 * share) == 0, "the 16-position steps are dealt evenly to the warps");
 static_assert(units == 1 || units % 2 == 0, "a 16-position step lies in one image, or is two images of one unit");
+static_assert(stages <= 32, "a lane for every barrier");
 static_assert(images == 1 || x_columns % unit == 0, "the swizzle of every image begins alike");
 
 // Steps of the walk at which a row of x meets some row of dy, and the register slot of the row of dy it meets under filter row r.
@@ -92,11 +93,12 @@ struct Walk {
 
 
     __device__ Walk(const Shape& shape, int first, int last) {
-        const int item = first / shape.rows;
+        const int item = first / shape.rows;    // rows of one column tile and image block
         row = first - item * shape.rows;
         rows = min(shape.rows - row, last - first);
-        image = item / shape.column_tiles * images;
-        column = item % shape.column_tiles * dy_columns;
+        const int block = shape.column_tiles == 1 ? item : item / shape.column_tiles;
+        image = block * images;
+        column = (item - block * shape.column_tiles) * dy_columns;
         row += shape.first_row;
         y = row * stride_y - shape.top + static_cast<int>(blockIdx.x / shape.channel_blocks) * filter_rows * dilation_y;
         steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
@@ -125,20 +127,31 @@ __device__ void load_x(unsigned to, const Maps& maps, const Shape& shape, int ch
         load_box(to, maps.below, channel, column, y - shape.rows_x, image, full);
 }
 
+// The warp that loads one of the two tensors. Both warps count at a stage's barrier, whether they bring a row to it or not.
+template <bool loads_x>
 __device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, int first, int last) {
-    const int channel = blockIdx.x % shape.channel_blocks * channel_block;
+    const int channel = static_cast<int>(blockIdx.x % shape.channel_blocks) * channel_block;
     Ring<stages> ring;
     while (first < last) {
         const Walk walk(shape, first, last);
         first += walk.rows;
+        const int column = loads_x ? walk.column * stride_x - shape.left : walk.column;
         for (int t = 0; t < walk.steps; ++t) {
             const bool x = walk.brings_x(t), dy = walk.brings_dy(t);
             if (!x && !dy) continue;
             const Barrier full = shared.full(ring.slot);
             shared.empty(ring.slot).wait(ring.parity ^ 1);
-            full.arrive_expecting((x ? x_bytes : 0) + (dy ? dy_bytes : 0));
-            if (x) load_x(shared.x(ring.slot), maps, shape, channel, walk.column * stride_x - shape.left, walk.y + t, walk.image, full);
-            if (dy) load_box(shared.dy(ring.slot), maps.dy, channel, walk.column, walk.row + t / stride_y, walk.image, full);
+            if (elected()) {
+                if (loads_x && x) {
+                    full.arrive_expecting(x_bytes);
+                    load_x(shared.x(ring.slot), maps, shape, channel, column, walk.y + t, walk.image, full);
+                } else if (!loads_x && dy) {
+                    full.arrive_expecting(dy_bytes);
+                    load_box(shared.dy(ring.slot), maps.dy, channel, column, walk.row + t / stride_y, walk.image, full);
+                } else {
+                    full.arrive();
+                }
+            }
             ring.advance();
         }
     }
@@ -285,19 +298,25 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
     const Shared shared{kept(shared_address(memory)), kept(shared_address(barriers))};
     const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
     const int last = first + shape.split_rows + (split < shape.longer_splits);
-    if (warp == consumers) {
-        if (lane == 0) {
+    const Maps maps{x_map, above_map, below_map, dy_map};
+    if (warp >= consumers) [[likely]] {
+        if (threadIdx.x == consumers * 32) {
             prefetch(x_map);
-            prefetch(dy_map);
             for (int slot = 0; slot < stages; ++slot) {
-                shared.full(slot).init(1);
+                shared.full(slot).init(2);
                 shared.empty(slot).init(consumers);
             }
             fence_barrier_init();
         }
         __syncwarp();
-        pass(ready, threads);    // the first loads are on their way before anybody waits for them
-        if (lane == 0) produce({x_map, above_map, below_map, dy_map}, shape, shared, first, last);
+        if (warp == consumers) {
+            pass(ready, threads);    // the first loads are on their way before anybody waits for them
+            produce<true>(maps, shape, shared, first, last);
+        } else {
+            if (lane == 0) prefetch(dy_map);
+            meet(ready, threads);
+            produce<false>(maps, shape, shared, first, last);
+        }
         return;
     }
     Consumer consumer(warp, lane);

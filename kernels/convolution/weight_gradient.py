@@ -19,7 +19,8 @@ from .launch import View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows
 
-FOLD_THREADS, PLAIN_FOLD_THREADS = 512, 256  # of fold.cu and of direct_weight_gradient.cu
+FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of fold.cu
+PLAIN_FOLD_THREADS = 256  # of direct_weight_gradient.cu
 PLAIN_LANES, PLAIN_POSITIONS = 32, 8
 
 
@@ -139,7 +140,8 @@ def second_launch(
         grid = (-(-elements // PLAIN_FOLD_THREADS),)
         return Launch(grid, (PLAIN_FOLD_THREADS,), (workspace, chosen.splits, elements, out))
     grid = (Cut(problem, chosen).quadruples // 32,)
-    return Launch(grid, (FOLD_THREADS,), (workspace, chosen.splits, problem.c, out))
+    warps = min(MOST_FOLD_WARPS, -(-chosen.splits // FOLD_BATCH))
+    return Launch(grid, (32 * warps,), (workspace, chosen.splits, problem.c, out))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -19,8 +19,10 @@ SWIZZLE_PERIOD = 1024  # bytes
 STATIC_SHARED = 1024  # barriers, then alignment of the ring
 REGISTER_FILE = 65536
 FEWEST_STAGES, MOST_STAGES = 3, 16
+RINGS = (64 << 10, 100 << 10)  # bytes under way on a multiprocessor: more makes the first of them late
 MOST_UNITS = 16
 WARP_SLOTS, MOST_THREADS = 64, 1024
+LOADERS = 2  # warps that load
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -101,13 +103,13 @@ class Cut:
 
     @property
     def consumers(self) -> int:
-        """Warps that multiply; one more loads."""
+        """Warps that multiply; two more load."""
         chosen = self.configuration
         return self.chunks * (self.group_chunks // chosen.out_blocks) * chosen.share
 
     @property
     def threads(self) -> int:
-        return 32 * (self.consumers + 1)
+        return 32 * (self.consumers + LOADERS)
 
     @property
     def own_steps(self) -> int:
@@ -143,7 +145,7 @@ class Cut:
     @property
     def register_limit(self) -> int:
         """What the compiler may use: warps come in fours, registers in eights."""
-        slots = round_up(self.consumers + 1, 4) * self.configuration.residents
+        slots = round_up(self.consumers + LOADERS, 4) * self.configuration.residents
         return min(255, REGISTER_FILE // 32 // slots // 8 * 8)
 
     @property
@@ -261,17 +263,23 @@ def _divisors(number: int) -> list[int]:
 
 
 def _rings(cut: Cut, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
-    """The splits of one cut, each with as deep a ring as fits."""
+    """The rings and splits of one cut."""
     chosen = cut.configuration
     if chosen.units * chosen.images % (2 * chosen.share) or not cut.evenly_dealt:
         return
     room = shared // chosen.residents - STATIC_SHARED - (1024 if chosen.residents > 1 else 0)  # the system keeps 1 KiB
-    stages = min(MOST_STAGES, room // cut.stage_bytes)
-    warps = round_up(cut.consumers + 1, 4) * chosen.residents
-    fits = cut.x_columns <= BOX_LIMIT and stages >= FEWEST_STAGES and cut.shared_bytes <= room
-    if fits and warps <= WARP_SLOTS and cut.threads <= MOST_THREADS and cut.registers <= cut.register_limit:
-        for splits in _splits(cut, sms * chosen.residents):
-            yield replace(chosen, stages=stages, splits=splits)
+    warps = round_up(cut.consumers + LOADERS, 4) * chosen.residents
+    fits = cut.x_columns <= BOX_LIMIT and warps <= WARP_SLOTS and cut.threads <= MOST_THREADS
+    if fits and cut.registers <= cut.register_limit:
+        for stages in sorted({_stages(cut, ring) for ring in RINGS}):
+            found = replace(chosen, stages=stages)
+            if Cut(cut.problem, found).shared_bytes <= room:
+                yield from (replace(found, splits=splits) for splits in _splits(cut, sms * chosen.residents))
+
+
+def _stages(cut: Cut, ring: int) -> int:
+    """Stages for so many bytes under way on a multiprocessor."""
+    return max(FEWEST_STAGES, min(MOST_STAGES, ring // cut.configuration.residents // cut.stage_bytes))
 
 
 def _splits(cut: Cut, places: int) -> list[int]:

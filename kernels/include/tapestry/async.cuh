@@ -107,6 +107,13 @@ __device__ __forceinline__ void wait_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
 
+// True in one lane of a whole warp. The compiler knows that it is one: a copy under it needs no loop over lanes.
+__device__ __forceinline__ bool elected() {
+    unsigned chosen;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+    return chosen != 0;
+}
+
 // Waits until `threads` threads of the block, whole warps, are at barrier `id` (1 to 15; 0 is the whole block's).
 __device__ __forceinline__ void meet(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
