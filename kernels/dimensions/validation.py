@@ -82,7 +82,7 @@ def _extent(dim: str, size: int | None, limit: int | None, where: str) -> None:
 
 
 def _no_overlap(names: Iterable[str], dims: dict[str, Digits], where: str) -> None:
-    """Two parts of one dimension share no digit: an index would otherwise be counted twice. (A module of 1 has none.)"""
+    """Two parts of one dimension share no digit: an index would be counted twice. (Modules of 1 have none.)"""
     taken = sorted(
         (name for name in names if dims[name].size != 1), key=lambda name: (dims[name].base, dims[name].unit)
     )
