@@ -10,7 +10,8 @@
 //
 // `parameters` (compile-time integers) stands before this text: filter_rows, filter_columns, stride_y, stride_x, dilation_y, dilation_x,
 // width, channel_block, units, images, x_columns, out_blocks, share, stages, residents, and the type Half. A long filter may be
-// cut into parts of filter_rows rows (all_rows together), each a gradient of its own with its padding moved: blockIdx.x counts channel blocks, then parts.
+// cut into parts of filter_rows rows (all_rows together), each a gradient of its own with its padding moved: blockIdx.z counts the parts, x the channel
+// blocks, y the splits.
 
 #include <tapestry/async.cuh>
 #include <tapestry/mma.cuh>
@@ -76,7 +77,7 @@ struct Shape {
     int first_row;               // first output row that meets a row of x under any tap
     int rows;                    // output rows from there on that do
     int top, left;               // padding
-    int column_tiles, channel_blocks;
+    int column_tiles;
     int split_rows, longer_splits;    // every split has so many rows of all items, the first so many one more
 
     __device__ int end() const { return rows_x + rows_below; }
@@ -100,7 +101,7 @@ struct Walk {
         image = block * images;
         column = (item - block * shape.column_tiles) * dy_columns;
         row += shape.first_row;
-        y = row * stride_y - shape.top + static_cast<int>(blockIdx.x / shape.channel_blocks) * filter_rows * dilation_y;
+        y = row * stride_y - shape.top + static_cast<int>(blockIdx.z) * filter_rows * dilation_y;
         steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
         x_begin = -shape.rows_above - y;
         dy_end = rows * stride_y;
@@ -130,7 +131,7 @@ __device__ void load_x(unsigned to, const Maps& maps, const Shape& shape, int ch
 // The warp that loads one of the two tensors. Both warps count at a stage's barrier, whether they bring a row to it or not.
 template <bool loads_x>
 __device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, int first, int last) {
-    const int channel = static_cast<int>(blockIdx.x % shape.channel_blocks) * channel_block;
+    const int channel = static_cast<int>(blockIdx.x) * channel_block;
     Ring<stages> ring;
     while (first < last) {
         const Walk walk(shape, first, last);
@@ -270,7 +271,7 @@ __device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
 
 __device__ void leave(const Consumer& consumer, int warp, float4* partials) {
     if (warp % share != 0) return;
-    const long long block = static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x;
+    const long long block = (static_cast<long long>(blockIdx.y) * gridDim.z + blockIdx.z) * gridDim.x + blockIdx.x;
     float4* own = partials + (block * (consumers / share) + warp / share) * fragments * 32 + consumer.lane;
 #pragma unroll
     for (int block = 0; block < out_blocks; ++block)
@@ -299,30 +300,31 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
     const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
     const int last = first + shape.split_rows + (split < shape.longer_splits);
     const Maps maps{x_map, above_map, below_map, dy_map};
-    if (warp >= consumers) [[likely]] {
-        if (threadIdx.x == consumers * 32) {
-            prefetch(x_map);
-            for (int slot = 0; slot < stages; ++slot) {
-                shared.full(slot).init(2);
-                shared.empty(slot).init(consumers);
-            }
-            fence_barrier_init();
-        }
-        __syncwarp();
-        if (warp == consumers) {
-            pass(ready, threads);    // the first loads are on their way before anybody waits for them
-            produce<true>(maps, shape, shared, first, last);
-        } else {
-            if (lane == 0) prefetch(dy_map);
-            meet(ready, threads);
-            produce<false>(maps, shape, shared, first, last);
-        }
+    // The loads begin soonest where their code is near the entry: the compiler puts the branches that return behind it.
+    if (warp < consumers) {
+        Consumer consumer(warp, lane);
+        meet(ready, threads);
+        consumer.consume(shape, shared, first, last);
+        let_next_kernel_start();
+        fold_shares(consumer, warp, reinterpret_cast<float4*>(memory));
+        leave(consumer, warp, partials);
         return;
     }
-    Consumer consumer(warp, lane);
-    meet(ready, threads);
-    consumer.consume(shape, shared, first, last);
-    let_next_kernel_start();
-    fold_shares(consumer, warp, reinterpret_cast<float4*>(memory));
-    leave(consumer, warp, partials);
+    if (threadIdx.x == consumers * 32) {
+        prefetch(x_map);
+        for (int slot = 0; slot < stages; ++slot) {
+            shared.full(slot).init(2);
+            shared.empty(slot).init(consumers);
+        }
+        fence_barrier_init();
+    }
+    __syncwarp();
+    if (warp > consumers) {
+        if (lane == 0) prefetch(dy_map);
+        meet(ready, threads);
+        produce<false>(maps, shape, shared, first, last);
+        return;
+    }
+    pass(ready, threads);    // the first loads are on their way before anybody waits for them
+    produce<true>(maps, shape, shared, first, last);
 }

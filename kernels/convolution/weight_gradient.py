@@ -114,10 +114,10 @@ def first_launch(
     above, below = halo.rows
     rows = live_rows(problem, above, below)
     shape = struct.pack(
-        "<11i", problem.h, above, below, rows.start, len(rows), problem.padding[0], problem.padding[2],
-        cut.column_tiles, cut.channel_blocks, *divmod(cut.image_blocks * cut.column_tiles * len(rows), chosen.splits),
+        "<10i", problem.h, above, below, rows.start, len(rows), problem.padding[0], problem.padding[2],
+        cut.column_tiles, *divmod(cut.image_blocks * cut.column_tiles * len(rows), chosen.splits),
     )  # fmt: skip
-    grid = (cut.channel_blocks * chosen.row_parts, chosen.splits)
+    grid = (cut.channel_blocks, chosen.splits, chosen.row_parts)
     return Launch(grid, (cut.threads,), (*maps, dy_map, workspace, shape), cut.shared_bytes)
 
 
