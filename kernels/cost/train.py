@@ -20,11 +20,12 @@ from . import measurements
 from .facts import FEATURES
 from .fit import Recipe, boost
 from .gpu import Gpu, known_gpu
-from .measurements import Measured
+from .measurements import Measured, Table
 from .model import FAMILY, facts
 from .trees import Forest, Matrix, Tree, Vector
 
 FOLDS = 5
+BEGIN, END = "<!-- regret: begin -->", "<!-- regret: end -->"
 RECIPE = Recipe()
 # A configuration this many times slower than the best is never chosen: how much slower need not be learned as well.
 FAR = 2.0
@@ -130,34 +131,54 @@ def _tree_json(tree: Tree) -> dict[str, Any]:
     }
 
 
-def report(chosen: Sequence[Sample]) -> str:
-    """Held-out regret of every pass, and of the first configuration, which counting alone puts in front."""
-    lines = []
+def report(read: Table, chosen: Sequence[Sample]) -> str:
+    """Held-out regret of every pass, beside that of counting alone, as Markdown."""
+    count = sum(len(sample.item.microseconds) for sample in chosen)
+    rows = [
+        "| pass | problems | mean | 90th percentile | worst | by counting alone, mean |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    errors: list[float] = []
     for part in families(chosen).values():
         found = held_out(part)
-        errors = found.pop("error")
-        lines += [f"{what}: {_summary(values)}" for what, values in sorted(found.items())]
-        counted = [s.item.microseconds[int(np.argmin(s.features[:, 0]))] / min(s.item.microseconds) - 1 for s in part]
-        lines.append(f"  counting alone: {_summary(counted)}; median error of the time {100 * np.median(errors):.1f} %")
-    return "\n".join(lines)
+        errors += found.pop("error")
+        rows += [_row(what, values, [s for s in part if s.item.what == what]) for what, values in sorted(found.items())]
+    head = (
+        f"{count} measurements of {len(chosen)} problems and passes, {read.gpu}, {read.date}. Time lost by\n"
+        "choosing with the model, over the fastest configuration, on problems that were held out:\n"
+    )
+    tail = f"\nThe time itself is predicted with a median error of {100 * np.median(errors):.0f} %."
+    return "\n".join([head, *rows, tail])
 
 
-def _summary(values: Sequence[float]) -> str:
-    mean, tenth, worst = (100 * value for value in (np.mean(values), np.quantile(values, 0.9), np.max(values)))
-    return f"regret {mean:.1f} % mean, {tenth:.1f} % 90th percentile, {worst:.1f} % worst of {len(values)}"
+def _row(what: str, regrets: Sequence[float], part: Sequence[Sample]) -> str:
+    counted = [s.item.microseconds[int(np.argmin(s.features[:, 0]))] / min(s.item.microseconds) - 1 for s in part]
+    shares = (np.mean(regrets), np.quantile(regrets, 0.9), np.max(regrets), np.mean(counted))
+    cells = [what.replace("_", " "), str(len(regrets)), *(f"{100 * share:.1f} %" for share in shares)]
+    return f"| {' | '.join(cells)} |"
+
+
+def into(document: Path, text: str) -> None:
+    """Replace what stands between the markers of a document."""
+    before, rest = document.read_text(encoding="utf-8").split(BEGIN)
+    document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", type=Path, help="measurements other than the committed ones")
     parser.add_argument("--out", type=Path, help="write the model to this file (kernels/cost/data/model.json)")
+    parser.add_argument("--doc", type=Path, help="put the regret between the markers of this file (docs/kernels.md)")
     arguments = parser.parse_args()
     read = measurements.from_json(arguments.table.read_text()) if arguments.table else measurements.table()
     gpu = known_gpu(read.gpu)
     if gpu is None:
         parser.error(f"no figures of {read.gpu!r} in data/gpus.json")
     chosen = samples(read.measured, gpu)
-    print(report(chosen))
+    text = report(read, chosen)
+    print(text)
+    if arguments.doc:
+        into(arguments.doc, text)
     if arguments.out:
         arguments.out.write_text(document(chosen), encoding="utf-8")
 
