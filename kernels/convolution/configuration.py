@@ -1,32 +1,36 @@
-"""How a forward convolution is cut over a GPU: the choices, what they cost, and which of them are legal.
+"""How a forward convolution is cut over a GPU: the choices, what they take, and which of them are legal.
 
-The numbers a configuration implies (shared memory, threads, boxes) are computed here once, by the same formulas as
-in forward.cu, and asserted there.
+The numbers that a configuration implies (shared memory, threads, boxes) are computed here by the formulas of forward.cu.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 from .problem import ConvolutionProblem
 
 KIB = 1024
 SERVICE_WARPS = 2
-MAX_BOX = 256  # positions in one direction of a box
+MAX_BOX = 256  # elements in one direction of a box
+MAX_THREADS = 1024
+THREADS_PER_SM = 2048
 BARRIER_BYTES = 8
 REGISTERS = 65536
-REGISTER_ROOM = 36  # addresses, counters, fragments in flight: beside accumulators and weights
+REGISTER_LIMIT = 255
+REGISTER_ROOM = 46  # addresses, counters, fragments in flight: beside accumulators and weights
+RESERVED_SHARED = KIB  # of every block, for the driver
+SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
 
 
 @dataclass(frozen=True)
 class ForwardConfiguration:
-    """One way to cut a forward convolution (or an input gradient).
+    """One way to cut a forward convolution (or an input gradient, which is one too).
 
-    A block owns `channels` channels; a run is `images` images x 8 * `units` output columns x some rows. A
-    warp computes `tiles` pairs of 8-position units of `octets` x 8 channels. `stages` ring slots of `stage_rows` input
-    rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor.
+    A block owns `channels` channels and walks `chunk` output rows at a time of `images` images x 8 * `units` output
+    columns. A warp computes `tiles` pairs of 8-position units of `octets` x 8 channels. `stages` ring slots of
+    `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor. A
+    `dynamic` grid has a block for every chunk, otherwise each resident block takes many.
     """
 
     channels: int = 64
@@ -34,11 +38,11 @@ class ForwardConfiguration:
     units: int = 8
     tiles: int = 4
     octets: int = 1
-    stages: int = 8
+    stages: int = 6
     stage_rows: int = 1
-    out_stages: int = 3
+    out_stages: int = 2
     blocks: int = 1
-    chunk: int = 16
+    chunk: int = 8
     dynamic: bool = False
 
 
@@ -79,7 +83,32 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    span = (problem.r - 1) * problem.dilation[0] + 1
-    accumulators = ceil(span / problem.stride[0]) * cut.tiles * cut.octets * 4
+    accumulators = open_rows(problem) * cut.tiles * cut.octets * 4
     weights = cut.octets * problem.r * problem.s * (group_block(problem) // 8)
     return accumulators + weights + REGISTER_ROOM
+
+
+def open_rows(problem: ConvolutionProblem) -> int:
+    """Output rows that an input row adds into: the circle of accumulators."""
+    return ceil(((problem.r - 1) * problem.dilation[0] + 1) / problem.stride[0])
+
+
+def copyable(problem: ConvolutionProblem) -> bool:
+    """Whether the bulk copy engine can read it: its strides are multiples of 16 bytes."""
+    return problem.c % 8 == 0
+
+
+def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = SHARED) -> bool:
+    """Whether forward.cu can be built and launched so: boxes, threads, shared memory and registers suffice."""
+    taken = footprint(problem, cut)
+    return (
+        copyable(problem)
+        and cut.channels % (8 * cut.octets) == 0
+        and cut.channels % group_block(problem) == 0
+        and cut.octets <= group_block(problem) // 8
+        and max(taken.box_x, cut.images, 8 * cut.units) <= MAX_BOX
+        and taken.threads <= MAX_THREADS
+        and taken.threads * cut.blocks <= THREADS_PER_SM
+        and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks
+        and taken.registers <= min(REGISTER_LIMIT, REGISTERS // (taken.threads * cut.blocks) // 8 * 8)
+    )

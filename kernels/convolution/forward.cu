@@ -103,8 +103,22 @@ struct Rows {
     __device__ static int count(const Run& run) { return (run.rows - 1) * spec::STRIDE_Y + SPAN; }
 };
 
-__device__ void load_rows(const TensorMap& upper, const TensorMap& middle, const TensorMap& lower, const Work& work,
-                          const Rows& rows, int left, const Barriers& barriers, unsigned shared) {
+struct Maps {
+    const TensorMap &upper, &middle, &lower;
+};
+
+__device__ __forceinline__ void load_row(const Maps& maps, const Rows& rows, const Run& run, int x, int y, unsigned to, Barrier full) {
+    if (!spec::SHARDED || (y >= 0 && y < rows.height))
+        load_box<spec::LOAD_HINT>(to, maps.middle, run.channel, x, y, run.image, full);
+    else if (y < 0)
+        load_box<spec::LOAD_HINT>(to, maps.upper, run.channel, x, y - rows.begin, run.image, full);
+    else
+        load_box<spec::LOAD_HINT>(to, maps.lower, run.channel, x, y - rows.height, run.image, full);
+}
+
+// A whole warp runs this and elects a lane to issue: a branch on the lane number would make every copy a loop over lanes.
+__device__ void load_rows(const Maps& maps, const Work& work, const Rows& rows, int left, const Barriers& barriers,
+                          unsigned shared) {
     Ring<spec::STAGES> ring;
     for (Cursor cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
@@ -112,18 +126,13 @@ __device__ void load_rows(const TensorMap& upper, const TensorMap& middle, const
         const int end = min(first + Rows::count(run), rows.end);
         for (int y = max(first, rows.begin); y < end; y += spec::STAGE_ROWS) {
             barriers.row_empty(ring.slot).wait(ring.parity ^ 1u);
-            const Barrier full = barriers.row_full(ring.slot);
-            const int count = min(spec::STAGE_ROWS, end - y);
-            full.arrive_expecting(ROW_BYTES * count);
-            for (int i = 0; i < count; ++i) {
-                const unsigned to = shared + ring.slot * STAGE_BYTES + i * ROW_PITCH;
-                if (!spec::SHARDED || (y + i >= 0 && y + i < rows.height))
-                    load_box<spec::LOAD_HINT>(to, middle, run.channel, x, y + i, run.image, full);
-                else if (y + i < 0)
-                    load_box<spec::LOAD_HINT>(to, upper, run.channel, x, y + i - rows.begin, run.image, full);
-                else
-                    load_box<spec::LOAD_HINT>(to, lower, run.channel, x, y + i - rows.height, run.image, full);
+            if (elected()) {
+                const Barrier full = barriers.row_full(ring.slot);
+                const int count = min(spec::STAGE_ROWS, end - y);
+                full.arrive_expecting(ROW_BYTES * count);
+                for (int i = 0; i < count; ++i) load_row(maps, rows, run, x, y + i, shared + ring.slot * STAGE_BYTES + i * ROW_PITCH, full);
             }
+            __syncwarp();
             ring.advance();
         }
     }
@@ -154,14 +163,17 @@ struct Staging {
     __device__ void offer() {
         if (!cursor.live()) return;
         const Barrier ready = barriers.out_ready(ring.slot);
-        if constexpr (spec::RESIDUAL) {
-            const Run& run = cursor.runs.run;
-            ready.arrive_expecting(OUT_BYTES);
-            load_box<Hint::evict_first>(shared + OUT_BASE + ring.slot * OUT_PITCH, residual, run.channel, run.column,
-                                        run.row + cursor.row, run.image, ready);
-        } else {
-            ready.arrive();
+        if (elected()) {
+            if constexpr (spec::RESIDUAL) {
+                const Run& run = cursor.runs.run;
+                ready.arrive_expecting(OUT_BYTES);
+                load_box<Hint::evict_first>(shared + OUT_BASE + ring.slot * OUT_PITCH, residual, run.channel, run.column,
+                                            run.row + cursor.row, run.image, ready);
+            } else {
+                ready.arrive();
+            }
         }
+        __syncwarp();
         cursor.advance();
         ring.advance();
     }
@@ -176,15 +188,18 @@ __device__ void store_rows(const TensorMap& output, const TensorMap& residual, c
     for (RowCursor cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.runs.run;
         barriers.out_full(ring.slot).wait(ring.parity);
-        store_box<spec::STORE_HINT>(output, run.channel, run.column, run.row + cursor.row, run.image,
-                                    shared + OUT_BASE + ring.slot * OUT_PITCH);
-        commit_stores();
-        wait_stores_read<1>();
+        if (elected()) {
+            store_box<spec::STORE_HINT>(output, run.channel, run.column, run.row + cursor.row, run.image,
+                                        shared + OUT_BASE + ring.slot * OUT_PITCH);
+            commit_stores();
+            wait_stores_read<1>();
+        }
+        __syncwarp();
         if (pending) staging.offer();
         pending = true;
         ring.advance();
     }
-    wait_stores_read<0>();
+    if (elected()) wait_stores_read<0>();
 }
 
 struct Weights {
@@ -388,7 +403,7 @@ struct Worker {
 
     __device__ __forceinline__ void release() {
         __syncwarp();
-        if (place.lane == 0) barriers.row_empty(ring.slot).arrive();
+        if (elected()) barriers.row_empty(ring.slot).arrive();
         ring.advance();
         inner = 0;
     }
@@ -403,7 +418,7 @@ struct Worker {
         stage_row(sums, affine, to, shared + OUT_BASE + out.slot * OUT_PITCH);
         fence_for_copy_engine();
         __syncwarp();
-        if (place.lane == 0) barriers.out_full(out.slot).arrive();
+        if (elected()) barriers.out_full(out.slot).arrive();
         out.advance();
     }
 
@@ -470,9 +485,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const Work work{channel_blocks, column_tiles, row_begin, row_count, image_blocks * column_tiles * row_count, chunk};
     const Rows rows{top, input_begin, input_end, height};
     if (warp == 0) {
-        if (threadIdx.x == 0) load_rows(upper, middle, lower, work, rows, left, barriers, shared);
+        load_rows({upper, middle, lower}, work, rows, left, barriers, shared);
     } else if (warp == 1) {
-        if (threadIdx.x == WARP) store_rows(output, residual, work, barriers, shared);
+        store_rows(output, residual, work, barriers, shared);
     } else {
         const Weights stored{weights, filter_rows, filter_columns, row_first, row_step, column_first, column_step, channels};
         compute(work, rows, stored, scale, bias, barriers, shared, warp - SERVICE_WARPS);

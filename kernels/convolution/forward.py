@@ -57,7 +57,9 @@ def source(
     lines = [f"constexpr int {name} = {value};" for name, value in ints.items()]
     lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
     lines += [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
-    lines += [f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"]
+    lines += [
+        f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"
+    ]
     lines += [f"using Half = {HALVES[problem.dtype]};"]
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "epilogue", "mma", "numeric")]
     return "\n".join([*includes, "namespace spec {", *lines, "}", kernel_text("forward.cu")])
