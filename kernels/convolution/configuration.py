@@ -1,6 +1,6 @@
 """How a forward convolution is cut over a GPU: the choices, what they take, and which of them are legal.
 
-The numbers that a configuration implies (shared memory, threads, boxes) are computed here by the formulas of forward.cu.
+What a configuration implies (shared memory, threads, boxes) is computed here by the formulas of forward.cu.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def kernel_text(name: str) -> str:
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
-def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, **fused: object) -> dict[str, object]:
+def constants(problem: ConvolutionProblem, cut: ForwardConfiguration) -> dict[str, object]:
     return {
         "WIDTH": problem.width,
         "GROUP": group_block(problem),

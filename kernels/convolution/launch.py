@@ -72,9 +72,9 @@ class Grid:
 
 
 def grid(problem: ConvolutionProblem, cut: ForwardConfiguration, rows: Rows, sms: int) -> Grid:
-    """A persistent grid: every block takes an equal stretch of the launch's rows.
+    """A persistent grid whose blocks take the chunks of rows in turn.
 
-    Where that idles few multiprocessors the grid is a multiple of the channel blocks, so that all of them sweep the same
+    Where that idles few multiprocessors it is a multiple of the channel blocks, so that all of them sweep the same
     pixels at the same time and a block never changes its weights.
     """
     channel_blocks = ceil(problem.c / cut.channels)
