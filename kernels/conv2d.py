@@ -1,0 +1,224 @@
+"""Grouped convolution on a GPU, channels-last, in half precision with f32 sums: forward and both gradients.
+
+    y[n, p, q, k] = sum over r, s, j of
+        x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, group(k) * width + j]
+        * w[k, r, s, j]
+
+Arrays are CuPy's, torch's or any other library's (`runtime/array.py`), of shape [n, h, w, c] with the channels dense in
+memory and any other strides; filters [k, r, s, c / groups] are dense. k = c; c / groups is 1, 2, 4, 8, 16 or 32; filter
+extents are 1 to 7, strides and dilations 1 or 2. Work is queued on `stream`, or on the current stream of the library
+the first array is of; nothing waits for it. Results are new arrays of that library unless `out` is given; a call with
+`out` (and `workspace`) allocates nothing, and can be captured in a graph once the same kernel has run before.
+
+`stride`, `dilation`: one integer or (rows, columns). `padding`: one integer, (rows, columns), or (top, bottom, left,
+right), where negative numbers cut off. Errors are those of `tapestry.kernels.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from .convolution import operands, prepare, weight_gradient
+from .convolution.configuration import ForwardConfiguration
+from .convolution.prepare import Fused
+from .convolution.problem import ConvolutionProblem
+from .convolution.weight_gradient_configuration import WeightGradientConfiguration
+from .errors import WrongShape, WrongValue
+from .runtime.array import DeviceArray, array
+from .runtime.stream import stream_pointer
+
+Pair = int | Sequence[int]
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    scale: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    out: Any = None,
+    stream: object = None,
+    configuration: ForwardConfiguration | None = None,
+) -> Any:
+    """activation(conv(x, w) * scale + bias + residual) -> [n, p, q, k].
+
+    `scale` and `bias` are f32 [k], `residual` is like the result; `activation` is relu, silu or gelu (the exact one).
+    """
+    given, taps = operands.images(x, "x", "conv2d"), array(w, "w")
+    problem = _problem(given, taps.shape, groups, stride, padding, dilation)
+    fused = Fused(
+        None if scale is None else array(scale, "scale"),
+        None if bias is None else array(bias, "bias"),
+        None if residual is None else array(residual, "residual"),
+        activation,
+    )
+    queue = stream_pointer(stream, given)
+    result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
+    prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration).run(queue)
+    return result
+
+
+def conv2d_input_gradient(
+    dy: Any,
+    w: Any,
+    *,
+    shape: Sequence[int],
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    out: Any = None,
+    stream: object = None,
+    configuration: ForwardConfiguration | Sequence[ForwardConfiguration] | None = None,
+) -> Any:
+    """The gradient dx [n, h, w, c] of a convolution of an input of `shape`, from dy [n, p, q, k] and w.
+
+    `configuration` is that of every part (`convolution.input_gradient.phases`), or one for each.
+    """
+    where = "conv2d_input_gradient"
+    given = operands.images(dy, "dy", where)
+    extents = tuple(int(extent) for extent in shape)
+    if len(extents) != 4:
+        raise WrongShape("shape of the input", where=where, expected="(n, h, w, c)", came=extents)
+    taps = array(w, "w")
+    problem = _problem(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
+    queue = stream_pointer(stream, given)
+    result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
+    cuts = _cuts(problem, configuration)
+    prepare.input_gradient_steps(problem, given, taps, array(result, "out"), cuts).run(queue)
+    return result
+
+
+def conv2d_weight_gradient(
+    x: Any,
+    dy: Any,
+    *,
+    filter: tuple[int, int],
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    partial: bool = False,
+    out: Any = None,
+    workspace: Any = None,
+    stream: object = None,
+    configuration: WeightGradientConfiguration | None = None,
+) -> Any:
+    """The gradient dw [k, r, s, c / groups] of a filter of extents (r, s), from x [n, h, w, c] and dy [n, p, q, k].
+
+    The order of the sums is fixed: a configuration gives the same bits every time. With `partial` the result is in f32,
+    to be added to those of other shards. `workspace` holds the sums of parts of the image: any array on the GPU with
+    `weight_gradient_workspace` bytes; it is allocated where none is given.
+    """
+    problem, given, other = _gradient_problem(x, dy, filter, groups, stride, padding, dilation)
+    chosen = configuration or prepare.weight_gradient_choice(problem, given, other)
+    queue = stream_pointer(stream, given)
+    size = weight_gradient.workspace_bytes(problem, chosen)
+    dtype = "f32" if partial else given.dtype
+    result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
+    room = operands.empty(x, given, (size,), "uint8", queue) if workspace is None else workspace
+    steps = prepare.weight_gradient_steps(
+        problem, given, other, array(result, "out"), dtype, array(room, "workspace"), chosen
+    )
+    steps.run(queue)
+    return result
+
+
+def weight_gradient_workspace(
+    x: Any,
+    dy: Any,
+    *,
+    filter: tuple[int, int],
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    configuration: WeightGradientConfiguration | None = None,
+) -> int:
+    """Bytes of `workspace` that `conv2d_weight_gradient` wants for these arrays."""
+    problem, given, other = _gradient_problem(x, dy, filter, groups, stride, padding, dilation)
+    return weight_gradient.workspace_bytes(
+        problem, configuration or prepare.weight_gradient_choice(problem, given, other)
+    )
+
+
+def _gradient_problem(
+    x: Any, dy: Any, extents: tuple[int, int], groups: int, stride: Pair, padding: Pair, dilation: Pair
+) -> tuple[ConvolutionProblem, DeviceArray, DeviceArray]:
+    where = "conv2d_weight_gradient"
+    given, other = operands.images(x, "x", where), operands.images(dy, "dy", where)
+    c, (r, s) = given.shape[3], extents
+    taps = (c, r, s, c // groups if type(groups) is int and groups > 0 else 0)
+    return _problem(given, taps, groups, stride, padding, dilation), given, other
+
+
+def _problem(
+    x: DeviceArray, w: tuple[int, ...], groups: int, stride: Pair, padding: Pair, dilation: Pair
+) -> ConvolutionProblem:
+    if type(groups) is not int or groups < 1:
+        raise WrongValue("groups", where="conv2d", expected="a positive integer", came=repr(groups))
+    plain = [value if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation)]
+    return _known_problem(x.shape, w, x.dtype, groups, *plain)
+
+
+@lru_cache(maxsize=4096)
+def _known_problem(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    dtype: str,
+    groups: int,
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+) -> ConvolutionProblem:
+    if len(w) != 4 or w[0] != x[3]:
+        raise WrongShape("not a filter for these channels", where="w", expected=f"[{x[3]}, r, s, c / groups]", came=w)
+    steps = {"stride": _pair(stride, "stride"), "dilation": _pair(dilation, "dilation")}
+    n, h, width, c = x
+    problem = ConvolutionProblem(n, h, width, c, groups, w[1], w[2], **steps, padding=_sides(padding), dtype=dtype)
+    if w != problem.weight_shape:
+        raise WrongShape("w has the wrong shape", where="conv2d", expected=problem.weight_shape, came=w)
+    return problem
+
+
+def _pair(value: int | tuple[int, ...], what: str) -> tuple[int, int]:
+    if isinstance(value, int):
+        return (value, value)
+    if len(value) != 2:
+        raise WrongValue(what, where="conv2d", expected="one integer or (rows, columns)", came=value)
+    return (value[0], value[1])
+
+
+def _sides(value: int | tuple[int, ...]) -> tuple[int, int, int, int]:
+    if isinstance(value, int):
+        return (value, value, value, value)
+    if len(value) == 2:
+        return (value[0], value[0], value[1], value[1])
+    if len(value) != 4:
+        expected = "one integer, (rows, columns) or (top, bottom, left, right)"
+        raise WrongValue("padding", where="conv2d", expected=expected, came=value)
+    return (value[0], value[1], value[2], value[3])
+
+
+def _cuts(
+    problem: ConvolutionProblem, given: ForwardConfiguration | Sequence[ForwardConfiguration] | None
+) -> tuple[ForwardConfiguration, ...]:
+    from .convolution.input_gradient import phases
+
+    if given is None:
+        return ()
+    count = len(phases(problem))
+    cuts = (given,) * count if isinstance(given, ForwardConfiguration) else tuple(given)
+    if len(cuts) != count:
+        raise WrongValue(
+            "configurations", where="conv2d_input_gradient", expected=f"{count}, one a part", came=len(cuts)
+        )
+    return cuts

@@ -1,0 +1,239 @@
+"""Convolutions ready to be launched: the kernel chosen, compiled and loaded, its arguments packed, remembered.
+
+Everything is keyed by the arrays' addresses too: a loop whose allocator hands out the same memory again, as those of
+torch and CuPy do, pays for the preparation once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import WrongLayout, WrongValue
+from ..runtime.array import DeviceArray
+from ..runtime.compiler import Recipe
+from . import direct, launch, weight_gradient
+from .configuration import ForwardConfiguration, footprint
+from .input_gradient import complete, phases
+from .launch import Rows, Taps, View
+from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
+from .problem import ConvolutionProblem
+from .recipes import direct_recipe, forward_recipe
+from .weight_gradient_configuration import WeightGradientConfiguration
+
+if TYPE_CHECKING:
+    from ..runtime.module import Prepared
+
+REMEMBERED = 1024
+ACTIVATIONS = ("relu", "silu", "gelu")
+
+
+class Fused(NamedTuple):
+    """What follows the sum, in this order: scale and bias (f32 a channel), residual, activation."""
+
+    scale: DeviceArray | None = None
+    bias: DeviceArray | None = None
+    residual: DeviceArray | None = None
+    activation: str | None = None
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """As the sources take it."""
+        return {
+            "scale": self.scale is not None,
+            "bias": self.bias is not None,
+            "residual": self.residual is not None,
+            "activation": self.activation,
+        }
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Launches, one after the other on a stream; `zero` (address, bytes) is cleared first."""
+
+    launches: tuple[Prepared, ...]
+    zero: tuple[int, int] | None = None
+
+    def run(self, stream: int) -> None:
+        """Launch them all."""
+        if self.zero is not None:
+            from ..runtime.bindings import runtime
+
+            runtime().memsetAsync(self.zero[0], 0, self.zero[1], stream)
+        for prepared in self.launches:
+            prepared.launch(stream)
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def forward_steps(
+    problem: ConvolutionProblem,
+    x: DeviceArray,
+    w: DeviceArray,
+    out: DeviceArray,
+    fused: Fused,
+    configuration: ForwardConfiguration | None,
+) -> Steps:
+    """The forward pass, its operands checked."""
+    where, shape = "conv2d", problem.output_shape
+    pointers = _checked(problem, x, w, fused, where)
+    like(x, out, "out", where, shape, x.dtype)
+    apart(out, "out", where, ("x", x), ("w", w))
+    source, target = view(x, "x", where), view(out, "out", where)
+    added = view(fused.residual, "residual", where) if fused.residual else None
+    inputs, rows = (source, source, source), Rows(0, problem.p)
+    if fetchable(source, target, added):
+        cut = configuration or chosen(problem, "forward", x.device)
+        taps = Taps(problem.r, problem.s)
+        prepared = by_copy_engine(problem, cut, rows, taps, inputs, target, added, pointers, x.device, fused.flags)
+        return Steps((prepared,))
+    _no_configuration(configuration, source)
+    recipe = direct_recipe(problem, fused.flags)
+    return Steps((_plainly(recipe, direct.launch(problem, rows, inputs, target, added, pointers), x.device),))
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def input_gradient_steps(
+    problem: ConvolutionProblem,
+    dy: DeviceArray,
+    w: DeviceArray,
+    out: DeviceArray,
+    configurations: tuple[ForwardConfiguration, ...],
+) -> Steps:
+    """The input gradient, its operands checked: `configurations` of its phases, or none to have them chosen."""
+    where = "conv2d_input_gradient"
+    like(dy, dy, "dy", where, problem.output_shape, problem.dtype)
+    like(dy, out, "out", where, problem.input_shape, problem.dtype)
+    apart(out, "out", where, ("dy", dy), ("w", w))
+    source, target = view(dy, "dy", where), view(out, "out", where)
+    inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
+    if fetchable(source, target) and (complete(problem) or out.contiguous):
+        launches = []
+        for number, phase in enumerate(phases(problem)):
+            given = configurations[number] if number < len(configurations) else None
+            cut = given or chosen(phase.problem, "input_gradient", dy.device)
+            part, rows = phase.output(target), Rows(0, phase.problem.p)
+            launches.append(
+                by_copy_engine(
+                    phase.problem, cut, rows, phase.taps, inputs, part, None, pointers, dy.device, {"transposed": True}
+                )
+            )
+        zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
+        return Steps(tuple(launches), zero)
+    _no_configuration(configurations, source)
+    recipe = direct_recipe(problem, {"transposed": True})
+    made = direct.launch(problem, Rows(0, problem.h), inputs, target, None, pointers)
+    return Steps((_plainly(recipe, made, dy.device),))
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def weight_gradient_steps(
+    problem: ConvolutionProblem,
+    x: DeviceArray,
+    dy: DeviceArray,
+    out: DeviceArray,
+    dtype: str,
+    workspace: DeviceArray,
+    configuration: WeightGradientConfiguration,
+) -> Steps:
+    """The weight gradient, its operands checked: partials into `workspace`, then their fold into `out` of `dtype`."""
+    where = "conv2d_weight_gradient"
+    like(x, dy, "dy", where, problem.output_shape, problem.dtype)
+    like(x, out, "out", where, problem.weight_shape, dtype)
+    first, second = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
+    partials = room(workspace, weight_gradient.workspace_bytes(problem, configuration), where)
+    views = view(x, "x", where), view(dy, "dy", where)
+    leave = weight_gradient.first_launch(problem, configuration, *views, partials, weight_gradient.Halo())
+    fold = weight_gradient.second_launch(problem, configuration, partials, dense(out, "out", where))
+    return Steps(
+        (
+            first.prepare(leave.grid, leave.block, leave.arguments, leave.shared),
+            # Launched while the first still runs; it waits for the first's writes itself.
+            second.prepare(fold.grid, fold.block, fold.arguments, programmatic=not configuration.direct),
+        )
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> WeightGradientConfiguration:
+    """The configuration for these operands: the predicted best, or the plain one for what cannot be fetched."""
+    where = "conv2d_weight_gradient"
+    if fetchable(view(x, "x", where), view(dy, "dy", where)):
+        found: WeightGradientConfiguration = chosen(problem, "weight_gradient", x.device)
+        return found
+    from .weight_gradient_configuration import configurations
+
+    return next(choice for choice in configurations(problem) if choice.direct)
+
+
+def _checked(
+    problem: ConvolutionProblem, x: DeviceArray, w: DeviceArray, fused: Fused, where: str
+) -> tuple[int, int, int]:
+    """The pointers of filter, scale and bias, of operands that fit x and one another."""
+    if fused.activation is not None and fused.activation not in ACTIVATIONS:
+        raise WrongValue(
+            "no such activation", where=where, expected=", ".join(ACTIVATIONS), came=repr(fused.activation)
+        )
+    if fused.residual is not None:
+        like(x, fused.residual, "residual", where, problem.output_shape, x.dtype)
+    return (
+        filters(w, x, problem, where),
+        per_channel(fused.scale, x, "scale", where),
+        per_channel(fused.bias, x, "bias", where),
+    )
+
+
+def by_copy_engine(
+    problem: ConvolutionProblem,
+    cut: ForwardConfiguration,
+    rows: Rows,
+    taps: Taps,
+    inputs: tuple[View, View, View],
+    output: View,
+    residual: View | None,
+    pointers: tuple[int, int, int],
+    device: int,
+    flags: Mapping[str, Any],
+) -> Prepared:
+    """One launch of the forward kernel; the arguments are those of `launch.arguments`, `flags` those of its source."""
+    from ..runtime.device import properties
+
+    cells = launch.grid(problem, cut, rows, properties(device).sms)
+    taken = footprint(problem, cut)
+    arguments = launch.arguments(problem, cut, cells, rows, taps, inputs, output, residual, pointers)
+    kernel = _loaded(forward_recipe(problem, cut, flags), device)
+    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared)
+    return prepared
+
+
+def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
+    """What the cost model takes for a pass on a device."""
+    from ..cost.gpu import described_gpu
+    from ..cost.model import choose
+    from ..runtime.device import properties
+
+    return choose(problem, what, described_gpu(properties(device)))
+
+
+def _plainly(recipe: Recipe, made: direct.DirectLaunch, device: int) -> Prepared:
+    prepared: Prepared = _loaded(recipe, device).prepare(made.grid, made.block, (made.argument,))
+    return prepared
+
+
+def _loaded(recipe: Recipe, device: int) -> Any:
+    from ..runtime.device import device_architecture
+    from ..runtime.module import load
+
+    return load(recipe.compile(device_architecture(device)), device)
+
+
+def _no_configuration(given: object | Sequence[object], source: View) -> None:
+    if given:
+        raise WrongLayout(
+            "a configuration was given for tensors that the copy engine cannot fetch",
+            where="conv2d",
+            expected="addresses and strides that are multiples of 16 bytes, channels a multiple of 8",
+            came=source,
+            hint="leave the configuration out",
+        )
