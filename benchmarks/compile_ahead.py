@@ -13,22 +13,47 @@ from typing import Any
 Recipe = tuple[str, str]  # name of the kernel, source
 
 
-def recipes(problem: Any) -> list[Recipe]:
+def recipes(problem: Any, gpu: Any) -> list[Recipe]:
     """The kernels of the three passes of a problem, with the configurations the cost model chooses."""
-    from tapestry.kernels.convolution.forward import forward_recipes, input_gradient_recipes
-    from tapestry.kernels.convolution.weight_gradient import weight_gradient_recipes
+    from tapestry.kernels.convolution import direct
+    from tapestry.kernels.convolution.input_gradient import phases
+    from tapestry.kernels.cost.model import choose
 
-    makers = (forward_recipes, input_gradient_recipes, weight_gradient_recipes)
-    return [(recipe.name, recipe.source) for maker in makers for recipe in maker(problem)]
+    walks = [("forward", problem), *(("input_gradient", phase.problem) for phase in phases(problem))]
+    found = weight_recipes(problem, choose(problem, "weight_gradient", gpu))
+    for what, walked in walks:
+        cut, flag = choose(walked, what, gpu), what == "input_gradient"
+        plain = (direct.NAME, direct.source(problem, transposed=flag))
+        found.append(forward_recipe(walked, what, cut) if cut else plain)
+    return found
+
+
+def forward_recipe(problem: Any, what: str, cut: Any) -> Recipe:
+    """The kernel of a forward pass or of a part of an input gradient."""
+    from tapestry.kernels.convolution import forward
+
+    return ("forward", forward.source(problem, cut, transposed=what == "input_gradient"))
+
+
+def weight_recipes(problem: Any, cut: Any) -> list[Recipe]:
+    """Both kernels of a weight gradient."""
+    from tapestry.kernels.convolution import weight_gradient
+
+    text = weight_gradient.source(problem, cut)
+    return [(weight_gradient.kernel_name(cut), text), (weight_gradient.fold_name(False), text)]
 
 
 def compile_ahead(problems: Sequence[Any], deadline: float) -> tuple[int, list[str]]:
     """Compile the kernels of `problems`: how many, and what failed. Stops waiting at the deadline."""
+    from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.runtime.device import properties
+
+    gpu = described_gpu(properties(0))
     wanted: dict[Recipe, None] = {}
     failed = []
     for problem in dict.fromkeys(problems):
         try:
-            wanted.update(dict.fromkeys(recipes(problem)))
+            wanted.update(dict.fromkeys(recipes(problem, gpu)))
         except Exception as error:
             failed.append(f"{problem}: {error!r}")
     done, complaints = compile_all(wanted, deadline)

@@ -47,12 +47,19 @@ def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list
 
 def sources(problem: Any, what: str, cut: Any) -> list[tuple[str, str]]:
     """(kernel, source) of a configuration."""
-    from tapestry.kernels.convolution import forward, weight_gradient
+    from compile_ahead import forward_recipe, weight_recipes  # type: ignore[import-not-found, unused-ignore]
 
-    if what == "weight_gradient":
-        text = weight_gradient.source(problem, cut)
-        return [(weight_gradient.kernel_name(cut), text), (weight_gradient.fold_name(False), text)]
-    return [("forward", forward.source(problem, cut, transposed=what == "input_gradient"))]
+    return weight_recipes(problem, cut) if what == "weight_gradient" else [forward_recipe(problem, what, cut)]
+
+
+def walked(problem: Any, what: str) -> Any:
+    """The problem that the configurations of a pass are for. None where it is several, each with its own."""
+    from tapestry.kernels.convolution.input_gradient import phases
+
+    if what != "input_gradient":
+        return problem
+    parts = phases(problem)
+    return parts[0].problem if len(parts) == 1 else None
 
 
 def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
@@ -63,13 +70,15 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
     from gpu_timing import copy_bytes_per_s  # type: ignore[import-not-found, unused-ignore]
 
     from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.cost.measurements import Measured
     from tapestry.kernels.runtime.device import properties
 
     deadline, gpu = monotonic() + arguments.time_limit, described_gpu(properties(0))
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    cases = [(n, p, what) for n, p in problems(arguments.share) for what in arguments.passes if _walked(p, what)]
-    chosen = {(n, what): selection(n, p, what, gpu, arguments.all_of) for n, p, what in cases}
-    wanted = dict.fromkeys(pair for n, p, what in cases for cut in chosen[n, what] for pair in sources(p, what, cut))
+    pairs = [(n, p, what) for n, p in problems(arguments.share) for what in arguments.passes]
+    cases = [(n, p, what, walk) for n, p, what in pairs if (walk := walked(p, what)) is not None]
+    chosen = {(n, what): selection(n, walk, what, gpu, arguments.all_of) for n, _, what, walk in cases}
+    wanted = dict.fromkeys(r for n, _, what, walk in cases for cut in chosen[n, what] for r in sources(walk, what, cut))
     begun = monotonic()
     done, failed = compile_all(wanted, begun + 0.7 * arguments.time_limit)
     print(
@@ -79,28 +88,23 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
     )
     copy, pools, found = copy_bytes_per_s(), contenders.Pools(), []
     held: tuple[Any, Any] = (None, None)
-    for name, problem, what in cases:
+    for name, problem, what, walk in cases:
         if monotonic() > deadline:
             break
         if held[0] is not problem:
             held = (problem, pools.operands(problem))
-        item = _times(name, problem, what, chosen[name, what], held[1], deadline)
-        if item is not None:
-            found.append(item)
+        kept, times = _times(name, problem, what, chosen[name, what], held[1], deadline)
+        if len(kept) > 1:
+            found.append(Measured(name, what, walk, kept, times))
     return found, copy
 
 
-def _walked(problem: Any, what: str) -> bool:
-    """Input gradients of stride 2 are several passes, each with a configuration of its own: not timed here."""
-    return what != "input_gradient" or problem.stride == (1, 1)
-
-
-def _times(name: str, problem: Any, what: str, options: list[Any], operands: Any, deadline: float) -> Any:
-    """A table's entry: times of all options that compute the right thing."""
+def _times(
+    name: str, problem: Any, what: str, options: list[Any], operands: Any, deadline: float
+) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+    """The options that wrote every element, and their times in microseconds."""
     import conv_contenders as contenders
     from gpu_timing import median_us
-
-    from tapestry.kernels.cost.measurements import Measured
 
     kept, times, wrong = [], [], []
     for cut in options:
@@ -120,8 +124,7 @@ def _times(name: str, problem: Any, what: str, options: list[Any], operands: Any
             wrong.append(f"{cut}: {error!r}"[:300])
     best = min(times, default=0.0)
     print(f"{name} {what}: {len(kept)} timed, best {best:.1f} us, {len(wrong)} wrong", *wrong[:1], flush=True)
-    walked = problem.gradient() if what == "input_gradient" else problem
-    return Measured(name, what, walked, tuple(kept), tuple(times)) if len(kept) > 1 else None
+    return tuple(kept), tuple(times)
 
 
 def main() -> int:

@@ -7,9 +7,10 @@ are in units of the roofline, the least time in which input, output and weights 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, fields
-from math import ceil, log, sqrt
+from math import ceil, log
 
-from ..convolution.configuration import ForwardConfiguration, footprint, group_block
+from ..convolution.candidates import MEMORY, guess
+from ..convolution.configuration import SMS, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import (
@@ -100,13 +101,13 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
-    imbalance, occupancy = longest * places / chunks, places / (gpu.sms * cut.blocks)
     return Facts(
-        counted_time=_counted(times, imbalance, occupancy),
+        # In units of the roofline that the guess's constants are of, so that it scales to other memories.
+        counted_time=guess(problem, cut, gpu.sms) * MEMORY * SMS / problem.bytes_moved,
         **times,
         fold_time=0.0,
-        imbalance=imbalance,
-        occupancy=occupancy,
+        imbalance=longest * places / chunks,
+        occupancy=places / (gpu.sms * cut.blocks),
         halo=loaded / (2 * problem.input_elements),
         waste=positions / (problem.n * problem.q),
         in_flight=cut.stages * cut.stage_rows * taken.row_bytes * cut.blocks / 1024,
@@ -125,13 +126,6 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         stride=problem.stride[0] * problem.stride[1],
         transposed=float(transposed),
     )
-
-
-def _counted(times: dict[str, float], imbalance: float, occupancy: float) -> float:
-    """The slowest of the units, stretched by the busiest block, and what no unit hides."""
-    busy = max(times["memory_time"] / sqrt(max(occupancy, 0.05)), times["mma_time"], times["shared_time"])
-    slow, fast = max(busy, times["row_time"]), min(busy, times["row_time"])
-    return imbalance * slow + 0.15 * fast + times["start_time"]
 
 
 def _walked_rows(problem: ConvolutionProblem, rows: int) -> float:
@@ -183,7 +177,6 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
-        # In units of the roofline that the estimate's constants are of, so that it scales to other memories.
         counted_time=estimate(problem, chosen, gpu.sms) * BANDWIDTH / problem.bytes_moved,
         **times,
         imbalance=waves * places / blocks if waves > 1 else per_split * chosen.splits / work,

@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from ..convolution import configuration as forward_cuts
+from ..convolution import candidates as forward_cuts
 from ..convolution import weight_gradient_configuration as weight_cuts
 from ..convolution.configuration import ForwardConfiguration
 from ..convolution.problem import ConvolutionProblem
@@ -30,6 +30,8 @@ from .trees import Forest, Tree, Vector
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Configuration = ForwardConfiguration | WeightGradientConfiguration
 
+# Of the plain kernel, a second and multiprocessor: a load for every product.
+PLAIN_FLOPS = 1e10
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
 
@@ -37,11 +39,11 @@ FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": 
 @overload
 def choose(
     problem: ConvolutionProblem, what: Literal["forward", "input_gradient"], gpu: Gpu
-) -> ForwardConfiguration: ...
+) -> ForwardConfiguration | None: ...
 @overload
 def choose(problem: ConvolutionProblem, what: Literal["weight_gradient"], gpu: Gpu) -> WeightGradientConfiguration: ...
-def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration:
-    """The configuration predicted to be fastest.
+def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration | None:
+    """The configuration predicted to be fastest, or None where only the plain kernel computes the problem.
 
     For "input_gradient", `problem` is the convolution that the forward kernel walks over dy.
     """
@@ -54,15 +56,17 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 
 @lru_cache(maxsize=16384)
-def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration, float]:
+def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
     options = candidates(problem, what, gpu)
+    if not options:
+        return None, gpu.launch_s + max(gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * PLAIN_FLOPS))
     seconds = predict_s(problem, what, options, gpu)
     best = int(np.argmin(seconds))
     return options[best], float(seconds[best])
 
 
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:
-    """All configurations of a pass, the analytic guess first. Never empty."""
+    """All configurations of a pass, the analytic guess first. Empty where only the plain kernel will do."""
     if what == "weight_gradient":
         return weight_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
     return forward_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
