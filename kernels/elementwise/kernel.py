@@ -3,8 +3,8 @@
     kernel = compile_map(operation, {"a": Layout.contiguous("f16", (n, d)), "b": ..., "out": ...})
     kernel(a, b, out=y)                        # arrays of any library, on the caller's stream
 
-The callable checks what it is given against what it was compiled for. The output may be one of the operands if every point
-reads that operand only at the element it writes; otherwise it must not overlap an operand.
+The callable checks what it is given against what it was compiled for. The output may be one of the operands if every
+point reads that operand only at the element it writes; otherwise it must not overlap an operand.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def checked(x: Any, layout: Layout, name: str, where: str) -> DeviceArray:
             raise WrongLayout(f"{name} has other strides", where=where, expected=expected, came=found.strides)
     if found.pointer % layout.alignment and found.elements:
         hint = "compile for a Layout with a smaller alignment"
-        expected = f"an address that is a multiple of {layout.alignment}"
-        raise WrongLayout(f"{name} is not aligned", where=where, expected=expected, came=hex(found.pointer), hint=hint)
+        address = f"an address that is a multiple of {layout.alignment}"
+        raise WrongLayout(f"{name} is not aligned", where=where, expected=address, came=hex(found.pointer), hint=hint)
     return found
 
 

@@ -1,6 +1,7 @@
 """How a loop runs on the GPU: elements per thread, how each read is fetched, whether a tile is transposed.
 
-A thread computes vectors of ``vector`` consecutive elements of the output, ``unroll`` of them, all loads first. A read is
+A thread computes vectors of ``vector`` consecutive elements of the output, ``unroll`` of them, all loads first. A read
+is
 
     vector   consecutive elements, up to 16 bytes an access
     uniform  one element for the whole vector (a broadcast)
@@ -196,12 +197,12 @@ def _tile(loop: Loop) -> Tile | None:
         for along, wide in loop.dims[:-1]:
             size = ELEMENT_TYPES[loop.layouts[read.tensor].dtype].bytes
             fits = wide * size >= 32 and high >= 8 and abs(read.index[0].coefficient(across)) > 1
-            if fits and _turns(loop, read, along, across):
+            if fits and _turns(read, along, across):
                 return Tile(along, across, TILE_BYTES // size, TILE_LINES)
     return None
 
 
-def _turns(loop: Loop, read: Read, along: str, across: str) -> bool:
+def _turns(read: Read, along: str, across: str) -> bool:
     inside = any(across in floor.inner.dims for floor in floors(read.index[0]))
     return consecutive(read, along) and not depends(read.guard, across) and not inside
 

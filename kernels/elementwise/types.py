@@ -62,8 +62,8 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 class Layout:
     """How a tensor lies in memory. Strides count elements, not bytes; one may be 0 (repeated) or negative.
 
-    ``alignment``: the address of element (0, ..., 0) is a multiple of so many bytes. Raises `WrongShape`, `WrongLayout`,
-    `WrongDtype`.
+    ``alignment``: the address of element (0, ..., 0) is a multiple of so many bytes. Raises `WrongShape`,
+    `WrongLayout`, `WrongDtype`.
     """
 
     dtype: str

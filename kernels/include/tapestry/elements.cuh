@@ -1,7 +1,7 @@
 // Several elements at once: up to 16 bytes per access, kept as words until they are widened.
 #pragma once
 
-#include "scalar.cuh"
+#include <tapestry/scalar.cuh>
 
 namespace tapestry {
 
@@ -144,7 +144,8 @@ TAPESTRY_FN void load_some(Raw<T, N>& into, const T* from, int valid) {
 // N computed values, rounded to elements.
 template <class T, class V, int N>
 TAPESTRY_FN void round(Raw<T, N>& into, const V (&values)[N]) {
-    if constexpr ((same<T, f16> || same<T, bf16>)&&N % 2 == 0) {
+    constexpr bool pairs = (same<T, f16>() || same<T, bf16>()) && N % 2 == 0;
+    if constexpr (pairs) {
 #pragma unroll
         for (int e = 0; e < N; e += 2) {
             into.word[e / 2] = pack(T{}, to_short_float(values[e]), to_short_float(values[e + 1]));

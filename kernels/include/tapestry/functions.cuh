@@ -4,7 +4,7 @@
 // result does not show, at a fraction of the instructions.
 #pragma once
 
-#include "scalar.cuh"
+#include <tapestry/scalar.cuh>
 
 namespace tapestry {
 

@@ -4,7 +4,7 @@
 // integers and conversions, for the host, where the tests run generated kernels.
 #pragma once
 
-#include "portable.cuh"
+#include <tapestry/portable.cuh>
 
 #if !defined(__CUDACC_RTC__)
 #include <cmath>
@@ -126,7 +126,7 @@ TAPESTRY_FN Int truncated(Float x) {
 
 template <class T>
 TAPESTRY_FN Int to_integer(T x) {
-    if constexpr (same<T, float> || same<T, double>) {
+    if constexpr (same<T, float>() || same<T, double>()) {
         return truncated(x);
     } else {
         return static_cast<Int>(x);
@@ -135,7 +135,7 @@ TAPESTRY_FN Int to_integer(T x) {
 
 template <class T>
 TAPESTRY_FN float to_short_float(T x) {
-    if constexpr (same<T, float> || same<T, bool>) {
+    if constexpr (same<T, float>() || same<T, bool>()) {
         return static_cast<float>(x);
     } else {
         return to_odd(static_cast<double>(x));
@@ -144,13 +144,13 @@ TAPESTRY_FN float to_short_float(T x) {
 
 template <class Stored, class T>
 TAPESTRY_FN Stored narrow(T x) {
-    if constexpr (same<Stored, truth>) {
+    if constexpr (same<Stored, truth>()) {
         return {static_cast<unsigned char>(x != T(0) ? 1 : 0)};
-    } else if constexpr (same<Stored, f16>) {
+    } else if constexpr (same<Stored, f16>()) {
         return {half_bits(to_short_float(x))};
-    } else if constexpr (same<Stored, bf16>) {
+    } else if constexpr (same<Stored, bf16>()) {
         return {brain_bits(to_short_float(x))};
-    } else if constexpr (same<Stored, float> || same<Stored, double>) {
+    } else if constexpr (same<Stored, float>() || same<Stored, double>()) {
         return static_cast<Stored>(x);
     } else {
         return static_cast<Stored>(static_cast<Natural>(to_integer(x)));

@@ -1,7 +1,7 @@
-"""Generated kernels on the host: g++ compiles the very source that NVRTC gets, against a stand-in for threads and blocks.
+"""Generated kernels on the host: g++ compiles the very source that NVRTC gets, with stand-ins for threads and blocks.
 
-What runs is the kernel itself, vectors, tails, tiles and barriers included; only the conversions and functions that are PTX on
-the GPU are C++ here.
+What runs is the kernel itself, vectors, tails, tiles and barriers included; only the conversions and functions that are
+PTX on the GPU are C++ here.
 """
 
 from __future__ import annotations
@@ -85,15 +85,13 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
     """A library with ``host_ENTRY(pointers)`` for every kernel."""
     parts = ['#include "host_cuda.hpp"\n']
     for unit in {unit.entry: unit for unit in units}.values():
-        barriers = "true" if "__syncthreads" in unit.source or "exchange(" in unit.source else "false"
-        cast = ", ".join(f"host_pointer(p[{k}])" for k in range(unit.parameters))
+        barriers = "true" if "__syncthreads" in unit.source or "fold_" in unit.source else "false"
+        cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
         parts.append(unit.source)
         parts.append(
             f'extern "C" void host_{unit.entry}(void** p) {{ host::run({unit.blocks}u, {unit.threads}u, {barriers},'
             f" [=] {{ tapestry::{unit.entry}({cast}); }}); }}\n"
         )
-    pointer = "struct host_pointer { void* at; host_pointer(void* p) : at(p) {} template <class T> operator T*() const { return (T*)at; } };\n"
-    parts.insert(1, pointer)
     text = "".join(parts)
     stem = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
     stem.with_suffix(".cpp").write_text(text, encoding="utf-8")

@@ -19,6 +19,14 @@ static Position threadIdx, blockIdx;
 
 namespace host {
 
+struct Pointer {
+    void* at;
+    template <class T>
+    operator T*() const {
+        return static_cast<T*>(at);
+    }
+};
+
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack;
@@ -77,17 +85,21 @@ static void run(unsigned blocks, unsigned threads, bool barriers, std::function<
     }
 }
 
+}  // namespace host
+
+namespace tapestry {
+
 // The value of the thread whose number differs in the bits of `distance`.
 template <class T>
 T exchange(T value, int distance) {
     const unsigned self = threadIdx.x;
-    *reinterpret_cast<T*>(exchanged[self]) = value;
-    wait();
-    const T found = *reinterpret_cast<T*>(exchanged[self ^ unsigned(distance)]);
-    wait();
+    *reinterpret_cast<T*>(host::exchanged[self]) = value;
+    host::wait();
+    const T found = *reinterpret_cast<T*>(host::exchanged[self ^ unsigned(distance)]);
+    host::wait();
     return found;
 }
 
-}  // namespace host
+}  // namespace tapestry
 
 static inline void __syncthreads() { host::wait(); }

@@ -1,0 +1,269 @@
+"""The CUDA source of a planned row program.
+
+load phase    all vectors of all rows of the thread, into words
+each stage    its fold over the thread's elements, then over the threads of the row; or its map, rounded and stored
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from ...expr import Affine, Bound, Cast, Read, walk
+from ..elementwise.emit import BOOL, DOUBLE, INT, Emitter, Value, literal
+from ..elementwise.plan import Load, depends
+from ..elementwise.source import HEADER, Names, floating, indented, is_quick
+from ..elementwise.types import ELEMENT_TYPES
+from .plan import RowPlan, is_weight, store_width
+from .program import COLUMN, ROW, Output, Stage
+
+FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Least", "any": "Any", "all": "Every"}
+
+
+def row_source(plan: RowPlan, name: str) -> str:
+    """A translation unit with the kernel ``name(operands..., outputs...)``."""
+    return _RowWriter(plan, name).text()
+
+
+class _RowWriter:
+    def __init__(self, plan: RowPlan, name: str) -> None:
+        self.plan, self.program, self.name = plan, plan.program, name
+        self.kind = "Int" if self.program.wide else "int"
+        self.numbers = {tensor: k for k, (tensor, _) in enumerate(self.program.operands)}
+        self.names = Names(self.program.loop.ranges, {ROW: ROW, COLUMN: COLUMN}, COLUMN, self.kind)
+        self.values: dict[str, Value] = {}
+        stored = [output.layout.dtype for output in self.program.outputs]
+        casts = [n.dtype for s in self.program.stages for n in walk(s.body) if isinstance(n, Cast)]
+        self.quick = all(is_quick(dtype, casts) for dtype in stored)
+        self.floating = floating(list(self.program.dtypes.values()))
+
+    # -- the frame ---------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        plan = self.plan
+        body = [*self._shared(), *self._early_declarations(), *self._place(), *self._row_loop(self._early())]
+        stages = [line for k, stage in enumerate(self.program.stages) for line in self._stage(k, stage)]
+        body += self._row_loop([*self._uniform_loads(), *stages])
+        head = f'extern "C" __global__ void __launch_bounds__({plan.threads})\n{self.name}({self._parameters}) {{\n'
+        include = HEADER.replace("elements.cuh>\n", "elements.cuh>\n#include <tapestry/rows.cuh>\n")
+        return f"{include}{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
+
+    @cached_property
+    def _parameters(self) -> str:
+        given = [f"const {layout.type.stored}* p{k}" for k, (_, layout) in enumerate(self.program.operands)]
+        return ", ".join([*given, *(f"{o.layout.type.stored}* out{k}" for k, o in enumerate(self.program.outputs))])
+
+    def _shared(self) -> list[str]:
+        """A place for each warp's part of each fold, where a row has several warps."""
+        plan = self.plan
+        if plan.lanes <= 32:
+            return []
+        folds = [(k, s) for k, s in enumerate(self.program.stages) if s.monoid]
+        return [f"__shared__ {self._accumulator(s)} part{k}[{plan.rows}][{plan.lanes // 32}];" for k, s in folds]
+
+    def _place(self) -> list[str]:
+        plan, kind = self.plan, self.kind
+        natural = "Natural" if kind == "Int" else "unsigned"
+        return [
+            f"const int lane = threadIdx.x % {plan.lanes};",
+            f"const {natural} first = {natural}(blockIdx.x) * {plan.rows_a_block}u + threadIdx.x / {plan.lanes}u;",
+        ]
+
+    def _row_loop(self, lines: Sequence[str]) -> list[str]:
+        """Over the rows of the thread."""
+        if not lines:
+            return []
+        between = self.plan.threads // self.plan.lanes
+        exact = self.program.rows % self.plan.rows_a_block == 0
+        there = "true" if exact else f"{ROW} < {self.program.rows}"
+        return [
+            "#pragma unroll",
+            f"for (int q = 0; q < {self.plan.rows}; ++q) {{",
+            f"    const {self.kind} {ROW} = {self.kind}(first + q * {between}u);",
+            f"    const bool there = {there};",
+            *(f"    {line}" for line in lines),
+            "}",
+        ]
+
+    def _chunk_loop(self, lines: Sequence[str]) -> list[str]:
+        """Over the vectors of the thread in one row."""
+        plan = self.plan
+        inside = [] if plan.exact else [f"{COLUMN} < {self.program.width}"]
+        inside += [] if self.program.rows % plan.rows_a_block == 0 else ["there"]
+        return [
+            "#pragma unroll" if plan.held else "#pragma unroll 4",
+            f"for (int c = 0; c < {plan.chunks}; ++c) {{",
+            f"    const {self.kind} {COLUMN} = {self.kind}(c * {plan.lanes} + lane) * {plan.vector};",
+            f"    if ({' && '.join(inside) or 'true'}) {{",
+            *(f"        {line}" for line in lines),
+            "    }",
+            "}",
+        ]
+
+    # -- loading -----------------------------------------------------------------------------------------------------
+
+    def _is_early(self, load: Load) -> bool:
+        return self.plan.held and load.kind != "uniform" and not (self.plan.late and is_weight(load))
+
+    def _early_declarations(self) -> list[str]:
+        plan = self.plan
+        return [
+            f"Raw<{load.layout.type.stored}, {plan.vector}> r{k}[{plan.rows}][{plan.chunks}];"
+            for k, load in enumerate(plan.loads)
+            if self._is_early(load)
+        ]
+
+    def _early(self) -> list[str]:
+        lines = [
+            line
+            for k, load in enumerate(self.plan.loads)
+            if self._is_early(load)
+            for line in self._load(load, f"r{k}[q][c]")
+        ]
+        return self._chunk_loop(lines) if lines else []
+
+    def _uniform_loads(self) -> list[str]:
+        """One element for the whole row."""
+        lines = []
+        for k, load in enumerate(self.plan.loads):
+            if load.kind == "uniform":
+                stored = load.layout.type.stored
+                inside = " && ".join(["there", *([self.names.condition(load.read.guard)] if load.read.guard else [])])
+                lines.append(f"{stored} u{k} = {{}};")
+                lines.append(f"if ({inside}) u{k} = load_one({self._at(load)});")
+        return lines
+
+    def _at(self, load: Load, element: str | None = None) -> str:
+        return f"p{self.numbers[load.read.tensor]} + ({self.names.index(load.offset, element)})"
+
+    def _load(self, load: Load, into: str) -> list[str]:
+        if load.kind == "vector":
+            stream = "true" if load.stream and self.plan.held else "false"
+            line = f"load<{load.width}, {stream}>({into}, {self._at(load)});"
+            return [f"if ({self.names.condition(load.read.guard)}) {{ {line} }}" if load.read.guard else line]
+        inside = f"if ({self.names.condition(load.read.guard, 'at')}) " if load.read.guard else ""
+        return [
+            "#pragma unroll",
+            f"for (int e = 0; e < {self.plan.vector}; ++e) {{",
+            f"    const {self.kind} at = {COLUMN} + e;",
+            f"    {load.layout.type.stored} one = {{}};",
+            f"    {inside}one = load_one({self._at(load, 'at')});",
+            f"    {into}.set(e, one);",
+            "}",
+        ]
+
+    def _late(self, stage: Stage) -> list[str]:
+        """Loads of a stage that were not made before."""
+        lines = []
+        mine = {node for node in walk(stage.body) if isinstance(node, Read)}
+        for k, load in enumerate(self.plan.loads):
+            if load.kind != "uniform" and not self._is_early(load) and load.read in mine:
+                lines.append(f"Raw<{load.layout.type.stored}, {self.plan.vector}> l{k};")
+                lines += self._load(load, f"l{k}")
+        return lines
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def _stage(self, k: int, stage: Stage) -> list[str]:
+        emitter = Emitter(
+            self._read, self._index, self._condition, self.program.dtypes, floating=self.floating,
+            quick=self.quick, relaxed=True, prefix=f"s{k}_",
+        )  # fmt: skip
+        value = emitter.value(stage.body)
+        if stage.monoid:
+            return self._fold(k, stage, emitter, value)
+        if stage.whole_row:
+            return self._row_value(k, stage, emitter, value)
+        return self._map(stage, emitter, value)
+
+    def _accumulator(self, stage: Stage) -> str:
+        """The type a fold is carried out in."""
+        kind = ELEMENT_TYPES[stage.dtype].kind
+        if stage.monoid in ("any", "all"):
+            return BOOL
+        return INT if kind in ("int", "bool") else DOUBLE if stage.dtype == "f64" else self.floating
+
+    def _fold(self, k: int, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
+        kind, fold = self._accumulator(stage), FOLDS[stage.monoid or ""]
+        step = f"acc{k} = {fold}::of(acc{k}, {emitter.as_type(value, kind)});"
+        if stage.where:
+            step = f"if ({self.names.condition(stage.where, 'at')}) {step}"
+        inner = [*self._late(stage), *self._elements([*emitter.inner, step])]
+        lines = [*emitter.outer, f"{kind} acc{k} = {_identity(stage, kind)};", *self._chunk_loop(inner)]
+        if self.plan.lanes > 32:
+            folded = f"fold_block<{self.plan.lanes}, {fold}>(acc{k}, part{k}[q])"
+        else:
+            folded = f"fold_lanes<{self.plan.lanes}, {fold}>(acc{k})"
+        lines.append(f"const {kind} fold{k} = {folded};")
+        return [*lines, *self._row_result(k, stage, Value(f"fold{k}", kind))]
+
+    def _row_value(self, k: int, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
+        return [*emitter.outer, *self._row_result(k, stage, Value(emitter.as_type(value, value.type), value.type))]
+
+    def _row_result(self, k: int, stage: Stage, value: Value) -> list[str]:
+        """A value of the row, rounded to the stage's dtype, stored if it is an output."""
+        rounding = Emitter(self._read, self._index, self._condition, self.program.dtypes, floating=self.floating)
+        rounding.prefix = f"v{k}_"
+        self.values[stage.name] = rounding.cast(value, stage.dtype)
+        lines = list(rounding.outer)
+        stored = ELEMENT_TYPES[stage.dtype].stored
+        for n, output in self._outputs(stage):
+            to = f"out{n} + ({self.names.index(output.offset)})"
+            lines.append(f"if (there && lane == 0) store_one({to}, narrow<{stored}>({value.text}));")
+        return lines
+
+    def _map(self, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
+        count = self.plan.vector
+        lines = [*self._late(stage), f"{value.type} y[{count}];"]
+        lines += self._elements([*emitter.inner, f"y[e] = {emitter.as_type(value, value.type)};"])
+        lines += [f"Raw<{ELEMENT_TYPES[stage.dtype].stored}, {count}> w;", "round(w, y);"]
+        for n, output in self._outputs(stage):
+            lines.append(f"store<{store_width(self.plan, n)}>(out{n} + ({self.names.index(output.offset)}), w);")
+        return ["{", *(f"    {line}" for line in [*emitter.outer, *self._chunk_loop(lines)]), "}"]
+
+    def _outputs(self, stage: Stage) -> list[tuple[int, Output]]:
+        return [(n, output) for n, output in enumerate(self.program.outputs) if output.stage == stage.name]
+
+    def _elements(self, lines: Sequence[str]) -> list[str]:
+        """Over the elements of a vector."""
+        return [
+            "#pragma unroll",
+            f"for (int e = 0; e < {self.plan.vector}; ++e) {{",
+            f"    const {self.kind} at = {COLUMN} + e;",
+            *(f"    {line}" for line in lines),
+            "}",
+        ]
+
+    # -- what an expression reads --------------------------------------------------------------------------------------
+
+    def _read(self, read: Read) -> tuple[str, bool]:
+        if not read.index:
+            return self.values[read.tensor].text, True
+        k = next(k for k, load in enumerate(self.plan.loads) if load.read == read)
+        load = self.plan.loads[k]
+        if load.kind == "uniform":
+            return f"widen(u{k})", True
+        return f"widen({f'r{k}[q][c]' if self._is_early(load) else f'l{k}'}.get(e))", False
+
+    def _index(self, expr: Affine) -> tuple[str, bool]:
+        uniform = self.names.uniform(expr)
+        return self.names.index(expr, None if uniform else "at"), uniform
+
+    def _condition(self, bounds: tuple[Bound, ...]) -> tuple[str, bool]:
+        uniform = not depends(bounds, COLUMN)
+        return self.names.condition(bounds, None if uniform else "at"), uniform
+
+
+def _identity(stage: Stage, kind: str) -> str:
+    """What a fold begins with: for max and min the extreme of the stored dtype."""
+    if stage.monoid in ("any", "all"):
+        return "true" if stage.monoid == "all" else "false"
+    if stage.monoid in ("sum", "prod"):
+        return literal(0 if stage.monoid == "sum" else 1, kind)
+    low, element = stage.monoid == "max", ELEMENT_TYPES[stage.dtype]
+    if element.kind == "float":
+        return literal(float("-inf") if low else float("inf"), kind)
+    if element.kind == "bool":
+        return literal(0 if low else 1, kind)
+    top = 2 ** (8 * element.bytes - 1)
+    return literal(-top if low else top - 1, kind)
