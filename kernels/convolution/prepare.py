@@ -83,8 +83,8 @@ def forward_steps(
     source, target = view(x, "x", where), view(out, "out", where)
     added = view(fused.residual, "residual", where) if fused.residual else None
     inputs, rows = (source, source, source), Rows(0, problem.p)
-    if fetchable(source, target, added):
-        cut = configuration or chosen(problem, "forward", x.device)
+    cut = configuration or chosen(problem, "forward", x.device)
+    if cut is not None and fetchable(source, target, added):
         taps = Taps(problem.r, problem.s)
         prepared = by_copy_engine(problem, cut, rows, taps, inputs, target, added, pointers, x.device, fused.flags)
         return Steps((prepared,))
@@ -108,17 +108,17 @@ def input_gradient_steps(
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
-    if fetchable(source, target) and (complete(problem) or out.contiguous):
-        launches = []
-        for number, phase in enumerate(phases(problem)):
-            given = configurations[number] if number < len(configurations) else None
-            cut = given or chosen(phase.problem, "input_gradient", dy.device)
-            part, rows = phase.output(target), Rows(0, phase.problem.p)
-            launches.append(
-                by_copy_engine(
-                    phase.problem, cut, rows, phase.taps, inputs, part, None, pointers, dy.device, {"transposed": True}
-                )
+    parts = phases(problem)
+    cuts = configurations or [chosen(part.problem, "input_gradient", dy.device) for part in parts]
+    if None not in cuts and fetchable(source, target) and (complete(problem) or out.contiguous):
+        flags = {"transposed": True}
+        launches = [
+            by_copy_engine(
+                part.problem, cut, Rows(0, part.problem.p), part.taps, inputs, part.output(target), None, pointers,
+                dy.device, flags,
             )
+            for part, cut in zip(parts, cuts, strict=True)
+        ]  # fmt: skip
         zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
         return Steps(tuple(launches), zero)
     _no_configuration(configurations, source)

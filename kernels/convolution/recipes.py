@@ -11,7 +11,7 @@ from . import direct, forward, weight_gradient
 from .configuration import ForwardConfiguration
 from .input_gradient import phases
 from .problem import ConvolutionProblem
-from .weight_gradient_configuration import WeightGradientConfiguration, reads_by_copy_engine
+from .weight_gradient_configuration import WeightGradientConfiguration
 
 if TYPE_CHECKING:
     from ..cost.gpu import Gpu
@@ -50,8 +50,7 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     given = dict(flags or {}) | ({"transposed": True} if what == "input_gradient" else {})
-    if not reads_by_copy_engine(problem):
-        return [direct_recipe(problem, given)]
-    if what == "forward":
-        return [forward_recipe(problem, choose(problem, what, gpu), given)]
-    return [forward_recipe(phase.problem, choose(phase.problem, what, gpu), given) for phase in phases(problem)]
+    parts = [phase.problem for phase in phases(problem)] if what == "input_gradient" else [problem]
+    cuts = [choose(part, what, gpu) for part in parts]
+    made = [forward_recipe(part, cut, given) for part, cut in zip(parts, cuts, strict=True) if cut is not None]
+    return made if len(made) == len(parts) else [direct_recipe(problem, given)]

@@ -250,11 +250,10 @@ def test_configurations_can_be_given(notes: Notes) -> None:
     for choice in configurations(problem)[:3]:
         conv2d_weight_gradient(x, on_device(X), filter=(3, 3), groups=8, padding=1, configuration=choice)
     assert notes.names == ["weight_gradient", "fold_rounded"] * 3
+    odd, cuts = on_device((2, 9, 9, 12)), [ForwardConfiguration()] * 3
     with pytest.raises(WrongLayout, match="leave the configuration out"):
-        odd = on_device((2, 9, 9, 12))
         conv2d(odd, on_device((12, 3, 3, 4)), groups=3, padding=1, configuration=ForwardConfiguration())
     with pytest.raises(WrongValue, match="4, one a part"):
-        cuts = [ForwardConfiguration()] * 3
         conv2d_input_gradient(
             on_device((8, 14, 14, 64)), on_device(W), shape=X, groups=8, stride=2, padding=1, configuration=cuts
         )
