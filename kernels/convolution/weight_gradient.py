@@ -14,10 +14,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import WrongValue
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
-from .weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows
+from .weight_gradient_configuration import Cut, WeightGradientConfiguration, legal, live_rows, reads_by_copy_engine
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of fold.cu
 PLAIN_FOLD_THREADS = 256  # of direct_weight_gradient.cu
@@ -131,9 +132,7 @@ def _plain_launch(
     return Launch(grid, (PLAIN_LANES, PLAIN_POSITIONS), (x.pointer, dy.pointer, workspace, extents))
 
 
-def second_launch(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, workspace: int, out: int
-) -> Launch:
+def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, workspace: int, out: int) -> Launch:
     """The launch that adds the partials into `out`, dense [k, r, s, c / groups]."""
     if chosen.direct:
         elements = problem.weight_elements
@@ -144,13 +143,27 @@ def second_launch(
     return Launch(grid, (32 * warps,), (workspace, chosen.splits, problem.c, out))
 
 
+def require(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, shared: int) -> None:
+    """Refuse a configuration that is none of this problem's on a GPU with `shared` bytes a block."""
+    if not chosen.direct and not (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared)):
+        raise WrongValue(
+            "a configuration of another problem",
+            where="conv2d_weight_gradient",
+            expected=f"one of weight_gradient_configuration.configurations({problem})",
+            came=chosen,
+        )
+
+
 @functools.lru_cache(maxsize=1024)
-def kernels(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, partial: bool, device: int) -> tuple[Any, Any]:
-    """Both kernels on a device: compiled, or from the cache, and loaded."""
+def kernels(
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, partial: bool, device: int
+) -> tuple[Any, Any]:
+    """Both kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
     from ..runtime.compiler import compile_source
-    from ..runtime.device import device_architecture
+    from ..runtime.device import device_architecture, properties
     from ..runtime.module import load
 
+    require(problem, chosen, properties(device).shared_per_block)
     text, arch = source(problem, chosen), device_architecture(device)
     first, second = (compile_source(text, name=name, arch=arch) for name in (kernel_name(chosen), fold_name(partial)))
     return load(first, device), load(second, device)

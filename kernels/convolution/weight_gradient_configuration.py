@@ -1,4 +1,4 @@
-"""How a weight gradient is cut into work: the choices that `weight_gradient.cu` is compiled with, and which of them are legal.
+"""How a weight gradient is cut into work: the choices `weight_gradient.cu` is compiled with, and which are legal.
 
 All of it is integer arithmetic on the problem and the GPU's limits; nothing here needs a GPU.
 """
@@ -41,7 +41,8 @@ class WeightGradientConfiguration:
     A block of threads owns `channel_block` channels and a range of output rows, one of `splits`; a stage of its ring of
     `stages` is one row of `images` images and `8 * units` output columns. `share` warps deal the 16-position steps of a
     channel chunk among themselves; a warp multiplies one chunk of x by `out_blocks` chunks of dy. A long filter is cut
-    into `row_parts` that read the tensors each for itself. `residents` blocks fit on a multiprocessor. `channel_block` 0 is the plain kernel, for tensors the copy engine cannot read.
+    into `row_parts` that read the tensors each for itself. `residents` blocks fit on a multiprocessor. `channel_block`
+    0 is the plain kernel, for tensors the copy engine cannot read.
     """
 
     channel_block: int
@@ -163,7 +164,8 @@ class Cut:
     @property
     def quadruples(self) -> int:
         """128-bit values that one split leaves."""
-        return self.configuration.row_parts * self.channel_blocks * (self.consumers // self.configuration.share) * self.fragments * 32
+        chosen = self.configuration
+        return chosen.row_parts * self.channel_blocks * (self.consumers // chosen.share) * self.fragments * 32
 
     def x_position(self, step: int) -> int:
         """First column of a 16-position step in the rows of x of a stage."""
@@ -174,10 +176,10 @@ class Cut:
     @property
     def evenly_dealt(self) -> bool:
         """Every warp of a share sees its steps at the same distances."""
-        parts = range(self.configuration.share)
+        starts = range(0, self.configuration.share * self.own_steps, self.own_steps)
         return all(
-            self.x_position(part * self.own_steps + step) == self.x_position(part * self.own_steps) + self.x_position(step)
-            for part in parts
+            self.x_position(start + step) == self.x_position(start) + self.x_position(step)
+            for start in starts
             for step in range(self.own_steps)
         )
 
@@ -224,8 +226,8 @@ def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> Itera
     for block in _channel_blocks(problem):
         for units, images in _tiles(problem):
             warps = itertools.product(_row_parts(problem), _divisors(max(1, problem.width // UNIT)), (1, 2, 4), (1, 2))
-            for row_parts, out_blocks, share, residents in warps:
-                choice = WeightGradientConfiguration(block, row_parts, units, images, out_blocks, share, 1, residents, 1)
+            for parts, out_blocks, share, residents in warps:
+                choice = WeightGradientConfiguration(block, parts, units, images, out_blocks, share, 1, residents, 1)
                 yield from _rings(Cut(problem, choice), sms, shared)
 
 
@@ -265,16 +267,27 @@ def _divisors(number: int) -> list[int]:
 def _rings(cut: Cut, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
     """The rings and splits of one cut."""
     chosen = cut.configuration
-    if chosen.units * chosen.images % (2 * chosen.share) or not cut.evenly_dealt:
-        return
+    for stages in sorted({_stages(cut, ring) for ring in RINGS}):
+        found = replace(chosen, stages=stages)
+        if legal(Cut(cut.problem, found), shared):
+            yield from (replace(found, splits=splits) for splits in _splits(cut, sms * chosen.residents))
+
+
+def legal(cut: Cut, shared: int) -> bool:
+    """Whether the kernels can be built and launched: even shares, boxes, threads, registers, `shared` bytes a block."""
+    chosen = cut.configuration
+    if chosen.images * chosen.units % (2 * chosen.share) or not cut.evenly_dealt:
+        return False
     room = shared // chosen.residents - STATIC_SHARED - (1024 if chosen.residents > 1 else 0)  # the system keeps 1 KiB
     warps = round_up(cut.consumers + LOADERS, 4) * chosen.residents
-    fits = cut.x_columns <= BOX_LIMIT and warps <= WARP_SLOTS and cut.threads <= MOST_THREADS
-    if fits and cut.registers <= cut.register_limit:
-        for stages in sorted({_stages(cut, ring) for ring in RINGS}):
-            found = replace(chosen, stages=stages)
-            if Cut(cut.problem, found).shared_bytes <= room:
-                yield from (replace(found, splits=splits) for splits in _splits(cut, sms * chosen.residents))
+    return (
+        cut.x_columns <= BOX_LIMIT
+        and FEWEST_STAGES <= chosen.stages <= MOST_STAGES
+        and cut.shared_bytes <= room
+        and warps <= WARP_SLOTS
+        and cut.threads <= MOST_THREADS
+        and cut.registers <= cut.register_limit
+    )
 
 
 def _stages(cut: Cut, ring: int) -> int:
@@ -285,52 +298,63 @@ def _stages(cut: Cut, ring: int) -> int:
 def _splits(cut: Cut, places: int) -> list[int]:
     """Splits that fill one or two waves of the places on the GPU."""
     work = cut.image_blocks * cut.column_tiles * max(1, len(live_rows(cut.problem)))
-    return sorted({min(work, max(1, waves * places // (cut.channel_blocks * cut.configuration.row_parts))) for waves in (1, 2)})
+    blocks = cut.channel_blocks * cut.configuration.row_parts
+    return sorted({min(work, max(1, waves * places // blocks)) for waves in (1, 2)})
 
 
-LAUNCH_S, FILL_S, WAVE_S = 3.5e-6, 1.5e-6, 1.0e-6
-BANDWIDTH, CLOCK = 4.1e12, 1.75e9  # what the copy engine draws from memory; the multiprocessor's clock
-MMA_CLOCKS, MATRIX_CLOCKS = 1.6, 1.0  # an m16n8k16 on four units; an 8 x 8 matrix
-POSITION_CLOCKS, STEP_CLOCKS = 2.0, 150.0  # the copy engine, a position; the waits of one stage
+# Fitted to an H200's times of 560 configurations of six problems, to 6 % (docs/kernels-notes.md).
+LAUNCH_S, BANDWIDTH, FOLD_BANDWIDTH, CLOCK = 7.0e-6, 5.0e12, 4.6e12, 1.7e9
+FILL = 0.4  # of the time in which memory fills the rings: the first rows wait for all that is asked for at once
+MMA_CLOCKS, LONE_WARPS = 1.07, 1.5  # an m16n8k16 on four tensor cores, times 1 + 1.5 / warps
+MATRIX_CLOCKS, POSITION_CLOCKS = 1.5, 1.5  # an 8 x 8 matrix from shared memory; a position of the copy engine
+STEP_CLOCKS = 170.0  # the waits of one stage
+OVERLAP = 2.6  # memory, multiprocessor and waits hide one another as a norm of this order
+SECTORS = 64  # bytes of a position that memory delivers at least
 
 
 def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int = 132) -> float:
-    """Seconds a configuration should take: the slower of memory and multiprocessors, the waves, the fold.
-
-    A rough model by counting, for the order of trying and for GPUs nobody has measured.
-    """
-    cut = Cut(problem, chosen)
-    reach = (problem.r - 1) * problem.dilation[0]
-    rows = max(1, len(live_rows(problem)))
-    work = cut.image_blocks * cut.column_tiles * rows
-    per_split = -(-work // chosen.splits)
-    pieces = math.ceil(per_split / rows) + (0 if per_split % rows == 0 or rows % per_split == 0 else 1)
-    steps = per_split * problem.stride[0] + pieces * min(reach, problem.h)
+    """Seconds a configuration should take, by counting bytes, products, matrices and waits; for the order of trying."""
+    cut, work = Cut(problem, chosen), _work_of_a_split(problem, chosen)
     blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
+    residents = max(1.0, min(chosen.residents, blocks / sms))
+    memory = work.bytes * min(sms * residents, blocks) / BANDWIDTH
+    clocks = (work.steps * residents * _stage_clocks(cut), work.steps * STEP_CLOCKS)
+    body = sum(part**OVERLAP for part in (memory, *(count / CLOCK for count in clocks))) ** (1 / OVERLAP)
     waves = math.ceil(blocks / (sms * chosen.residents))
-    busy = steps * _stage_clocks(cut) * chosen.residents / CLOCK
-    loaded = steps * _stage_traffic(cut) * chosen.residents * min(sms, blocks / chosen.residents)
-    fold = chosen.splits * cut.quadruples * 16 * 2 / BANDWIDTH
-    return LAUNCH_S + waves * (max(busy, loaded / BANDWIDTH) + WAVE_S) + FILL_S + fold
+    fold = 2 * 16 * chosen.splits * cut.quadruples / FOLD_BANDWIDTH
+    shallow = 1 + 0.5 / chosen.stages**2
+    fill = FILL * chosen.stages * cut.stage_bytes * min(sms * residents, blocks) / BANDWIDTH
+    return (LAUNCH_S + fill) * (1 + 0.01 * math.log2(chosen.share)) + waves * body * shallow + fold
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One split of one channel block: steps of its walk, bytes from memory."""
+
+    steps: float
+    bytes: float
+
+
+def _work_of_a_split(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> _Work:
+    cut = Cut(problem, chosen)
+    rows = max(1, len(live_rows(problem)))
+    each = -(-cut.image_blocks * cut.column_tiles * rows // chosen.splits)
+    reach = (problem.r - 1) * problem.dilation[0]
+    inside = 0 if each % rows == 0 else reach  # rows of x read again where a split begins inside an image
+    images = math.ceil(each / rows)
+    steps = each * max(problem.stride[0], problem.h / rows) + images * min(reach, max(0, problem.padding[0])) + inside
+    columns = min(problem.w, problem.w / cut.column_tiles + (problem.s - 1) * problem.dilation[1])
+    positions = (each * problem.h / rows + inside) * columns + each * problem.q / cut.column_tiles
+    channels = max(problem.c / cut.channel_blocks, SECTORS / 2 if chosen.channel_block * 2 < SECTORS else 0)
+    return _Work(steps, 2 * channels * problem.n / cut.image_blocks * positions)
 
 
 def _stage_clocks(cut: Cut) -> float:
     """Clocks of a multiprocessor for one step of the walk of one block of threads."""
-    chosen, problem = cut.configuration, cut.problem
+    chosen, stride = cut.configuration, cut.problem.stride[0]
     steps = cut.consumers * cut.own_steps
-    products = steps * cut.filter_rows / problem.stride[0] * cut.tap_pairs * chosen.out_blocks
-    matrices = steps * (2 * problem.s + 2 * chosen.out_blocks / problem.stride[0])
-    alone = STEP_CLOCKS + cut.own_steps * 30
-    copied = chosen.images * (cut.x_columns + UNIT * chosen.units / problem.stride[0]) * POSITION_CLOCKS
-    return max(products * MMA_CLOCKS, matrices * MATRIX_CLOCKS, alone / chosen.residents, copied)
-
-
-def _stage_traffic(cut: Cut) -> float:
-    """Bytes from memory for one step of the walk: what lies inside the tensors."""
-    chosen, problem = cut.configuration, cut.problem
-    tiles = cut.column_tiles
-    channels = problem.c / cut.channel_blocks
-    images = problem.n / cut.image_blocks
-    columns_x = min(cut.x_columns, problem.w / tiles + (cut.x_columns - UNIT * chosen.units * problem.stride[1]))
-    columns_x = min(max(columns_x, problem.w / tiles), problem.w)
-    return 2 * channels * images * (columns_x + problem.q / tiles / problem.stride[0])
+    products = steps * cut.filter_rows / stride * cut.tap_pairs * chosen.out_blocks
+    matrices = steps * (4 * cut.tap_pairs + 2 * chosen.out_blocks / stride)
+    positions = chosen.images * (cut.x_columns + UNIT * chosen.units / stride)
+    alone = 1 + LONE_WARPS / (cut.consumers * chosen.residents)
+    return max(products * MMA_CLOCKS * alone, matrices * MATRIX_CLOCKS, positions * POSITION_CLOCKS)
