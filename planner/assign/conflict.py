@@ -14,7 +14,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from .answer import Conflict, Place, least_use
-from .part import restrict, shrink
+from .part import refuted, restrict, shrink, why
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 _SEARCHED_NODES = 400  # larger problems keep the set that single strategies already show
@@ -31,7 +31,7 @@ def find_conflict(
     if len(nodes) > _SEARCHED_NODES:
         if plain is not None:
             return plain
-        nodes = shrink(problem, nodes, deadline)
+        nodes = shrink(problem, _read_by_reduction(problem, nodes), deadline)
         if len(nodes) > _SEARCHED_NODES:
             return Conflict(tuple(nodes), tuple(places or ())[:1], False)
     part = restrict(problem, nodes)
@@ -42,6 +42,16 @@ def find_conflict(
     rows = search.needed(found, deadline)
     ordered = tuple(nodes[v] for v in _by_weight(part, found, rows))
     return Conflict(ordered, tuple(rows), search.proved and part is problem)
+
+
+def _read_by_reduction(problem: AssignmentProblem, nodes: list[int]) -> list[int]:
+    """Those of the nodes that the reduction's own proof reads, followed again and again; all if it has none."""
+    while (read := why(restrict(problem, nodes))) is not None and len(read) < len(nodes):
+        fewer = [nodes[v] for v in sorted(read)]
+        if not refuted(restrict(problem, fewer)):
+            break
+        nodes = fewer
+    return nodes
 
 
 def _by_weight(problem: AssignmentProblem, nodes: Iterable[int], places: Sequence[Place]) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .model import loads_of
+from .answer import Step
+from .model import Model, loads_of
 from .problem import AssignmentProblem, Costs, Ints, Usages
 from .reduce import Contradiction, reduce
 
@@ -48,11 +49,48 @@ def _chosen(vectors: Costs, which: Sequence[int]) -> Costs:
 
 def refuted(problem: AssignmentProblem) -> bool:
     """Whether the reduction alone shows that there is no choice."""
+    return why(problem) is not None
+
+
+def why(problem: AssignmentProblem) -> set[int] | None:
+    """Nodes that the reduction's proof that there is no choice starts from and passes through; None if it has none."""
     try:
-        model, _ = reduce(problem)
-    except Contradiction:
-        return True
-    return bool((loads_of(model).slack < 0).any())
+        model, steps = reduce(problem)
+    except Contradiction as found:
+        return _behind({found.node}, found.steps, problem)
+    loads = loads_of(model)
+    if not (loads.slack < 0).any():
+        return None
+    worst = int(loads.slack.argmin())
+    return _behind(_overloaded(model, int(loads.resource[worst]), int(loads.instant[worst])), steps, problem)
+
+
+def _overloaded(model: Model, resource: int, instant: int) -> set[int]:
+    """All nodes of the groups that together hold too much at an instant, those that hold most at the least first."""
+    usages = model.problem.usages
+    alive = (usages.resource == resource) & (usages.start <= instant) & (instant < usages.stop)
+    held: dict[int, Ints] = {}
+    for q in np.flatnonzero(alive).tolist():
+        v = int(usages.node[q])
+        amounts = usages.amounts[q][model.strategy[v]]
+        g = int(model.group[v])
+        held[g] = held[g] + amounts if g in held else amounts
+    left, needed = int(model.problem.limits[resource]), []
+    for g in sorted(held, key=lambda g: (-int(held[g].min()), g)):
+        if left < 0:
+            break
+        needed.append(g)
+        left -= int(held[g].min())
+    return set(np.flatnonzero(np.isin(model.group, needed)).tolist())
+
+
+def _behind(start: set[int], steps: Sequence[Step], problem: AssignmentProblem) -> set[int]:
+    """`start` and every node that a step read on the way to it."""
+    nodes = set(start)
+    for step in reversed(steps):
+        if step.node in nodes or (step.merge and step.other in nodes):
+            nodes.update((step.node, step.other), problem.edges[list(step.edges)].reshape(-1).tolist())
+    return nodes
 
 
 def shrink(problem: AssignmentProblem, nodes: list[int], deadline: float) -> list[int]:

@@ -31,7 +31,11 @@ GROWTH_LIMIT = 2_000_000  # pair entries a single merge may add; beyond it the p
 
 
 class Contradiction(Exception):
-    """The forbidden pairs alone leave some node without a strategy."""
+    """The forbidden pairs alone leave `node` without a strategy, by the steps taken so far."""
+
+    def __init__(self, node: int, steps: tuple[Step, ...]) -> None:
+        super().__init__(f"node {node}")
+        self.node, self.steps = node, steps
 
 
 @dataclass(eq=False)
@@ -98,7 +102,7 @@ def _keep(state: _State, g: int, kept: NDArray[np.bool_]) -> None:
     if kept.all():
         return
     if not kept.any():
-        raise Contradiction(f"node {g}")
+        raise Contradiction(g, tuple(state.steps))
     state.unary[g], state.labels[g] = state.unary[g][kept], state.labels[g][kept]
     for h, matrix in state.pairs[g].items():
         state.pairs[g][h] = smaller = np.ascontiguousarray(matrix[kept])
