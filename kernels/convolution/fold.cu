@@ -39,13 +39,6 @@ struct Quadruple {
 
 __device__ inline float4 plus(const float4& a, const float4& b) { return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-// In the order written, so that a batch of loads is under way before the first is waited for.
-__device__ inline float4 load(const float4* from) {
-    float4 value;
-    asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w) : "l"(from) : "memory");
-    return value;
-}
-
 template <typename Store>
 __device__ void fold(const float4* partials, int splits, int channels, const Store& store) {
     __shared__ float4 sums[most_fold_warps][32];
@@ -60,7 +53,7 @@ __device__ void fold(const float4* partials, int splits, int channels, const Sto
 #pragma unroll
         for (int i = 0; i < fold_batch; ++i) {
             const int split = min(start + i * warps, splits - 1);    // read again rather than branch: the loads go out together
-            batch[i] = load(own + split * stride);
+            batch[i] = load_in_order(own + split * stride);
         }
 #pragma unroll
         for (int i = 0; i < fold_batch; ++i)

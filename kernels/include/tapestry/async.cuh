@@ -124,6 +124,16 @@ __device__ __forceinline__ void pass(int id, int threads) { asm volatile("bar.ar
 __device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
+// A load that keeps its place among the others: a batch of them is under way before the first is waited for.
+__device__ __forceinline__ float4 load_in_order(const float4* from) {
+    float4 value;
+    asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "l"(from)
+                 : "memory");
+    return value;
+}
+
 // A cursor round a ring of `Slots` buffers: the slot, and the parity of its barrier's phase.
 template <int Slots>
 struct Ring {
