@@ -5,8 +5,8 @@
     kernel = compile_rows([add, *norm], layouts, outputs=["sum", "normed"])
     kernel(x, residual, weight, out=(h, y))             # several outputs, in the order asked for
 
-Arrays that are written must not overlap operands, unless the row stays in registers (``plan.held``) and every point reads
-that operand only at the element it writes.
+Arrays that are written must not overlap operands, unless the row stays in registers (``plan.held``) and every point
+reads that operand only at the element it writes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RowKernel:
         return compile_source(self.source, name=self.entry, arch=arch)
 
     def __call__(self, *arrays: Any, out: Any, stream: object = None) -> Any:
-        """Compute the outputs, asynchronously on the stream; ``out`` is an array, or a tuple for several. Returns it."""
+        """Compute the outputs, asynchronously on the stream; ``out`` is an array, or a tuple of several. Returned."""
         targets = tuple(out) if isinstance(out, tuple | list) else (out,)
         if len(arrays) != len(self.operands) or len(targets) != len(self.outputs):
             expected = f"{', '.join(self.operands)}; out: {', '.join(self.outputs)}"
@@ -80,9 +80,9 @@ def compile_rows(
 ) -> RowKernel:
     """One kernel for operations that fold the last dimensions and map with what was folded.
 
-    ``layouts`` by tensor; of intermediates that are not written only the dtype matters. ``outputs`` are those written: by
-    default what no operation reads. `NotRows` (see `recognise`) where the operations are no such program; nothing needs
-    a GPU before the kernel is called.
+    ``layouts`` by tensor; of intermediates that are not written only the dtype matters. ``outputs`` are those written:
+    by default what no operation reads. `NotRows` (see `recognise`) where the operations are no such program; nothing
+    needs a GPU before the kernel is called.
     """
     program = recognise(operations, layouts, outputs)
     if not program.rows or not program.width:

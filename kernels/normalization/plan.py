@@ -125,7 +125,7 @@ def _lanes(plan: RowPlan, vectors: int, words: int) -> int:
         blocks = 0.04 * (lanes > 32) * (lanes / 32) ** 0.5  # barriers
         return waste * (1 + 0.06 * (apart - 1) + blocks), lanes
 
-    return min(fitting, key=cost)
+    return int(min(fitting, key=cost))
 
 
 def _rows(plan: RowPlan, chunks: int) -> int:

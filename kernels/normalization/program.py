@@ -1,8 +1,8 @@
 """Row programs: operations that fold the last dimensions of a tensor and map its elements with what was folded.
 
-Layer norm, RMS norm and softmax are such programs, with or without a residual added before, and so is anything else that
-the language declares from the same parts. They are recognised by structure: one index space, every fold over the same
-dimensions, every intermediate read at the point that wrote it.
+Layer norm, RMS norm and softmax are such programs, with or without a residual added before, and so is anything else
+that the language declares from the same parts. They are recognised by structure: one index space, every fold over the
+same dimensions, every intermediate read at the point that wrote it.
 
     mean[n]  = sum[d] x[n, d] / D                      fold
     var[n]   = sum[d] (x[n, d] - mean[n])² / D         fold
@@ -106,14 +106,16 @@ class RowProgram:
 def recognise(
     operations: Sequence[Primitive], layouts: Mapping[str, Layout], outputs: Sequence[str] | None = None
 ) -> RowProgram:
-    """The row program of some operations, in order. ``layouts`` describes operands and what is written; of intermediates
-    only the dtype matters. ``outputs`` names what is written: by default what no operation reads.
+    """The row program of some operations, in order.
+
+    ``layouts`` describes operands and what is written; of intermediates only the dtype matters. ``outputs`` names what
+    is written: by default what no operation reads.
 
     Raises `NotRows` where the operations are no row program.
     """
     made = {op.output: op for op in operations}
     for op in operations:
-        _check(op, made, layouts)
+        _check(op, layouts)
     values = _common(operations, made)
     space = _Space(next(op for op in operations if op.monoid is not None), values)
     read = {node.tensor for op in operations for node in walk(op.body) if isinstance(node, Read)}
@@ -124,7 +126,7 @@ def recognise(
     return _assembled(operations, layouts, wanted, space)
 
 
-def _check(op: Primitive, made: Mapping[str, Primitive], layouts: Mapping[str, Layout]) -> None:
+def _check(op: Primitive, layouts: Mapping[str, Layout]) -> None:
     if op.monoid is not None and op.monoid not in MONOIDS:
         raise NotRows("a fold that no row is folded by", where=op.name, expected=", ".join(MONOIDS), came=op.monoid)
     if op.where and op.monoid is None:
@@ -235,7 +237,7 @@ class _Space:
             raise NotRows("neither every point nor every row", where=op.name, expected=sorted(large), came=sorted(over))
 
 
-# -- assembling ----------------------------------------------------------------------------------------------------------
+# -- assembling ----------------------------------------------------------------------------------------------------
 
 
 def _assembled(
