@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from ..dimensions.declarations import declarations
 from .configuration import ForwardConfiguration, group_block
+from .forward_dimensions import specification
 from .problem import ConvolutionProblem
 
 
@@ -18,7 +20,7 @@ def kernel_text(name: str) -> str:
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
-def constants(problem: ConvolutionProblem, cut: ForwardConfiguration) -> dict[str, object]:
+def constants(problem: ConvolutionProblem, cut: ForwardConfiguration) -> dict[str, int]:
     return {
         "WIDTH": problem.width,
         "GROUP": group_block(problem),
@@ -54,12 +56,12 @@ def source(
 ) -> str:
     ints = constants(problem, cut)
     flags = {"TRANSPOSED": transposed, "SHARDED": sharded, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
-    lines = [f"constexpr int {name} = {value};" for name, value in ints.items()]
-    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines += [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
+    lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [
         f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"
     ]
     lines += [f"using Half = {HALVES[problem.dtype]};"]
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "epilogue", "mma", "numeric")]
-    return "\n".join([*includes, "namespace spec {", *lines, "}", kernel_text("forward.cu")])
+    declared = declarations(specification(problem, cut, {**ints, **flags}))
+    texts = [kernel_text("forward_place.cu"), kernel_text("forward.cu")]
+    return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

@@ -119,7 +119,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Specification:
-    """All declarations of one kernel; `name` becomes the C++ namespace."""
+    """All declarations of one kernel; `name` becomes the C++ namespace (`a` or `a::b`)."""
 
     name: str
     dims: tuple[AnyDimension, ...]
@@ -142,4 +142,5 @@ ELEMENTS: dict[str, tuple[str, int]] = {
     "u32": ("unsigned", 4),
     "octet": ("tapestry::Octet", 16),
     "quad": ("tapestry::Quad", 16),
+    "float4": ("float4", 16),  # CUDA's own
 }

@@ -24,14 +24,14 @@ from .specification import (
 SHARED_LIMIT = 232_448  # bytes of shared memory a block may have on compute capability 9.0 (CUDA C++ programming guide)
 REGISTER_LIMIT = 255  # 32-bit registers a thread may have (same source)
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-KEYWORDS = """
+WORDS = """
     alignas alignof and asm auto bool break case catch char class concept const consteval constexpr constinit continue
     decltype default delete do double else enum explicit export extern false final float for friend goto if import
     inline int long module mutable namespace new noexcept not nullptr operator or override private protected public
-    register requires return short signed sizeof static struct switch tapestry template this thread_local throw true try
+    register requires return short signed sizeof static struct switch template this thread_local throw true try
     typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
 """
-RESERVED = frozenset(KEYWORDS.split())
+KEYWORDS = frozenset(WORDS.split())
 
 
 def validate(spec: Specification) -> dict[str, Digits]:
@@ -54,9 +54,11 @@ def validate(spec: Specification) -> dict[str, Digits]:
 def _names(spec: Specification) -> None:
     things = (*spec.dims, *spec.tensors, *spec.compounds, *spec.registers, *spec.fragments, *spec.parameters)
     names = [thing.name for thing in things]
-    for name in (spec.name, *names):
-        if not IDENTIFIER.match(name) or "__" in name or name in RESERVED:
+    for name in (*spec.name.split("::"), *names):
+        if not IDENTIFIER.match(name) or "__" in name or name in KEYWORDS:
             raise WrongValue(f"{name!r} cannot be a name in C++", where=spec.name, expected="a free C++ identifier")
+    if "tapestry" in names:
+        raise WrongValue("the declarations use `tapestry` themselves", where=spec.name, expected="another name")
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise WrongValue(f"{twice} is declared twice", where=spec.name, expected="one thing of a name")

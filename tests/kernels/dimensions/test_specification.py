@@ -99,8 +99,9 @@ static_assert(sizeof(walk::Row) == 4 && sizeof(walk::Open) == 96 && walk::Lane::
 static_assert(walk::STAGES == 4 && walk::RESIDUAL, "");
 static_assert(tapestry::contracts<tapestry::FragmentA<walk::X, walk::C, 8>, walk::B, walk::Sums>(), "");
 """
+    nested = declarations(replace(WHOLE, name="tapestry::inner"))
     for standard in (17, 20):
-        done = compile_text(declarations(WHOLE) + uses, "-fsyntax-only", standard=standard)
+        done = compile_text(declarations(WHOLE) + nested + uses, "-fsyntax-only", standard=standard)
         assert done.returncode == 0, done.stderr
 
 
@@ -120,6 +121,8 @@ REFUSED: list[tuple[Specification, type[KernelError], str]] = [
     (replace(tensor(Extent("C8", 4), Extent("Again", 4)), dims=(*DIMS, Fold("Again", "C", 8))), WrongValue, "overlap"),
     (dims(Dimension("X")), WrongValue, "X is declared twice"),
     (dims(Dimension("class")), WrongValue, "cannot be a name in C++"),
+    (dims(Dimension("tapestry")), WrongValue, "use `tapestry`"),
+    (replace(WHOLE, name="walk::int"), WrongValue, "cannot be a name in C++"),
     (dims(Dimension("a b")), WrongValue, "cannot be a name in C++"),
     (dims(Dimension("x__y")), WrongValue, "cannot be a name in C++"),
     (dims(Dimension("X\n")), WrongValue, "cannot be a name in C++"),

@@ -40,9 +40,9 @@ def compile_text(text: str, *options: str, standard: int = 17) -> subprocess.Com
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, env=spoken)
 
 
-def shared_library(text: str, folder: Path, name: str = "batch") -> ctypes.CDLL:
+def shared_library(text: str, folder: Path, *options: str) -> ctypes.CDLL:
     """A library of `extern "C"` functions. The text is shown where it does not compile."""
-    path = folder / f"{name}.so"
-    done = compile_text(text, "-O0", "-shared", "-fPIC", "-o", str(path))
+    path = folder / "library.so"
+    done = compile_text(text, "-O0", "-shared", "-fPIC", "-o", str(path), *options)
     assert done.returncode == 0, f"{done.stderr}\n{text}"
     return ctypes.CDLL(str(path))

@@ -1,0 +1,244 @@
+"""Where the forward kernel reads and writes, compiled for the host and compared with what the convolution asks for.
+
+The kernel's own text is compiled by g++ with a few words of CUDA explained to it; a lane is an argument.
+"""
+
+import ctypes
+import functools
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, group_block
+from tapestry.kernels.convolution.forward import constants, kernel_text
+from tapestry.kernels.convolution.forward_dimensions import specification
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.dimensions.declarations import declarations
+
+from .toolchain import compiler, shared_library
+
+compiler()
+Builder = Callable[..., ctypes.CDLL]
+SHIM = """
+#define __device__
+#define __forceinline__ inline
+struct { unsigned x; } threadIdx;
+inline int max(int a, int b) { return a < b ? b : a; }
+namespace spec {
+struct Half { static unsigned pack(float, float) { return 0; } };
+constexpr int ACTIVATION = 0;
+}
+namespace tapestry {
+template <int> float activate(float x) { return x; }
+template <class> float low_half(unsigned) { return 0; }
+template <class> float high_half(unsigned) { return 0; }
+}
+using namespace tapestry;
+"""
+DOOR = """
+extern "C" void input(int warp, int lane, int t, int pair, long long* out) {
+    threadIdx.x = lane;
+    out[0] = Place(warp).row(t, pair).in_tile(0u).address();
+}
+extern "C" void output(int warp, int lane, int piece, long long* out) {
+    threadIdx.x = lane;
+    out[0] = Place(warp).out(Piece(piece)).in_tile(0u).address();
+}
+extern "C" void weights(const unsigned short* data, int rows, int columns, const int* taps, int channels, int base,
+                        int warp, int lane, unsigned* out) {
+    threadIdx.x = lane;
+    const Place place(warp);
+    const Weights stored{data, rows, columns, taps[0], taps[1], taps[2], taps[3], channels};
+    Filter filter;
+    filter.load(stored, base + C(place.group).get(), place.octet_in_group(), lane);
+    for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
+        for (int r = 0; r < spec::R; ++r)
+            for (int step = 0; step < spec::STEPS; ++step) *out++ = filter.part[o][r][step];
+}
+extern "C" void affine(const float* scales, int base, int channels, int warp, int lane, float* out) {
+    threadIdx.x = lane;
+    Affine affine;
+    affine.load(scales, scales, K(Place(warp).octet) + Sums::element(lane, 0).get<K>() + base, channels);
+    for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
+        for (int i = 0; i < 2; ++i) *out++ = affine.scale[o][i];
+}
+"""
+
+
+def problem(width: int = 8, c: int = 64, s: int = 3, stride: int = 1, dilation: int = 1) -> ConvolutionProblem:
+    return ConvolutionProblem(
+        n=4, h=32, w=32, c=c, groups=c // width, r=3, s=s, stride=(stride, stride), dilation=(dilation, dilation)
+    )
+
+
+Case = tuple[ConvolutionProblem, ForwardConfiguration]
+CASES: dict[str, Case] = {
+    "64 channels": (problem(), ForwardConfiguration()),
+    "even taps": (problem(s=4), ForwardConfiguration()),
+    "stride 2": (problem(stride=2, s=5), ForwardConfiguration(units=4, tiles=2)),
+    "dilation 2": (problem(dilation=2), ForwardConfiguration(units=6, tiles=2)),
+    "32 channels": (problem(c=32), ForwardConfiguration(channels=32)),
+    "16 channels": (problem(c=16), ForwardConfiguration(channels=16)),
+    "8 channels": (problem(c=8), ForwardConfiguration(channels=8, units=2, tiles=1)),
+    "ragged channels": (problem(c=72), ForwardConfiguration(units=2, tiles=1)),
+    "four images": (problem(), ForwardConfiguration(images=4, units=2, tiles=2)),
+    "eight images of one unit": (problem(), ForwardConfiguration(images=8, units=1, tiles=2)),
+    "three units": (problem(), ForwardConfiguration(units=3, tiles=2)),
+    "width 16": (problem(width=16), ForwardConfiguration(octets=2, tiles=2)),
+    "width 32": (problem(width=32), ForwardConfiguration(octets=2, tiles=2)),
+    "width 4": (problem(width=4), ForwardConfiguration()),
+    "width 1": (problem(width=1), ForwardConfiguration()),
+}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """Compiles a case once for all tests."""
+
+    @functools.cache
+    def built(name: str, transposed: bool = False) -> ctypes.CDLL:
+        wanted, cut = CASES[name]
+        flags = {"TRANSPOSED": transposed, "SHARDED": False, "SCALE": True, "BIAS": True, "RESIDUAL": False}
+        declared = declarations(specification(wanted, cut, {**constants(wanted, cut), **flags}))
+        text = declared + SHIM + kernel_text("forward_place.cu") + DOOR
+        return shared_library(text, tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas")
+
+    return built
+
+
+def ask(function: object, *numbers: int) -> int:
+    out = ctypes.c_longlong(-1)
+    function(*numbers, ctypes.byref(out))  # type: ignore[operator]
+    return out.value
+
+
+def swizzled(position: int, chunk: int, cut: ForwardConfiguration) -> int:
+    """Where the copy engine puts a chunk of a position: in lines of 128 bytes, j xor i in runs of the row's length."""
+    run, linear = cut.channels // 8, position * cut.channels // 8 + chunk
+    line, at = divmod(linear, 8)
+    return 16 * (8 * line + at // run * run + (at % run ^ line % run))
+
+
+def warps(case: Case) -> int:
+    return footprint(*case).threads // 32 - 2
+
+
+def octet_of(case: Case, warp: int) -> int:
+    """First octet of channels that a computing warp writes."""
+    cut = case[1]
+    return warp % (cut.channels // 8 // cut.octets) * cut.octets
+
+
+def first_tile(case: Case, warp: int) -> int:
+    cut = case[1]
+    return warp // (cut.channels // 8 // cut.octets) * cut.tiles
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_lane_names_the_row_that_its_product_reads(name: str, build: Builder) -> None:
+    """Matrix m of a pair of steps holds unit 2 * tile + m mod 2 under step 2 * pair + m div 2, one column a row."""
+    case = wanted, cut = CASES[name]
+    library, box = build(name), footprint(*case).box_x
+    octets = group_block(wanted) // 8
+    steps, units = wanted.s * octets, cut.images * cut.units
+    for warp, lane, t in product(range(warps(case)), range(32), range(cut.tiles)):
+        unit = 2 * (first_tile(case, warp) + t) + lane // 8 % 2
+        image, column = divmod(unit, cut.units)
+        for pair in range((steps + 1) // 2):
+            step = 2 * pair + lane // 16
+            if unit >= units or step >= steps:
+                continue  # what lies there is not used
+            tap, octet = divmod(step, octets)
+            x = (8 * column + lane % 8) * wanted.stride[1] + tap * wanted.dilation[1]
+            chunk = octet_of(case, warp) // octets * octets + octet
+            assert ask(library.input, warp, lane, t, pair) == swizzled(image * box + x, chunk, cut), (
+                warp,
+                lane,
+                t,
+                pair,
+            )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_lane_names_the_row_that_its_sums_fill(name: str, build: Builder) -> None:
+    """Matrix m of two pieces is unit m mod 2 of the tile of piece e + m div 2, and its octet."""
+    case = _, cut = CASES[name]
+    library = build(name)
+    for warp, lane, piece in product(range(warps(case)), range(32), range(0, cut.tiles * cut.octets, 2)):
+        tile, octet = divmod(piece + lane // 16, cut.octets)
+        if tile >= cut.tiles:
+            continue  # stored by two matrices
+        position = (2 * (first_tile(case, warp) + tile) + lane // 8 % 2) * 8 + lane % 8
+        chunk = octet_of(case, warp) + octet
+        assert ask(library.output, warp, lane, piece) == swizzled(position, chunk, cut), (warp, lane, piece)
+
+
+def filter_of(wanted: ConvolutionProblem, rows: int, columns: int) -> npt.NDArray[np.uint16]:
+    count = wanted.c * rows * columns * wanted.width
+    return (
+        (np.arange(count, dtype=np.uint64) * 40503 % 65521 + 1).astype(np.uint16).reshape(wanted.c, rows, columns, -1)
+    )
+
+
+def tap_value(wanted: ConvolutionProblem, stored: npt.NDArray[np.uint16], k: int, c: int, row: int, column: int) -> int:
+    """The stored number that joins channels k and c of the whole tensor under a stored tap; 0 where none does."""
+    if max(k, c) >= wanted.c or k // wanted.width != c // wanted.width:
+        return 0
+    inside = 0 <= row < stored.shape[1] and 0 <= column < stored.shape[2]
+    return int(stored[k, row, column, c % wanted.width]) if inside else 0
+
+
+@pytest.mark.parametrize(
+    ("name", "transposed"),
+    [(name, False) for name in CASES]
+    + [(name, True) for name in ("64 channels", "ragged channels", "width 32", "width 1")],
+)
+def test_a_lane_holds_the_weights_of_its_channels(name: str, transposed: bool, build: Builder) -> None:
+    """Lane l holds channel l div 4 of an octet written, and two neighbouring channels read, from 2 (l mod 4) on."""
+    case = wanted, cut = CASES[name]
+    library, octets = build(name, transposed), group_block(wanted) // 8
+    rows, columns = wanted.r + 1, wanted.s
+    taps = (rows - 1, -1, columns, -2) if transposed else (0, 1, 0, 1)
+    stored = filter_of(wanted, rows, columns)
+    base = 64 if wanted.c > 64 else 0
+    for warp, lane in product(range(warps(case)), range(0, 32, 3)):
+        out = (ctypes.c_uint * (cut.octets * wanted.r * wanted.s * octets))()
+        library.weights(
+            ctypes.c_void_p(stored.ctypes.data),
+            rows,
+            columns,
+            (ctypes.c_int * 4)(*taps),
+            wanted.c,
+            base,
+            warp,
+            lane,
+            out,
+        )
+        first = octet_of(case, warp)
+        expected = []
+        for o, r, tap, octet in product(range(cut.octets), range(wanted.r), range(wanted.s), range(octets)):
+            k = base + 8 * (first + o) + lane // 4
+            c = base + 8 * (first // octets * octets + octet) + 2 * (lane % 4)
+            row, column = taps[0] + r * taps[1], taps[2] + tap * taps[3]
+            pair = [(c, k) if transposed else (k, c) for c in (c, c + 1)]
+            low, high = (tap_value(wanted, stored, *channels, row, column) for channels in pair)
+            expected.append(low | high << 16)
+        assert list(out) == expected, (warp, lane)
+
+
+@pytest.mark.parametrize("name", ["64 channels", "ragged channels", "width 16"])
+def test_a_lane_holds_the_scale_of_its_channels(name: str, build: Builder) -> None:
+    case = wanted, cut = CASES[name]
+    library = build(name)
+    base = 64 if wanted.c > 64 else 0
+    scales = np.arange(1, wanted.c + 1, dtype=np.float32)
+    for warp, lane in product(range(warps(case)), range(32)):
+        out = (ctypes.c_float * (2 * cut.octets))()
+        library.affine(ctypes.c_void_p(scales.ctypes.data), base, wanted.c, warp, lane, out)
+        channels = [
+            base + 8 * (octet_of(case, warp) + o) + 2 * (lane % 4) + i for o in range(cut.octets) for i in range(2)
+        ]
+        assert list(out) == [k + 1 if k < wanted.c else 0 for k in channels]
