@@ -53,7 +53,7 @@ def conv2d(
     `scale` and `bias` are f32 [k], `residual` is like the result; `activation` is relu, silu or gelu (the exact one).
     """
     given, taps = operands.images(x, "x", "conv2d"), array(w, "w")
-    problem = _problem(given, taps.shape, groups, stride, padding, dilation)
+    problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
     fused = Fused(
         None if scale is None else array(scale, "scale"),
         None if bias is None else array(bias, "bias"),
@@ -89,7 +89,7 @@ def conv2d_input_gradient(
     if len(extents) != 4:
         raise WrongShape("shape of the input", where=where, expected="(n, h, w, c)", came=extents)
     taps = array(w, "w")
-    problem = _problem(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
+    problem = problem_of(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
     queue = stream_pointer(stream, given)
     result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
     cuts = _cuts(problem, configuration)
@@ -157,10 +157,10 @@ def _gradient_problem(
     given, other = operands.images(x, "x", where), operands.images(dy, "dy", where)
     c, (r, s) = given.shape[3], extents
     taps = (c, r, s, c // groups if type(groups) is int and groups > 0 else 0)
-    return _problem(given, taps, groups, stride, padding, dilation), given, other
+    return problem_of(given, taps, groups, stride, padding, dilation), given, other
 
 
-def _problem(
+def problem_of(
     x: DeviceArray, w: tuple[int, ...], groups: int, stride: Pair, padding: Pair, dilation: Pair
 ) -> ConvolutionProblem:
     if type(groups) is not int or groups < 1:

@@ -68,14 +68,14 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     warps_positions = ceil(cut.images * cut.units / (2 * cut.tiles))
     row = cut.images * box_x * pixel
     out = warps_positions * 2 * cut.tiles * 8 * pixel
-    ring = cut.stages * cut.stage_rows * _align(row) + cut.out_stages * _align(out)
+    ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
     warps = cut.channels // (8 * cut.octets) * warps_positions
     return Footprint((warps + SERVICE_WARPS) * 32, ring + barriers, box_x, row, _registers(problem, cut))
 
 
-def _align(size: int) -> int:
-    return ceil(size / KIB) * KIB
+def _up(size: int, unit: int) -> int:
+    return ceil(size / unit) * unit
 
 
 def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
@@ -110,5 +110,11 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = 
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM
         and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks
-        and taken.registers <= min(REGISTER_LIMIT, REGISTERS // (taken.threads * cut.blocks) // 8 * 8)
+        and taken.registers <= register_limit(taken.threads, cut.blocks)
     )
+
+
+def register_limit(threads: int, blocks: int) -> int:
+    """Registers a thread may have: the four parts of a multiprocessor hold equal numbers of warps, and eights."""
+    warps = _up(threads // 32 * blocks, 4)
+    return min(REGISTER_LIMIT, REGISTERS // (warps * 32) // 8 * 8)

@@ -77,7 +77,7 @@ def forward_steps(
 ) -> Steps:
     """The forward pass, its operands checked."""
     where, shape = "conv2d", problem.output_shape
-    pointers = _checked(problem, x, w, fused, where)
+    pointers = checked(problem, x, w, fused, where)
     like(x, out, "out", where, shape, x.dtype)
     apart(out, "out", where, ("x", x), ("w", w))
     source, target = view(x, "x", where), view(out, "out", where)
@@ -167,7 +167,7 @@ def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: Devi
     return next(choice for choice in configurations(problem) if choice.direct)
 
 
-def _checked(
+def checked(
     problem: ConvolutionProblem, x: DeviceArray, w: DeviceArray, fused: Fused, where: str
 ) -> tuple[int, int, int]:
     """The pointers of filter, scale and bias, of operands that fit x and one another."""

@@ -1,0 +1,223 @@
+"""A convolution of one shard of an image's rows: its own rows in one buffer, its neighbours' halo rows in two more.
+
+Nothing is concatenated. Halo rows stand where padding would be: of the `padding` of the shard's problem the rows next
+to the image are read from the upper buffer, the rest is zero; likewise below. Output rows that read no halo
+(`interior`) are launched first; the others (`boundary`) when the halo has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import WrongShape
+from ..runtime.array import DeviceArray
+from ..runtime.compiler import Recipe
+from . import direct, prepare
+from .candidates import configurations
+from .configuration import ForwardConfiguration
+from .input_gradient import complete, phases
+from .launch import Rows, Taps, View
+from .operands import dense, fetchable, filters, view
+from .problem import ConvolutionProblem
+
+if TYPE_CHECKING:
+    from ..runtime.module import Prepared
+
+
+class Halo(NamedTuple):
+    """The rows of the neighbouring shards: [n, rows, w, c], or None at an edge of the image."""
+
+    above: DeviceArray | None = None
+    below: DeviceArray | None = None
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many there are above and below."""
+        return (self.above.shape[1] if self.above else 0, self.below.shape[1] if self.below else 0)
+
+
+@dataclass(frozen=True)
+class ShardSteps:
+    """The launches of a shard: those that need no halo, and those that do."""
+
+    interior: prepare.Steps
+    boundary: prepare.Steps
+
+    def run(self, stream: int, arrived: object = None) -> None:
+        """Queue the interior; then, behind the event `arrived` where one is given, the boundary."""
+        self.interior.run(stream)
+        if arrived is not None:
+            from ..runtime.bindings import runtime
+
+            runtime().streamWaitEvent(stream, event_pointer(arrived))
+        self.boundary.run(stream)
+
+
+def event_pointer(event: object) -> int:
+    """The handle of a CUDA event: an integer, CuPy's (`ptr`) or torch's (`cuda_event`)."""
+    for name in ("ptr", "cuda_event"):
+        if hasattr(event, name):
+            return int(getattr(event, name))
+    if isinstance(event, int):
+        return event
+    raise TypeError(f"not a CUDA event: {event!r}")
+
+
+def interior(problem: ConvolutionProblem, above: int, below: int) -> tuple[int, int]:
+    """The output rows [begin, end) whose windows touch none of the halo rows; begin == end where there are none."""
+    top, stride, span = problem.padding[0], problem.stride[0], (problem.r - 1) * problem.dilation[0] + 1
+    begin = min(problem.p, max(0, -(-top // stride))) if above else 0
+    end = min(problem.p, (problem.h - span + top) // stride + 1) if below else problem.p
+    return begin, max(begin, end)
+
+
+def parts(problem: ConvolutionProblem, above: int, below: int) -> tuple[list[Rows], list[Rows]]:
+    """The row ranges of the interior and of the boundary, empty ones left out."""
+    begin, end = interior(problem, above, below)
+    inner, outer = [Rows(begin, end)], [Rows(0, begin, above, below), Rows(end, problem.p, above, below)]
+    return [rows for rows in inner if rows.begin < rows.end], [rows for rows in outer if rows.begin < rows.end]
+
+
+@lru_cache(maxsize=prepare.REMEMBERED)
+def forward_steps(
+    problem: ConvolutionProblem,
+    x: DeviceArray,
+    halo: Halo,
+    w: DeviceArray,
+    out: DeviceArray,
+    fused: prepare.Fused,
+    configuration: ForwardConfiguration | None,
+) -> ShardSteps:
+    """The forward pass of a shard; `problem` is that of its own rows, its padding counts the halo rows."""
+    where = "conv2d_shard"
+    check(halo, problem.input_shape, x, where)
+    pointers = prepare.checked(problem, x, w, fused, where)
+    added = view(fused.residual, "residual", where) if fused.residual else None
+    inputs, taps = _inputs(x, halo, where), Taps(problem.r, problem.s)
+    pass_ = Pass(problem, taps, inputs, view(out, "out", where), added, pointers, "forward", fused.flags)
+    return _steps([(pass_, configuration)], pass_, halo, x.device, None)
+
+
+@lru_cache(maxsize=prepare.REMEMBERED)
+def input_gradient_steps(
+    problem: ConvolutionProblem,
+    dy: DeviceArray,
+    halo: Halo,
+    w: DeviceArray,
+    out: DeviceArray,
+    cuts: tuple[ForwardConfiguration, ...],
+) -> ShardSteps:
+    """The input gradient of a shard of dx, from its own rows of dy (as many as `problem` has) and those of a halo."""
+    where = "conv2d_input_gradient_shard"
+    check(halo, problem.output_shape, dy, where)
+    inputs, target, pointers = _inputs(dy, halo, where), view(out, "out", where), (filters(w, dy, problem, where), 0, 0)
+    passes = [
+        (
+            Pass(
+                phase.problem,
+                phase.taps,
+                inputs,
+                phase.output(target),
+                None,
+                pointers,
+                "input_gradient",
+                {"transposed": True},
+            ),
+            cuts[number] if number < len(cuts) else None,
+        )
+        for number, phase in enumerate(phases(problem))
+    ]
+    zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
+    plain = Pass(problem, Taps(1, 1), inputs, target, None, pointers, "input_gradient", {"transposed": True})
+    return _steps(passes, plain, halo, dy.device, zero)
+
+
+class Pass(NamedTuple):
+    """One walk over the rows of three buffers, as the forward kernel makes it."""
+
+    problem: ConvolutionProblem
+    taps: Taps
+    inputs: tuple[View, View, View]
+    output: View
+    residual: View | None
+    pointers: tuple[int, int, int]
+    what: str
+    flags: dict[str, Any]
+
+    @property
+    def copyable(self) -> bool:
+        """Whether forward.cu can do it."""
+        return fetchable(*self.inputs, self.output, self.residual) and bool(configurations(self.problem))
+
+
+def _steps(
+    passes: Sequence[tuple[Pass, ForwardConfiguration | None]],
+    plain: Pass,
+    halo: Halo,
+    device: int,
+    zero: tuple[int, int] | None,
+) -> ShardSteps:
+    if not all(pass_.copyable for pass_, _ in passes):
+        return _plainly(plain, halo, device)
+    inner: list[Prepared] = []
+    outer: list[Prepared] = []
+    for pass_, given in passes:
+        cut = given or prepare.chosen(pass_.problem, pass_.what, device)
+        first, later = parts(pass_.problem, *halo.rows)
+        inner += _prepared(pass_, cut, first, device, sharded=False)
+        outer += _prepared(pass_, cut, later, device, sharded=True)
+    return ShardSteps(prepare.Steps(tuple(inner), zero), prepare.Steps(tuple(outer)))
+
+
+def _prepared(
+    pass_: Pass, cut: ForwardConfiguration, ranges: Sequence[Rows], device: int, sharded: bool
+) -> Iterator[Prepared]:
+    flags = {**pass_.flags, "sharded": sharded}
+    for rows in ranges:
+        short = replace(cut, chunk=max(1, min(cut.chunk, rows.end - rows.begin)))
+        yield prepare.by_copy_engine(
+            pass_.problem, short, rows, pass_.taps, pass_.inputs, pass_.output, pass_.residual, pass_.pointers, device,
+            flags,
+        )  # fmt: skip
+
+
+def _plainly(pass_: Pass, halo: Halo, device: int) -> ShardSteps:
+    """The same by the direct kernel, in one launch behind the halo."""
+    recipe = Recipe(direct.NAME, direct.source(pass_.problem, **pass_.flags))
+    rows = Rows(0, pass_.output.shape[1], *halo.rows)
+    made = direct.launch(pass_.problem, rows, pass_.inputs, pass_.output, pass_.residual, pass_.pointers)
+    from ..runtime.device import device_architecture
+    from ..runtime.module import load
+
+    kernel = load(recipe.compile(device_architecture(device)), device)
+    return ShardSteps(prepare.Steps(()), prepare.Steps((kernel.prepare(made.grid, made.block, (made.argument,)),)))
+
+
+def check(halo: Halo, shape: tuple[int, int, int, int], x: DeviceArray, where: str) -> None:
+    """Refuse halo rows that do not continue the rows of `shape`."""
+    n, _, w, c = shape
+    if x.shape != shape:
+        raise WrongShape("the shard has the wrong shape", where=where, expected=shape, came=x.shape)
+    for name, rows in zip(("above", "below"), halo, strict=True):
+        if rows is not None and (rows.shape[0], *rows.shape[2:], rows.dtype, rows.device) != (
+            n,
+            w,
+            c,
+            x.dtype,
+            x.device,
+        ):
+            raise WrongShape(
+                f"halo {name} does not continue the shard",
+                where=where,
+                expected=f"[{n}, rows, {w}, {c}] of {x.dtype} on device {x.device}",
+                came=f"{rows.shape} of {rows.dtype} on device {rows.device}",
+            )
+
+
+def _inputs(x: DeviceArray, halo: Halo, where: str) -> tuple[View, View, View]:
+    middle = view(x, "x", where)
+    above, below = (view(rows, "halo", where) if rows else middle for rows in halo)
+    return above, middle, below

@@ -1,0 +1,91 @@
+"""Convolutions of one shard of an image's rows, its halo rows in buffers of their own: nothing is concatenated.
+
+The shard is [n, h, w, c]; `above` and `below` are the neighbours' rows next to it, [n, rows, w, c], or None at an edge
+of the image. `padding` counts them: with a 3 x 3 filter an inner shard has padding 1 and one halo row on either side.
+Rows of the result that need no halo are computed first; the others after the event `arrived` (CuPy's, torch's or a
+handle), which is recorded when the halo is there. The rest is as in `conv2d`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .conv2d import Pair, problem_of
+from .convolution import operands, prepare, sharded
+from .convolution.configuration import ForwardConfiguration
+from .convolution.sharded import Halo
+from .runtime.array import DeviceArray, array
+from .runtime.stream import stream_pointer
+
+
+def conv2d_shard(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    above: Any = None,
+    below: Any = None,
+    arrived: object = None,
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    scale: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    out: Any = None,
+    stream: object = None,
+    configuration: ForwardConfiguration | None = None,
+) -> Any:
+    """activation(conv(x, w) * scale + bias + residual) of a shard -> [n, p, q, k]."""
+    given, taps = operands.images(x, "x", "conv2d_shard"), array(w, "w")
+    problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
+    fused = prepare.Fused(
+        _optional(scale, "scale"), _optional(bias, "bias"), _optional(residual, "residual"), activation
+    )
+    queue = stream_pointer(stream, given)
+    result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
+    steps = sharded.forward_steps(problem, given, _halo(above, below), taps, array(result, "out"), fused, configuration)
+    steps.run(queue, arrived)
+    return result
+
+
+def conv2d_input_gradient_shard(
+    dy: Any,
+    w: Any,
+    *,
+    shape: Sequence[int],
+    above: Any = None,
+    below: Any = None,
+    arrived: object = None,
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    out: Any = None,
+    stream: object = None,
+) -> Any:
+    """The shard dx [n, h, w, c] of `shape` of an input gradient, from the shard dy [n, p, q, k] and its halo rows.
+
+    `padding` is the forward one, which makes p output rows of the h rows of this shard.
+    """
+    given, taps = operands.images(dy, "dy", "conv2d_input_gradient_shard"), array(w, "w")
+    extents = tuple(int(extent) for extent in shape)
+    problem = problem_of(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
+    queue = stream_pointer(stream, given)
+    result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
+    steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), ())
+    steps.run(queue, arrived)
+    return result
+
+
+def _optional(values: Any, name: str) -> DeviceArray | None:
+    return None if values is None else array(values, name)
+
+
+def _halo(above: Any, below: Any) -> Halo:
+    return Halo(
+        None if above is None else operands.images(above, "above", "conv2d_shard"),
+        None if below is None else operands.images(below, "below", "conv2d_shard"),
+    )

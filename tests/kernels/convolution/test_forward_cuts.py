@@ -1,0 +1,158 @@
+"""The forward kernel without a GPU: problems, cuts, sources, and what the compiler reports of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tapestry.kernels.convolution import candidates, forward, launch, sharded
+from tapestry.kernels.convolution.configuration import SHARED, ForwardConfiguration, footprint, legal
+from tapestry.kernels.convolution.input_gradient import phases
+from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
+from tapestry.kernels.runtime.compiler import compile_source
+
+from ..shapes import SHAPES, TABLE
+
+problems = st.builds(
+    lambda n, h, w, width, blocks, r, s, stride, dilation, padding: ConvolutionProblem(
+        n, h + r * 2, w + s * 2, 8 * width * blocks, 8 * blocks, r, s, stride, dilation, padding
+    ),
+    st.integers(1, 40),
+    st.integers(1, 70),
+    st.integers(1, 300),
+    st.sampled_from((1, 2, 4, 8)),
+    st.integers(1, 20),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    st.tuples(*[st.integers(0, 4)] * 4),
+)
+
+
+def windows(extent: int, taps: int, stride: int, dilation: int, before: int, after: int) -> list[set[int]]:
+    """The input rows of every output row, by laying the filter on the padded rows one step after the other."""
+    found = []
+    start = -before
+    while start + dilation * (taps - 1) < extent + after:
+        found.append({start + dilation * tap for tap in range(taps)})
+        start += stride
+    return found
+
+
+@given(problems)
+@settings(deadline=None, max_examples=80)
+def test_output_extents_are_the_places_where_the_filter_fits(problem: ConvolutionProblem) -> None:
+    top, bottom, left, right = problem.padding
+    assert problem.p == len(windows(problem.h, problem.r, problem.stride[0], problem.dilation[0], top, bottom))
+    assert problem.q == len(windows(problem.w, problem.s, problem.stride[1], problem.dilation[1], left, right))
+
+
+@given(problems, st.integers(0, 4), st.integers(0, 4))
+@settings(deadline=None, max_examples=80)
+def test_interior_rows_read_no_halo_and_parts_cover_all_rows_once(
+    problem: ConvolutionProblem, above: int, below: int
+) -> None:
+    top, bottom, _, _ = problem.padding
+    reads = windows(problem.h, problem.r, problem.stride[0], problem.dilation[0], top, bottom)
+    inner, outer = sharded.parts(problem, above, below)
+    halo = {*range(-above, 0), *range(problem.h, problem.h + below)}
+    assert not any(reads[row] & halo for part in inner for row in range(part.begin, part.end))
+    assert sorted(row for part in inner + outer for row in range(part.begin, part.end)) == list(range(problem.p))
+
+
+@pytest.mark.parametrize("rows", [(0, 20), (3, 20), (0, 17)])
+def test_interior_is_as_large_as_it_can_be(rows: tuple[int, int]) -> None:
+    problem = ConvolutionProblem(1, 20, 20, 8, 1, 7, 7, padding=(3, 3, 3, 3))
+    above, below = rows[0], 20 - rows[1]
+    assert sharded.interior(problem, above, below) == (3 if above else 0, 17 if below else 20)
+
+
+@given(problems)
+@settings(deadline=None, max_examples=40)
+def test_every_candidate_is_legal_and_walks_every_row(problem: ConvolutionProblem) -> None:
+    found = candidates.configurations(problem)
+    assert found == candidates.configurations(problem)
+    assert 1 <= len(found) <= candidates.MOST
+    for cut in found:
+        assert legal(problem, cut)
+        assert footprint(problem, cut).shared <= SHARED
+        cells = launch.grid(problem, cut, launch.Rows(0, problem.p), 132)
+        assert cells.image_blocks * cut.images >= problem.n
+        assert cells.column_tiles * cut.units * 8 >= problem.q
+        assert 1 <= cells.blocks <= cells.channel_blocks * cells.image_blocks * cells.column_tiles * problem.p
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_of_the_list_has_candidates_where_the_copy_engine_reads_it(name: str) -> None:
+    problem = SHAPES[name]
+    registers_suffice = problem.width < 32 or problem.r * problem.s < 49
+    assert bool(candidates.configurations(problem)) == (problem.c % 8 == 0 and registers_suffice)
+
+
+def test_sources_are_the_same_every_time_and_do_not_depend_on_extents() -> None:
+    small, large = (ConvolutionProblem(n, 32, 32, 64, 8, 3, 3, padding=(1,) * 4) for n in (1, 9))
+    cut = ForwardConfiguration()
+    assert forward.source(small, cut) == forward.source(large, cut)
+    assert forward.source(small, cut) != forward.source(small, cut, bias=True)
+
+
+FUSED = [
+    {},
+    {"transposed": True},
+    {"scale": True, "bias": True, "residual": True, "activation": "gelu"},
+    {"sharded": True},
+]
+SPREAD = [
+    *[(name, 0, problem) for name, problem in TABLE.items()],
+    *[
+        (f"{size}x{size} width {width} stride {stride}", number, problem)
+        for number, (size, width, stride) in enumerate(
+            (size, width, stride) for size in (1, 3, 5, 7) for width in (1, 8, 16, 32) for stride in (1, 2)
+        )
+        if size * width < 7 * 32
+        for problem in [
+            ConvolutionProblem(8, 28, 28, 128, 128 // width, size, size, (stride,) * 2, padding=(size // 2,) * 4)
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize(("number", "problem"), [pytest.param(n, p, id=name) for name, n, p in SPREAD])
+def test_the_compiler_reports_no_spills(number: int, problem: ConvolutionProblem) -> None:
+    """The first guess and one more, with one of the fused variants: no stack, no spills, registers as launched."""
+    found = candidates.configurations(problem)
+    for cut in (found[0], found[(7 * number + 5) % len(found)]):
+        compiled = compile_source(forward.source(problem, cut, **FUSED[number % len(FUSED)]), name="forward")
+        assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
+        assert compiled.registers * footprint(problem, cut).threads * cut.blocks <= 65536
+
+
+@pytest.mark.parametrize("problem", TABLE.values(), ids=TABLE)
+def test_input_gradients_do_not_spill(problem: ConvolutionProblem) -> None:
+    for phase in phases(problem):
+        cut = candidates.configurations(phase.problem)[0]
+        compiled = compile_source(forward.source(phase.problem, cut, transposed=True), name="forward")
+        assert (compiled.spill_stores, compiled.stack) == (0, 0), cut
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"groups": 5}, ("channels do not divide", "multiple of 5", "64")),
+        ({"groups": 1}, ("group width", "32", "64")),
+        ({"r": 8}, ("filter extent r", "1 to 7", "8")),
+        ({"stride": (3, 1)}, ("stride", "1 or 2", "3")),
+        ({"dtype": "f32"}, ("dtype", "f16 or bf16", "f32")),
+        ({"h": 2, "r": 5}, ("does not fit", "p (output rows)", "-")),
+        ({"n": 2**20}, ("elements of the input", "2147483647")),
+        ({"padding": (1, 1)}, ("padding", "4 ints", "(1, 1)")),
+        ({"w": 8.0}, ("w is not an integer", "int", "float")),
+    ],
+)
+def test_bad_problems_say_what_was_expected_and_what_came(changes: dict[str, object], words: tuple[str, ...]) -> None:
+    usual: dict[str, object] = {"n": 1, "h": 8, "w": 8, "c": 64, "groups": 8, "r": 3, "s": 3}
+    with pytest.raises(BadConvolution) as caught:
+        ConvolutionProblem(**{**usual, **changes})  # type: ignore[arg-type]
+    assert all(word in str(caught.value) for word in words), str(caught.value)
