@@ -8,31 +8,38 @@ namespace tapestry::weight_gradient {
 constexpr int most_fold_warps = 16;
 constexpr int fold_batch = 8;    // loads of a thread that are under way together
 
+// The gradient as the caller has it.
+using Filter = Packed<Extent<K>, Extent<TapY, all_rows>, Extent<Tap, filter_columns>, Extent<InGroup, width>>;
+
 // What one 128-bit value of the partials holds: sums of two taps (s, s + 1) times two output channels (k, k + 1) of one input channel.
 struct Quadruple {
-    int r, s, c, k;
+    TapY r;
+    Tap s;
+    C c;
+    K k;
 
-    __device__ Quadruple(int fragment, int lane, int channel_blocks) {
-        const int pair = fragment % tap_pairs, row = fragment / tap_pairs % filter_rows, rest = fragment / (tap_pairs * filter_rows);
-        const int warp = rest / out_blocks % (chunks * warps_a_chunk), block_and_part = rest / out_blocks / (chunks * warps_a_chunk);
-        const int block = block_and_part % channel_blocks, part = block_and_part / channel_blocks;
-        const int chunk = warp / warps_a_chunk;
-        const int out_chunk = chunk / group_chunks * group_chunks + warp % warps_a_chunk * out_blocks + rest % out_blocks;
-        r = part * filter_rows + row;
-        s = 2 * pair;
-        c = block * channel_block + chunk * unit + lane / 4;
-        k = block * channel_block + out_chunk * unit + lane % 4 * 2;
+    __device__ Quadruple(unsigned index, int channel_blocks) {
+        const PartialPlace at(index);
+        const WarpOctets octets(at.get<C8>(), at.get<K8Block>());
+        const auto own = Sums::element(at.get<Lane>().get(), 0);
+        const int block = at.get<BlockAndPart>().get() % channel_blocks, part = at.get<BlockAndPart>().get() / channel_blocks;
+        r = at.get<TapY>() + part * filter_rows;
+        s = Tap(at.get<TapPair>());
+        c = C(octets.x) + cast<C>(Module<TapC, 8>(own.get<TapC>())) + block * channel_block;
+        k = K(octets.dy) + K(K8(at.get<K8m>())) + own.get<K>() + block * channel_block;
     }
 
     // Below eight channels a group the 8 x 8 products hold neighbouring groups' cross terms too: those are dropped.
     template <typename Store>
     __device__ void write(const float4& sum, int channels, const Store& store) const {
         const float values[4] = {sum.x, sum.y, sum.z, sum.w};
+        const Filter filter{K(channels)};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int out = k + i % 2, tap = s + i / 2;
-            if (c < channels && out < channels && c / width == out / width && r < all_rows && tap < filter_columns)
-                store((static_cast<long long>(out * all_rows + r) * filter_columns + tap) * width + c % width, values[i]);
+            const auto further = Sums::element(0, i);    // sums of a lane differ by tap and output channel
+            const auto at = coord(k + further.get<K>(), r, s + cast<Tap>(Fold<TapC, 8>(further.get<TapC>())), InGroup(c));
+            const bool one_group = fold<width>(c).get() == fold<width>(at.get<K>()).get();
+            if (c < C(channels) && one_group && filter.contains_coord(at)) store(filter.offset(at), values[i]);
         }
     }
 };
@@ -46,7 +53,7 @@ __device__ void fold(const float4* partials, int splits, int channels, const Sto
     const long long stride = static_cast<long long>(gridDim.x) * 32;
     const float4* own = partials + static_cast<long long>(blockIdx.x) * 32 + lane;
     float4 sum{0, 0, 0, 0};
-    const Quadruple quadruple(blockIdx.x, lane, (channels + channel_block - 1) / channel_block);
+    const Quadruple quadruple(blockIdx.x * 32 + lane, (channels + channel_block - 1) / channel_block);
     wait_for_previous_kernel();
     for (int start = warp; start < splits; start += fold_batch * warps) {
         float4 batch[fold_batch];

@@ -13,12 +13,7 @@
 // cut into parts of filter_rows rows (all_rows together), each a gradient of its own with its padding moved: blockIdx.z counts the parts, x the channel
 // blocks, y the splits.
 
-#include <tapestry/async.cuh>
-#include <tapestry/mma.cuh>
-
 namespace tapestry::weight_gradient {
-
-using namespace parameters;
 
 constexpr int unit = 8;                                       // positions of an 8 x 8 matrix, channels of a 16-byte chunk
 constexpr int row_bytes = 2 * channel_block;                  // one position in shared memory
@@ -30,13 +25,13 @@ constexpr int swizzle_period = 1024;
 constexpr int dy_offset = (x_bytes + swizzle_period - 1) / swizzle_period * swizzle_period;
 constexpr int stage_bytes = dy_offset + (dy_bytes + swizzle_period - 1) / swizzle_period * swizzle_period;
 
-constexpr int group_chunks = width > unit ? width / unit : 1; // 16-byte chunks of one group
 constexpr int warps_a_chunk = group_chunks / out_blocks;      // a warp multiplies one chunk of x with out_blocks chunks of dy
 constexpr int consumers = chunks * warps_a_chunk * share;
 constexpr int steps_k = images * units / 2;                   // 16 positions each
 constexpr int threads = (consumers + 2) * 32;
 constexpr int ready = 1, exchanged = 2;                       // barriers of the block
 constexpr int own_steps = steps_k / share;
+static_assert(consumers == WarpPlace::size(), "every warp has its place");
 constexpr int tap_pairs = (filter_columns + 1) / 2;
 constexpr int held_rows = (filter_rows - 1) * dilation_y / stride_y + 1;
 constexpr int circle = held_rows * stride_y;                  // steps (rows of x) after which the registers come round
@@ -54,21 +49,6 @@ constexpr bool meets_any(int step) {
     for (int r = 0; r < filter_rows; ++r)
         if (meets(step, r)) return true;
     return false;
-}
-
-// First position of a 16-position step in the rows of a stage.
-constexpr int x_position(int step) { return 2 * step / units * x_columns + 2 * step % units * unit * stride_x; }
-
-// The swizzle of the tensor maps: 16-byte chunks permuted within 128, 64 or 32 bytes, so that eight consecutive positions lie in different banks.
-__device__ inline unsigned swizzled(int position, int chunk) {
-    const int turn = channel_block == 64 ? position & 7 : channel_block == 32 ? position >> 1 & 3 : channel_block == 16 ? position >> 2 & 1 : 0;
-    return position * row_bytes + ((chunk ^ turn) << 4);
-}
-
-// A value the compiler holds in a register rather than work it out again at every use.
-__device__ inline unsigned kept(unsigned value) {
-    asm volatile("" : "+r"(value));
-    return value;
 }
 
 struct Shape {
@@ -161,21 +141,16 @@ __device__ void produce(const Maps& maps, const Shape& shape, const Shared& shar
 struct Consumer {
     float sums[out_blocks][filter_rows][tap_pairs][4] = {};
     unsigned held[held_rows][own_steps][out_blocks][2];
-    unsigned x_lane[tap_pairs], dy_lane[out_blocks];    // this lane's matrix rows, relative to a stage
+    XPlace x_lane[tap_pairs];      // this lane's matrix rows in a stage
+    DyPlace dy_lane[out_blocks];
     int lane;
 
     __device__ Consumer(int warp, int lane) : lane(lane) {
-        const int part = warp % share, chunk = warp / share / warps_a_chunk;
-        const int out_chunk = chunk / group_chunks * group_chunks + warp / share % warps_a_chunk * out_blocks;
-        const int matrix = lane >> 3, row = lane & 7;
-        const int second_unit = units == 1 ? x_columns : unit * stride_x;
-        for (int pair = 0; pair < tap_pairs; ++pair) {
-            const int tap = min(2 * pair + (matrix & 1), filter_columns - 1);    // a last odd tap comes twice, its copy is dropped
-            const int position = row * stride_x + tap * dilation_x + (matrix >> 1) * second_unit;
-            x_lane[pair] = kept(swizzled(position, chunk) + x_position(part * own_steps) * row_bytes);
-        }
-        for (int block = 0; block < out_blocks; ++block)
-            dy_lane[block] = kept(swizzled(lane, out_chunk + block) + part * own_steps * 2 * unit * row_bytes);
+        const WarpPlace at(warp);
+        const WarpOctets octets(at.get<C8>(), at.get<K8Block>());
+        const Step first(at.get<Share>().get() * own_steps);
+        for (int pair = 0; pair < tap_pairs; ++pair) x_lane[pair] = kept_place(x_place(lane, first, TapPair(pair), octets.x));
+        for (int block = 0; block < out_blocks; ++block) dy_lane[block] = kept_place(dy_place(lane, first, octets.dy + block));
     }
 
     __device__ void clear(int row) {
@@ -190,7 +165,7 @@ struct Consumer {
         for (int block = 0; block < out_blocks; ++block)
 #pragma unroll
             for (int step = 0; step < own_steps; step += 2) {
-                const unsigned at = address + dy_lane[block] + step * 2 * unit * row_bytes;
+                const unsigned at = dy_lane[block][Step(step)].in_tile(address).address();
                 if (step + 1 < own_steps) {
                     auto& a = held[row][step][block];
                     auto& b = held[row][step + 1][block];
@@ -207,7 +182,7 @@ struct Consumer {
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
                 unsigned a[4];
-                load_transposed(a[0], a[1], a[2], a[3], address + x_lane[pair] + x_position(step) * row_bytes);
+                load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
 #pragma unroll
                 for (int r = 0; r < filter_rows; ++r)
                     if (meets(phase, r))
@@ -271,8 +246,10 @@ __device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
 
 __device__ void leave(const Consumer& consumer, int warp, float4* partials) {
     if (warp % share != 0) return;
-    const long long block = (static_cast<long long>(blockIdx.y) * gridDim.z + blockIdx.z) * gridDim.x + blockIdx.x;
-    float4* own = partials + (block * (consumers / share) + warp / share) * fragments * 32 + consumer.lane;
+    const WarpPlace at(warp);
+    const BlockAndPart block((blockIdx.y * gridDim.z + blockIdx.z) * gridDim.x + blockIdx.x);
+    const auto mine = coord(block, at.get<C8>(), at.get<K8Block>(), Lane(consumer.lane), K8m(0), TapY(0), TapPair(0));
+    const auto own = Partials(partials, Partials::L{block + 1})[mine];
 #pragma unroll
     for (int block = 0; block < out_blocks; ++block)
 #pragma unroll
@@ -280,7 +257,7 @@ __device__ void leave(const Consumer& consumer, int warp, float4* partials) {
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
                 const auto& sum = consumer.sums[block][r][pair];
-                own[((block * filter_rows + r) * tap_pairs + pair) * 32] = float4{sum[0], sum[1], sum[2], sum[3]};
+                *own[coord(K8m(block), TapY(r), TapPair(pair))] = float4{sum[0], sum[1], sum[2], sum[3]};
             }
 }
 

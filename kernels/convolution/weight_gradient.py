@@ -14,11 +14,13 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from ..dimensions.declarations import declarations
 from ..errors import WrongValue
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import Cut, WeightGradientConfiguration, legal, live_rows, reads_by_copy_engine
+from .weight_gradient_dimensions import specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of fold.cu
 PLAIN_FOLD_THREADS = 256  # of direct_weight_gradient.cu
@@ -62,13 +64,19 @@ def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> 
         "dilation_x": problem.dilation[1],
         "width": problem.width,
     }
-    files = ["direct_weight_gradient.cu"]
-    if not chosen.direct:
-        constants |= _tile_constants(Cut(problem, chosen))
-        files = ["weight_gradient.cu", "fold.cu"]
-    lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
-    head = ["#include <tapestry/numeric.cuh>", "namespace tapestry::parameters {", *lines]
-    return "\n".join([*head, f"using Half = {HALVES[problem.dtype]};", "}", *(kernel_text(name) for name in files)])
+    half = f"namespace tapestry::parameters {{ using Half = {HALVES[problem.dtype]}; }}"
+    tiled = ("weight_gradient_place.cu", "weight_gradient.cu", "fold.cu")
+    files = ("direct_weight_gradient.cu",) if chosen.direct else tiled
+    head = ["#include <tapestry/numeric.cuh>", _declared(problem, chosen, constants), half]
+    return "\n".join([*head, *(kernel_text(name) for name in files)])
+
+
+def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int]) -> str:
+    if chosen.direct:
+        lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
+        return "\n".join(["namespace tapestry::parameters {", *lines, "}"])
+    cut = Cut(problem, chosen)
+    return declarations(specification(cut, constants | _tile_constants(cut)))
 
 
 def _tile_constants(cut: Cut) -> dict[str, int]:
