@@ -19,7 +19,7 @@ LATENCY = 1100.0  # ns from asking for a row to having it
 CHAIN = 260.0  # clocks of a row's dependent steps beside its products
 PRODUCT = 6.5  # clocks of one m16n8k16 on one of the four tensor cores
 START = 2500.0  # ns
-ROW_BYTES = (4096, 8192, 16384)  # of the input rows one step brings, about
+ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 

@@ -18,7 +18,7 @@ THREADS_PER_SM = 2048
 BARRIER_BYTES = 8
 REGISTERS = 65536
 REGISTER_LIMIT = 255
-REGISTER_ROOM = 46  # addresses, counters, fragments in flight: beside accumulators and weights
+REGISTER_ROOM = 36  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
 RESERVED_SHARED = KIB  # of every block, for the driver
 SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
 
@@ -84,8 +84,9 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     accumulators = open_rows(problem) * cut.tiles * cut.octets * 4
-    weights = cut.octets * problem.r * problem.s * (group_block(problem) // 8)
-    return accumulators + weights + REGISTER_ROOM
+    steps = problem.s * group_block(problem) // 8
+    addresses = ceil(steps / 2) * (1 if cut.images == 1 else cut.tiles)
+    return accumulators + cut.octets * problem.r * steps + addresses + 4 * cut.tiles + REGISTER_ROOM
 
 
 def open_rows(problem: ConvolutionProblem) -> int:

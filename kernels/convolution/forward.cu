@@ -335,8 +335,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
             const __grid_constant__ TensorMap lower, const __grid_constant__ TensorMap output,
             const __grid_constant__ TensorMap residual, const unsigned short* weights, const float* scale,
             const float* bias, int channels, int channel_blocks, int image_blocks, int column_tiles, int row_begin,
-            int row_end, int chunk, int top, int left, int input_begin, int input_end, int height, int filter_rows,
-            int filter_columns, int row_first, int row_step, int column_first, int column_step) {
+            int row_end, int chunk, int top, int left, int input_begin, int input_end, int height) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
@@ -363,7 +362,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     } else if (warp == 1) {
         store_rows(output, residual, work, barriers, shared);
     } else {
-        const Weights stored{weights, filter_rows, filter_columns, row_first, row_step, column_first, column_step, channels};
-        compute(work, rows, stored, scale, bias, barriers, shared, warp - SERVICE_WARPS);
+        compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
     }
 }

@@ -8,6 +8,7 @@ from importlib.resources import files
 from ..dimensions.declarations import declarations
 from .configuration import ForwardConfiguration, group_block
 from .forward_dimensions import specification
+from .launch import Taps
 from .problem import ConvolutionProblem
 
 
@@ -20,8 +21,15 @@ def kernel_text(name: str) -> str:
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
-def constants(problem: ConvolutionProblem, cut: ForwardConfiguration) -> dict[str, int]:
+def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps) -> dict[str, int]:
+    """The numbers that forward.cu is specialised by."""
     return {
+        "STORED_R": taps.rows,
+        "STORED_S": taps.columns,
+        "TAP_R": taps.row_first,
+        "TAP_S": taps.column_first,
+        "TAP_STEP_R": taps.row_step,
+        "TAP_STEP_S": taps.column_step,
         "WIDTH": problem.width,
         "GROUP": group_block(problem),
         "R": problem.r,
@@ -53,8 +61,15 @@ def source(
     residual: bool = False,
     activation: str | None = None,
     hints: tuple[str, str] = ("none", "none"),
+    taps: Taps | None = None,
 ) -> str:
-    ints = constants(problem, cut)
+    """The CUDA source of a pass. `transposed` reads the filter as the input gradient does, by default last tap first.
+
+    `sharded`: rows come from three buffers. `scale`, `bias` (a channel), `residual` and `activation` follow the sum.
+    `hints` are the cache's, of loads and stores. Problems that differ in extents and padding alone share a source.
+    """
+    usual = Taps.flipped(problem.r, problem.s) if transposed else Taps(problem.r, problem.s)
+    ints = constants(problem, cut, taps or usual)
     flags = {"TRANSPOSED": transposed, "SHARDED": sharded, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [

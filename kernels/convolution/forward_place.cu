@@ -50,21 +50,19 @@ using OutputPlace = decltype(output_place(0u, Tile(), K8(), Piece()));
 // The filter in memory, [Outer][StoredY][StoredX][Inner]: outer channels are those written, in the input gradient read.
 struct Weights {
     const unsigned short* data;
-    int rows, columns;                                      // extents of the stored filter
-    int row_first, row_step, column_first, column_step;     // which of its taps this kernel's taps are
     int channels;
 
     // Tap (r, s) from channels c and c + 1 to channel k, all counted from channel `base`; zero where there is none.
     __device__ unsigned pair(int base, K k, C c, TapY r, TapX s) const {
-        using Stored = Packed<Extent<spec::Outer>, Extent<spec::StoredY>, Extent<spec::StoredX>, Extent<spec::Inner, spec::WIDTH>>;
-        const Stored stored{spec::Outer(channels), spec::StoredY(rows), spec::StoredX(columns)};
-        const auto tap = coord(spec::StoredY(row_first) + cast<spec::StoredY>(r * row_step),
-                               spec::StoredX(column_first) + cast<spec::StoredX>(s * column_step));
+        using Stored = Packed<Extent<spec::Outer>, Extent<spec::StoredY, spec::STORED_R>, Extent<spec::StoredX, spec::STORED_S>,
+                              Extent<spec::Inner, spec::WIDTH>>;
+        const Stored stored{spec::Outer(channels)};
+        const auto tap = coord(spec::StoredY(spec::TAP_R) + cast<spec::StoredY>(r * spec::TAP_STEP_R),
+                               spec::StoredX(spec::TAP_S) + cast<spec::StoredX>(s * spec::TAP_STEP_S));
         const int outer = spec::TRANSPOSED ? c.get() : k.get(), inner = spec::TRANSPOSED ? k.get() : c.get();
         const auto at = Tensor<const unsigned short, Stored>(
             data, stored)[tap + coord(spec::Outer(base + outer), spec::Inner(inner % spec::WIDTH))];
-        const bool there = stored.contains_coord(tap);
-        const bool low = there && joins(base, k, c), high = there && joins(base, k, c + 1);
+        const bool low = joins(base, k, c), high = joins(base, k, c + 1);
         if constexpr (!spec::TRANSPOSED && spec::WIDTH > 1)
             return low ? *reinterpret_cast<const unsigned*>(at.address()) : 0u;
         const auto next = spec::TRANSPOSED ? at[spec::Outer(1)] : at;   // width 1: never both

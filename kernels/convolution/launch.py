@@ -23,6 +23,11 @@ class Taps:
     column_first: int = 0
     column_step: int = 1
 
+    @classmethod
+    def flipped(cls, rows: int, columns: int) -> Taps:
+        """All of them, last first."""
+        return cls(rows, columns, rows - 1, -1, columns - 1, -1)
+
 
 @dataclass(frozen=True)
 class View:
@@ -92,7 +97,6 @@ def arguments(
     cut: ForwardConfiguration,
     cells: Grid,
     rows: Rows,
-    taps: Taps,
     inputs: tuple[View, View, View],
     output: View,
     residual: View | None,
@@ -109,5 +113,4 @@ def arguments(
         upper, middle, lower, target, added, *pointers, problem.c,
         cells.channel_blocks, cells.image_blocks, cells.column_tiles, rows.begin, rows.end, cells.chunk,
         problem.padding[0], problem.padding[2], -rows.above, height + rows.below, height,
-        taps.rows, taps.columns, taps.row_first, taps.row_step, taps.column_first, taps.column_step,
     ]  # fmt: skip

@@ -201,8 +201,8 @@ def by_copy_engine(
 
     cells = launch.grid(problem, cut, rows, properties(device).sms)
     taken = footprint(problem, cut)
-    arguments = launch.arguments(problem, cut, cells, rows, taps, inputs, output, residual, pointers)
-    kernel = _loaded(forward_recipe(problem, cut, flags), device)
+    arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
+    kernel = _loaded(forward_recipe(problem, cut, {**flags, "taps": taps}), device)
     prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared)
     return prepared
 

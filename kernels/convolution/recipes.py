@@ -10,6 +10,7 @@ from ..runtime.compiler import Recipe
 from . import direct, forward, weight_gradient
 from .configuration import ForwardConfiguration
 from .input_gradient import phases
+from .launch import Taps
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
 
@@ -50,7 +51,8 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     given = dict(flags or {}) | ({"transposed": True} if what == "input_gradient" else {})
-    parts = [phase.problem for phase in phases(problem)] if what == "input_gradient" else [problem]
-    cuts = [choose(part, what, gpu) for part in parts]
-    made = [forward_recipe(part, cut, given) for part, cut in zip(parts, cuts, strict=True) if cut is not None]
+    usual = Taps(problem.r, problem.s)
+    walks = [(part.problem, part.taps) for part in phases(problem)] if what == "input_gradient" else [(problem, usual)]
+    parts = [(walked, choose(walked, what, gpu), taps) for walked, taps in walks]
+    made = [forward_recipe(walked, cut, {**given, "taps": taps}) for walked, cut, taps in parts if cut is not None]
     return made if len(made) == len(parts) else [direct_recipe(problem, given)]

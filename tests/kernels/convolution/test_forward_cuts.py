@@ -133,7 +133,7 @@ def test_the_compiler_reports_no_spills(number: int, problem: ConvolutionProblem
 def test_input_gradients_do_not_spill(problem: ConvolutionProblem) -> None:
     for phase in phases(problem):
         cut = candidates.configurations(phase.problem)[0]
-        compiled = compile_source(forward.source(phase.problem, cut, transposed=True), name="forward")
+        compiled = compile_source(forward.source(phase.problem, cut, transposed=True, taps=phase.taps), name="forward")
         assert (compiled.spill_stores, compiled.stack) == (0, 0), cut
 
 
