@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, fields
 from math import ceil, log
 
 from ..convolution.candidates import MEMORY, guess
-from ..convolution.configuration import SMS, ForwardConfiguration, footprint, group_block
+from ..convolution.configuration import REGISTERS, SMS, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import (
@@ -48,7 +48,9 @@ class Facts:
     waste: float  # positions computed over positions of the output
     in_flight: float  # KiB of loads a multiprocessor has under way
     warps: float  # that compute, a multiprocessor
-    registers: float  # a thread, estimated
+    registers: float  # a thread, estimated, over what there is for one
+    images: float  # of a block at a time
+    own: float  # units of positions and channels that one warp keeps sums of
     residents: float  # blocks a multiprocessor holds
     l2_share: float  # input, output and weights over the L2
     roofline_us: float
@@ -112,7 +114,9 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         waste=positions / (problem.n * problem.q),
         in_flight=cut.stages * cut.stage_rows * taken.row_bytes * cut.blocks / 1024,
         warps=taken.threads / 32 * cut.blocks,
-        registers=taken.registers,
+        registers=taken.registers * taken.threads * cut.blocks / REGISTERS,
+        images=cut.images,
+        own=cut.tiles * cut.octets,
         residents=cut.blocks,
         l2_share=problem.bytes_moved / gpu.l2_bytes,
         roofline_us=roofline * 1e6,
@@ -185,7 +189,9 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         waste=cut.image_blocks * chosen.images * cut.column_tiles * 8 * chosen.units / (problem.n * problem.q),
         in_flight=chosen.stages * cut.stage_bytes * chosen.residents / 1024,
         warps=cut.consumers * chosen.residents,
-        registers=cut.registers,
+        registers=cut.registers / cut.register_limit,
+        images=chosen.images,
+        own=cut.own_steps * chosen.out_blocks,
         residents=chosen.residents,
         l2_share=problem.bytes_moved / gpu.l2_bytes,
         roofline_us=roofline * 1e6,
@@ -211,7 +217,8 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
         counted_time=1.0 + clocks / gpu.clock_hz / roofline,
         memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,
         start_time=gpu.launch_s * 1.5 / roofline, fold_time=0.0, imbalance=1.0,
-        occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=64.0,
+        occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=0.5,
+        images=1.0, own=1.0,
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
         row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
         stride=problem.stride[0] * problem.stride[1], transposed=0.0,

@@ -68,7 +68,9 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:
     """All configurations of a pass, the analytic guess first. Empty where only the plain kernel will do."""
     if what == "weight_gradient":
-        return weight_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+        found = weight_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+        # The plain kernel is never the faster one.
+        return [cut for cut in found if not cut.direct] or found
     return forward_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
 
 
