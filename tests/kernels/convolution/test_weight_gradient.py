@@ -1,0 +1,134 @@
+"""The weight gradient without a GPU: which cuts are legal, and what the compiler says of the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry.kernels.convolution import weight_gradient
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.weight_gradient_configuration import (
+    Cut,
+    WeightGradientConfiguration,
+    configurations,
+    legal,
+    live_rows,
+)
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.runtime.compiler import compile_source
+
+from ..shapes import SHAPES
+
+SHARED = 232448
+
+
+# The cuts.
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_has_legal_cuts_and_the_plain_one_last(name: str) -> None:
+    problem = SHAPES[name]
+    found = configurations(problem)
+    assert found[-1].direct
+    assert not any(chosen.direct for chosen in found[:-1])
+    assert len(set(found)) == len(found)
+    assert (len(found) > 1) == (problem.c % 8 == 0)
+    for chosen in found[:-1]:
+        cut = Cut(problem, chosen)
+        assert legal(cut, SHARED)
+        assert chosen.residents * (cut.shared_bytes + 2048) <= 233472
+        assert cut.threads <= 1024
+        assert 1 <= chosen.splits <= cut.image_blocks * cut.column_tiles * problem.p
+        assert cut.column_tiles * 8 * chosen.units >= problem.q
+        assert cut.image_blocks * chosen.images >= problem.n
+        assert chosen.images == 1 or cut.column_tiles == 1
+        assert cut.consumers % chosen.share == 0
+        assert chosen.channel_block % max(8, problem.width) == 0
+
+
+def test_the_order_of_the_cuts_does_not_change() -> None:
+    problem = SHAPES["table.64x64x64k3"]
+    before = configurations(problem)
+    configurations.cache_clear()
+    assert configurations(problem) == before
+
+
+@given(
+    h=st.integers(1, 12), r=st.integers(1, 5), top=st.integers(-2, 8), bottom=st.integers(-2, 8),
+    stride=st.sampled_from([1, 2]), dilation=st.sampled_from([1, 2]), above=st.integers(0, 3), below=st.integers(0, 3),
+)  # fmt: skip
+def test_live_rows_are_those_that_meet_the_input(
+    h: int, r: int, top: int, bottom: int, stride: int, dilation: int, above: int, below: int
+) -> None:
+    if h + top + bottom < dilation * (r - 1) + 1:
+        return
+    problem = ConvolutionProblem(1, h, 9, 8, 1, r, 1, (stride, 1), (dilation, 1), (top, bottom, 0, 0))
+    meets = [
+        p for p in range(problem.p) if any(-above <= p * stride + tap * dilation - top < h + below for tap in range(r))
+    ]
+    found = live_rows(problem, above, below)
+    assert set(meets) <= set(found)
+    assert not meets or (found[0] <= meets[0] and found[-1] >= meets[-1])
+
+
+# The compiled kernels.
+
+HEAVY = [
+    ("table.64x64x64k3", {}),
+    ("table.64x64x64k5", {"channel_block": 64}),
+    ("filter.k7", {}),
+    ("filter.width16.7x7", {}),
+    ("filter.width32.7x7", {}),
+    ("filter.width32.5x5", {"residents": 1}),
+    ("dilation2.k7", {}),
+    ("stride2.width32", {}),
+    ("groups.32.width4", {"residents": 2}),
+    ("bf16.k5.width16", {"share": 2}),
+]
+
+
+def pick(problem: ConvolutionProblem, **wanted: int) -> WeightGradientConfiguration:
+    """The cut with most registers to its limit among those with these values."""
+    options = [
+        chosen
+        for chosen in configurations(problem)
+        if not chosen.direct and all(getattr(chosen, name) == value for name, value in wanted.items())
+    ]
+    return max(options, key=lambda chosen: Cut(problem, chosen).registers / Cut(problem, chosen).register_limit)
+
+
+def heavy() -> list[tuple[str, dict[str, int]]]:
+    return [(name, wanted) for name, wanted in HEAVY if name in SHAPES]
+
+
+@pytest.mark.parametrize(("name", "wanted"), heavy())
+def test_nothing_is_spilled_where_registers_are_scarcest(name: str, wanted: dict[str, int]) -> None:
+    problem = SHAPES[name]
+    chosen = pick(problem, **wanted)
+    made = compile_source(weight_gradient.source(problem, chosen), name="weight_gradient")
+    for entry in ("weight_gradient", "fold_partials", "fold_rounded"):
+        used = made.report[entry]
+        assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), (entry, chosen)
+    assert made.shared <= 1024
+    assert made.registers <= Cut(problem, chosen).register_limit
+
+
+def test_problems_of_other_extents_share_a_source() -> None:
+    small = ConvolutionProblem(4, 16, 64, 64, 8, 3, 3, padding=(1, 1, 1, 1))
+    large = ConvolutionProblem(64, 200, 64, 512, 64, 3, 3, padding=(2, 0, 1, 1))
+    chosen = configurations(small)[0]
+    assert weight_gradient.source(small, chosen) == weight_gradient.source(large, replace(chosen, splits=7))
+
+
+def test_a_configuration_of_another_problem_is_refused() -> None:
+    problem = SHAPES["table.64x64x64k3"]
+    chosen = configurations(problem)[0]
+    weight_gradient.require(problem, chosen, SHARED)
+    for wrong in (replace(chosen, stages=99), replace(chosen, units=3), replace(chosen, share=3)):
+        with pytest.raises(WrongValue, match="configuration of another problem"):
+            weight_gradient.require(problem, wrong, SHARED)
+    with pytest.raises(WrongValue, match="configuration of another problem"):
+        weight_gradient.require(replace(problem, c=12, groups=12), chosen, SHARED)

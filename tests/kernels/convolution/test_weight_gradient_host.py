@@ -1,0 +1,198 @@
+"""The weight gradient's very text, run on the host against NumPy.
+
+`tests/kernels/emulation` runs whole blocks of threads with lanes as fibers in a random order: the walk over the rows,
+the ring and its barriers, the swizzles, the fragments and the fold are checked where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tapestry.kernels.convolution import weight_gradient
+from tapestry.kernels.convolution.launch import SWIZZLES, View
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.weight_gradient import Halo, Launch
+from tapestry.kernels.convolution.weight_gradient_configuration import Cut
+from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration as Configuration
+
+Array = NDArray[Any]
+ROOT = Path(__file__).parents[3]
+GXX = shutil.which("g++")
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a source depends on, and which cut to take."""
+
+    cut: Configuration
+    r: int
+    s: int
+    width: int = 8
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    dtype: str = "f16"
+
+    def problem(self, n: int, h: int, w: int, c: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
+        steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
+        return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
+
+
+KINDS = [  # block, parts, units, images, out_blocks, share, stages, residents, splits
+    Kind(Configuration(32, 1, 2, 1, 1, 1, 3, 1, 1), 3, 3),
+    Kind(Configuration(16, 1, 2, 2, 1, 2, 4, 1, 1), 3, 3, dtype="bf16"),
+    Kind(Configuration(8, 1, 4, 1, 1, 2, 3, 1, 1), 3, 4, stride=(2, 2)),
+    Kind(Configuration(16, 1, 1, 4, 1, 1, 3, 1, 1), 2, 5, width=4, stride=(1, 2), dilation=(2, 1)),
+    Kind(Configuration(32, 2, 2, 1, 2, 1, 3, 1, 1), 5, 2, width=32, stride=(2, 1)),
+    Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1), 3, 2, width=2, stride=(2, 1), dilation=(2, 2)),
+]
+
+RUN = """
+#include "run.hpp"
+extern "C" const char* leave(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
+  return run_grid(FIRST, grid, block, given, seed);
+}
+extern "C" const char* fold(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
+  return run_grid(fold_partials, grid, block, given, seed);
+}
+extern "C" const char* round_off(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
+  return run_grid(fold_rounded, grid, block, given, seed);
+}
+"""
+
+
+@functools.cache
+def library(kind: Kind) -> ctypes.CDLL:
+    problem = kind.problem(1, 30, 16, 64, (0, 0, 0, 0))
+    text = weight_gradient.source(problem, kind.cut)
+    text = text.replace(
+        "extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char* memory = emulated::shared_memory;"
+    ).replace("__shared__ alignas(8)", "__shared__")
+    folder = Path(tempfile.mkdtemp(prefix="tapestry-weight-gradient-"))
+    (folder / "kernel.cpp").write_text(
+        '#include "machine.hpp"\n' + text + RUN.replace("FIRST", weight_gradient.kernel_name(kind.cut)),
+        encoding="utf-8",
+    )
+    emulation = ROOT / "tests/kernels/emulation"
+    command = [
+        str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{emulation}", f"-I{ROOT / 'kernels/include'}",
+        str(folder / "kernel.cpp"), "-o", str(folder / "kernel.so"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    loaded = ctypes.CDLL(str(folder / "kernel.so"))
+    shutil.rmtree(folder)
+    for name in ("leave", "fold", "round_off"):
+        getattr(loaded, name).restype = ctypes.c_char_p
+    return loaded
+
+
+def emulated_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+    """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
+    n, h, w, c = view.shape
+    images, _, columns = box
+    inner = 2 * channels
+    swizzle = {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[inner]]
+    strides = (1, view.strides[2], view.strides[1], view.strides[0])
+    return struct.pack("<Q4q4q4ii", view.pointer, c, w, h, n, *strides, channels, columns, 1, images, swizzle).ljust(
+        128, b"\0"
+    )
+
+
+def run_launch(entry: Callable[..., bytes], launch: Launch, seed: int) -> None:
+    triple = ctypes.c_uint * 3
+    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little") for value in launch.arguments]
+    buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
+    addresses = []
+    for buffer, data in zip(buffers, held, strict=True):
+        start = -ctypes.addressof(buffer) % 64
+        ctypes.memmove(ctypes.addressof(buffer) + start, data, len(data))
+        addresses.append(ctypes.addressof(buffer) + start)
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+    said = entry(triple(*_three(launch.grid)), triple(*_three(launch.block)), pointers, ctypes.c_uint(seed))
+    assert said == b"", said.decode()
+
+
+def _three(extents: tuple[int, ...]) -> tuple[int, ...]:
+    return (*extents, 1, 1)[:3]
+
+
+def expected(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
+    """The definition in f64, tap by tap, x padded by zeros (or cut)."""
+    top, _, left, _ = problem.padding
+    n, p, q = problem.n, problem.p, problem.q
+    dw = np.zeros(problem.weight_shape)
+    upstream = dy.astype(np.float64).reshape(n, p, q, problem.groups, problem.width)
+    for r in range(problem.r):
+        for s in range(problem.s):
+            ys = np.arange(p) * problem.stride[0] + r * problem.dilation[0] - top
+            xs = np.arange(q) * problem.stride[1] + s * problem.dilation[1] - left
+            inside = ((ys >= 0) & (ys < problem.h))[:, None] & ((xs >= 0) & (xs < problem.w))[None, :]
+            seen = x.astype(np.float64)[:, ys.clip(0, problem.h - 1)][:, :, xs.clip(0, problem.w - 1)]
+            seen = np.where(inside[None, :, :, None], seen, 0.0).reshape(n, p, q, problem.groups, problem.width)
+            dw[:, r, s] = np.einsum("npqgk,npqgj->gkj", upstream, seen).reshape(problem.c, problem.width)
+    return dw
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, Configuration, int]:
+    kind = draw(st.sampled_from(KINDS))
+    side = st.integers(-1, 3)
+    padding = (draw(side), draw(side), draw(side), draw(side))
+    n, h, w = draw(st.integers(1, 3)), draw(st.integers(1, 9)), draw(st.integers(1, 20))
+    step = max(8, kind.width) if not kind.cut.direct else kind.width
+    c = step * draw(st.integers(1, max(1, 48 // step)))
+    h = max(h, kind.dilation[0] * (kind.r - 1) + 1 - padding[0] - padding[1])
+    w = max(w, kind.dilation[1] * (kind.s - 1) + 1 - padding[2] - padding[3])
+    if kind.cut.images > 1:  # one tile across
+        most = 8 * kind.cut.units * kind.stride[1] - 1
+        w = min(w, most + kind.dilation[1] * (kind.s - 1) + 1 - padding[2] - padding[3] - kind.stride[1] + 1)
+        w = max(w, 1)
+    problem = kind.problem(n, h, w, c, padding)
+    return kind, problem, replace(kind.cut, splits=draw(st.integers(1, 5))), draw(st.integers(0, 999))
+
+
+@pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(problems())
+def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, Configuration, int]) -> None:
+    kind, problem, chosen, seed = case
+    cut = None if chosen.direct else Cut(problem, chosen)
+    if cut is not None and chosen.images > 1 and cut.column_tiles > 1:
+        return
+    numbers = np.random.default_rng(seed)
+    x, dy = (
+        numbers.integers(-4, 5, shape).astype(DTYPES[problem.dtype])
+        for shape in (problem.input_shape, problem.output_shape)
+    )
+    views = [View.dense(a.ctypes.data, a.shape, problem.dtype) for a in (x, dy)]  # type: ignore[arg-type]
+    space = np.full(weight_gradient.workspace_bytes(problem, chosen) // 4 + 4, np.nan, np.float32)
+    start = -space.ctypes.data % 16 // 4
+    workspace = space[start:].ctypes.data
+    sums = np.full(problem.weight_shape, np.nan, np.float32)
+    rounded = np.full(problem.weight_shape, 0x7E01, np.uint16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight_gradient, "tensor_map", emulated_map)
+        first = weight_gradient.first_launch(problem, chosen, *views, workspace, Halo())
+    run_launch(library(kind).leave, first, seed)
+    run_launch(library(kind).fold, weight_gradient.second_launch(problem, chosen, workspace, sums.ctypes.data), seed)
+    second = weight_gradient.second_launch(problem, chosen, workspace, rounded.ctypes.data)
+    run_launch(library(kind).round_off, second, seed)
+    np.testing.assert_array_equal(sums, expected(problem, x, dy))  # small integers: every sum is exact
+    np.testing.assert_array_equal(rounded.view(DTYPES[problem.dtype]), sums.astype(DTYPES[problem.dtype]))

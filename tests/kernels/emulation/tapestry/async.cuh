@@ -1,0 +1,96 @@
+// The copy engine and its barriers on the host.
+#pragma once
+
+#include "machine.hpp"
+
+namespace tapestry {
+
+// What stands in the 128 bytes of a tensor map here: extents, strides and box in elements of two bytes, channels first.
+struct alignas(64) TensorMap {
+    const unsigned char* pointer;
+    std::int64_t extents[4], strides[4];
+    std::int32_t box[4], swizzle;
+};
+
+inline unsigned shared_address(const void* pointer) {
+    return static_cast<unsigned>(static_cast<const unsigned char*>(pointer) - emulated::shared_memory);
+}
+
+inline unsigned char* shared_pointer(unsigned address, unsigned aligned) {
+    if (address % aligned || address >= emulated::shared_bytes) emulated::fail("an address outside shared memory, or not aligned");
+    return emulated::shared_memory + address;
+}
+
+struct Phase {
+    long expected = 0, pending = 0, bytes = 0;
+    unsigned turn = 0;
+};
+inline std::map<unsigned, Phase> phases;
+
+struct Barrier {
+    unsigned address;
+
+    void init(unsigned arrivals) const { phases[address] = {long(arrivals), long(arrivals), 0, 0}; }
+    void arrive() const { settle(1, 0); }
+    void arrive_expecting(unsigned bytes) const { settle(1, bytes); }
+    void copied(unsigned bytes) const { settle(0, -long(bytes)); }
+    bool reached(unsigned parity) const { return (phases.at(address).turn & 1u) != parity; }
+    void wait(unsigned parity) const {
+        emulated::wait_until([&] { return reached(parity); });
+    }
+
+   private:
+    void settle(long arrivals, long bytes) const {
+        Phase& phase = phases.at(address);
+        phase.pending -= arrivals;
+        phase.bytes += bytes;
+        ++emulated::running->progress;
+        if (phase.pending < 0) emulated::fail("more arrivals at a barrier than it expects");
+        if (phase.pending == 0 && phase.bytes == 0) phase.pending = phase.expected, ++phase.turn;
+    }
+};
+
+inline void fence_barrier_init() {}
+inline void prefetch(const TensorMap&) {}
+inline void wait_for_previous_kernel() {}
+inline void let_next_kernel_start() {}
+inline bool elected() { return emulated::here().number % emulated::lanes_a_warp == 0; }
+inline void meet(int id, int threads) { emulated::arrive(id, threads, true); }
+inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
+inline float4 load_in_order(const float4* from) { return *from; }
+
+inline void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+    const std::int64_t start[4] = {c, x, y, image};
+    unsigned place = to;
+    std::int32_t at[4];
+    for (at[3] = 0; at[3] < map.box[3]; ++at[3])
+        for (at[2] = 0; at[2] < map.box[2]; ++at[2])
+            for (at[1] = 0; at[1] < map.box[1]; ++at[1])
+                for (at[0] = 0; at[0] < map.box[0]; ++at[0], place += 2) {
+                    bool inside = true;
+                    std::int64_t offset = 0;
+                    for (int axis = 0; axis < 4; ++axis) {
+                        const std::int64_t index = start[axis] + at[axis];
+                        inside = inside && index >= 0 && index < map.extents[axis];
+                        offset += index * map.strides[axis];
+                    }
+                    const unsigned turned = map.swizzle > 16 ? place ^ (place >> 3 & (map.swizzle - 16)) : place;
+                    unsigned char* into = shared_pointer(turned, 2);
+                    if (inside)
+                        std::memcpy(into, map.pointer + 2 * offset, 2);
+                    else
+                        std::memset(into, 0, 2);
+                }
+    on.copied(place - to);
+}
+
+template <int Slots>
+struct Ring {
+    unsigned slot = 0, parity = 0;
+
+    void advance() {
+        if (++slot == Slots) slot = 0, parity ^= 1u;
+    }
+};
+
+}  // namespace tapestry

@@ -1,0 +1,73 @@
+// Warp-wide matrix moves and products on the host, by the definitions of ldmatrix and mma.m16n8k16.
+#pragma once
+
+#include <tapestry/async.cuh>
+#include <tapestry/numeric.cuh>
+
+namespace tapestry {
+
+struct Product {
+    float* d;
+    const unsigned *a, *b;
+    bool fresh;
+};
+
+// Element `index` of a fragment: two halves a register.
+template <class Half>
+float element(const unsigned* registers, int index) {
+    return Half::widen(static_cast<unsigned short>(registers[index / 2] >> 16 * (index % 2) & 0xffffu));
+}
+
+template <class Half>
+void mma_k16(float (&d)[4], const unsigned (&a)[4], const unsigned* b, bool fresh) {
+    emulated::together<Product>("mma", Product{d, a, b, fresh}, [](const Product* const* lanes) {
+        float left[16][16], right[16][8];
+        for (int lane = 0; lane < 32; ++lane)
+            for (int i = 0; i < 8; ++i) {
+                const int reg = i / 2, column = lane % 4 * 2 + i % 2;
+                left[lane / 4 + reg % 2 * 8][column + reg / 2 * 8] = element<Half>(lanes[lane]->a, i);
+                if (i < 4) right[column + reg * 8][lane / 4] = element<Half>(lanes[lane]->b, i);
+            }
+        for (int lane = 0; lane < 32; ++lane)
+            for (int i = 0; i < 4; ++i) {
+                const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+                float sum = lanes[lane]->fresh ? 0.0f : lanes[lane]->d[i];
+                for (int k = 0; k < 16; ++k) sum += left[row][k] * right[k][column];
+                lanes[lane]->d[i] = sum;
+            }
+    });
+}
+
+struct Move {
+    unsigned** into;
+    unsigned address;
+};
+
+template <int matrices>
+void move_transposed(unsigned* (&into)[matrices], unsigned address) {
+    emulated::together<Move>("ldmatrix", Move{into, address}, [](const Move* const* lanes) {
+        for (int matrix = 0; matrix < matrices; ++matrix)
+            for (int lane = 0; lane < 32; ++lane) {
+                unsigned both = 0;
+                for (int i = 0; i < 2; ++i) {
+                    const unsigned row = lanes[matrix * 8 + lane % 4 * 2 + i]->address;
+                    unsigned short half;
+                    std::memcpy(&half, shared_pointer(row, 16) + lane / 4 * 2, 2);
+                    both |= unsigned(half) << 16 * i;
+                }
+                *lanes[lane]->into[matrix] = both;
+            }
+    });
+}
+
+inline void load_transposed(unsigned& m0, unsigned& m1, unsigned& m2, unsigned& m3, unsigned address) {
+    unsigned* into[4] = {&m0, &m1, &m2, &m3};
+    move_transposed<4>(into, address);
+}
+
+inline void load_transposed(unsigned& m0, unsigned& m1, unsigned address) {
+    unsigned* into[2] = {&m0, &m1};
+    move_transposed<2>(into, address);
+}
+
+}  // namespace tapestry
