@@ -25,6 +25,7 @@ from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight
 from tapestry.kernels.convolution import weight_gradient_configuration
 from tapestry.kernels.convolution.candidates import configurations
 from tapestry.kernels.convolution.input_gradient import phases
+from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
     PASSES,
@@ -218,9 +219,9 @@ def to_compile(problem: ConvolutionProblem, what: Pass, given: Any) -> list[Reci
     if what == "weight_gradient":
         return weight_gradient_recipes(problem, given)
     if what == "forward":
-        return [forward_recipe(problem, given, {})]
+        return [forward_recipe(problem, given, {"taps": Taps(problem.r, problem.s)})]
     parts = zip(phases(problem), given, strict=True)
-    return [forward_recipe(part.problem, cut, {"transposed": True}) for part, cut in parts]
+    return [forward_recipe(part.problem, cut, {"transposed": True, "taps": part.taps}) for part, cut in parts]
 
 
 def jobs(names: list[str], passes: list[Pass], count: int) -> Iterator[tuple[str, Pass, list[Any]]]:
