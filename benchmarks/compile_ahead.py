@@ -13,34 +13,11 @@ from typing import Any
 Recipe = tuple[str, str]  # name of the kernel, source
 
 
-def recipes(problem: Any, gpu: Any) -> list[Recipe]:
+def recipes_of(problem: Any, gpu: Any) -> list[Recipe]:
     """The kernels of the three passes of a problem, with the configurations the cost model chooses."""
-    from tapestry.kernels.convolution import direct
-    from tapestry.kernels.convolution.input_gradient import phases
-    from tapestry.kernels.cost.model import choose
+    from tapestry.kernels.convolution.recipes import PASSES, recipes
 
-    walks = [("forward", problem), *(("input_gradient", phase.problem) for phase in phases(problem))]
-    found = weight_recipes(problem, choose(problem, "weight_gradient", gpu))
-    for what, walked in walks:
-        cut, flag = choose(walked, what, gpu), what == "input_gradient"
-        plain = (direct.NAME, direct.source(problem, transposed=flag))
-        found.append(forward_recipe(walked, what, cut) if cut else plain)
-    return found
-
-
-def forward_recipe(problem: Any, what: str, cut: Any) -> Recipe:
-    """The kernel of a forward pass or of a part of an input gradient."""
-    from tapestry.kernels.convolution import forward
-
-    return ("forward", forward.source(problem, cut, transposed=what == "input_gradient"))
-
-
-def weight_recipes(problem: Any, cut: Any) -> list[Recipe]:
-    """Both kernels of a weight gradient."""
-    from tapestry.kernels.convolution import weight_gradient
-
-    text = weight_gradient.source(problem, cut)
-    return [(weight_gradient.kernel_name(cut), text), (weight_gradient.fold_name(False), text)]
+    return [(recipe.name, recipe.source) for what in PASSES for recipe in recipes(problem, what, gpu)]
 
 
 def compile_ahead(problems: Sequence[Any], deadline: float) -> tuple[int, list[str]]:
@@ -53,7 +30,7 @@ def compile_ahead(problems: Sequence[Any], deadline: float) -> tuple[int, list[s
     failed = []
     for problem in dict.fromkeys(problems):
         try:
-            wanted.update(dict.fromkeys(recipes(problem, gpu)))
+            wanted.update(dict.fromkeys(recipes_of(problem, gpu)))
         except Exception as error:
             failed.append(f"{problem}: {error!r}")
     done, complaints = compile_all(wanted, deadline)

@@ -47,9 +47,12 @@ def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list
 
 def sources(problem: Any, what: str, cut: Any) -> list[tuple[str, str]]:
     """(kernel, source) of a configuration."""
-    from compile_ahead import forward_recipe, weight_recipes  # type: ignore[import-not-found, unused-ignore]
+    from tapestry.kernels.convolution.recipes import forward_recipe, weight_gradient_recipes
 
-    return weight_recipes(problem, cut) if what == "weight_gradient" else [forward_recipe(problem, what, cut)]
+    if what == "weight_gradient":
+        return [(recipe.name, recipe.source) for recipe in weight_gradient_recipes(problem, cut)]
+    recipe = forward_recipe(problem, cut, {"transposed": what == "input_gradient"})
+    return [(recipe.name, recipe.source)]
 
 
 def walked(problem: Any, what: str) -> Any:
@@ -118,7 +121,7 @@ def _times(
             if bool(operands.outs[what][0].isnan().any()):
                 wrong.append(f"{cut}: unwritten")
                 continue
-            times.append(round(median_us(call, 15, 4), 2))
+            times.append(round(median_us(call, 13), 2))
             kept.append(cut)
         except Exception as error:
             wrong.append(f"{cut}: {error!r}"[:300])

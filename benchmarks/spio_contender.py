@@ -63,7 +63,7 @@ class Spio:
         kernel.load(0)
         launch = kernel.kernel_spec.launch_params
         try:
-            return median_us(lambda i: kernel.function.launch(launch.grid, launch.block, arguments(i)), 12, 3)
+            return median_us(lambda i: kernel.function.launch(launch.grid, launch.block, arguments(i)), 12)
         finally:
             kernel.unload()
 
