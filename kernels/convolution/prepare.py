@@ -144,7 +144,7 @@ def weight_gradient_steps(
     first, second = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
     partials = room(workspace, weight_gradient.workspace_bytes(problem, configuration), where)
     views = view(x, "x", where), view(dy, "dy", where)
-    leave = weight_gradient.first_launch(problem, configuration, *views, partials, weight_gradient.Halo())
+    leave = weight_gradient.first_launch(problem, configuration, *views, partials)
     fold = weight_gradient.second_launch(problem, configuration, partials, dense(out, "out", where))
     return Steps(
         (

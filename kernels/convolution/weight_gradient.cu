@@ -52,26 +52,18 @@ constexpr bool meets_any(int step) {
 }
 
 struct Shape {
-    int rows_x;                  // h
-    int rows_above, rows_below;  // rows of x in other buffers, above row 0 and from row h on
-    int first_row;               // first output row that meets a row of x under any tap
-    int rows;                    // output rows from there on that do
-    int top, left;               // padding
+    int rows_x;       // h
+    int first_row;    // first output row that meets a row of x under any tap
+    int rows;         // output rows from there on that do
+    int top, left;    // padding
     int column_tiles;
     int split_rows, longer_splits;    // every split has so many rows of all items, the first so many one more
-
-    __device__ int end() const { return rows_x + rows_below; }
-};
-
-struct Maps {
-    const TensorMap &x, &above, &below, &dy;
 };
 
 // Rows of one image block and column tile, walked from top to bottom.
 struct Walk {
     int image, column, row, rows, y;
     int steps, x_begin, dy_end;    // steps in all; those from x_begin on bring rows of x, those before dy_end rows of dy
-
 
     __device__ Walk(const Shape& shape, int first, int last) {
         const int item = first / shape.rows;    // rows of one column tile and image block
@@ -82,8 +74,8 @@ struct Walk {
         column = (item - block * shape.column_tiles) * dy_columns;
         row += shape.first_row;
         y = row * stride_y - shape.top + static_cast<int>(blockIdx.z) * filter_rows * dilation_y;
-        steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.end() - y);
-        x_begin = -shape.rows_above - y;
+        steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.rows_x - y);
+        x_begin = -y;
         dy_end = rows * stride_y;
     }
     __device__ bool brings_x(int t) const { return meets_any(t % circle) && t >= x_begin; }
@@ -98,19 +90,9 @@ struct Shared {
     __device__ Barrier empty(int slot) const { return {barriers + 8 * (stages + slot)}; }
 };
 
-// One row of x, from the buffer that holds it.
-__device__ void load_x(unsigned to, const Maps& maps, const Shape& shape, int channel, int column, int y, int image, Barrier full) {
-    if (y < 0)
-        load_box(to, maps.above, channel, column, y + shape.rows_above, image, full);
-    else if (y < shape.rows_x)
-        load_box(to, maps.x, channel, column, y, image, full);
-    else
-        load_box(to, maps.below, channel, column, y - shape.rows_x, image, full);
-}
-
 // The warp that loads one of the two tensors. Both warps count at a stage's barrier, whether they bring a row to it or not.
 template <bool loads_x>
-__device__ void produce(const Maps& maps, const Shape& shape, const Shared& shared, int first, int last) {
+__device__ void produce(const TensorMap& map, const Shape& shape, const Shared& shared, int first, int last) {
     const int channel = static_cast<int>(blockIdx.x) * channel_block;
     Ring<stages> ring;
     while (first < last) {
@@ -125,10 +107,10 @@ __device__ void produce(const Maps& maps, const Shape& shape, const Shared& shar
             if (elected()) {
                 if (loads_x && x) {
                     full.arrive_expecting(x_bytes);
-                    load_x(shared.x(ring.slot), maps, shape, channel, column, walk.y + t, walk.image, full);
+                    load_box(shared.x(ring.slot), map, channel, column, walk.y + t, walk.image, full);
                 } else if (!loads_x && dy) {
                     full.arrive_expecting(dy_bytes);
-                    load_box(shared.dy(ring.slot), maps.dy, channel, column, walk.row + t / stride_y, walk.image, full);
+                    load_box(shared.dy(ring.slot), map, channel, column, walk.row + t / stride_y, walk.image, full);
                 } else {
                     full.arrive();
                 }
@@ -264,19 +246,17 @@ __device__ void leave(const Consumer& consumer, int warp, float4* partials) {
 }  // namespace tapestry::weight_gradient
 
 extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
-weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap above_map,
-                const __grid_constant__ tapestry::TensorMap below_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
+weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
                 const __grid_constant__ tapestry::weight_gradient::Shape shape) {
     using namespace tapestry;
     using namespace tapestry::weight_gradient;
     extern __shared__ __align__(1024) unsigned char memory[];
-    __shared__ alignas(8) unsigned long long barriers[2 * stages];
+    __shared__ unsigned long long barriers[2 * stages];
 
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const Shared shared{kept(shared_address(memory)), kept(shared_address(barriers))};
     const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
     const int last = first + shape.split_rows + (split < shape.longer_splits);
-    const Maps maps{x_map, above_map, below_map, dy_map};
     // The loads begin soonest where their code is near the entry: the compiler puts the branches that return behind it.
     if (warp < consumers) {
         Consumer consumer(warp, lane);
@@ -299,9 +279,9 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
     if (warp > consumers) {
         if (lane == 0) prefetch(dy_map);
         meet(ready, threads);
-        produce<false>(maps, shape, shared, first, last);
+        produce<false>(dy_map, shape, shared, first, last);
         return;
     }
     pass(ready, threads);    // the first loads are on their way before anybody waits for them
-    produce<true>(maps, shape, shared, first, last);
+    produce<true>(x_map, shape, shared, first, last);
 }

@@ -28,19 +28,6 @@ PLAIN_LANES, PLAIN_POSITIONS = 32, 8
 
 
 @dataclass(frozen=True)
-class Halo:
-    """Rows of x in other buffers: `above` row 0 and `below` the last, each [n, rows, w, c], or nothing."""
-
-    above: View | None = None
-    below: View | None = None
-
-    @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows there are above and below."""
-        return (self.above.shape[1] if self.above else 0, self.below.shape[1] if self.below else 0)
-
-
-@dataclass(frozen=True)
 class Launch:
     """One kernel's grid, threads, arguments after the pointers, and dynamic shared memory."""
 
@@ -111,23 +98,22 @@ def workspace_bytes(problem: ConvolutionProblem, chosen: WeightGradientConfigura
 
 
 def first_launch(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int, halo: Halo
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int
 ) -> Launch:
     """The launch that leaves the partials in `workspace`."""
     if chosen.direct:
         return _plain_launch(problem, chosen, x, dy, workspace)
     cut = Cut(problem, chosen)
     box = (chosen.images, 1, cut.x_columns)
-    maps = [tensor_map(view or x, box, chosen.channel_block) for view in (x, halo.above, halo.below)]
+    x_map = tensor_map(x, box, chosen.channel_block)
     dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block)
-    above, below = halo.rows
-    rows = live_rows(problem, above, below)
+    rows = live_rows(problem)
     shape = struct.pack(
-        "<10i", problem.h, above, below, rows.start, len(rows), problem.padding[0], problem.padding[2],
-        cut.column_tiles, *divmod(cut.image_blocks * cut.column_tiles * len(rows), chosen.splits),
+        "<8i", problem.h, rows.start, len(rows), problem.padding[0], problem.padding[2], cut.column_tiles,
+        *divmod(cut.work, chosen.splits),
     )  # fmt: skip
     grid = (cut.channel_blocks, chosen.splits, chosen.row_parts)
-    return Launch(grid, (cut.threads,), (*maps, dy_map, workspace, shape), cut.shared_bytes)
+    return Launch(grid, (cut.threads,), (x_map, dy_map, workspace, shape), cut.shared_bytes)
 
 
 def _plain_launch(
@@ -188,11 +174,10 @@ def run(
     partial: bool,
     device: int,
     stream: int,
-    halo: Halo = Halo(),
 ) -> None:
     """Both launches, one after the other, on a stream. `workspace` and `out` are addresses on the device."""
     first, second = kernels(problem, chosen, partial, device)
-    leave, fold = first_launch(problem, chosen, x, dy, workspace, halo), second_launch(problem, chosen, workspace, out)
+    leave, fold = first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
     first.launch(leave.grid, leave.block, leave.arguments, shared=leave.shared, stream=stream)
     # Launched while the first still runs; it waits for the first's writes itself.
     second.launch(fold.grid, fold.block, fold.arguments, stream=stream, programmatic=not chosen.direct)

@@ -162,6 +162,11 @@ class Cut:
         return -(-self.problem.q // (UNIT * self.configuration.units))
 
     @property
+    def work(self) -> int:
+        """Output rows of all images and tiles of a channel block that meet the input: what the splits share."""
+        return self.image_blocks * self.column_tiles * len(live_rows(self.problem))
+
+    @property
     def quadruples(self) -> int:
         """128-bit values that one split leaves."""
         chosen = self.configuration
@@ -189,16 +194,16 @@ def reads_by_copy_engine(problem: ConvolutionProblem) -> bool:
     return problem.c % UNIT == 0
 
 
-def live_rows(problem: ConvolutionProblem, above: int = 0, below: int = 0) -> range:
-    """The output rows whose window meets a row of x, which has `above` and `below` more in other buffers.
+def live_rows(problem: ConvolutionProblem) -> range:
+    """The output rows whose window meets a row of x, and those between them.
 
     >>> live_rows(ConvolutionProblem(1, 4, 4, 8, 1, 3, 3, padding=(7, 7, 1, 1)))
     range(5, 11)
     """
     top, stride = problem.padding[0], problem.stride[0]
     reach = (problem.r - 1) * problem.dilation[0]
-    first = max(0, -(-(top - above - reach) // stride))
-    last = min(problem.p - 1, (problem.h + below - 1 + top) // stride)
+    first = max(0, -(-(top - reach) // stride))
+    last = min(problem.p - 1, (problem.h - 1 + top) // stride)
     return range(first, max(first, last + 1))
 
 
@@ -297,7 +302,7 @@ def _stages(cut: Cut, ring: int) -> int:
 
 def _splits(cut: Cut, places: int) -> list[int]:
     """Splits that fill one or two waves of the places on the GPU."""
-    work = cut.image_blocks * cut.column_tiles * max(1, len(live_rows(cut.problem)))
+    work = max(1, cut.work)
     blocks = cut.channel_blocks * cut.configuration.row_parts
     return sorted({min(work, max(1, waves * places // blocks)) for waves in (1, 2)})
 
@@ -338,7 +343,7 @@ class _Work:
 def _work_of_a_split(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> _Work:
     cut = Cut(problem, chosen)
     rows = max(1, len(live_rows(problem)))
-    each = -(-cut.image_blocks * cut.column_tiles * rows // chosen.splits)
+    each = -(-max(1, cut.work) // chosen.splits)
     reach = (problem.r - 1) * problem.dilation[0]
     inside = 0 if each % rows == 0 else reach  # rows of x read again where a split begins inside an image
     images = math.ceil(each / rows)

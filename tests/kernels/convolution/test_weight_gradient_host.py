@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tapestry.kernels.convolution import weight_gradient
 from tapestry.kernels.convolution.launch import SWIZZLES, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.weight_gradient import Halo, Launch
+from tapestry.kernels.convolution.weight_gradient import Launch
 from tapestry.kernels.convolution.weight_gradient_configuration import Cut
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration as Configuration
 
@@ -83,7 +83,7 @@ def library(kind: Kind) -> ctypes.CDLL:
     text = weight_gradient.source(problem, kind.cut)
     text = text.replace(
         "extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char* memory = emulated::shared_memory;"
-    ).replace("__shared__ alignas(8)", "__shared__")
+    )
     folder = Path(tempfile.mkdtemp(prefix="tapestry-weight-gradient-"))
     (folder / "kernel.cpp").write_text(
         '#include "machine.hpp"\n' + text + RUN.replace("FIRST", weight_gradient.kernel_name(kind.cut)),
@@ -189,7 +189,7 @@ def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, 
     rounded = np.full(problem.weight_shape, 0x7E01, np.uint16)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_gradient, "tensor_map", emulated_map)
-        first = weight_gradient.first_launch(problem, chosen, *views, workspace, Halo())
+        first = weight_gradient.first_launch(problem, chosen, *views, workspace)
     run_launch(library(kind).leave, first, seed)
     run_launch(library(kind).fold, weight_gradient.second_launch(problem, chosen, workspace, sums.ctypes.data), seed)
     second = weight_gradient.second_launch(problem, chosen, workspace, rounded.ctypes.data)
