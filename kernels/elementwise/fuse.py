@@ -11,28 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite, substitute, walk
+from ...expr import Bound, Call, Cast, Const, Expr, Inside, Read, rewrite, substitute, walk
 from ..errors import TooLarge, WrongValue
-from .types import Extent, Primitive
+from .types import Dimension, Operation, Primitive
 
 MOST_NODES = 2000  # of a body: beyond, compiling takes longer than it gains
 
 
-@dataclass(frozen=True)
-class FusedMap:
-    """A map made of several; it is a `Primitive`."""
-
-    name: str
-    dims: Sequence[Extent]
-    output: str
-    write: tuple[Affine, ...]
-    body: Expr
-    where: tuple[Bound, ...] = ()
-    reduce_dims: tuple[str, ...] = ()
-    monoid: str | None = None
-
-
-def fuse(operations: Sequence[Primitive], dtypes: Mapping[str, str]) -> FusedMap:
+def fuse(operations: Sequence[Primitive], dtypes: Mapping[str, str]) -> Operation:
     """The last operation with all the others, in order, written into it; ``dtypes`` by tensor.
 
     Raises `WrongValue` for an operation that is not a map of plain dimensions or that nothing reads, and `TooLarge`
@@ -51,7 +37,8 @@ def fuse(operations: Sequence[Primitive], dtypes: Mapping[str, str]) -> FusedMap
         if op.output not in read:
             raise WrongValue("a result that no operation reads", where=op.name, came=op.output)
     body = written_out(last.body, bodies, last.name)
-    return FusedMap(last.name, last.dims, last.output, last.write, body, last.where, last.reduce_dims, last.monoid)
+    dims = tuple(Dimension(dim.name, dim.extent) for dim in last.dims)
+    return Operation(last.name, dims, last.output, last.write, body, last.reduce_dims, last.monoid, last.where)
 
 
 @dataclass(frozen=True)

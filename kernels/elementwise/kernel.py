@@ -20,6 +20,7 @@ from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Compiled, compile_source
 from .loop import Loop, build_loop, footprint
 from .plan import Plan, make_plan
+from .shard import localised
 from .source import source
 from .types import Layout, Primitive
 
@@ -106,26 +107,26 @@ def compile_map(
     layouts: Mapping[str, Layout],
     *,
     points: Mapping[str, range] | None = None,
+    origins: Mapping[str, Sequence[int]] | None = None,
     vector: int | None = None,
     unroll: int | None = None,
 ) -> ElementwiseKernel:
-    """The kernel of an operation without reduction, for tensors of these layouts (operands and output by name).
+    """The kernel of an operation without reduction, for arrays of these layouts (operands and output by name).
 
-    ``points`` restricts dimensions to ranges (a shard); reads and writes then keep the whole tensors' indices. Nothing
-    needs a GPU before the kernel is called. Raises `WrongValue`, `WrongShape`, `WrongLayout`, `WrongDtype`, `TooLarge`.
+    ``points`` restricts dimensions to ranges (a shard); ``origins`` says where arrays that hold parts of tensors begin
+    (see `localised`). Nothing needs a GPU before the kernel is called. Raises `WrongValue`, `WrongShape`,
+    `WrongLayout`, `WrongDtype`, `TooLarge`.
     """
     if operation.monoid is not None or operation.reduce_dims:
         hint = "rows: tapestry.kernels.normalization"
         raise WrongValue("a fold is no map", where=operation.name, came=operation.monoid, hint=hint)
     if operation.output not in layouts:
         raise WrongShape("no layout for the output", where=operation.name, expected=operation.output, came=[*layouts])
-    operands = {name: layout for name, layout in layouts.items() if name != operation.output}
-    dims = tuple((dim.name, dim.extent) for dim in operation.dims)
-    output = layouts[operation.output]
-    return compile_expression(
-        dims, operation.body, output, operands, write=operation.write, where=operation.where, points=points,
-        vector=vector, unroll=unroll, name=operation.name,
-    )  # fmt: skip
+    local = localised(operation, points or {}, origins)
+    operands = tuple((name, layout) for name, layout in layouts.items() if name != operation.output)
+    dims = tuple((dim.name, dim.extent) for dim in local.dims)
+    output, key = layouts[operation.output], _Key(local.body)
+    return _compiled(dims, key, local.write, output, operands, local.where, vector, unroll, operation.name)
 
 
 def compile_expression(
@@ -136,21 +137,13 @@ def compile_expression(
     *,
     write: Sequence[Affine] | None = None,
     where: Sequence[Bound] = (),
-    points: Mapping[str, range] | None = None,
     vector: int | None = None,
     unroll: int | None = None,
     name: str = "map",
 ) -> ElementwiseKernel:
     """The kernel of ``output[write] = body`` over ``dims`` (name, extent); ``write`` is the dimensions unless given."""
     rows = tuple(Affine.dim(dim) for dim, _ in dims) if write is None else tuple(write)
-    values = {dim: Affine(((dim, run.step),), run.start) for dim, run in (points or {}).items()}
-    if values:
-        _check_points(dims, points or {}, name)
-    box = tuple((dim, len((points or {}).get(dim, range(extent)))) for dim, extent in dims)
-    return _compiled(
-        box, _Key(_moved(body, values)), tuple(row.substitute(values) for row in rows), output, tuple(operands.items()),
-        tuple(bound.substitute(values) for bound in where), vector, unroll, name,
-    )  # fmt: skip
+    return _compiled(tuple(dims), _Key(body), rows, output, tuple(operands.items()), tuple(where), vector, unroll, name)
 
 
 class _Key:
@@ -183,17 +176,3 @@ def _compiled(
     # The name may hold anything; what the loop is, and nothing else, decides the kernel's.
     digest = hashlib.sha256(repr((loop, vector, unroll)).encode()).hexdigest()[:12]
     return ElementwiseKernel(name, f"map_{digest}", loop, plan)
-
-
-def _moved(body: Expr, values: Mapping[str, Affine]) -> Expr:
-    from ...expr import substitute
-
-    return substitute(body, values) if values else body
-
-
-def _check_points(dims: Sequence[tuple[str, int]], points: Mapping[str, range], name: str) -> None:
-    extents = dict(dims)
-    for dim, run in points.items():
-        inside = dim in extents and (not run or (min(run) >= 0 and max(run) < extents[dim]))
-        if not inside:
-            raise WrongShape("points outside the dimensions", where=name, expected=extents, came=f"{dim}: {run}")

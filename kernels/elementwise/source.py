@@ -176,7 +176,8 @@ class _Writer:
         lines = [*emitter.outer, f"{value.type} y[{count}];"]
         lines += [f"bool keep[{count}];"] if self._partial else []
         lines += ["#pragma unroll", f"for (int e = 0; e < {count}; ++e) {{"]
-        lines += [f"    const {self.kind} at = {self.inner} + e;", *(f"    {line}" for line in emitter.inner)]
+        lines += [f"    [[maybe_unused]] const {self.kind} at = {self.inner} + e;"]
+        lines += [f"    {line}" for line in emitter.inner]
         lines += [f"    keep[e] = {self._kept()};"] if self._partial else []
         lines += [f"    y[e] = {result};", "}", *self._store()]
         if self.loop.where and not self.masked:

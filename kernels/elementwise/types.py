@@ -95,6 +95,14 @@ class Layout:
         return prod(self.shape)
 
 
+@dataclass(frozen=True)
+class Dimension:
+    """A dimension of an index space: 0 <= name < extent."""
+
+    name: str
+    extent: int
+
+
 class Extent(Protocol):
     """A dimension of an index space: 0 <= name < extent."""
 
@@ -126,3 +134,17 @@ class Primitive(Protocol):
     def monoid(self) -> str | None: ...
     @property
     def where(self) -> tuple[Bound, ...]: ...
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A `Primitive` made here, from others."""
+
+    name: str
+    dims: tuple[Dimension, ...]
+    output: str
+    write: tuple[Affine, ...]
+    body: Any
+    reduce_dims: tuple[str, ...] = ()
+    monoid: str | None = None
+    where: tuple[Bound, ...] = ()

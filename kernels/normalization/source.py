@@ -229,7 +229,7 @@ class _RowWriter:
         return [
             "#pragma unroll",
             f"for (int e = 0; e < {self.plan.vector}; ++e) {{",
-            f"    const {self.kind} at = {COLUMN} + e;",
+            f"    [[maybe_unused]] const {self.kind} at = {COLUMN} + e;",
             *(f"    {line}" for line in lines),
             "}",
         ]

@@ -33,7 +33,7 @@ def chain(program: Program, last: Operation) -> list[Operation]:
 
 
 @needs_compiler
-@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_fused_maps_agree_with_the_reference(data: st.DataObject) -> None:
     program = data.draw(programs(max_ops=12, largest=12))

@@ -8,12 +8,13 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+import tapestry as tp
 from tapestry.dtypes import DTYPES
 from tapestry.kernels.elementwise.kernel import compile_map
 from tapestry.kernels.elementwise.types import Layout, dense
 from tapestry.program import Block, Operation, Program
 from tapestry.reference.evaluation import evaluate_all
-from tapestry.testing import inputs_for, programs
+from tapestry.testing import inputs_for, program_of, programs
 from tapestry.testing.choices import Choices
 
 from .host import SENTINEL, HostTensor, build, needs_compiler, run, unit_of
@@ -21,7 +22,7 @@ from .host import SENTINEL, HostTensor, build, needs_compiler, run, unit_of
 pytestmark = needs_compiler
 
 _ROUNDOFF = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
-SLOW = settings(deadline=None, max_examples=14, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
 
 
 def maps(program: Program) -> list[Operation]:
@@ -104,6 +105,20 @@ def test_shards_write_their_points_alone(data: st.DataObject) -> None:
         assert_same(op.name, kernel.loop.output.dtype, output.view[mine], values[op.output][mine])
         left = output.view[~mine].copy().view(np.uint8)
         assert (left == SENTINEL).all(), f"{op.name} wrote outside {points}"
+
+
+@needs_compiler
+def test_arrays_that_hold_parts_of_tensors_count_from_their_origins() -> None:
+    x = np.arange(60, dtype=np.float32).reshape(10, 6)
+    program = program_of(lambda x: tp.pad(x, d1=(1, 1), value=-1.0), x=x)
+    (op,) = program.operations
+    want = evaluate_all(program, {"x": x})[op.output][4:8]
+    layouts = {"x": Layout.contiguous("f32", (5, 6)), op.output: Layout.contiguous("f32", (4, 8))}
+    origins = {"x": (3, 0), op.output: (4, 0)}
+    kernel = compile_map(op, layouts, points={op.dims[0].name: range(4, 8)}, origins=origins)
+    output = HostTensor(kernel.loop.output)
+    run(build([unit_of(kernel)]), unit_of(kernel), [HostTensor(layouts["x"], x[3:8]), output])
+    assert np.array_equal(output.view, want)
 
 
 def written(op: Operation, points: dict[str, range], shape: tuple[int, ...]) -> Any:

@@ -13,7 +13,7 @@ from tapestry.dsl.define import axes_of, define
 from tapestry.expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
 from tapestry.kernels.elementwise.cost import Ceilings, map_seconds, map_work
 from tapestry.kernels.elementwise.kernel import ElementwiseKernel, compile_expression, compile_map
-from tapestry.kernels.elementwise.types import ELEMENT_TYPES, Layout
+from tapestry.kernels.elementwise.types import ELEMENT_TYPES, Dimension, Layout, Operation
 from tapestry.kernels.errors import KernelError, TooLarge, WrongDtype, WrongLayout, WrongShape, WrongValue
 from tapestry.reference.values import round_to
 from tapestry.testing import program_of
@@ -173,7 +173,10 @@ def test_bad_maps_are_refused() -> None:
 def test_bad_points_writes_and_sizes_are_refused() -> None:
     dims, operands = (("i", 64), ("j", 1000)), {"a": F16}
     read = Read("a", (ROW, COLUMN))
-    refused(WrongShape, "points", lambda: compile_expression(dims, read, F16, operands, points={"i": range(70)}))
+    op = Operation("copy", (Dimension("i", 64), Dimension("j", 1000)), "y", (ROW, COLUMN), read)
+    both = {"a": F16, "y": F16}
+    refused(WrongShape, "points outside", lambda: compile_map(op, both, points={"i": range(70)}))
+    refused(WrongShape, "one origin", lambda: compile_map(op, both, origins={"a": (1,)}))
     refused(WrongLayout, "affine", lambda: compile_expression(dims, read, F16, operands, write=(ROW // 2, COLUMN)))
     refused(WrongShape, "the write", lambda: compile_expression(dims, read, F16, operands, write=(ROW + 1, COLUMN)))
     refused(WrongValue, "vector", lambda: compile_expression(dims, read, F16, operands, vector=3))
