@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,10 +35,6 @@ class Results:
         self.data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if known else {"cases": {}}
         self._saved = monotonic()
 
-    @property
-    def cases(self) -> dict[str, dict[str, Any]]:
-        return dict(self.data["cases"])
-
     def record(self, name: str, case: dict[str, Any]) -> None:
         self.data["cases"][name] = case
         if monotonic() - self._saved > SAVE_EVERY_S:
@@ -54,9 +51,12 @@ def convolutions(sections: list[str]) -> Iterator[tuple[str, Any, str]]:
     from conv_contenders import PASSES  # type: ignore[import-not-found, unused-ignore]
     from shapes import SHAPES, TABLE  # type: ignore[import-not-found, unused-ignore]
 
-    for section, problems in (("table", TABLE), ("shapes", SHAPES)):
+    shuffled = list(SHAPES.items())
+    # What a limit on time leaves over is a sample of the list.
+    random.Random(0).shuffle(shuffled)
+    for section, problems in (("table", list(TABLE.items())), ("shapes", shuffled)):
         if section in sections:
-            yield from ((section, p, f"{name}/{what}") for name, p in problems.items() for what in PASSES)
+            yield from ((section, p, f"{name}/{what}") for name, p in problems for what in PASSES)
 
 
 def measure(results: Results, arguments: argparse.Namespace) -> bool:
@@ -65,7 +65,7 @@ def measure(results: Results, arguments: argparse.Namespace) -> bool:
     from spio_contender import Spio  # type: ignore[import-not-found, unused-ignore]
 
     deadline = monotonic() + arguments.time_limit
-    missing = [case for case in convolutions(arguments.only) if case[2] not in results.cases]
+    missing = [case for case in convolutions(arguments.only) if case[2] not in results.data["cases"]]
     _compile_ahead([case[1] for case in missing], deadline)
     pools, spio = contenders.Pools(), None
     try:
@@ -119,7 +119,7 @@ def _rows(results: Results, deadline: float) -> bool:
     from row_contenders import cases  # type: ignore[import-not-found, unused-ignore]
 
     for name, run in cases():
-        if name in results.cases:
+        if name in results.data["cases"]:
             continue
         if monotonic() > deadline:
             return False

@@ -6,7 +6,7 @@ are in units of the roofline, the least time in which input, output and weights 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from math import ceil, log
 
 from ..convolution.candidates import MEMORY, guess
@@ -66,15 +66,15 @@ class Facts:
 
     def features(self) -> tuple[float, ...]:
         """The facts in order, large ranges as logarithms."""
-        named: list[tuple[str, float]] = list(zip(FEATURES, astuple(self), strict=True))
-        values = [log(max(value, 1e-6)) if name in _LOGARITHMIC else value for name, value in named]
-        return tuple(values)
+        values: tuple[float, ...] = tuple(self.__dict__.values())
+        return tuple([log(max(value, 1e-6)) if wide else value for value, wide in zip(values, _WIDE, strict=True)])
 
 
 FEATURES = tuple(field.name for field in fields(Facts))
 _LOGARITHMIC = frozenset(name for name in FEATURES if name.endswith("_time")) | {
     "in_flight", "l2_share", "roofline_us", "row_bytes", "chain", "ahead", "halo", "waste", "imbalance", "occupancy",
 }  # fmt: skip
+_WIDE = tuple(name in _LOGARITHMIC for name in FEATURES)
 
 
 def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: Gpu, transposed: bool = False) -> Facts:
