@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .conv2d import Pair, problem_of
-from .convolution import operands, prepare, sharded
+from .convolution import operands, prepare, sharded, weight_gradient_shard
 from .convolution.configuration import ForwardConfiguration
 from .convolution.sharded import Halo
+from .convolution.weight_gradient_configuration import WeightGradientConfiguration
 from .runtime.array import DeviceArray, array
 from .runtime.stream import stream_pointer
 
@@ -76,6 +77,45 @@ def conv2d_input_gradient_shard(
     queue = stream_pointer(stream, given)
     result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
     steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), ())
+    steps.run(queue, arrived)
+    return result
+
+
+def conv2d_weight_gradient_shard(
+    x: Any,
+    dy: Any,
+    *,
+    filter: tuple[int, int],
+    above: Any = None,
+    below: Any = None,
+    arrived: object = None,
+    groups: int,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    partial: bool = True,
+    out: Any = None,
+    workspace: Any = None,
+    stream: object = None,
+    configuration: WeightGradientConfiguration | None = None,
+) -> Any:
+    """This shard's part of the filter's gradient [k, r, s, c / groups], from its rows of x and dy and x's halo rows.
+
+    In f32, to be added to the other shards' parts, unless `partial` is false. The order of the sums is fixed. All of
+    the shard's own rows are summed before `arrived` is waited for.
+    """
+    given, other = (operands.images(a, name, weight_gradient_shard.WHERE) for a, name in ((x, "x"), (dy, "dy")))
+    width = given.shape[3] // groups if type(groups) is int and groups > 0 else 0
+    problem = problem_of(given, (given.shape[3], *filter, width), groups, stride, padding, dilation)
+    halo, queue = _halo(above, below), stream_pointer(stream, given)
+    chosen = configuration or weight_gradient_shard.choice(problem, given, halo, other)
+    size = weight_gradient_shard.workspace_bytes(problem, chosen, *halo.rows)
+    dtype = "f32" if partial else given.dtype
+    result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
+    space = operands.empty(x, given, (size,), "uint8", queue) if workspace is None else workspace
+    steps = weight_gradient_shard.steps(
+        problem, given, halo, other, array(result, "out"), dtype, array(space, "workspace"), chosen
+    )
     steps.run(queue, arrived)
     return result
 

@@ -324,7 +324,7 @@ def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, s
     residents = max(1.0, min(chosen.residents, blocks / sms))
     memory = work.bytes * min(sms * residents, blocks) / BANDWIDTH
     clocks = (work.steps * residents * _stage_clocks(cut), work.steps * STEP_CLOCKS)
-    body = sum(part**OVERLAP for part in (memory, *(count / CLOCK for count in clocks))) ** (1 / OVERLAP)
+    body = math.pow(sum(part**OVERLAP for part in (memory, *(count / CLOCK for count in clocks))), 1 / OVERLAP)
     waves = math.ceil(blocks / (sms * chosen.residents))
     fold = 2 * 16 * chosen.splits * cut.quadruples / FOLD_BANDWIDTH
     shallow = 1 + 0.5 / chosen.stages**2

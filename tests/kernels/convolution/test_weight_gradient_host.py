@@ -30,6 +30,7 @@ from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import Launch
 from tapestry.kernels.convolution.weight_gradient_configuration import Cut
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration as Configuration
+from tapestry.kernels.convolution.weight_gradient_shard import Term, all_splits, terms
 
 Array = NDArray[Any]
 ROOT = Path(__file__).parents[3]
@@ -173,26 +174,63 @@ def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, Configuration, 
 @given(problems())
 def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, Configuration, int]) -> None:
     kind, problem, chosen, seed = case
-    cut = None if chosen.direct else Cut(problem, chosen)
-    if cut is not None and chosen.images > 1 and cut.column_tiles > 1:
+    if not one_tile(problem, chosen):
         return
+    x, dy = tensors(problem, seed)
+    sums, rounded = gradient(kind, problem, [Term(problem, chosen, 0)], [x], dy, seed)
+    np.testing.assert_array_equal(sums, expected(problem, x, dy))  # small integers: every sum is exact
+    np.testing.assert_array_equal(rounded, sums.astype(DTYPES[problem.dtype]))
+
+
+@pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(problems(), st.integers(0, 3), st.integers(0, 3))
+def test_a_shard_is_the_sum_over_its_buffers(
+    case: tuple[Kind, ConvolutionProblem, Configuration, int], above: int, below: int
+) -> None:
+    kind, problem, chosen, seed = case
+    if not one_tile(problem, chosen):
+        return
+    whole = problem
+    above, below = min(above, whole.h - 1), min(below, whole.h - 1 - min(above, whole.h - 1))
+    top, bottom, left, right = whole.padding
+    shard = replace(whole, h=whole.h - above - below, padding=(top + above, bottom + below, left, right))
+    x, dy = tensors(whole, seed)
+    buffers = [x[:, above : whole.h - below], x[:, :above], x[:, whole.h - below :]]
+    found = terms(shard, chosen, above, below)
+    assert all(term.problem.output_shape == whole.output_shape for term in found)
+    sums, _ = gradient(kind, shard, list(found), [np.ascontiguousarray(rows) for rows in buffers], dy, seed)
+    np.testing.assert_array_equal(sums, expected(whole, x, dy))
+
+
+def one_tile(problem: ConvolutionProblem, chosen: Configuration) -> bool:
+    """Several images in a stage are for images of one tile across."""
+    return chosen.direct or chosen.images == 1 or Cut(problem, chosen).column_tiles == 1
+
+
+def tensors(problem: ConvolutionProblem, seed: int) -> list[Array]:
     numbers = np.random.default_rng(seed)
-    x, dy = (
-        numbers.integers(-4, 5, shape).astype(DTYPES[problem.dtype])
-        for shape in (problem.input_shape, problem.output_shape)
-    )
-    views = [View.dense(a.ctypes.data, a.shape, problem.dtype) for a in (x, dy)]  # type: ignore[arg-type]
-    space = np.full(weight_gradient.workspace_bytes(problem, chosen) // 4 + 4, np.nan, np.float32)
-    start = -space.ctypes.data % 16 // 4
-    workspace = space[start:].ctypes.data
+    shapes = problem.input_shape, problem.output_shape
+    return [numbers.integers(-4, 5, shape).astype(DTYPES[problem.dtype]) for shape in shapes]
+
+
+def gradient(
+    kind: Kind, problem: ConvolutionProblem, parts: list[Term], buffers: list[Array], dy: Array, seed: int
+) -> tuple[Array, Array]:
+    """The f32 sums and the rounded ones, all memory prefilled with what must not remain."""
+    together = all_splits(tuple(parts))
+    space = np.full(weight_gradient.workspace_bytes(problem, together) // 4 + 4, np.nan, np.float32)
+    workspace = space[-space.ctypes.data % 16 // 4 :].ctypes.data
     sums = np.full(problem.weight_shape, np.nan, np.float32)
     rounded = np.full(problem.weight_shape, 0x7E01, np.uint16)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight_gradient, "tensor_map", emulated_map)
-        first = weight_gradient.first_launch(problem, chosen, *views, workspace)
-    run_launch(library(kind).leave, first, seed)
-    run_launch(library(kind).fold, weight_gradient.second_launch(problem, chosen, workspace, sums.ctypes.data), seed)
-    second = weight_gradient.second_launch(problem, chosen, workspace, rounded.ctypes.data)
-    run_launch(library(kind).round_off, second, seed)
-    np.testing.assert_array_equal(sums, expected(problem, x, dy))  # small integers: every sum is exact
-    np.testing.assert_array_equal(rounded.view(DTYPES[problem.dtype]), sums.astype(DTYPES[problem.dtype]))
+    views = [View.dense(a.ctypes.data, a.shape, problem.dtype) for a in (*buffers, dy)]  # type: ignore[arg-type]
+    place = workspace
+    for part in parts:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(weight_gradient, "tensor_map", emulated_map)
+            first = weight_gradient.first_launch(part.problem, part.chosen, views[part.buffer], views[-1], place)
+        run_launch(library(kind).leave, first, seed)
+        place += weight_gradient.workspace_bytes(part.problem, part.chosen)
+    for entry, out in ((library(kind).fold, sums), (library(kind).round_off, rounded)):
+        run_launch(entry, weight_gradient.second_launch(problem, together, workspace, out.ctypes.data), seed)
+    return sums, rounded.view(DTYPES[problem.dtype])
