@@ -15,6 +15,7 @@ import pytest
 from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, group_block
 from tapestry.kernels.convolution.forward import constants, kernel_text
 from tapestry.kernels.convolution.forward_dimensions import specification
+from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.dimensions.declarations import declarations
 
@@ -47,11 +48,10 @@ extern "C" void output(int warp, int lane, int piece, long long* out) {
     threadIdx.x = lane;
     out[0] = Place(warp).out(Piece(piece)).in_tile(0u).address();
 }
-extern "C" void weights(const unsigned short* data, int rows, int columns, const int* taps, int channels, int base,
-                        int warp, int lane, unsigned* out) {
+extern "C" void weights(const unsigned short* data, int channels, int base, int warp, int lane, unsigned* out) {
     threadIdx.x = lane;
     const Place place(warp);
-    const Weights stored{data, rows, columns, taps[0], taps[1], taps[2], taps[3], channels};
+    const Weights stored{data, channels};
     Filter filter;
     filter.load(stored, base + C(place.group).get(), place.octet_in_group(), lane);
     for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
@@ -102,11 +102,20 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     def built(name: str, transposed: bool = False) -> ctypes.CDLL:
         wanted, cut = CASES[name]
         flags = {"TRANSPOSED": transposed, "SHARDED": False, "SCALE": True, "BIAS": True, "RESIDUAL": False}
-        declared = declarations(specification(wanted, cut, {**constants(wanted, cut), **flags}))
+        declared = declarations(
+            specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})
+        )
         text = declared + SHIM + kernel_text("forward_place.cu") + DOOR
         return shared_library(text, tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas")
 
     return built
+
+
+def taps_of(wanted: ConvolutionProblem, transposed: bool) -> Taps:
+    """A filter of one row more than is used, read from its second row on; transposed, from its last row up."""
+    if transposed:
+        return Taps(wanted.r + 1, wanted.s, wanted.r, -1, wanted.s - 1, -1)
+    return Taps(wanted.r + 1, wanted.s, 1, 1, 0, 1)
 
 
 def ask(function: object, *numbers: int) -> int:
@@ -184,11 +193,10 @@ def filter_of(wanted: ConvolutionProblem, rows: int, columns: int) -> npt.NDArra
 
 
 def tap_value(wanted: ConvolutionProblem, stored: npt.NDArray[np.uint16], k: int, c: int, row: int, column: int) -> int:
-    """The stored number that joins channels k and c of the whole tensor under a stored tap; 0 where none does."""
+    """The stored number that joins channels k and c of the whole tensor under a stored tap, or 0."""
     if max(k, c) >= wanted.c or k // wanted.width != c // wanted.width:
         return 0
-    inside = 0 <= row < stored.shape[1] and 0 <= column < stored.shape[2]
-    return int(stored[k, row, column, c % wanted.width]) if inside else 0
+    return int(stored[k, row, column, c % wanted.width])
 
 
 @pytest.mark.parametrize(
@@ -200,29 +208,18 @@ def test_a_lane_holds_the_weights_of_its_channels(name: str, transposed: bool, b
     """Lane l holds channel l div 4 of an octet written, and two neighbouring channels read, from 2 (l mod 4) on."""
     case = wanted, cut = CASES[name]
     library, octets = build(name, transposed), group_block(wanted) // 8
-    rows, columns = wanted.r + 1, wanted.s
-    taps = (rows - 1, -1, columns, -2) if transposed else (0, 1, 0, 1)
-    stored = filter_of(wanted, rows, columns)
+    taps = taps_of(wanted, transposed)
+    stored = filter_of(wanted, taps.rows, taps.columns)
     base = 64 if wanted.c > 64 else 0
     for warp, lane in product(range(warps(case)), range(0, 32, 3)):
         out = (ctypes.c_uint * (cut.octets * wanted.r * wanted.s * octets))()
-        library.weights(
-            ctypes.c_void_p(stored.ctypes.data),
-            rows,
-            columns,
-            (ctypes.c_int * 4)(*taps),
-            wanted.c,
-            base,
-            warp,
-            lane,
-            out,
-        )
+        library.weights(ctypes.c_void_p(stored.ctypes.data), wanted.c, base, warp, lane, out)
         first = octet_of(case, warp)
         expected = []
         for o, r, tap, octet in product(range(cut.octets), range(wanted.r), range(wanted.s), range(octets)):
             k = base + 8 * (first + o) + lane // 4
             c = base + 8 * (first // octets * octets + octet) + 2 * (lane % 4)
-            row, column = taps[0] + r * taps[1], taps[2] + tap * taps[3]
+            row, column = taps.row_first + r * taps.row_step, taps.column_first + tap * taps.column_step
             pair = [(c, k) if transposed else (k, c) for c in (c, c + 1)]
             low, high = (tap_value(wanted, stored, *channels, row, column) for channels in pair)
             expected.append(low | high << 16)
