@@ -186,6 +186,7 @@ def layout_text(spec: Specification, number: int, arguments: str, numbers: tuple
         f"tensor{parts}.address() - memory",
         "stepped.address() - memory",
         f"layout.offset(coord({coords}))",
+        f"tensor.place(coord({names[0]}(in[0])))[coord({coords})][coord({names[0]}(-in[0]))].address() - memory",
         f"layout.contains_coord(coord({coords}))",
         f"layout.contains_coord(coord({names[0]}(layout.extent<{names[0]}>())))",
         "layout.size()",
@@ -200,12 +201,12 @@ def layout_text(spec: Specification, number: int, arguments: str, numbers: tuple
 def check_layout(library: ctypes.CDLL, spec: Specification, number: int, *numbers: int) -> None:
     indices, expected = expected_offsets(spec)
     _, wholes = whole_indices(spec, indices)
-    answers = call(library, f"offsets_{number}", np.hstack([indices, wholes]), 7, *numbers)
-    for column, what in enumerate(("by whole dimensions", "axis by axis", "stepped", "offset")):
+    answers = call(library, f"offsets_{number}", np.hstack([indices, wholes]), 8, *numbers)
+    for column, what in enumerate(("by whole dimensions", "axis by axis", "stepped", "offset", "placed twice")):
         np.testing.assert_array_equal(answers[:, column], expected, err_msg=f"{what}: {declarations(spec)}")
-    assert (answers[:, 4] == 1).all()
-    assert (answers[:, 5] == 0).all()
-    assert (answers[:, 6] == len(indices)).all()
+    assert (answers[:, 5] == 1).all()
+    assert (answers[:, 6] == 0).all()
+    assert (answers[:, 7] == len(indices)).all()
 
 
 @BATCHES
