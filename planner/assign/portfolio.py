@@ -48,7 +48,10 @@ class Plan:
 
 
 def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificate | None:
-    """Runs the engines; returns what certifies the incumbent's bound."""
+    """Runs the engines; returns what certifies the incumbent's bound.
+
+    An interrupt ends them like the time limit, once there is something to show.
+    """
     entries = incumbent.model.pair_entries
     if entries <= _TINY_ENTRIES:
         exact.run_exact(incumbent, plan.seed, _work(plan))
@@ -58,10 +61,15 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     reserve = min(0.2 + (_RESERVE if small else 0.2) * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, plan, steps)
-    if small:
-        _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
-    else:
-        _large(incumbent, plan, duals)
+    try:
+        if small:
+            _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
+        else:
+            _large(incumbent, plan, duals)
+    except KeyboardInterrupt:
+        incumbent.finished.set()
+        if incumbent.labels is None:
+            raise
     incumbent.deadline += reserve
     _side_by_side(incumbent, [[duals.certify]])
     incumbent.close()

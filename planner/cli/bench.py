@@ -13,7 +13,7 @@ from ...errors import CheckFailed, Infeasible, TimeLimit
 from .guard import guarded
 from .talk import put, put_json, working
 
-_CHECKING = 0.3  # checking and writing the answer takes no more of what reading took
+_CHECKING = 0.4  # checking and writing the answer takes no more of what reading took
 
 app = typer.Typer(help="The solvers on outside problems.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def bench_iopddl(
     read_s = time.monotonic() - began
     left = time_limit - read_s
     with working("solving"):
-        answer = solve(problem, left - min(0.5 + _CHECKING * read_s, 0.1 * left), seed, jobs)
+        answer = solve(problem, left - min(0.7 + _CHECKING * read_s, 0.1 * left), seed, jobs)
     if answer.choice:
         cost, faults = check_choice(problem, answer.choice)
         if faults or cost != answer.cost:

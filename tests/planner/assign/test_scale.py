@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 import time
 
 import numpy as np
@@ -72,6 +74,19 @@ def test_large_problems_take_the_way_of_duals_and_moves(jobs: int, monkeypatch: 
     assert answer.certified_by == "duals"
     assert answer.gap is not None
     assert answer.gap < 0.2
+    assert check(problem, answer) == []
+
+
+@pytest.mark.parametrize("node_limit", [10, 2000])
+def test_an_interrupt_leaves_the_best_so_far(node_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wcsp, "NODE_LIMIT", node_limit)
+    monkeypatch.setattr(portfolio, "_TINY_ENTRIES", 10)
+    problem = planted(seed=4, nodes=900, forbidden=0.0, room=1.05)
+    timer = threading.Timer(3.0, _thread.interrupt_main)
+    timer.start()
+    answer = solve(problem, time_limit=100.0, jobs=2)
+    timer.join()
+    assert answer.status == "feasible"
     assert check(problem, answer) == []
 
 
