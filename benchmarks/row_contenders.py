@@ -134,7 +134,7 @@ def operands(inputs: Specification) -> list[list[torch.Tensor]]:
 def measured(kernel: Any, given: list[list[torch.Tensor]], reference: Callable[..., torch.Tensor]) -> Result:
     """Correctness on the first operands (the outputs held NaN before), then both times."""
     first = [rotation[0] for rotation in given]
-    many = hasattr(kernel, "outputs")
+    many = hasattr(kernel, "program")
     layouts = [output.layout for output in kernel.program.outputs] if many else [kernel.loop.output]
     outputs = [
         tuple(torch.full(layout.shape, float("nan"), dtype=TORCH[layout.dtype], device="cuda") for layout in layouts)

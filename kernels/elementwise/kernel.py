@@ -12,12 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from ...expr import Affine, Bound, Expr
-from ..errors import WrongDevice, WrongDtype, WrongLayout, WrongShape, WrongType, WrongValue
-from ..runtime.array import DeviceArray, array
-from ..runtime.compiler import Compiled, compile_source
+from ..errors import WrongShape, WrongValue
+from .launch import GeneratedKernel
 from .loop import Loop, build_loop, footprint
 from .plan import Plan, make_plan
 from .shard import localised
@@ -25,81 +23,18 @@ from .source import source
 from .types import Layout, Primitive
 
 
-class ElementwiseKernel:
-    """A compiled map. ``operands`` are the tensors it reads, in the order the call takes them.
-
-    Call ``kernel(*arrays, out=array, stream=None)``; arrays need the layouts it was compiled for. Raises `WrongType`,
-    `WrongDtype`, `WrongShape`, `WrongLayout`, `WrongDevice`.
-    """
+class ElementwiseKernel(GeneratedKernel):
+    """A compiled map: ``kernel(*operands, out=array, stream=None)``; see `GeneratedKernel`."""
 
     def __init__(self, name: str, entry: str, loop: Loop, plan: Plan | None) -> None:
-        self.name, self.entry, self.loop, self.plan = name, entry, loop, plan
-        self.operands = tuple(tensor for tensor, _ in loop.operands)
-        self.source = source(plan, entry) if plan else ""
-        self._kernels: dict[int, Any] = {}
+        text, grid = (source(plan, entry), (plan.blocks, plan.threads)) if plan else ("", (0, 0))
+        super().__init__(name, entry, text, grid, loop.operands, (("out", loop.output),))
+        self.loop, self.plan = loop, plan
 
     @property
     def bytes_moved(self) -> int:
         """Bytes read and written once: what a copy of as many would move."""
         return sum(footprint(self.loop))
-
-    def compiled(self, arch: str = "sm_90") -> Compiled:
-        """The machine code and the compiler's report. `WrongValue` for a map without points."""
-        if self.plan is None:
-            raise WrongValue("a map without points has no kernel", where=self.name)
-        return compile_source(self.source, name=self.entry, arch=arch)
-
-    def __call__(self, *arrays: Any, out: Any, stream: object = None) -> Any:
-        """Compute ``out`` from the operands, asynchronously on the stream. Returns ``out``."""
-        if len(arrays) != len(self.operands):
-            expected = f"{len(self.operands)}: {', '.join(self.operands) or 'none'}"
-            raise WrongType("wrong number of operands", where=self.name, expected=expected, came=len(arrays))
-        given = [
-            checked(x, layout, tensor, self.name)
-            for x, (tensor, layout) in zip(arrays, self.loop.operands, strict=True)
-        ]
-        target = checked(out, self.loop.output, "out", self.name)
-        for tensor, x in zip(self.operands, given, strict=True):
-            if x.device != target.device:
-                raise WrongDevice(f"{tensor} and out are on different GPUs", where=self.name, came=x.device)
-        if self.plan is not None:
-            pointers = [x.pointer for x in (*given, target)]
-            self._on(target.device).launch(self.plan.blocks, self.plan.threads, pointers, stream=stream)
-        return out
-
-    def _on(self, device: int) -> Any:
-        """The kernel on a device."""
-        if device not in self._kernels:
-            from ..runtime.module import load
-
-            self._kernels[device] = load(self.compiled(device_arch(device)), device)
-        return self._kernels[device]
-
-
-def device_arch(device: int) -> str:
-    """The architecture to compile for."""
-    from ..runtime.device import device_architecture
-
-    return device_architecture(device)
-
-
-def checked(x: Any, layout: Layout, name: str, where: str) -> DeviceArray:
-    """The array's memory, if it is as the layout says."""
-    found = array(x, name)
-    if found.dtype != layout.dtype and not (found.itemsize == 2 and layout.dtype == "bf16" and "int" in found.dtype):
-        raise WrongDtype(f"{name} has the wrong element type", where=where, expected=layout.dtype, came=found.dtype)
-    if found.shape != layout.shape:
-        raise WrongShape(f"{name} has the wrong shape", where=where, expected=layout.shape, came=found.shape)
-    size = layout.type.bytes
-    for extent, step, wanted in zip(layout.shape, found.strides, layout.strides, strict=True):
-        if extent > 1 and step != wanted * size:
-            expected = tuple(size * stride for stride in layout.strides)
-            raise WrongLayout(f"{name} has other strides", where=where, expected=expected, came=found.strides)
-    if found.pointer % layout.alignment and found.elements:
-        hint = "compile for a Layout with a smaller alignment"
-        address = f"an address that is a multiple of {layout.alignment}"
-        raise WrongLayout(f"{name} is not aligned", where=where, expected=address, came=hex(found.pointer), hint=hint)
-    return found
 
 
 def compile_map(

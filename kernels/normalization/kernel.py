@@ -13,61 +13,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ..elementwise.kernel import checked, device_arch
+from ..elementwise.launch import GeneratedKernel
 from ..elementwise.types import Layout, Primitive
-from ..errors import WrongDevice, WrongType
-from ..runtime.compiler import Compiled, compile_source
+from ..errors import WrongShape
 from .plan import RowPlan, make_row_plan
 from .program import RowProgram, recognise
 from .source import row_source
 
 
-class RowKernel:
-    """A compiled row program. ``operands`` and ``outputs`` are tensors by name, in the order the call takes them."""
+class RowKernel(GeneratedKernel):
+    """A compiled row program: ``kernel(*operands, out=array or tuple, stream=None)``; see `GeneratedKernel`."""
 
     def __init__(self, entry: str, program: RowProgram, plan: RowPlan | None) -> None:
-        self.entry, self.program, self.plan = entry, program, plan
-        self.operands = tuple(name for name, _ in program.operands)
-        self.outputs = tuple(output.stage for output in program.outputs)
-        self.source = row_source(plan, entry) if plan else ""
-        self._kernels: dict[int, Any] = {}
+        text, grid = (row_source(plan, entry), (plan.blocks, plan.threads)) if plan else ("", (0, 0))
+        outputs = tuple((output.stage, output.layout) for output in program.outputs)
+        super().__init__("rows", entry, text, grid, program.operands, outputs)
+        self.program, self.plan = program, plan
 
     @property
     def bytes_moved(self) -> int:
         """Bytes read and written once."""
         return self.program.bytes_moved
-
-    def compiled(self, arch: str = "sm_90") -> Compiled:
-        """The machine code and the compiler's report."""
-        return compile_source(self.source, name=self.entry, arch=arch)
-
-    def __call__(self, *arrays: Any, out: Any, stream: object = None) -> Any:
-        """Compute the outputs, asynchronously on the stream; ``out`` is an array, or a tuple of several. Returned."""
-        targets = tuple(out) if isinstance(out, tuple | list) else (out,)
-        if len(arrays) != len(self.operands) or len(targets) != len(self.outputs):
-            expected = f"{', '.join(self.operands)}; out: {', '.join(self.outputs)}"
-            raise WrongType(
-                "wrong number of arrays", where="rows", expected=expected, came=f"{len(arrays)}; {len(targets)}"
-            )
-        wanted = [*self.program.operands, *((o.stage, o.layout) for o in self.program.outputs)]
-        given = [
-            checked(x, layout, name, "rows") for x, (name, layout) in zip([*arrays, *targets], wanted, strict=True)
-        ]
-        device = given[-1].device
-        if any(x.device != device for x in given):
-            raise WrongDevice("arrays on different GPUs", where="rows", came=[x.device for x in given])
-        if self.plan is not None:
-            self._on(device).launch(self.plan.blocks, self.plan.threads, [x.pointer for x in given], stream=stream)
-        return out
-
-    def _on(self, device: int) -> Any:
-        if device not in self._kernels:
-            from ..runtime.module import load
-
-            self._kernels[device] = load(self.compiled(device_arch(device)), device)
-        return self._kernels[device]
 
 
 def compile_rows(
@@ -87,7 +54,7 @@ def compile_rows(
     program = recognise(operations, layouts, outputs)
     if not program.rows or not program.width:
         if program.rows:
-            raise WrongType("rows without elements", where="rows", came=program.width)
+            raise WrongShape("rows without elements", where="rows", came=program.width)
         return RowKernel("rows_none", program, None)
     plan = make_row_plan(program, lanes=lanes, rows=rows)
     digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:12]

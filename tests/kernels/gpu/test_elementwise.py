@@ -52,7 +52,7 @@ def launch(kernel: Any, tensors: list[HostTensor]) -> None:
         buffer.set(tensor.memory)
         buffers.append(buffer)
         pointers.append(buffer.data.ptr + tensor.pointer - tensor.memory.ctypes.data)
-    kernel._on(0).launch(kernel.plan.blocks, kernel.plan.threads, pointers)
+    kernel.on(0).launch(kernel.plan.blocks, kernel.plan.threads, pointers)
     for tensor, buffer in zip(tensors, buffers, strict=True):
         tensor.memory[...] = buffer.get()
 
