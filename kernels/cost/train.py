@@ -27,8 +27,8 @@ from .trees import Forest, Matrix, Tree, Vector
 FOLDS = 5
 BEGIN, END = "<!-- regret: begin -->", "<!-- regret: end -->"
 RECIPE = Recipe()
-# A configuration this many times slower than the best is never chosen: how much slower need not be learned as well.
-FAR = 2.0
+# What is far slower than the best is never chosen: how much slower need not be learned as well.
+NEAR, FAR = 1.25, 2.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def _sample(item: Measured, gpu: Gpu) -> Sample:
     features = np.array([facts(item.problem, item.what, cut, gpu).features() for cut in item.configurations])
     times = np.array(item.microseconds)
     target = np.log(times * 1e-6 / gpu.roofline_s(item.problem.bytes_moved)) - features[:, 0]
-    near = np.where(times <= FAR * times.min(), 1.0, 0.2)
-    return Sample(item, features, target, near)
+    weight = np.where(times <= NEAR * times.min(), 1.0, np.where(times <= FAR * times.min(), 0.4, 0.1))
+    return Sample(item, features, target, weight)
 
 
 def fitted(chosen: Sequence[Sample], recipe: Recipe = RECIPE) -> tuple[float, list[Tree]]:
