@@ -9,12 +9,15 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from ..dimensions.declarations import declarations
+from ..dimensions.specification import Dimension, Parameter, Specification
 from .forward import kernel_text
 from .launch import Rows, View
 from .problem import ConvolutionProblem
 
 NAME = "direct"
 THREADS = 256
+DIMENSIONS = ("N", "Y", "X", "C", "P", "Q", "K", "TapY", "TapX", "Outer", "Inner")
 COLUMNS = 4  # neighbouring output columns of a thread
 TYPES = {"f16": "tapestry::f16", "bf16": "tapestry::bf16"}
 
@@ -49,12 +52,12 @@ def source(
         "COLUMNS": COLUMNS,
     }
     flags = {"TRANSPOSED": transposed, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
-    lines = [f"constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines += [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
+    parameters = tuple(Parameter(name, value) for name, value in {**numbers, **flags}.items())
+    declared = declarations(Specification("spec", tuple(map(Dimension, DIMENSIONS)), parameters=parameters))
+    lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [f"using Half = {TYPES[problem.dtype]};"]
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("epilogue", "scalar")]
-    return "\n".join([*includes, "namespace spec {", *lines, "}", kernel_text("direct.cu")])
+    return "\n".join([*includes, declared, "namespace spec {", *lines, "}", kernel_text("direct.cu")])
 
 
 def launch(

@@ -28,9 +28,9 @@ def declarations(spec: Specification) -> str:
 
     >>> dims = (Dimension("C"), Fold("C8", "C", 8))
     >>> print(declarations(Specification("tiny", dims, parameters=(Parameter("N", 3),))))
-    #include "tapestry/compound.cuh"
-    #include "tapestry/fragment.cuh"
-    #include "tapestry/tensor.cuh"
+    #include <tapestry/compound.cuh>
+    #include <tapestry/fragment.cuh>
+    #include <tapestry/tensor.cuh>
     <BLANKLINE>
     namespace tiny {
     <BLANKLINE>
@@ -43,7 +43,7 @@ def declarations(spec: Specification) -> str:
     <BLANKLINE>
     """
     validate(spec)
-    includes = [f'#include "tapestry/{name}.cuh"' for name in ("compound", "fragment", "tensor")]
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("compound", "fragment", "tensor")]
     blocks = [list(block) for block in _blocks(spec)]
     body = [line for block in blocks if block for line in (*block, "")]
     return "\n".join([*includes, "", f"namespace {spec.name} {{", "", *body, f"}}  // namespace {spec.name}", ""])

@@ -8,7 +8,7 @@
 // The first (slowest) extent may be a run-time one: it needs no division.
 #pragma once
 
-#include "layout.cuh"
+#include <tapestry/layout.cuh>
 
 namespace tapestry {
 

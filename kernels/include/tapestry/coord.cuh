@@ -6,7 +6,7 @@
 //   c.get<R>();                              // does not compile: c has no R
 #pragma once
 
-#include "fold.cuh"
+#include <tapestry/fold.cuh>
 
 namespace tapestry {
 
@@ -25,7 +25,7 @@ struct Source<D, First, Rest...> {
     using type = choose<reads_off<typename D::tag, typename First::tag>(), First, typename Source<D, Rest...>::type>;
 };
 template <class D, class... Ds>
-using source = choose<contains<D, Ds...>(), D, typename Source<D, Ds...>::type>;
+using read_from = choose<contains<D, Ds...>(), D, typename Source<D, Ds...>::type>;
 
 // Neighbouring parts from `unit` up to `period` are all among Ds: what they stand for is the sum of them.
 template <class Base, class... Ds>
@@ -61,14 +61,14 @@ class Coord : private Slot<Ds>... {
     template <class D>
     static TAPESTRY_FN constexpr bool has() {
         using T = Digits<typename D::tag>;
-        return !same<source<D, Ds...>, void>() || parts_reach<typename T::base, Ds...>(T::unit(), T::period());
+        return !same<read_from<D, Ds...>, void>() || parts_reach<typename T::base, Ds...>(T::unit(), T::period());
     }
 
     template <class D>
     TAPESTRY_FN constexpr D get() const {
         static_assert(has<D>(), "tapestry: the coordinate lacks this dimension");
-        if constexpr (!same<source<D, Ds...>, void>()) {
-            return D(static_cast<const Slot<source<D, Ds...>>&>(*this).index);
+        if constexpr (!same<read_from<D, Ds...>, void>()) {
+            return D(static_cast<const Slot<read_from<D, Ds...>>&>(*this).index);
         } else {
             return (D() + ... + part_of<D, Ds>());
         }

@@ -8,7 +8,7 @@
 // Two parts are one type exactly if they are the same digit, so that it does not matter which way one came to it.
 #pragma once
 
-#include "portable.cuh"
+#include <tapestry/portable.cuh>
 
 namespace tapestry {
 

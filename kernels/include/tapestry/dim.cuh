@@ -7,7 +7,7 @@
 // An index is one int; there is nothing else in it, and every operation is inline and constexpr.
 #pragma once
 
-#include "digits.cuh"
+#include <tapestry/digits.cuh>
 
 namespace tapestry {
 

@@ -5,7 +5,7 @@
 //   unfold(hi, lo) == k;  K(hi) == k - K(lo);
 #pragma once
 
-#include "dim.cuh"
+#include <tapestry/dim.cuh>
 
 namespace tapestry {
 

@@ -10,7 +10,7 @@
 // floating point type" and "ldmatrix".
 #pragma once
 
-#include "coord.cuh"
+#include <tapestry/coord.cuh>
 
 namespace tapestry {
 

@@ -9,12 +9,14 @@
 // Extents and strides known at compile time take no room; those that are not take one number each.
 #pragma once
 
-#include "coord.cuh"
+#include <tapestry/coord.cuh>
 
 namespace tapestry {
 
 // Stands for an extent or a stride that is known at run time only.
 enum : int { run_time = -2147483647 - 1 };
+// Stands for an extent nobody asks for: the tensor's user keeps inside by other means.
+enum : int { unbounded = 2147483647 };
 
 template <class D, int Size = run_time>
 struct Extent {

@@ -9,7 +9,7 @@
 // They speak of address bits, so the buffer is aligned to `period` bytes. Source: PTX ISA, "Tensor swizzling modes".
 #pragma once
 
-#include "portable.cuh"
+#include <tapestry/portable.cuh>
 
 namespace tapestry {
 

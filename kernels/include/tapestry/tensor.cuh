@@ -10,8 +10,8 @@
 // been; after that, an index is a step. With compile-time extents and strides a cursor is one pointer.
 #pragma once
 
-#include "layout.cuh"
-#include "swizzle.cuh"
+#include <tapestry/layout.cuh>
+#include <tapestry/swizzle.cuh>
 
 namespace tapestry {
 

@@ -58,6 +58,42 @@ def rows_function(name: str, columns: int, results: list[str], before: str = "",
     return f'extern "C" void {name}(const int* in, long long* out, int count{extra}) {{ {loop} }}'
 
 
+# --- indices
+
+
+def test_an_index_counts_like_a_number() -> None:
+    results = {
+        "(a + b).get()": lambda a, b: a + b,
+        "(a - b).get()": lambda a, b: a - b,
+        "(a + in[1]).get()": lambda a, b: a + b,
+        "(in[1] + a).get()": lambda a, b: a + b,
+        "(a - in[1]).get()": lambda a, b: a - b,
+        "(a * in[1]).get()": lambda a, b: a * b,
+        "(in[1] * a).get()": lambda a, b: a * b,
+        "(-a).get()": lambda a, b: -a,
+        "min(a, b).get()": np.minimum,
+        "max(a, b).get()": np.maximum,
+        "a == b": lambda a, b: a == b,
+        "a != b": lambda a, b: a != b,
+        "a < b": lambda a, b: a < b,
+        "a <= b": lambda a, b: a <= b,
+        "a > b": lambda a, b: a > b,
+        "a >= b": lambda a, b: a >= b,
+        "(c += b, c -= 1, ++c, c -= a, c += 5, --c, c).get()": lambda a, b: b + 4,
+        "steps(range(b))": lambda a, b: np.maximum(b, 0),
+        "steps(range(a, b))": lambda a, b: np.maximum(b - a, 0),
+    }
+    head = """#include <tapestry/dim.cuh>
+using namespace tapestry; using K = Dim<struct K_>;
+template <class R> int steps(R range) { int n = 0; for (K k : range) n += k.get() == k.get(); return n; }
+"""
+    library = build([head, rows_function("numbers", 2, list(results), "const K a(in[0]), b(in[1]); K c(a);")])
+    pairs = np.stack(np.meshgrid(np.arange(-9, 10), np.arange(-9, 10)), axis=-1).reshape(-1, 2)
+    answers = call(library, "numbers", pairs, len(results))
+    for column, (text, oracle) in enumerate(results.items()):
+        np.testing.assert_array_equal(answers[:, column], oracle(pairs[:, 0], pairs[:, 1]), err_msg=text)
+
+
 # --- folds and modules
 
 
@@ -84,13 +120,20 @@ def chain_type(steps: list[tuple[str, int]]) -> str:
 @BATCHES
 @given(st.lists(chains(), min_size=16, max_size=16))
 def test_a_part_of_a_part_is_the_digit_of_the_index(batch: list[list[tuple[str, int]]]) -> None:
-    head = '#include "tapestry/coord.cuh"\nusing namespace tapestry; using K = Dim<struct K_>;'
+    head = "#include <tapestry/coord.cuh>\nusing namespace tapestry; using K = Dim<struct K_>;"
     texts = [head]
     for i, steps in enumerate(batch):
         last, before = steps[-1][1], chain_type(steps[:-1])
         unfolded = f"unfold(fold<{last}>({before}(k)), modulo<{last}>({before}(k))).get()"
         from_parts = f"coord(modulo<{last}>(k), fold<{last}>(k)).get<K>().get()"
-        results = [f"{chain_type(steps)}(k).get()", unfolded, from_parts]
+        ring = f"next_in_ring(modulo<{last}>({before}(k))).get()"
+        results = [
+            f"{chain_type(steps)}(k).get()",
+            unfolded,
+            from_parts,
+            ring,
+            f"module_size<Module<{before}, {last}>>()",
+        ]
         texts.append(rows_function(f"chain_{i}", 1, results, "const K k(in[0]);"))
     library = build(texts)
     index = np.arange(-300, 3000, dtype=np.int64)
@@ -98,7 +141,10 @@ def test_a_part_of_a_part_is_the_digit_of_the_index(batch: list[list[tuple[str, 
         expected, before = index, index
         for kind, size in steps:
             before, expected = expected, expected // size if kind == "Fold" else expected % size
-        digits, unfolded, whole = call(library, f"chain_{i}", index[:, None], 3).T
+        digits, unfolded, whole, ring, size = call(library, f"chain_{i}", index[:, None], 5).T
+        last = steps[-1][1]
+        np.testing.assert_array_equal(ring, (before + 1) % last)
+        assert (size == last).all()
         np.testing.assert_array_equal(digits, expected, err_msg=chain_type(steps))
         np.testing.assert_array_equal(unfolded, before)
         np.testing.assert_array_equal(whole, index)

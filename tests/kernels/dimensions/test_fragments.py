@@ -15,7 +15,7 @@ from .toolchain import compiler, shared_library
 compiler()
 Ints = npt.NDArray[np.int64]
 TEXT = """
-#include "tapestry/fragment.cuh"
+#include <tapestry/fragment.cuh>
 using namespace tapestry;
 using M = Dim<struct M_>; using N = Dim<struct N_>; using K = Dim<struct K_>;
 using M8 = Fold<M, 8>; using N8 = Fold<N, 8>; using K8 = Fold<K, 8>;

@@ -19,7 +19,7 @@ ASKED = re.compile(r"case_(\d+)\.cpp:\d+")
 
 def translation_unit(bodies: list[str]) -> str:
     """One namespace and one function a body; diagnostics name it as the file case_N.cpp."""
-    lines = [f'#include "tapestry/{name}.cuh"' for name in ("compound", "fragment", "tensor")]
+    lines = [f"#include <tapestry/{name}.cuh>" for name in ("compound", "fragment", "tensor")]
     lines.append("using namespace tapestry;")
     for number, body in enumerate(bodies):
         lines += [f"namespace case_{number} {{", f'#line 1 "prelude_{number}.cpp"', PRELUDE]

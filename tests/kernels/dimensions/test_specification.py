@@ -53,9 +53,9 @@ WHOLE = Specification(
     fragments=(Fragment("A", "A", ("X", "C")), Fragment("B", "B", ("C", "N"), 8), Fragment("Sums", "C", ("X", "N"))),
     parameters=(Parameter("STAGES", 4), Parameter("RESIDUAL", True)),
 )
-GOLDEN = """#include "tapestry/compound.cuh"
-#include "tapestry/fragment.cuh"
-#include "tapestry/tensor.cuh"
+GOLDEN = """#include <tapestry/compound.cuh>
+#include <tapestry/fragment.cuh>
+#include <tapestry/tensor.cuh>
 
 namespace walk {
 

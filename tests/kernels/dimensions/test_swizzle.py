@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 ROWS = {0: 16, 32: 32, 64: 64, 128: 128}  # bytes of a position, by the swizzle that belongs to it
 POSITIONS = 64
 TEXT = """
-#include "tapestry/tensor.cuh"
+#include <tapestry/tensor.cuh>
 using namespace tapestry;
 using X = Dim<struct X_>; using C8 = Dim<struct C8_>; using X8 = Fold<X, 8>; using X8m = Module<X, 8>;
 extern "C" unsigned apply_0(unsigned a) { return Swizzle<0>::apply(a); }

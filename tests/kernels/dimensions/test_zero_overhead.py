@@ -14,9 +14,9 @@ from tapestry.kernels.runtime.compiler import Compiled, compile_source
 from .toolchain import compile_text
 
 HEAD = """
-#include "tapestry/compound.cuh"
-#include "tapestry/fragment.cuh"
-#include "tapestry/tensor.cuh"
+#include <tapestry/compound.cuh>
+#include <tapestry/fragment.cuh>
+#include <tapestry/tensor.cuh>
 using namespace tapestry;
 using N = Dim<struct N_>; using Y = Dim<struct Y_>; using X = Dim<struct X_>; using Q = Dim<struct Q_>;
 using C = Dim<struct C_>; using R = Dim<struct R_>; using Step = Dim<struct Step_>; using Warp = Dim<struct Warp_>;
