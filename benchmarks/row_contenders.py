@@ -24,7 +24,9 @@ from tapestry.program import Program
 
 TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
-SHAPES = ((262144, 64), (131072, 256), (32768, 1024), (8192, 4096), (12288, 2560), (4096, 8192), (1024, 32768))
+SHAPES = (
+    (1048576, 64), (524288, 256), (131072, 1024), (32768, 4096), (49152, 2560), (16384, 8192), (8192, 16384), (4096, 32768),
+)  # fmt: skip
 Specification = Mapping[str, tuple[str, tuple[int, ...]]]
 Result = dict[str, float]
 
@@ -64,7 +66,7 @@ def _transposed(x: Any) -> Any:
 
 def _maps(dtype: str) -> Iterator[tuple[str, Callable[..., Any], Specification, Callable[..., torch.Tensor]]]:
     """Name, function, operands, and what torch does (its own kernels, compiled nothing)."""
-    n, d = (8192, 4096) if dtype != "f32" else (8192, 2048)
+    n, d = (16384, 8192) if dtype != "f32" else (16384, 4096)
     whole, row = (dtype, (n, d)), (dtype, (d,))
     yield "silu_mul", fused(lambda a, b: tp.silu(a) * b, dtype), {"a": whole, "b": whole}, lambda a, b: nn.silu(a) * b
     yield "add", fused(lambda a, b: a + b, dtype), {"a": whole, "b": whole}, torch.add
@@ -75,7 +77,7 @@ def _maps(dtype: str) -> Iterator[tuple[str, Callable[..., Any], Specification, 
     residual = fused(lambda a, r, s: a * s + r, dtype)
     yield "scale_residual", residual, {"a": whole, "r": whole, "s": row}, lambda a, r, s: torch.addcmul(r, a, s)
     yield "copy", fused(lambda a: a * 1.0, dtype), {"a": whole}, torch.clone
-    yield "transpose", _transposed, {"a": (dtype, (n, n // 2))}, lambda a: a.t().contiguous()
+    yield "transpose", _transposed, {"a": (dtype, (n, d))}, lambda a: a.t().contiguous()
     other = "f16" if dtype == "f32" else "f32"
     yield f"cast_{other}", lambda a: tp.cast(a, other), {"a": whole}, lambda a: a.to(TORCH[other])
 
@@ -95,9 +97,9 @@ def _rows(dtype: str) -> Iterator[tuple[str, Callable[..., Any], Specification, 
         h = x + r
         return {"h": h, "y": tp.rms_norm(h, w)}
 
-    whole = (dtype, (8192, 4096))
+    whole = (dtype, (32768, 4096))
     yield (
-        "residual_rms_norm.8192x4096", added, {"x": whole, "r": whole, "w": (dtype, (4096,))},
+        "residual_rms_norm.32768x4096", added, {"x": whole, "r": whole, "w": (dtype, (4096,))},
         lambda x, r, w: nn.rms_norm(x + r, w.shape, w, 1e-6),
     )  # fmt: skip
 

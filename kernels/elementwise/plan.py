@@ -23,8 +23,9 @@ from .loop import Loop, one_dimension
 from .types import ELEMENT_TYPES, Layout
 
 ACCESS = 16  # bytes of the widest load
-IN_FLIGHT = 64  # bytes that a thread asks for before it waits
+IN_FLIGHT = 32  # bytes that a thread asks for before it waits: with 2,048 threads, 64 KiB a multiprocessor
 TILE_BYTES, TILE_LINES = 128, 64  # a tile: bytes along the operand's dimension, elements along the output's
+TILE_THREADS = 256
 SMALL = 16 * 132  # blocks from which on more work a thread does not leave multiprocessors idle
 
 
@@ -63,7 +64,7 @@ class Plan:
     loads: tuple[Load, ...]
     store: int
     tile: Tile | None = None
-    threads: int = 256
+    threads: int = 128
 
     @property
     def inner(self) -> tuple[str, int]:
@@ -105,7 +106,7 @@ def make_plan(loop: Loop, *, vector: int | None = None, unroll: int | None = Non
     width = _vector(loop, wanted, ragged=tile is None)
     loads = tuple(classify(loop, read, width, tile) for read in reads(loop.body))
     store = access_width(loop.out, loop.dims[-1][0], width, loop.output)
-    plan = Plan(loop, width, 1, loads, store, tile)
+    plan = Plan(loop, width, 1, loads, store, tile, TILE_THREADS if tile else Plan.threads)
     return replace(plan, unroll=_tile_unroll(plan, tile) if tile else unroll or _unroll(plan))
 
 

@@ -11,9 +11,12 @@ from ..errors import WrongValue
 from .program import COLUMN, ROW, RowProgram
 
 HELD_WORDS = 64  # registers of a thread that may hold the row as it lies in memory
-LATE_WORDS = 40  # above this, what is the same for every row is fetched where it is used
+HELD_BYTES = 128 << 10  # of a row: half the registers of a multiprocessor
+KEPT = 16  # elements of a thread whose intermediate values may be kept from stage to stage
+LATE_WORDS = 24  # above this, what is the same for every row is fetched where it is used
 BLOCK = 128  # threads of a block whose rows are shorter than that
-MOST_THREADS = 512  # threads of a row: leaves each 128 registers
+MOST_THREADS = 1024  # of a block
+REREAD_THREADS = 512  # of a row that does not stay in registers
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class RowPlan:
         return -(-self.program.rows // self.rows_a_block)
 
     @property
+    def forgetful(self) -> bool:
+        """Whether stages compute from the row's words anew, so that no thread keeps many intermediate values."""
+        return self.held and self.vector * self.chunks * self.rows > KEPT
+
+    @property
     def exact(self) -> bool:
         """Whether the vectors of the threads are those of the row, none too many."""
         return self.lanes * self.chunks * self.vector == self.program.width
@@ -67,7 +75,7 @@ def make_row_plan(program: RowProgram, *, lanes: int | None = None, rows: int | 
     words = _words(draft, late=True)
     lanes = lanes or _lanes(draft, vectors, words)
     chunks = -(-vectors // lanes)
-    held = chunks * words <= HELD_WORDS
+    held = chunks * words <= HELD_WORDS and lanes * chunks * words * 4 <= HELD_BYTES
     late = held and chunks * _words(draft, late=False) > LATE_WORDS
     count = rows or (_rows(draft, chunks) if held else 1)
     return replace(draft, lanes=lanes, chunks=chunks, rows=count, held=held, late=late)
@@ -109,21 +117,22 @@ def _streamed(plan: RowPlan) -> int:
 
 
 def _lanes(plan: RowPlan, vectors: int, words: int) -> int:
-    """Few threads too many, and about `IN_FLIGHT` bytes for each; rows too long for registers take whole blocks."""
+    """Few threads too many, about `IN_FLIGHT` bytes for each, few warps at a barrier (weights from measurements)."""
     wanted = max(1, min(8, IN_FLIGHT // _streamed(plan)))
     candidates = [n for n in (1, 2, 4, 8, 16, 32, *range(64, MOST_THREADS + 1, 32)) if n < 2 * vectors]
     if vectors >= 8:
         candidates = [n for n in candidates if n >= 8]
-    fitting = [n for n in candidates if -(-vectors // n) * max(1, words) <= HELD_WORDS]
+    room = {n: min(HELD_WORDS, HELD_BYTES // (4 * n)) for n in candidates}
+    fitting = [n for n in candidates if -(-vectors // n) * max(1, words) <= room[n]]
     if not fitting:
-        return MOST_THREADS
+        return REREAD_THREADS
 
     def cost(lanes: int) -> tuple[float, int]:
         chunks = -(-vectors // lanes)
         waste = chunks * lanes / vectors
         apart = max(chunks / wanted, wanted / chunks)  # too few bytes in flight, or too many registers
-        blocks = 0.04 * (lanes > 32) * (lanes / 32) ** 0.5  # barriers
-        return waste * (1 + 0.06 * (apart - 1) + blocks), lanes
+        barrier = 0.0125 * (lanes // 32) * (lanes > 32)
+        return waste * (1 + 0.06 * (apart - 1) + barrier), lanes
 
     return int(min(fitting, key=cost))
 

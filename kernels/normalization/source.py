@@ -153,10 +153,12 @@ class _RowWriter:
         ]
 
     def _late(self, stage: Stage) -> list[str]:
-        """Loads of a stage that were not made before."""
+        """Loads of a stage that were not made before; those that were, anew to the compiler."""
         lines = []
         mine = {node for node in walk(stage.body) if isinstance(node, Read)}
         for k, load in enumerate(self.plan.loads):
+            if self.plan.forgetful and self._is_early(load) and load.read in mine:
+                lines.append(f"forget(r{k}[q][c]);")
             if load.kind != "uniform" and not self._is_early(load) and load.read in mine:
                 lines.append(f"Raw<{load.layout.type.stored}, {self.plan.vector}> l{k};")
                 lines += self._load(load, f"l{k}")
