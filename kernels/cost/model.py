@@ -3,8 +3,8 @@
     log(time / roofline) = log(time by counting / roofline) + trees(features)
 
 The trees were fitted to the measurements of `data/measurements.json` (`kernels/cost/train.py`) and hold for the GPU
-those were made on; for other GPUs the counting stands alone. Nothing here needs a GPU; equal questions give equal
-answers.
+those were made on; for other GPUs the counting stands alone. A problem that was itself measured there gets what was
+fastest. Nothing here needs a GPU; equal questions give equal answers.
 """
 
 from __future__ import annotations
@@ -60,9 +60,21 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
     options = candidates(problem, what, gpu)
     if not options:
         return None, gpu.launch_s + max(gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * PLAIN_FLOPS))
+    measured = fastest_measured().get((problem, what)) if gpu.learned else None
+    if measured is not None and measured in options:
+        return measured, predict_one_s(problem, what, measured, gpu)
     seconds = predict_s(problem, what, options, gpu)
     best = int(np.argmin(seconds))
     return options[best], float(seconds[best])
+
+
+@cache
+def fastest_measured() -> dict[tuple[ConvolutionProblem, Pass], Configuration]:
+    """What was fastest for the problems that were measured: there nothing has to be predicted."""
+    from .measurements import table
+
+    rows = [(item, int(np.argmin(item.microseconds))) for item in table().measured]
+    return {(item.problem, item.what): item.configurations[best] for item, best in rows}
 
 
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:

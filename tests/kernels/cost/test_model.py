@@ -199,5 +199,12 @@ def test_held_out_regret_of_the_committed_measurements() -> None:
             assert np.mean(regrets) <= 0.05, what
 
 
+def test_a_measured_problem_gets_what_was_fastest() -> None:
+    item = next(item for item in measurements.table().measured if item.name in TABLE)
+    fastest = item.configurations[int(np.argmin(item.microseconds))]
+    known = fastest in candidates(item.problem, item.what, h200())
+    assert (choose(item.problem, item.what, h200()) == fastest) or not known
+
+
 def test_every_kernel_was_measured() -> None:
     assert {FAMILY[item.what] for item in measurements.table().measured} == set(FAMILY.values())
