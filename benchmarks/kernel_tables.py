@@ -41,7 +41,7 @@ def tables(data: Mapping[str, Any]) -> str:
 
 
 def _share(case: Mapping[str, Any], who: str, copy: float) -> str:
-    return f".{round(100 * case['bytes'] / copy / case[who] * 1e6):02d}" if who in case else "-"
+    return f"{case['bytes'] / copy / case[who] * 1e6:.2f}".removeprefix("0") if who in case else "-"
 
 
 def _six(cases: Cases, copy: float) -> str:
@@ -88,14 +88,20 @@ def _shapes(cases: Cases) -> str:
 
 
 def _rows(cases: Cases, copy: float) -> str:
-    """Elementwise kernels and norms: share of the copy rate."""
-    rows = [
-        [name.removeprefix("rows."), _share(case, "torch_us", copy), _share(case, "ours_us", copy)]
-        for name, case in cases.items()
-        if name.startswith("rows.") and "ours_us" in case
-    ]
-    title = "Kernels generated from expressions, and norms, share of the copy rate:\n\n"
-    return title + table(["kernel", "torch", "Tapestry"], rows) if rows else ""
+    """Elementwise kernels and norms: share of the copy rate by type, and torch's in the first type there is."""
+    dtypes = ("f16", "bf16", "f32")
+    kernels: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, case in cases.items():
+        if name.startswith("rows.") and "ours_us" in case:
+            kernel, _, dtype = name.removeprefix("rows.").rpartition(".")
+            kernels.setdefault(kernel, {})[dtype] = case
+    rows = []
+    for kernel, by_type in sorted(kernels.items()):
+        ours = [_share(by_type.get(dtype, {}), "ours_us", copy) for dtype in dtypes]
+        theirs = [_share(by_type.get(dtype, {}), "torch_us", copy) for dtype in dtypes]
+        rows.append([kernel, *ours, " ".join(theirs)])
+    title = "Kernels generated from expressions, and norms, share of the copy rate (bytes once / time):\n\n"
+    return title + table(["kernel", *dtypes, "torch, f16 bf16 f32"], rows) if rows else ""
 
 
 def into(document: Path, text: str) -> None:

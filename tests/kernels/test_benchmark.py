@@ -82,7 +82,8 @@ def test_tables_go_between_the_markers_of_a_page(tmp_path: Path) -> None:
 
 def test_results_of_an_earlier_run_can_be_printed_again(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    path.write_text(json.dumps({"machine": MACHINE, "cases": {"rows.softmax": case(20.0, 1.0, torch_us=40.0)}}))
+    cases = {"rows.softmax.8x64.f16": case(20.0, 1.0, torch_us=40.0)}
+    path.write_text(json.dumps({"machine": MACHINE, "cases": cases}))
     ended = run("--render", "--results", str(path))
     assert ended.returncode == 0
-    assert "| softmax | .25 | .50 |" in ended.stdout
+    assert "| softmax.8x64 | .50 | - | - | .25 - - |" in ended.stdout
