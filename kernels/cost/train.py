@@ -169,18 +169,21 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="measurements other than the committed ones")
     parser.add_argument("--out", type=Path, help="write the model to this file (kernels/cost/data/model.json)")
     parser.add_argument("--doc", type=Path, help="put the regret between the markers of this file (docs/kernels.md)")
+    parser.add_argument("--no-report", action="store_true", help="fit only: say nothing of the regret")
     arguments = parser.parse_args()
     read = measurements.from_json(arguments.table.read_text()) if arguments.table else measurements.table()
     gpu = known_gpu(read.gpu)
     if gpu is None:
         parser.error(f"no figures of {read.gpu!r} in data/gpus.json")
     chosen = samples(read.measured, gpu)
-    text = report(read, chosen)
-    print(text)
-    if arguments.doc:
-        into(arguments.doc, text)
     if arguments.out:
         arguments.out.write_text(document(chosen), encoding="utf-8")
+    if arguments.no_report:
+        return
+    text = report(read, chosen)
+    if arguments.doc:
+        into(arguments.doc, text)
+    print(text)
 
 
 if __name__ == "__main__":
