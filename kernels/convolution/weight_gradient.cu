@@ -142,7 +142,7 @@ struct Consumer {
             for (int block = 0; block < out_blocks; ++block) held[row][step][block][0] = held[row][step][block][1] = 0;
     }
 
-    __device__ void take_dy(int row, unsigned address) {
+    __device__ void take_dy(int row, unsigned address, unsigned& read) {
 #pragma unroll
         for (int block = 0; block < out_blocks; ++block)
 #pragma unroll
@@ -155,16 +155,18 @@ struct Consumer {
                 } else {
                     load_transposed(held[row][step][block][0], held[row][step][block][1], at);
                 }
+                read |= held[row][step][block][0];
             }
     }
 
-    __device__ void multiply(int phase, unsigned address) {
+    __device__ void multiply(int phase, unsigned address, unsigned& read) {
 #pragma unroll
         for (int step = 0; step < own_steps; ++step)
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
                 unsigned a[4];
                 load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
+                read |= a[0];
 #pragma unroll
                 for (int r = 0; r < filter_rows; ++r)
                     if (meets(phase, r))
@@ -176,6 +178,7 @@ struct Consumer {
 
     __device__ void consume(const Shape& shape, const Shared& shared, int first, int last) {
         Ring<stages> ring;
+        const unsigned zero = static_cast<unsigned>(shape.rows_x) >> 31;    // which the assembler does not know
         while (first < last) {
             const Walk walk(shape, first, last);
             first += walk.rows;
@@ -187,17 +190,18 @@ struct Consumer {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
                     const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
+                    unsigned read = 0;    // something of every matrix that came
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)
-                            take_dy(phase / stride_y, shared.dy(ring.slot));
+                            take_dy(phase / stride_y, shared.dy(ring.slot), read);
                         else
                             clear(phase / stride_y);
                     }
-                    if (meets_any(phase) && x) multiply(phase, shared.x(ring.slot));
+                    if (meets_any(phase) && x) multiply(phase, shared.x(ring.slot), read);
                     if (x || dy) {
                         __syncwarp();
-                        if (lane == 0) shared.empty(ring.slot).arrive();
+                        if (lane == 0) shared.empty(ring.slot).arrive_after(read, zero);
                         ring.advance();
                     }
                 }

@@ -23,6 +23,16 @@ struct Barrier {
     __device__ void arrive() const {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
     }
+    // Arrives when `read`, made of a register of every load that must have been answered, is there: an arrival does not
+    // wait for this thread's own reads, and a copy that follows it would overtake them. `zero` is 0, a fact that neither
+    // compiler nor assembler can work out (the sign of an extent, say).
+    __device__ void arrive_after(unsigned read, unsigned zero) const {
+        asm volatile(
+            "{\n.reg .b32 t;\nand.b32 t, %1, %2;\nadd.u32 t, t, %0;\nmbarrier.arrive.shared::cta.b64 _, [t];\n}" ::"r"(
+                address),
+            "r"(read), "r"(zero)
+            : "memory");
+    }
     __device__ void arrive_expecting(unsigned bytes) const {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
     }

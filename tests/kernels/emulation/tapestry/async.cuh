@@ -32,6 +32,7 @@ struct Barrier {
 
     void init(unsigned arrivals) const { phases[address] = {long(arrivals), long(arrivals), 0, 0}; }
     void arrive() const { settle(1, 0); }
+    void arrive_after(unsigned, unsigned) const { arrive(); }
     void arrive_expecting(unsigned bytes) const { settle(1, bytes); }
     void copied(unsigned bytes) const { settle(0, -long(bytes)); }
     bool reached(unsigned parity) const { return (phases.at(address).turn & 1u) != parity; }
@@ -59,9 +60,17 @@ inline void meet(int id, int threads) { emulated::arrive(id, threads, true); }
 inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
 inline float4 load_in_order(const float4* from) { return *from; }
 
-inline void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+enum class Hint { none, evict_first, evict_last };
+
+inline void fence_for_copy_engine() {}
+inline void commit_stores() {}
+template <int Pending>
+void wait_stores_read() {}
+
+// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside.
+template <class Each>
+unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int image, const Each& each) {
     const std::int64_t start[4] = {c, x, y, image};
-    unsigned place = to;
     std::int32_t at[4];
     for (at[3] = 0; at[3] < map.box[3]; ++at[3])
         for (at[2] = 0; at[2] < map.box[2]; ++at[2])
@@ -75,13 +84,26 @@ inline void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int
                         offset += index * map.strides[axis];
                     }
                     const unsigned turned = map.swizzle > 16 ? place ^ (place >> 3 & (map.swizzle - 16)) : place;
-                    unsigned char* into = shared_pointer(turned, 2);
-                    if (inside)
-                        std::memcpy(into, map.pointer + 2 * offset, 2);
-                    else
-                        std::memset(into, 0, 2);
+                    each(shared_pointer(turned, 2), inside ? map.pointer + 2 * offset : nullptr);
                 }
-    on.copied(place - to);
+    return place;
+}
+
+template <Hint hint = Hint::none>
+void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+    on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
+                  if (from)
+                      std::memcpy(into, from, 2);
+                  else
+                      std::memset(into, 0, 2);
+              }) - to);
+}
+
+template <Hint hint = Hint::none>
+void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
+    for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
+        if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
+    });
 }
 
 template <int Slots>

@@ -70,4 +70,36 @@ inline void load_transposed(unsigned& m0, unsigned& m1, unsigned address) {
     move_transposed<2>(into, address);
 }
 
+template <class Half>
+void mma_k8(float (&d)[4], const unsigned* a, const unsigned* b, bool fresh) {
+    const unsigned left[4] = {a[0], a[1], 0, 0}, right[2] = {b[0], 0};
+    mma_k16<Half>(d, left, right, fresh);
+}
+
+struct Matrices {
+    unsigned* registers;
+    unsigned address;
+};
+
+// Row l % 8 of matrix l / 8 is named by lane l; lane l holds elements (l / 4, 2 (l % 4)) and the next.
+template <int count, bool store>
+void move(unsigned* registers, unsigned address) {
+    emulated::together<Matrices>(store ? "stmatrix" : "ldmatrix", Matrices{registers, address}, [](const Matrices* const* lanes) {
+        for (int matrix = 0; matrix < count; ++matrix)
+            for (int lane = 0; lane < 32; ++lane) {
+                unsigned char* at = shared_pointer(lanes[matrix * 8 + lane / 4]->address, 16) + lane % 4 * 4;
+                unsigned* own = lanes[lane]->registers + matrix;
+                if (store)
+                    std::memcpy(at, own, 4);
+                else
+                    std::memcpy(own, at, 4);
+            }
+    });
+}
+
+inline void load_matrices(unsigned (&m)[4], unsigned address) { move<4, false>(m, address); }
+inline void load_matrices(unsigned (&m)[2], unsigned address) { move<2, false>(m, address); }
+inline void store_matrices(unsigned address, const unsigned (&m)[4]) { move<4, true>(const_cast<unsigned*>(m), address); }
+inline void store_matrices(unsigned address, const unsigned (&m)[2]) { move<2, true>(const_cast<unsigned*>(m), address); }
+
 }  // namespace tapestry

@@ -26,4 +26,14 @@ unsigned short narrow(float value) {
     return static_cast<unsigned short>(Half::pack(value, 0.0f) & 0xffffu);
 }
 
+template <class Half>
+float low_half(unsigned packed) {
+    return Half::widen(static_cast<unsigned short>(packed & 0xffffu));
+}
+
+template <class Half>
+float high_half(unsigned packed) {
+    return Half::widen(static_cast<unsigned short>(packed >> 16));
+}
+
 }  // namespace tapestry
