@@ -191,6 +191,7 @@ using Tile = Packed<Extent<X, 72>, Extent<C8, 8>>;
 static_assert(sizeof(Tensor<float, Tile>) == 8 && sizeof(SharedTensor<Octet, Tile, Swizzle<128>>) == 4, "");
 static_assert(sizeof(Tensor<float, Packed<Extent<X>, Extent<C8, 8>>>) == 16, "a pointer and one extent");
 static_assert(sizeof(X) == 4 && sizeof(coord(X(1), C8(2))) == 8 && sizeof(Compound<Extent<X, 2>>) == 4, "");
+static_assert(sizeof(Octet) == 16 && alignof(Octet) == 16 && sizeof(Quad) == 16 && alignof(Quad) == 16, "");
 static_assert(sizeof(Array<float, Extent<X, 3>, Extent<R, 2>>) == 24, "");
 """
     done = compile_text(HEAD + sizes, "-fsyntax-only")
