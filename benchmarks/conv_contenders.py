@@ -160,6 +160,20 @@ def worst_error(problem: ConvolutionProblem, operands: Operands, call: Call, wha
     torch.backends.cudnn.benchmark = False
     expected = reference(problem, operands.xs[0], operands.dys[0], operands.w, what)
     torch.backends.cudnn.benchmark = True
+    return _over_allowed(problem, out, expected, what)
+
+
+def worst_difference(
+    problem: ConvolutionProblem, operands: Operands, call: Call, what: str, expected: torch.Tensor
+) -> float:
+    """The same against a result of the same operands that is known to be right."""
+    out = operands.outs[what][0]
+    out.fill_(float("nan"))
+    call(0)
+    return _over_allowed(problem, out, expected.float(), what)
+
+
+def _over_allowed(problem: ConvolutionProblem, out: torch.Tensor, expected: torch.Tensor, what: str) -> float:
     allowed = 2 * EPSILON[problem.dtype] * expected.abs() + 2.0**-21 * terms(problem, what) + 1e-6
     error = (out.float() - expected).abs_() / allowed
     return float(error.nan_to_num_(nan=float("inf")).max())
