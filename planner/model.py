@@ -211,8 +211,8 @@ def combine(objective: str, parts: Mapping[str, int], exposed: int = 2) -> int:
     total = parts["compute"] + parts["values"] + parts["resident"]
     if objective == "bytes":
         return total
-    worked = parts["compute"] + parts["values"] * exposed // 2
-    return TIE * max(worked, parts["values"] + parts["resident"]) + total
+    worked = 2 * parts["compute"] + exposed * parts["values"]
+    return TIE // 2 * max(worked, 2 * (parts["values"] + parts["resident"])) + total
 
 
 def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str, int]:

@@ -10,6 +10,7 @@ import msgspec
 
 from ..program import Pin, Program
 from ..serialize import program_to_json
+from .assignment import Solution
 from .bound import lower_bound_seconds
 from .format import Document, Predicted, Resolved, Solver, Traffic, Transfer
 from .layouts import Mesh, Spread
@@ -24,7 +25,6 @@ from .model import PICO, Model, build_model, evaluate, satisfied
 from .nodes import Node, all_nodes
 from .repetition import find_repetition
 from .simulate import PriceBook, Prices, Timeline, simulate
-from .solve import Solution
 from .strategies import StrategyTable
 
 Progress = Callable[[str], None]

@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import TimeLimit
-from .eliminate import elimination
+from .assignment import Solution, Translation, least_memory, solve
 from .model import PICO, TIE, Model, evaluate
 from .pipeline import Candidate, Context, best_candidate, decide, lower
 from .shortage import shortage
-from .solve import Solution, least_memory, solve
 
 # Transfers of values count fully, half, not at all (numerators over 2).
 EXPOSED = (2, 1, 0)
@@ -49,8 +48,7 @@ class Search:
 
     def __init__(self, context: Context, model: Model, started: float) -> None:
         self.context, self.model, self.started = context, model, started
-        self.elimination = elimination(model)
-        self.upper = evaluate(model, _fastest(model))[0] // TIE + 1 if context.objective == "time" else 1
+        self.translation = Translation(model)
 
     def run(self) -> Found:
         """Raises Infeasible or TimeLimit."""
@@ -65,32 +63,10 @@ class Search:
         return max(1.0, self.context.time_limit - (time.perf_counter() - self.started))
 
     def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
-        """The best choice within a budget: by elimination where that proves it, else by the solver from there."""
+        """The best choice within a budget, or one proved to be near enough to it."""
         self.model.capacity = budget
-        answer = self.elimination.solve(exposed) if self.elimination is not None else None
-        if answer is None:
-            return self.solved(exposed, None, 0)
-        best = _solution(answer.choice, answer.objective, answer.bound)
-        if best.gap > ENOUGH:
-            ops = {n: k for n, k in answer.unbounded.items() if self.model.nodes[n].kind == "op"}
-            best = min(best, self.solved(exposed, ops, answer.bound), key=lambda s: s.gap)
-        if best.gap > ENOUGH and exposed == EXPOSED[0]:
-            best = min(best, self.solved(exposed, None, answer.bound, best.choice), key=lambda s: s.gap)
-        return best
-
-    def solved(
-        self, exposed: int, fixed: dict[int, int] | None, bound: int, hint: dict[int, int] | None = None
-    ) -> Solution:
-        """CP-SAT's answer; with nodes fixed, ``bound`` is what holds for all choices."""
         c = self.context
-        found = solve(
-            self.model, time_limit=self.left(), seed=c.seed, jobs=c.jobs, upper=self.upper,
-            exposed=exposed, hint=hint, fixed=fixed,
-        )  # fmt: skip
-        if not found.choice:
-            # With nodes fixed, "infeasible" says nothing about all choices.
-            return _solution(None, 0, bound) if fixed else found
-        return _solution(found.choice, found.objective, bound if fixed else max(bound, found.bound))
+        return solve(self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs, exposed=exposed, gap=ENOUGH)
 
     def fitting(self) -> Found:
         """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller."""
@@ -118,11 +94,11 @@ class Search:
         """The choice of least memory if that fits once packed. Raises Infeasible with what it takes, or TimeLimit."""
         c, model = self.context, self.model
         model.capacity = c.capacity
-        least = least_memory(model, time_limit=self.left(), seed=c.seed, jobs=c.jobs)
+        least = least_memory(self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs)
         if least is None:
             raise TimeLimit(f"no plan was found within {c.time_limit:g} s, nor that there is none", where="solver")
         choice = least[1]
-        found = self.lowered(choice, _solution(choice, evaluate(model, choice)[0], 0))
+        found = self.lowered(choice, Solution("feasible", choice, evaluate(model, choice)[0], 0))
         if found.candidate.peak <= c.capacity:
             return found
         raise shortage(model, choice, found.candidate.peak, c.capacity, c.tier)
@@ -139,7 +115,7 @@ class Search:
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
         if best.makespan_s > 1.02 * ideal:
-            asked.append((c.capacity * 9 // 10, EXPOSED[0]))
+            asked += [(c.capacity * 19 // 20, EXPOSED[0]), (c.capacity * 9 // 10, EXPOSED[0])]
         seen = [best.choice]
         for budget, exposed in asked:
             other = self.asked(budget, exposed)
@@ -181,16 +157,3 @@ class Search:
         if len(changed) * len(self.model.nodes) > 300_000:
             return []
         return sorted(changed, key=lambda c: evaluate(self.model, c)[0])
-
-
-def _solution(choice: dict[int, int] | None, objective: int, bound: int) -> Solution:
-    """An answer with its status: unknown where there is none."""
-    if choice is None:
-        return Solution("unknown", {}, 0, bound)
-    return Solution("optimal" if objective <= bound else "feasible", choice, objective, bound)
-
-
-def _fastest(model: Model) -> dict[int, int]:
-    """Every node's quickest option: some choice, to bound the objective from above."""
-    seconds = {node: model.nodes[node].seconds for node in set(model.tied_to)}
-    return {node: min(range(len(times)), key=times.__getitem__) for node, times in seconds.items()}

@@ -1,8 +1,9 @@
 """One strategy per node at the least cost, within limited resources over time, with a certified bound."""
 
-from .answer import Assignment, Conflict, DualCertificate, EngineProof
+from .answer import Assignment, Conflict, DualCertificate, EliminationCertificate, EngineProof
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
 from .solve import solve
+from .supply import Supply, SupplyUse
 
 __all__ = [
     "FORBIDDEN",
@@ -10,8 +11,11 @@ __all__ = [
     "AssignmentProblem",
     "Conflict",
     "DualCertificate",
+    "EliminationCertificate",
     "EngineProof",
     "InvalidProblem",
     "ProblemBuilder",
+    "Supply",
+    "SupplyUse",
     "solve",
 ]

@@ -51,7 +51,20 @@ class DualCertificate:
     price_unit: int
 
 
-Certificate = EngineProof | DualCertificate
+@dataclass(frozen=True)
+class EliminationCertificate:
+    """An order in which eliminating one variable after another is cheap, and multipliers of places.
+
+    A variable is (node, -1), or (node, supply): what a node's strategies mean to a supply, where few strategies differ.
+    `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `check_elimination.py` eliminates again.
+    """
+
+    order: tuple[tuple[int, int], ...]
+    prices: tuple[tuple[int, int, int], ...]
+    price_unit: int
+
+
+Certificate = EngineProof | DualCertificate | EliminationCertificate
 
 
 @dataclass(frozen=True)
@@ -133,4 +146,6 @@ class Assignment:
         """What stands behind the bound, in words."""
         if isinstance(self.certificate, DualCertificate):
             return "duals"
+        if isinstance(self.certificate, EliminationCertificate):
+            return "elimination"
         return f"{self.certificate.engine}: {self.certificate.status}" if self.certificate is not None else None

@@ -6,19 +6,20 @@ the problem's own validation keeps from overflowing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .answer import Assignment, Conflict, DualCertificate
-from .problem import FORBIDDEN, AssignmentProblem
+from .answer import Assignment, Conflict, DualCertificate, EliminationCertificate
+from .check_elimination import eliminated_bound
+from .problem import FORBIDDEN, AssignmentProblem, cost_bound
 
 Verdict = Literal[
-    "wrong length", "no such strategy", "forbidden strategy", "forbidden pair", "over the limit", "wrong cost",
-    "wrong bound", "no conflict", "wrong status",
+    "wrong length", "no such strategy", "forbidden strategy", "forbidden pair", "forbidden supply", "over the limit",
+    "wrong cost", "wrong bound", "no conflict", "wrong status",
 ]  # fmt: skip
 
 _NEVER = 4 * FORBIDDEN  # above every cost in units; forbidden entries take no part in a minimum
@@ -41,7 +42,11 @@ def check_choice(problem: AssignmentProblem, choice: Sequence[int]) -> tuple[int
         if not 0 <= s < counts[v]:
             return None, [Fault("no such strategy", f"{problem.node_name(v)}: strategy {s} of {counts[v]}")]
     cost, faults = _cost(problem, choice)
-    return cost, faults + list(_over_limits(problem, choice))
+    brought = _brought(problem, choice)
+    cost += sum(int(problem.supplies[k].costs[choice[problem.supplies[k].source], i]) for k, i in brought)
+    peaks = _peaks(problem, choice, brought)
+    cost += sum(problem.price(r) * load for r, (load, _) in enumerate(peaks))
+    return cost, faults + _forbidden_supplies(problem, choice, brought) + _over_limits(problem, peaks)
 
 
 def _cost(problem: AssignmentProblem, choice: Sequence[int]) -> tuple[int, list[Fault]]:
@@ -62,25 +67,66 @@ def _cost(problem: AssignmentProblem, choice: Sequence[int]) -> tuple[int, list[
     return total, faults
 
 
-def _over_limits(problem: AssignmentProblem, choice: Sequence[int]) -> Iterable[Fault]:
-    """The worst instant of every resource that is over its limit."""
+def _brought(problem: AssignmentProblem, choice: Sequence[int]) -> list[tuple[int, int]]:
+    """(supply, item) of all that is supplied: asked for by some reader, and within nothing else that is."""
+    found = []
+    for k, supply in enumerate(problem.supplies):
+        asked = {int(asks[choice[v]]) for v, asks in zip(supply.readers, supply.asks, strict=True)} - {-1}
+        found += [(k, i) for i in sorted(asked) if not any(supply.within[i, other] for other in asked)]
+    return found
+
+
+def _forbidden_supplies(
+    problem: AssignmentProblem, choice: Sequence[int], brought: list[tuple[int, int]]
+) -> list[Fault]:
+    faults = []
+    for k, i in brought:
+        source = problem.supplies[k].source
+        if problem.supplies[k].costs[choice[source], i] >= FORBIDDEN // 2:
+            text = f"supply {k}: {problem.node_name(source)} under strategy {choice[source]} cannot give item {i}"
+            faults.append(Fault("forbidden supply", text))
+    return faults
+
+
+def _peaks(
+    problem: AssignmentProblem, choice: Sequence[int], brought: list[tuple[int, int]]
+) -> list[tuple[int, int | None]]:
+    """Per resource the largest load and the first instant of it (None where nothing is held)."""
     usages, first = problem.usages, problem.usages.amounts.first.tolist()
     change: list[dict[int, int]] = [{} for _ in problem.limits]
-    rows = zip(usages.node.tolist(), usages.resource.tolist(), usages.start.tolist(), usages.stop.tolist(), strict=True)
-    for q, (v, r, start, stop) in enumerate(rows):
+
+    def hold(r: int, start: int, stop: int, amount: int) -> None:
         if start < stop:
-            amount = int(usages.amounts.values[first[q] + choice[v]])
             change[r][start] = change[r].get(start, 0) + amount
             change[r][stop] = change[r].get(stop, 0) - amount
-    for r, changes in enumerate(change):
-        load, worst, when = 0, 0, None
-        for instant in sorted(changes):
-            load += changes[instant]
-            if load > max(worst, int(problem.limits[r])):
-                worst, when = load, instant
-        if when is not None:
+
+    rows = zip(usages.node.tolist(), usages.resource.tolist(), usages.start.tolist(), usages.stop.tolist(), strict=True)
+    for q, (v, r, start, stop) in enumerate(rows):
+        hold(r, start, stop, int(usages.amounts.values[first[q] + choice[v]]))
+    for k, i in brought:
+        for use in problem.supplies[k].uses:
+            for start, stop in use.intervals:
+                hold(use.resource, start, stop, int(use.amounts[choice[problem.supplies[k].source], i]))
+    return [_highest(changes) for changes in change]
+
+
+def _highest(changes: dict[int, int]) -> tuple[int, int | None]:
+    load, worst, when = 0, 0, None
+    for instant in sorted(changes):
+        load += changes[instant]
+        if load > worst:
+            worst, when = load, instant
+    return worst, when
+
+
+def _over_limits(problem: AssignmentProblem, peaks: list[tuple[int, int | None]]) -> list[Fault]:
+    """The worst instant of every resource that is over its limit."""
+    faults = []
+    for r, (worst, when) in enumerate(peaks):
+        if worst > problem.limits[r]:
             text = f"{problem.resource_name(r)} holds {worst} at instant {when}, limit {problem.limits[r]}"
-            yield Fault("over the limit", text)
+            faults.append(Fault("over the limit", text))
+    return faults
 
 
 def certified_bound(problem: AssignmentProblem, certificate: DualCertificate) -> int:
@@ -262,14 +308,25 @@ def check(problem: AssignmentProblem, answer: Assignment) -> list[Fault]:
         cost, faults = check_choice(problem, answer.choice)
         if cost != answer.cost:
             faults.append(Fault("wrong cost", f"{answer.cost} given, {cost} counted"))
-    if answer.bound is not None and isinstance(answer.certificate, DualCertificate):
-        bound = certified_bound(problem, answer.certificate)
-        if answer.bound > bound:
-            faults.append(Fault("wrong bound", f"{answer.bound} given, {bound} certified"))
+    bound = _recomputed(problem, answer)
+    if answer.bound is not None and bound is not None and answer.bound > bound:
+        faults.append(Fault("wrong bound", f"{answer.bound} given, {bound} certified"))
     if answer.bound is not None and answer.cost is not None and answer.bound > answer.cost:
         faults.append(Fault("wrong bound", f"{answer.bound} is above the cost {answer.cost}"))
     if (answer.status == "optimal") != (answer.cost is not None and answer.cost == answer.bound):
         faults.append(Fault("wrong status", f"{answer.status} with cost {answer.cost} and bound {answer.bound}"))
+    if answer.status == "infeasible" and bound is not None and bound <= cost_bound(problem):
+        text = f"infeasible with a bound of {bound}, where choices cost up to {cost_bound(problem)}"
+        faults.append(Fault("wrong status", text))
     if answer.conflict is not None:
         faults += check_conflict(problem, answer.conflict)
     return faults
+
+
+def _recomputed(problem: AssignmentProblem, answer: Assignment) -> int | None:
+    """The bound that the certificate gives; None where there is none to evaluate."""
+    if isinstance(answer.certificate, DualCertificate):
+        return certified_bound(problem, answer.certificate)
+    if isinstance(answer.certificate, EliminationCertificate):
+        return eliminated_bound(problem, answer.certificate)
+    return None

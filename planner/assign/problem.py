@@ -1,8 +1,11 @@
-"""The assignment problem: one strategy per node, costs on nodes and edges, limited resources over time.
+"""The assignment problem: one strategy per node, costs on nodes, edges and supplies, limited resources over time.
 
-    minimise    Σ_v cost_v[x_v] + Σ_(u,v) cost_uv[x_u, x_v]
-    subject to  Σ usage of r at instant t under x  ≤  limit_r      for every resource r and instant t,
+    minimise    Σ_v cost_v[x_v] + Σ_(u,v) cost_uv[x_u, x_v] + Σ cost of what is supplied + Σ_r price_r · peak_r
+    subject to  Σ usage of r at instant t under x  ≤  peak_r  ≤  limit_r      for every resource r and instant t,
                 no forbidden strategy and no forbidden pair is chosen.
+
+Most problems have neither supplies (`supply.py`) nor prices. With a price, the peak of a resource over time is part of
+the cost: a duration that is the larger of two sums is a resource of two instants.
 
 Everything is an exact integer. The entries of a problem are flat arrays, so that reading, reducing and checking are
 array operations: `cost[first[v]:first[v + 1]]` are the costs of node v.
@@ -19,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import UsageError
+from .supply import Supply, supply_fault
 
 Ints = NDArray[np.int64]
 
@@ -78,6 +82,8 @@ class AssignmentProblem:
     usages: Usages
     names: tuple[str, ...] = ()
     resource_names: tuple[str, ...] = ()
+    prices: tuple[int, ...] = ()  # per resource what a unit of its peak costs; none given: nothing
+    supplies: tuple[Supply, ...] = ()
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -95,6 +101,15 @@ class AssignmentProblem:
 
     def resource_name(self, r: int) -> str:
         return self.resource_names[r] if self.resource_names else f"resource {r}"
+
+    @property
+    def plain(self) -> bool:
+        """Whether there are only nodes, edges and limits: neither supplies nor prices."""
+        return not self.supplies and not any(self.prices)
+
+    def price(self, r: int) -> int:
+        """What a unit of the peak of resource r costs."""
+        return self.prices[r] if self.prices else 0
 
     def matrix(self, e: int) -> Ints:
         """The costs of edge e as [strategies of u, strategies of v]."""
@@ -135,10 +150,16 @@ class ProblemBuilder:
         self._resource_names: list[str] = []
         self._usage_rows: list[tuple[int, int, int, int]] = []
         self._amounts: list[Ints] = []
+        self._prices: list[int] = []
+        self._supplies: list[Supply] = []
 
-    def add_resource(self, limit: int, name: str = "") -> int:
-        """A resource of which at most `limit` may be in use at any instant; returns its number."""
+    def add_resource(self, limit: int, name: str = "", price: int = 0) -> int:
+        """A resource of which at most `limit` may be in use at any instant; returns its number.
+
+        `price` is what a unit of its peak costs.
+        """
         where = f"resource {name or len(self._limits)}"
+        self._prices.append(int(_integers([price], where, "price", least=0)[0]))
         self._limits.append(int(_integers([limit], where, "limit", least=0)[0]))
         self._resource_names.append(name or f"resource {len(self._limits) - 1}")
         return len(self._limits) - 1
@@ -174,6 +195,11 @@ class ProblemBuilder:
         self._usage_rows.append((node, resource, start, stop))
         self._amounts.append(row)
 
+    def add_supply(self, supply: Supply) -> None:
+        """What one node gives to several readers, each item once."""
+        _expect_supply(supply, len(self._supplies), np.array([len(c) for c in self._costs]), len(self._limits))
+        self._supplies.append(supply)
+
     def build(self) -> AssignmentProblem:
         rows = np.array(self._usage_rows, dtype=np.int64).reshape(-1, 4)
         return AssignmentProblem(
@@ -184,6 +210,8 @@ class ProblemBuilder:
             usages=Usages(*_columns(rows), pack_vectors(self._amounts)),
             names=tuple(self._names),
             resource_names=tuple(self._resource_names),
+            prices=tuple(self._prices) if any(self._prices) else (),
+            supplies=tuple(self._supplies),
         )
 
     def _name(self, node: int) -> str:
@@ -248,8 +276,14 @@ def _validate(problem: AssignmentProblem) -> None:
         given == sizes, "edge", lambda e: (f"{given[e]} costs", f"{' × '.join(map(str, counts[edges[e]]))} strategies")
     )
     _validate_usages(usages, counts, resources)
+    for k, supply in enumerate(problem.supplies):
+        _expect_supply(supply, k, counts, resources)
+    _expect(len(problem.prices) in (0, resources), "prices", f"{len(problem.prices)} prices", f"{resources} resources")
+    _expect(all(price >= 0 for price in problem.prices), "prices", f"{problem.prices}", "none below 0")
     for what, vectors in (("node", costs), ("edge", problem.edge_costs), ("usage", usages.amounts)):
         _validate_totals(what, vectors)
+    if not problem.plain:
+        _validate_all_together(problem)
 
 
 def _validate_usages(usages: Usages, counts: Ints, resources: int) -> None:
@@ -283,6 +317,36 @@ def _validate_totals(what: str, vectors: Costs) -> None:
     total = int(largest.astype(object).sum())
     worst = int(largest.argmax())
     _expect(total < _TOTAL_LIMIT, f"{what} {worst}", f"values that sum to {total}", f"a sum below {_TOTAL_LIMIT:.0e}")
+
+
+def _expect_supply(supply: Supply, k: int, counts: Ints, resources: int) -> None:
+    fault = supply_fault(supply, counts, resources)
+    if fault is not None:
+        _expect(False, f"supply {k}", *fault)
+
+
+def _validate_all_together(problem: AssignmentProblem) -> None:
+    total = cost_bound(problem)
+    _expect(total < _TOTAL_LIMIT, "all costs", f"a sum of up to {total}", f"less than {_TOTAL_LIMIT:.0e}")
+
+
+def cost_bound(problem: AssignmentProblem) -> int:
+    """No finite cost of a choice is larger: the largest costs of all nodes, edges and supplies, and of all peaks."""
+    total = sum(_largest(vectors[i]) for vectors in (problem.costs, problem.edge_costs) for i in range(len(vectors)))
+    held = [0] * len(problem.limits)
+    for q, r in enumerate(problem.usages.resource.tolist()):
+        held[r] += _largest(problem.usages.amounts[q])
+    for supply in problem.supplies:
+        most = min(len(supply.readers), supply.item_count)  # every reader asks for one item at most
+        total += most * _largest(supply.costs)
+        for use in supply.uses:
+            held[use.resource] += most * len(use.intervals) * _largest(use.amounts)
+    return total + sum(problem.price(r) * amount for r, amount in enumerate(held))
+
+
+def _largest(values: Ints) -> int:
+    """The largest finite one in size."""
+    return int(np.where(values >= FORBIDDEN // 2, 0, np.abs(values)).max(initial=0))
 
 
 def _each(holds: NDArray[np.bool_], what: str, sides: Callable[[int], tuple[str, str]]) -> None:

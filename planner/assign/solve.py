@@ -1,19 +1,18 @@
-"""`solve`: the problem reduced, then the engines that suit its size, each answer counted in exact integers."""
+"""`solve`: elimination where few nodes meet, else the problem reduced, then the engines that suit its size.
+
+Problems with supplies or prices are solved as they are (`direct.py`). Every answer is counted in exact integers.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
-from .answer import Assignment, Certificate, EngineProof, Status
-from .conflict import find_conflict
-from .incumbent import Incumbent
-from .model import Loads, loads_of
-from .portfolio import Plan, run
+from .answer import Assignment
+from .direct import Request, solve_directly, solve_narrow
 from .problem import AssignmentProblem
-from .reduce import Contradiction, reduce
+
+_NARROW_NODES = 400  # of a plain problem for which elimination is tried
 
 
 def solve(
@@ -23,64 +22,21 @@ def solve(
     jobs: int = 1,
     iteration_limit: int | None = None,
     hint: Sequence[int] | None = None,
+    gap: float = 0.0,
 ) -> Assignment:
     """The cheapest feasible choice found within `time_limit` seconds, with a certified bound.
 
     With one job and an `iteration_limit` the answer depends on the seed alone, unless the time limit cuts first. `hint`
-    is a choice to start from; it need not be feasible.
+    is a choice to start from; it need not be feasible. `gap` is enough: (cost − bound) / cost at which to stop.
     """
-    began = time.monotonic()
-    try:
-        model, steps = reduce(problem)
-    except Contradiction:
-        return _infeasible(problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), [])
-    loads = loads_of(model)
-    if (loads.slack < 0).any():
-        places = np.flatnonzero(loads.slack < 0).tolist()
-        return _infeasible(
-            problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), _named(loads, places)
-        )
-    incumbent = Incumbent(model, loads, began, began + time_limit)
-    _start(incumbent, hint)
-    prepared = time.monotonic() - began
-    certificate = run(incumbent, steps, Plan(time_limit, prepared, seed, max(1, jobs), iteration_limit))
-    if incumbent.infeasible:
-        places = list(incumbent.places) or list(range(len(loads.slack)))
-        return _infeasible(problem, began, time_limit, seed, incumbent.proof, _named(loads, places))
-    return _answer(incumbent, certificate, began, seed)
+    work = None if iteration_limit is None else max(0.01, iteration_limit / 100)
+    request = Request(time.monotonic(), time_limit, seed, max(1, jobs), work, gap)
+    if not problem.plain:
+        return solve_directly(problem, request, hint)
+    if problem.node_count <= _NARROW_NODES:
+        answer = solve_narrow(problem, request)
+        if answer is not None and answer.status != "infeasible":
+            return answer
+    from .plain import solve_plain  # compiled code, loaded only where elimination does not do
 
-
-def _start(incumbent: Incumbent, hint: Sequence[int] | None) -> None:
-    """Offers the hint, if the reduction has not ruled it out; where it breaks a limit, it is not taken."""
-    model = incumbent.model
-    if hint is not None and len(hint) == model.problem.node_count:
-        labels = model.lower(np.asarray(hint, dtype=np.int64))
-        if labels is not None:
-            incumbent.offer(labels)
-
-
-def _answer(incumbent: Incumbent, certificate: Certificate | None, began: float, seed: int) -> Assignment:
-    found = incumbent.labels is not None
-    choice = tuple(incumbent.model.lift(incumbent.labels).tolist()) if incumbent.labels is not None else ()
-    cost = incumbent.cost if found else None
-    status: Status = "unknown" if not found else "optimal" if incumbent.bound == cost else "feasible"
-    wall, history = time.monotonic() - began, tuple(incumbent.history)
-    return Assignment(status, choice, cost, incumbent.bound, certificate, None, wall, seed, history)
-
-
-def _named(loads: Loads, places: Sequence[int]) -> list[tuple[int, int]]:
-    """Places as (resource, instant)."""
-    return [(int(loads.resource[p]), int(loads.instant[p])) for p in places]
-
-
-def _infeasible(
-    problem: AssignmentProblem,
-    began: float,
-    time_limit: float,
-    seed: int,
-    proof: EngineProof | None,
-    places: list[tuple[int, int]],
-) -> Assignment:
-    left = time_limit - (time.monotonic() - began)
-    conflict = find_conflict(problem, min(10.0, max(1.0, left)), places)
-    return Assignment("infeasible", (), None, None, proof, conflict, time.monotonic() - began, seed)
+    return solve_plain(problem, request, iteration_limit, hint)

@@ -12,14 +12,14 @@ import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.errors import Infeasible
 from tapestry.planner import load_machine, plan
+from tapestry.planner.assignment import Solution, Translation, solve
 from tapestry.planner.bound import lower_bound_seconds
 from tapestry.planner.layouts import Mesh
 from tapestry.planner.lowering.steps import Schedule
-from tapestry.planner.model import TIE, Model, build_model, evaluate, memory_at
+from tapestry.planner.model import Model, build_model, evaluate, memory_at
 from tapestry.planner.nodes import all_nodes
 from tapestry.planner.pipeline import Context, decide, lower
 from tapestry.planner.repetition import Repetition, find_repetition
-from tapestry.planner.solve import solve
 from tapestry.program import Program
 
 
@@ -58,9 +58,8 @@ def modelled(c: Context, tied: bool = True) -> Model:
     return build_model(c.program, nodes, repetition, c.pricing, c.objective, c.capacity)
 
 
-def upper(model: Model) -> int:
-    """The cost of some choice."""
-    return evaluate(model, dict.fromkeys(set(model.tied_to), 0))[0] // TIE + 1
+def solved(model: Model, exposed: int = 2) -> Solution:
+    return solve(Translation(model), time_limit=30, seed=0, jobs=1, exposed=exposed)
 
 
 def brute_force(model: Model, capacity: int) -> int | None:
@@ -91,7 +90,7 @@ CASES = [
 @pytest.mark.parametrize(("program", "extents"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_solver_equals_brute_force(program, extents, machine, objective) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), machine, (4,), objective))
-    found = solve(model, time_limit=30, seed=0, jobs=1, upper=upper(model))
+    found = solved(model)
     assert found.status == "optimal"
     assert found.objective == found.bound == evaluate(model, found.choice)[0] == brute_force(model, model.capacity)
 
@@ -106,7 +105,7 @@ def test_solver_equals_brute_force_under_tight_memory(data: st.DataObject) -> No
     peak = max(sum(memory_at(model, some, instant).values()) for instant in model.instants)
     model.capacity = peak - data.draw(st.sampled_from([0, 1, 256]))
     best = brute_force(model, model.capacity)
-    found = solve(model, time_limit=30, seed=0, jobs=1, upper=upper(model))
+    found = solved(model)
     assert (found.status == "infeasible") == (best is None)
     if best is not None:
         # A row of memory may count a moved copy a little longer than it lives, never shorter.
@@ -121,7 +120,7 @@ def test_tied_layers_cost_what_untied_ones_do(mesh: tuple[int, ...]) -> None:
     c = context(layered.bind(n=64, c=32, layers=5), "cpu-4", mesh, "time")
     tied, untied = modelled(c), modelled(c, tied=False)
     assert len(set(tied.tied_to)) < len(set(untied.tied_to))
-    results = [solve(m, time_limit=30, seed=0, jobs=1, upper=upper(m)) for m in (tied, untied)]
+    results = [solved(m) for m in (tied, untied)]
     assert results[0].objective == results[1].objective
 
 

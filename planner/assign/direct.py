@@ -1,0 +1,171 @@
+"""Problems solved as they are, supplies and prices included: elimination, and CP-SAT on what elimination leaves open.
+
+Elimination under multipliers gives a bound L, and for every strategy how much more than L all choices with it cost. So
+a choice that costs at most L + δ has only strategies that leave it that much: CP-SAT looks for the best of those, in
+wider and wider shells δ. What it finds within a shell is compared with L; what it proves is a bound up to L + δ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .answer import Assignment, Certificate, EliminationCertificate, EngineProof, Status
+from .lagrange import Relaxation, Trial, examine
+from .places import Places, places_of
+from .problem import FORBIDDEN, AssignmentProblem
+from .tables import PRICE_UNIT, TooWide
+
+_FIRST_SHELL = 0.005  # of the bound
+_WIDER = 8
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked of `solve`. `work_limit`: of CP-SAT's deterministic time. `began`: by the monotonic clock."""
+
+    began: float
+    time_limit: float
+    seed: int
+    jobs: int
+    work_limit: float | None
+    gap: float
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.began + self.time_limit - time.monotonic())
+
+
+@dataclass(eq=False)
+class _State:
+    """The best choice and the best bound so far, and what certifies it."""
+
+    places: Places
+    request: Request
+    best: Trial | None = None
+    bound: int | None = None
+    certificate: Certificate | None = None
+    history: tuple[tuple[float, int], ...] = ()
+    infeasible: bool = False
+
+    def offer(self, choice: Sequence[int]) -> None:
+        """Takes a choice if it fits and is cheaper."""
+        if len(choice) != self.places.problem.node_count:
+            return
+        trial = examine(self.places, tuple(choice))
+        if trial.fits and (self.best is None or trial.cost < self.best.cost):
+            self.best = trial
+            self.history += ((time.monotonic() - self.request.began, trial.cost),)
+
+    def prove(self, bound: int, certificate: Certificate) -> None:
+        if self.bound is None or bound > self.bound:
+            self.bound, self.certificate = bound, certificate
+
+    @property
+    def done(self) -> bool:
+        if self.infeasible or self.best is None or self.bound is None:
+            return self.infeasible
+        return self.best.cost - self.bound <= self.request.gap * abs(self.best.cost)
+
+    def answer(self) -> Assignment:
+        wall = time.monotonic() - self.request.began
+        if self.infeasible:
+            return Assignment("infeasible", (), None, None, self.certificate, None, wall, self.request.seed)
+        best, bound, certificate = self.best, self.bound, self.certificate
+        cost = None if best is None else best.cost
+        status: Status = "unknown" if best is None else "optimal" if bound == cost else "feasible"
+        choice = () if best is None else best.choice
+        return Assignment(status, choice, cost, bound, certificate, None, wall, self.request.seed, self.history)
+
+
+def solve_directly(problem: AssignmentProblem, request: Request, hint: Sequence[int] | None = None) -> Assignment:
+    """The whole of it, for any problem."""
+    state = _State(places_of(problem), request)
+    state.offer(hint or ())
+    relaxation = _relaxed(state)
+    if not state.done:
+        _in_shells(state, relaxation)
+    return state.answer()
+
+
+def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | None:
+    """The answer if elimination alone gives it within the gap; None if it does not."""
+    state = _State(places_of(problem), request)
+    _relaxed(state, trials=1)
+    return state.answer() if state.done else None
+
+
+def _relaxed(state: _State, trials: int | None = None) -> Relaxation | None:
+    """Elimination under multipliers; None where the problem is too wide for it."""
+    try:
+        relaxation = Relaxation.of(state.places)
+    except TooWide:
+        return None
+    if trials is None:
+        relaxation.ascend(state.request.gap)
+    else:
+        relaxation.ascend(state.request.gap, trials)
+    if relaxation.impossible:
+        state.infeasible, state.certificate = True, _certificate(relaxation)
+        return relaxation
+    state.prove(relaxation.bound, _certificate(relaxation))
+    for trial in relaxation.trials:
+        state.offer(trial.choice)
+    return relaxation
+
+
+def _certificate(relaxation: Relaxation) -> EliminationCertificate:
+    places = relaxation.places
+    prices = [(int(places.resource[p]), int(places.instant[p]), k) for p, k in relaxation.multipliers.items()]
+    order = tuple(relaxation.tables.origin[v] for v in relaxation.elimination.order)
+    return EliminationCertificate(order, tuple(sorted(prices)), PRICE_UNIT)
+
+
+def _in_shells(state: _State, relaxation: Relaxation | None) -> None:
+    """CP-SAT on the strategies within δ of the bound, for wider and wider δ; on all where there is no bound."""
+    spare = relaxation.spare() if relaxation is not None else None
+    low = relaxation.bound if relaxation is not None else 0
+    reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))
+    while not state.done and state.request.left > 0:
+        if state.best is not None:
+            reach = min(reach, state.best.cost - low)
+        allowed = _allowed(state.places.problem, spare, reach)
+        whole = _allowed(state.places.problem, None, reach)
+        everything = all((some == all_).all() for some, all_ in zip(allowed, whole, strict=True))
+        if not _within(state, allowed, None if everything else low + reach + 1) or everything:
+            return
+        if state.best is not None and state.best.cost <= low + reach:
+            return
+        reach *= _WIDER
+
+
+def _allowed(
+    problem: AssignmentProblem, spare: dict[int, NDArray[np.int64]] | None, reach: int
+) -> list[NDArray[np.bool_]]:
+    """Strategies that some choice within reach of the bound may have; all that are not forbidden, if that is all."""
+    open_ = [problem.costs[v] < FORBIDDEN // 2 for v in range(problem.node_count)]
+    return open_ if spare is None else [mask & (spare[v] <= reach) for v, mask in enumerate(open_)]
+
+
+def _within(state: _State, allowed: list[NDArray[np.bool_]], outside: int | None) -> bool:
+    """CP-SAT on some strategies; `outside` is the least cost of any other choice. Whether it came to an end."""
+    from .integer import engine, solve_integer
+
+    request = state.request
+    found = solve_integer(
+        state.places, allowed, state.best.choice if state.best is not None else None,
+        time_limit=request.left, work_limit=request.work_limit, seed=request.seed, jobs=request.jobs,
+    )  # fmt: skip
+    if found.status == "infeasible" and outside is None:
+        state.infeasible, state.certificate = True, EngineProof(engine(), "infeasible", None)
+        return True
+    state.offer(found.choice)
+    bounds = [b for b in (found.bound if found.status != "infeasible" else outside, outside) if b is not None]
+    if bounds:
+        name = engine() if outside is None else f"elimination and {engine()}"
+        state.prove(min(bounds), EngineProof(name, found.status, min(bounds)))
+    return found.status in ("optimal", "infeasible")

@@ -1,0 +1,147 @@
+"""Exact minimisation of a sum of tables, one variable eliminated after another.
+
+Where few variables meet in tables, all that lies behind them fits in one array over their values (bucket elimination:
+Dechter, Artificial Intelligence 113, 1999). Everything is exact in 64-bit integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .problem import FORBIDDEN, Ints
+from .tables import TooWide
+
+MOST_ENTRIES = 12_000_000  # in the largest array of an elimination
+_ADDENDS = 7  # forbidden entries whose sum still fits 64 bits
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    """What happens when a variable goes: the tables that hold it, arranged over `scope`, which begins with it."""
+
+    scope: tuple[int, ...]
+    shape: tuple[int, ...]
+    inputs: tuple[int, ...]  # numbers of tables; messages follow the given tables in the order of the buckets
+    arranged: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...]  # per input: axes transposed, then index
+
+
+class Elimination:
+    """An order in which to eliminate, found once. Raises TooWide."""
+
+    def __init__(self, sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> None:
+        self.sizes, self.given = sizes, len(scopes)
+        self.buckets: list[_Bucket] = []
+        self.reader: dict[int, int] = {}  # table -> the bucket that reads it
+        self.order = _order(sizes, scopes)
+        held: dict[int, dict[int, tuple[int, ...]]] = {v: {} for v in sizes}
+        for number, scope in enumerate(scopes):
+            for v in scope:
+                held[v][number] = scope
+        for position, v in enumerate(self.order):
+            mine = held.pop(v)
+            scope = (v, *dict.fromkeys(w for variables in mine.values() for w in variables if w != v))
+            arranged = tuple(_arranged(variables, scope) for variables in mine.values())
+            self.buckets.append(_Bucket(scope, tuple(sizes[w] for w in scope), tuple(mine), arranged))
+            for number, variables in mine.items():
+                self.reader[number] = position
+                for w in set(variables) - {v}:
+                    del held[w][number]
+            for w in scope[1:]:
+                held[w][self.given + position] = scope[1:]
+
+    def least(self, tables: Sequence[Ints]) -> tuple[int, dict[int, int], list[Ints]]:
+        """The least sum (at least FORBIDDEN / 2 where all are forbidden), values that attain it, all tables."""
+        known, total = list(tables), 0
+        for bucket in self.buckets:
+            message = np.minimum(self._joint(bucket, known).min(axis=0), FORBIDDEN)
+            known.append(message)
+            total += int(message) if message.ndim == 0 else 0
+        values: dict[int, int] = {}
+        for bucket in reversed(self.buckets):
+            values[bucket.scope[0]] = self._best(bucket, known, values)
+        return total, values, known
+
+    def _joint(self, bucket: _Bucket, known: Sequence[Ints], without: int = -1) -> Ints:
+        """The sum of a bucket's tables."""
+        joint = np.zeros(bucket.shape, dtype=np.int64)
+        for count, (number, (axes, index)) in enumerate(zip(bucket.inputs, bucket.arranged, strict=True)):
+            if number != without:
+                joint += known[number].transpose(axes)[index]
+            if count % _ADDENDS == _ADDENDS - 1:
+                np.minimum(joint, FORBIDDEN, out=joint)
+        return joint
+
+    def _best(self, bucket: _Bucket, known: Sequence[Ints], values: Mapping[int, int]) -> int:
+        """The value of a bucket's variable, all others of its scope being decided."""
+        total = np.zeros(bucket.shape[0], dtype=np.int64)
+        rest = tuple(values[w] for w in bucket.scope[1:])
+        for number, (axes, index) in zip(bucket.inputs, bucket.arranged, strict=True):
+            table = known[number].transpose(axes)[index]
+            at = tuple(0 if size == 1 else value for size, value in zip(table.shape[1:], rest, strict=True))
+            total = np.minimum(total + table[(slice(None), *at)], FORBIDDEN)
+        return int(total.argmin())
+
+    def least_with(self, known: Sequence[Ints]) -> dict[int, Ints]:
+        """Per variable, for each of its values the least sum with it; `known` are all tables after `least`."""
+        outer: dict[int, Ints] = {}  # per bucket: the least of all that is not behind it, over its scope's rest
+        found: dict[int, Ints] = {}
+        roots = [int(known[self.given + k]) for k, bucket in enumerate(self.buckets) if len(bucket.scope) == 1]
+        for position in reversed(range(len(self.buckets))):
+            bucket = self.buckets[position]
+            if len(bucket.scope) == 1:
+                outer[position] = np.array(sum(roots) - int(known[self.given + position]))
+            for number in bucket.inputs:
+                if number >= self.given:
+                    joint = np.minimum(self._joint(bucket, known, number) + outer[position], FORBIDDEN)
+                    outer[number - self.given] = _over(joint, bucket.scope, self.buckets[number - self.given].scope[1:])
+            joint = np.minimum(self._joint(bucket, known) + outer.pop(position), FORBIDDEN)
+            found[bucket.scope[0]] = joint.reshape(joint.shape[0], -1).min(axis=1)
+        return found
+
+
+def _over(joint: Ints, scope: tuple[int, ...], kept: tuple[int, ...]) -> Ints:
+    """The least over all variables but those kept, whose order it takes."""
+    gone = tuple(axis for axis, w in enumerate(scope) if w not in kept)
+    least: Ints = joint.min(axis=gone)
+    rest = [w for w in scope if w in kept]
+    return least.transpose([rest.index(w) for w in kept])
+
+
+def _arranged(variables: tuple[int, ...], scope: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """How a table over `variables` is laid over the axes of `scope`."""
+    axes = tuple(sorted(range(len(variables)), key=lambda k: scope.index(variables[k])))
+    present = set(variables)
+    return axes, tuple(slice(None) if w in present else None for w in scope)
+
+
+def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> list[int]:
+    """Variables by least work first. Raises TooWide."""
+    near: dict[int, set[int]] = {v: set() for v in sizes}
+    for scope in scopes:
+        for v in scope:
+            near[v].update(scope)
+    for v, others in near.items():
+        others.discard(v)
+    work = {v: _work(sizes, v, near) for v in near}
+    order = []
+    while near:
+        v = min(work, key=lambda w: (work[w], w))
+        if work.pop(v) > MOST_ENTRIES:
+            raise TooWide
+        others = near.pop(v)
+        for w in others:
+            near[w] |= others
+            near[w] -= {v, w}
+        for w in others:
+            work[w] = _work(sizes, w, near)
+        order.append(v)
+    return order
+
+
+def _work(sizes: Mapping[int, int], v: int, near: Mapping[int, set[int]]) -> int:
+    return sizes[v] * prod(sizes[w] for w in near[v])

@@ -1,0 +1,184 @@
+"""Bounds and choices where resources bind: elimination with a multiplier on each place that matters.
+
+For multipliers λ ≥ 0 on places, with s_r the sum of those of resource r, every choice that fits costs at least
+
+    min over choices of (cost + Σ_p λ_p · what is in use at p)  −  Σ_r limit_r · max(0, s_r − price_r)
+
+because what a peak costs is at least price_r times any average of the loads, and no load exceeds the limit. Elimination
+finds the minimum; a linear program over the choices seen so far (cutting planes: Kelley, 1960) says where to look next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .eliminate import Elimination
+from .places import Places, asked_of
+from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
+from .supply import supplied
+from .tables import PRICE_UNIT, Tables
+
+_TRIALS = 24  # eliminations in one ascent
+_SETTLED = 1e-5  # of the bound: what a further trial must promise to be worth it
+_FIRST_STEP = (
+    64  # a multiplier may first grow to so many times less than it takes for the limit to cost the whole bound
+)
+_STEP = 4.0  # and then by this factor at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A choice seen: `linear` is its cost without peaks, `cost` with them, `profile` what it holds at every place."""
+
+    choice: tuple[int, ...]
+    linear: int
+    cost: int
+    profile: Ints
+    fits: bool
+
+
+def examine(places: Places, choice: tuple[int, ...]) -> Trial:
+    """Counts a choice."""
+    problem, profile = places.problem, places.profile(choice)
+    linear = _linear_cost(problem, choice)
+    peaks = sum(problem.price(r) * peak for r, peak in places.peaks(profile).items())
+    return Trial(choice, linear, linear + peaks, profile, linear < FORBIDDEN // 2 and places.fits(profile))
+
+
+def _linear_cost(problem: AssignmentProblem, choice: tuple[int, ...]) -> int:
+    total = sum(int(problem.costs[v][s]) for v, s in enumerate(choice))
+    for e, (u, v) in enumerate(problem.edges.tolist()):
+        total += int(problem.matrix(e)[choice[u], choice[v]])
+    for supply in problem.supplies:
+        brought = supplied(supply, asked_of(supply.readers, supply.asks, choice))
+        total += int(supply.costs[choice[supply.source], brought].sum())
+    return total
+
+
+@dataclass(eq=False)
+class Relaxation:
+    """The best bound so far with its multipliers (units of 1 / PRICE_UNIT), and the choices seen on the way."""
+
+    places: Places
+    tables: Tables
+    elimination: Elimination
+    most: int  # that any choice costs
+    bound: int = -FORBIDDEN
+    multipliers: Mapping[int, int] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)
+
+    @staticmethod
+    def of(places: Places) -> Relaxation:
+        """Raises TooWide."""
+        tables = Tables(places)
+        return Relaxation(places, tables, Elimination(tables.sizes, tables.scopes()), cost_bound(places.problem))
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the bound is above all that a choice can cost: there is none that fits."""
+        return self.bound > self.most
+
+    def best(self) -> Trial | None:
+        """The cheapest choice seen that fits."""
+        return min((trial for trial in self.trials if trial.fits), key=lambda trial: trial.cost, default=None)
+
+    def settled(self, gap: float) -> bool:
+        best = self.best()
+        return best is not None and best.cost - self.bound <= gap * abs(best.cost)
+
+    def ascend(self, gap: float, trials: int = _TRIALS) -> None:
+        """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled."""
+        self.attempt(_start(self.places))
+        for _ in range(trials - 1):
+            if self.impossible or self.settled(gap) or not self.trials:
+                return
+            following = self._promising()
+            if following is None:
+                break
+            self.attempt(following)
+        self._until_something_fits()
+
+    def attempt(self, multipliers: Mapping[int, int]) -> None:
+        """One elimination: maybe a better bound, maybe a choice not seen."""
+        least, values, _ = self.elimination.least(self.tables.under(multipliers))
+        bound = least - limits_worth(self.places, multipliers)
+        if bound > self.bound:
+            self.bound, self.multipliers = bound, dict(multipliers)
+        choice = tuple(values[v] for v in range(self.places.problem.node_count))
+        if all(choice != trial.choice for trial in self.trials):
+            trial = examine(self.places, choice)
+            if trial.linear < FORBIDDEN // 2:
+                self.trials.append(trial)
+
+    def _promising(self) -> dict[int, int] | None:
+        """The multipliers at which the choices seen allow the best bound, none far from the best so far."""
+        from .cutting import highest  # loads a linear-programming library, needed only where resources bind
+
+        top, multipliers = highest(self.places, self.trials, self.multipliers, self._steps())
+        if top <= self.bound + _SETTLED * abs(self.bound):
+            return None
+        return multipliers
+
+    def _steps(self) -> dict[int, float]:
+        """Per place that some choice overfills the largest multiplier to try next."""
+        scale = max(abs(self.trials[0].cost), 1)
+        active = dict.fromkeys(place for trial in self.trials for place in self.places.worst(trial.profile))
+        active |= dict.fromkeys(self.multipliers)
+        steps = {}
+        for place in active:
+            first = scale / max(int(min(self.places.limit[place], max(t.profile[place] for t in self.trials))), 1)
+            price = self.places.problem.price(int(self.places.resource[place]))
+            steps[place] = max(first / _FIRST_STEP, _STEP * self.multipliers.get(place, 0) / PRICE_UNIT, float(price))
+        return steps
+
+    def _until_something_fits(self) -> None:
+        """Dearer and dearer places, for a first choice that fits."""
+        multipliers = dict(self.multipliers) or _start(self.places)
+        for _ in range(4):
+            if self.best() is not None or not multipliers:
+                return
+            multipliers = {place: value * 4 for place, value in multipliers.items()}
+            if self._too_dear(multipliers):
+                return
+            self.attempt(multipliers)
+
+    def _too_dear(self, multipliers: Mapping[int, int]) -> bool:
+        """Whether charges could come near what stands for forbidden."""
+        most = max((int(trial.profile.max(initial=0)) for trial in self.trials), default=0)
+        return sum(multipliers.values()) // PRICE_UNIT * most > FORBIDDEN // 16
+
+    def spare(self) -> dict[int, Ints]:
+        """Per node, for each strategy how much more than the bound every choice with it costs at least."""
+        least, _, known = self.elimination.least(self.tables.under(self.multipliers))
+        with_each = self.elimination.least_with(known)
+        return {v: with_each[v] - least for v in range(self.places.problem.node_count)}
+
+
+def limits_worth(places: Places, multipliers: Mapping[int, int]) -> int:
+    """Σ_r limit_r · max(0, s_r − price_r), rounded up."""
+    sums: dict[int, int] = {}
+    for place, value in multipliers.items():
+        r = int(places.resource[place])
+        sums[r] = sums.get(r, 0) + value
+    problem = places.problem
+    worth = sum(int(problem.limits[r]) * max(0, s - problem.price(r) * PRICE_UNIT) for r, s in sums.items())
+    return -(-worth // PRICE_UNIT)
+
+
+def _start(places: Places) -> dict[int, int]:
+    """The whole price of every priced peak on the place that is fullest at the least."""
+    least = [0] * (len(places) + 1)
+    for row in places.rows:
+        if row.supply < 0:
+            for begin, end in zip(row.begin.tolist(), row.end.tolist(), strict=True):
+                least[begin] += int(row.amounts.min())
+                least[end] -= int(row.amounts.min())
+    for place in range(1, len(least)):
+        least[place] += least[place - 1]
+    found = {}
+    for r in places.limited:
+        if places.problem.price(r):
+            mine = [p for p in range(len(places)) if places.resource[p] == r]
+            found[max(mine, key=lambda p: least[p])] = places.problem.price(r) * PRICE_UNIT
+    return found
