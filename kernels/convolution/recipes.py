@@ -50,9 +50,11 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
         return weight_gradient_recipes(problem, choose(problem, what, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
-    given = dict(flags or {}) | ({"transposed": True} if what == "input_gradient" else {})
-    usual = Taps(problem.r, problem.s)
-    walks = [(part.problem, part.taps) for part in phases(problem)] if what == "input_gradient" else [(problem, usual)]
-    parts = [(walked, choose(walked, what, gpu), taps) for walked, taps in walks]
-    made = [forward_recipe(walked, cut, {**given, "taps": taps}) for walked, cut, taps in parts if cut is not None]
-    return made if len(made) == len(parts) else [direct_recipe(problem, given)]
+    walks = [(problem, {**(flags or {}), "taps": Taps(problem.r, problem.s)})]
+    if what == "input_gradient":
+        parts = phases(problem)
+        walks = [(part.problem, {"transposed": True, "taps": part.taps, "parts": len(parts) > 1}) for part in parts]
+    cuts = [choose(walked, what, gpu) for walked, _ in walks]
+    if None in cuts:
+        return [direct_recipe(problem, {"transposed": True} if what == "input_gradient" else flags or {})]
+    return [forward_recipe(walked, cut, given) for (walked, given), cut in zip(walks, cuts, strict=True) if cut]
