@@ -27,6 +27,14 @@ class Tally:
         self._unary = np.concatenate([np.zeros(0, dtype=np.int64), *model.unary])
         self._matrix = np.concatenate([np.zeros(0, dtype=np.int64), *(model.edges[pair].reshape(-1) for pair in pairs)])
 
+    def least(self) -> int:
+        """What nothing can cost less than: the least of every group and of every pair."""
+        of_groups, of_pairs = (
+            np.minimum.reduceat(values, first).sum() if len(first) else 0
+            for values, first in ((self._unary, self._unary_first), (self._matrix, self._matrix_first))
+        )
+        return int(of_groups) + int(of_pairs)
+
     def parts(self, labels: Ints) -> tuple[int, int]:
         """(how many forbidden strategies and pairs are chosen, the cost of all others)."""
         alone = self._unary[self._unary_first + labels]

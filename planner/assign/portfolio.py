@@ -22,6 +22,7 @@ from .certificate import dual_certificate
 from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
+from .problem import Ints
 from .search import Search, climb
 from .trws import Ascent, Duals, certified
 
@@ -29,6 +30,7 @@ _TINY_ENTRIES = 20_000
 _EXACT_ENTRIES = 400_000  # pair entries up to which CP-SAT's model is built
 _FIRST_STEPS = 1  # of the ascent, before the first feasible labels give it something to aim at
 _LARGE_FIRST_STEPS = 10  # of the ascent of a large problem, before labels are decoded from it
+_SHAKEN = 0.3  # the share of perturbed rounds, every other time
 _NEWS = 1e-3  # labels are decoded again once the bound is so much better
 _RESERVE = 2.0  # the exact bound takes up to so many times as long as the reduction
 _GRACE = 0.3  # seconds for the lanes to notice that the time is up
@@ -61,14 +63,15 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     reserve = min(0.2 + (_RESERVE if small else 0.2) * plan.prepared_s, 0.15 * plan.time_limit)
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, plan, steps)
+    incumbent.prove(incumbent.tally.least(), "least costs", "feasible")
     try:
         if small:
             _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
         else:
             _large(incumbent, plan, duals)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         incumbent.finished.set()
-        if incumbent.labels is None:
+        if incumbent.labels is None or type(interrupt) is not KeyboardInterrupt:  # being terminated is no question
             raise
     incumbent.deadline += reserve
     _side_by_side(incumbent, [[duals.certify]])
@@ -182,6 +185,7 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
     Labels are decoded again from better duals, but in no more than half of the time.
     """
     incumbent, bound, began, decoding = search.incumbent, -math.inf, time.monotonic(), 0.0
+    labels: Ints | None = None
     for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
@@ -191,11 +195,12 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
             bound = duals.ascent.best.bound
             multipliers = search.from_duals(duals.ascent.best)
             decoding += time.monotonic() - start
-        if incumbent.labels is None:
+            labels = incumbent.labels.copy() if incumbent.labels is not None else None
+        if labels is None or incumbent.labels is None:
             continue
-        labels = incumbent.labels.copy()
-        priced_best = search.oscillate(labels, multipliers.copy(), 60)
-        search.improve(priced_best, 3)
+        search.oscillate(labels, multipliers, 60)
+        best = search.oscillate(incumbent.labels.copy(), multipliers.copy(), 60, _SHAKEN)
+        search.improve(best, 3)
 
 
 def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:

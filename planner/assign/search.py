@@ -27,8 +27,9 @@ _RAISE = 1.02
 _RUSH, _FASTEST = 0.3, 0.5  # by how much more per factor e that the load is too high, and at most
 _ROUNDS = 300
 _DEAR = 1e6  # what a limit is worth in costs of everything while nothing but memory matters
-_RISE, _FALL = 1.01, 0.997  # of prices while oscillating
-_SHAKEN, _HOTTEST = 0.3, 3.0  # the share of perturbed rounds, and their largest noise in shares of a group
+_RISE, _FALL = 1.02, 0.02  # of prices while oscillating: by this factor, and by this share at most
+_ROOMY = 0.05  # the share of a limit from which on there is room enough
+_HOTTEST = 3.0  # the largest noise of a perturbed sweep, in shares of a group
 _CHUNK = 500  # moves between two looks at the clock
 _LARGEST = 256  # groups in one move
 
@@ -136,30 +137,37 @@ class Search:
             if self._moves(labels, priced, over, self.heat()) < 0.0:
                 self.incumbent.offer(labels)
 
-    def oscillate(self, labels: Ints, multipliers: Floats, rounds: int) -> Floats:
-        """Sweeps at the border of the feasible: prices rise near what is violated and fall where nothing is.
+    def oscillate(self, labels: Ints, multipliers: Floats, rounds: int, shaken: float = 0.0) -> Floats:
+        """Sweeps at the border of the feasible: prices rise near what is violated and fall where there is room.
 
-        Some rounds begin with a perturbed sweep. Changes `labels` and `multipliers`; returns the multipliers of the
-        best labels found, or else the last.
+        A share `shaken` of the rounds begins with a perturbed sweep. Changes `labels` and `multipliers`; returns the
+        multipliers of the best labels found, or else those given.
         """
         over = excess(self.loads, labels)
-        best = multipliers
+        best = multipliers.copy()
         for _ in range(rounds):
             if self.incumbent.left <= 0.0:
                 break
             priced = price(self.flat, self.loads, multipliers)
-            if uniform(self.state) < _SHAKEN:
+            if shaken > 0.0 and uniform(self.state) < shaken:
                 heat = self.heat() * _HOTTEST * 10.0 ** (-2.0 * uniform(self.state))
                 sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, heat, self.state)
             for _ in range(2):
                 sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
-            if (over > 0).any():
-                raise_near(multipliers, over, 0.0, _RISE)
-            else:
-                if self.incumbent.offer(labels):
-                    best = multipliers.copy()
-                multipliers *= _FALL
+            if not (over > 0).any() and self.incumbent.offer(labels):
+                best = multipliers.copy()
+            multipliers *= _drift(over, self.loads.slack)
         return best
+
+
+def _drift(over: Ints, slack: Ints) -> Floats:
+    """By what prices change: up near what is violated, elsewhere down by how much room there is."""
+    room = np.clip(-over / (_ROOMY * np.maximum(slack, 1.0)), 0.0, 1.0)
+    violated = over > 0
+    if not violated.any():
+        return np.minimum(1.0 - _FALL * room, 1.0 - 0.3 * _FALL)
+    near: Floats = maximum_filter1d(violated.astype(np.float64), 2 * _NEAR + 1, mode="nearest")
+    return np.where(near > 0.0, _RISE, 1.0 - _FALL * room)
 
 
 def raise_near(multipliers: Floats, over: Ints, least: float, factor: float | Floats) -> None:
