@@ -20,7 +20,7 @@ from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import Cut, WeightGradientConfiguration, legal, live_rows, reads_by_copy_engine
-from .weight_gradient_dimensions import specification
+from .weight_gradient_dimensions import plain_specification, specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of fold.cu
 PLAIN_FOLD_THREADS = 256  # of direct_weight_gradient.cu
@@ -60,8 +60,7 @@ def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> 
 
 def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int]) -> str:
     if chosen.direct:
-        lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
-        return "\n".join(["namespace tapestry::parameters {", *lines, "}"])
+        return declarations(plain_specification(problem.width, constants))
     cut = Cut(problem, chosen)
     return declarations(specification(cut, constants | _tile_constants(cut)))
 

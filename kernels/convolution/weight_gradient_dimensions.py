@@ -35,6 +35,14 @@ def specification(cut: Cut, parameters: Mapping[str, int | bool]) -> Specificati
     )
 
 
+def plain_specification(width: int, parameters: Mapping[str, int | bool]) -> Specification:
+    """The dimensions of the plain kernel: rows `Y` and columns `X` of x, `P` and `Q` of dy."""
+    whole = ("N", "Y", "X", "C", "P", "Q", "K", "Tap", "TapY", "Split")
+    numbers = tuple(Parameter(name, value) for name, value in parameters.items())
+    dims = (*map(Dimension, whole), Module("InGroup", "C", width))
+    return Specification("tapestry::parameters", dims, parameters=numbers)
+
+
 def _rows(cut: Cut) -> tuple[Tensor, Tensor]:
     """A row of the box of x, and a row of the tile of dy."""
     chosen = cut.configuration
