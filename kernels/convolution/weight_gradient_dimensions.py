@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..dimensions.specification import Compound, Dimension, Extent, Fold, Module, Parameter, Specification, Tensor
+from ..dimensions.specification import (
+    AnyDimension,
+    Compound,
+    Dimension,
+    Extent,
+    Fold,
+    Module,
+    Parameter,
+    Specification,
+    Tensor,
+)
 from .weight_gradient_configuration import Cut
 
 WHOLE = ("Image", "X", "Q", "C", "K", "Tap", "TapY", "TapC", "Unit", "Share", "Lane", "BlockAndPart")
@@ -39,7 +49,7 @@ def plain_specification(width: int, parameters: Mapping[str, int | bool]) -> Spe
     """The dimensions of the plain kernel: rows `Y` and columns `X` of x, `P` and `Q` of dy."""
     whole = ("N", "Y", "X", "C", "P", "Q", "K", "Tap", "TapY", "Split")
     numbers = tuple(Parameter(name, value) for name, value in parameters.items())
-    dims = (*map(Dimension, whole), Module("InGroup", "C", width))
+    dims: tuple[AnyDimension, ...] = (*map(Dimension, whole), Module("InGroup", "C", width))
     return Specification("tapestry::parameters", dims, parameters=numbers)
 
 
