@@ -155,7 +155,7 @@ struct Consumer {
                 } else {
                     load_transposed(held[row][step][block][0], held[row][step][block][1], at);
                 }
-                read |= held[row][step][block][0];
+                if (step + 2 >= own_steps && block + 1 == out_blocks) read |= held[row][step][block][0];
             }
     }
 
@@ -166,7 +166,7 @@ struct Consumer {
             for (int pair = 0; pair < tap_pairs; ++pair) {
                 unsigned a[4];
                 load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
-                read |= a[0];
+                if (step + 1 == own_steps && pair + 1 == tap_pairs) read |= a[0];
 #pragma unroll
                 for (int r = 0; r < filter_rows; ++r)
                     if (meets(phase, r))
@@ -190,7 +190,7 @@ struct Consumer {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
                     const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
-                    unsigned read = 0;    // something of every matrix that came
+                    unsigned read = 0;    // something of the last matrices: a warp's reads of shared memory are answered in order
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)

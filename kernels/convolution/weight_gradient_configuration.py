@@ -141,7 +141,7 @@ class Cut:
     def registers(self) -> int:
         """An upper estimate of the registers of a multiplying thread."""
         held = 2 * self.held_rows * self.own_steps * self.configuration.out_blocks
-        return 4 * self.fragments + held + 2 * self.tap_pairs + self.configuration.out_blocks + 26
+        return 4 * self.fragments + held + 2 * self.tap_pairs + self.configuration.out_blocks + 33
 
     @property
     def register_limit(self) -> int:
