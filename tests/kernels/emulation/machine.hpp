@@ -25,6 +25,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __shared__ static
+#define __expf expf
 #define __align__(bytes) alignas(bytes)
 
 struct Index {
@@ -173,4 +174,9 @@ inline void __syncwarp() {
 template <class Value>
 Value __shfl_sync(unsigned, Value value, int) {
     return value;    // of what is the same in every lane
+}
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
 }

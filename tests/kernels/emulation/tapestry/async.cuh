@@ -1,6 +1,8 @@
 // The copy engine and its barriers on the host.
 #pragma once
 
+#include <deque>
+
 #include "machine.hpp"
 
 namespace tapestry {
@@ -63,9 +65,23 @@ inline float4 load_in_order(const float4* from) { return *from; }
 enum class Hint { none, evict_first, evict_last };
 
 inline void fence_for_copy_engine() {}
-inline void commit_stores() {}
+
+// Stores read shared memory as late as they may: when somebody waits for it.
+struct Stores {
+    std::vector<std::function<void()>> open;
+    std::deque<std::vector<std::function<void()>>> groups;
+};
+inline Stores stores;
+
+inline void commit_stores() {
+    stores.groups.push_back(std::move(stores.open));
+    stores.open.clear();
+}
 template <int Pending>
-void wait_stores_read() {}
+void wait_stores_read() {
+    for (; stores.groups.size() > Pending; stores.groups.pop_front())
+        for (const auto& store : stores.groups.front()) store();
+}
 
 // Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside.
 template <class Each>
@@ -101,8 +117,10 @@ void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image,
 
 template <Hint hint = Hint::none>
 void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
-    for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
-        if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
+    stores.open.push_back([=, &map] {
+        for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
+            if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
+        });
     });
 }
 

@@ -1,0 +1,219 @@
+"""The tensor-core convolution's very text, run on the host against NumPy.
+
+`tests/kernels/emulation` runs whole blocks of threads with lanes as fibers in a random order: the cut of the work, the
+ring and its barriers, the swizzles, the circle of open rows, the parts of an input gradient, what is fused and shards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tapestry.kernels.convolution import forward, launch
+from tapestry.kernels.convolution.configuration import ForwardConfiguration as Cut
+from tapestry.kernels.convolution.configuration import footprint
+from tapestry.kernels.convolution.input_gradient import phases
+from tapestry.kernels.convolution.launch import Rows, Taps, View
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+
+from .test_direct import DTYPES, activated, input_gradient
+from .test_direct import forward as expected
+from .test_direct import view as dense_view
+from .test_weight_gradient_host import emulated_map
+
+Array = NDArray[Any]
+ROOT = Path(__file__).parents[3]
+GXX = shutil.which("g++")
+
+pytestmark = pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+
+RUN = """
+#include "run.hpp"
+extern "C" const char* run(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
+  return run_grid(forward, grid, block, given, seed);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a source depends on."""
+
+    cut: Cut
+    r: int
+    s: int
+    width: int = 8
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    dtype: str = "f16"
+    fused: bool = False
+    activation: str | None = None
+
+    def problem(self, n: int, h: int, w: int, c: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
+        steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
+        return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
+
+
+def cut(channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1) -> Cut:
+    return Cut(channels, images, units, tiles, octets, stages, stage_rows=rows, out_stages=2, chunk=5)
+
+
+KINDS = [
+    Kind(cut(16, 1, 2, 1), 3, 3),
+    Kind(cut(32, 2, 1, 2, stages=4), 3, 3, stride=(2, 2), fused=True, activation="gelu"),
+    Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
+    Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
+]
+BACK = [
+    Kind(cut(16, 1, 2, 1), 3, 3),
+    Kind(cut(16, 2, 1, 1), 3, 2, width=2, stride=(2, 1), dtype="bf16"),
+]
+
+
+def compiled(text: str) -> ctypes.CDLL:
+    memory = "extern __shared__ __align__(1024) unsigned char memory[];"
+    text = text.replace(memory, "unsigned char* memory = emulated::shared_memory;")
+    folder = Path(tempfile.mkdtemp(prefix="tapestry-forward-"))
+    (folder / "kernel.cpp").write_text(f'#include "machine.hpp"\n{text}{RUN}', encoding="utf-8")
+    command = [
+        str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{ROOT / 'tests/kernels/emulation'}",
+        f"-I{ROOT / 'kernels/include'}", str(folder / "kernel.cpp"), "-o", str(folder / "kernel.so"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    loaded = ctypes.CDLL(str(folder / "kernel.so"))
+    shutil.rmtree(folder)
+    loaded.run.restype = ctypes.c_char_p
+    return loaded
+
+
+@functools.cache
+def library(problem: ConvolutionProblem, chosen: Cut, taps: Taps, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    return compiled(forward.source(problem, chosen, taps=taps, **dict(flags)))
+
+
+def run(
+    problem: ConvolutionProblem, chosen: Cut, taps: Taps, rows: Rows, inputs: list[View], output: View,
+    added: View | None, pointers: tuple[int, int, int], sms: int, seed: int, **flags: Any,
+) -> None:  # fmt: skip
+    """One launch. Sources depend on no extents, so that few are compiled."""
+    alike = replace(
+        problem, n=1, h=40, w=40, c=problem.width * ceil(64 / problem.width), groups=ceil(64 / problem.width)
+    )
+    alike = replace(alike, padding=(0, 0, 0, 0))
+    loaded = library(alike, chosen, taps, tuple(sorted(flags.items())))
+    cells = launch.grid(problem, chosen, rows, sms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "tensor_map", emulated_map)
+        views = (inputs[0], inputs[1], inputs[2])
+        given = launch.arguments(problem, chosen, cells, rows, views, output, added, pointers)
+    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little", signed=True) for value in given]
+    buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
+    addresses = []
+    for buffer, data in zip(buffers, held, strict=True):
+        start = -ctypes.addressof(buffer) % 64
+        ctypes.memmove(ctypes.addressof(buffer) + start, data, len(data))
+        addresses.append(ctypes.addressof(buffer) + start)
+    triple = ctypes.c_uint * 3
+    place = (ctypes.c_void_p * len(addresses))(*addresses)
+    threads = footprint(problem, chosen).threads
+    said = loaded.run(triple(cells.blocks, 1, 1), triple(threads, 1, 1), place, ctypes.c_uint(seed))
+    assert said == b"", said.decode()
+
+
+def one_tile(problem: ConvolutionProblem, chosen: Cut) -> bool:
+    """Several images in a box are for images of one tile across."""
+    return chosen.images == 1 or ceil(problem.q / (8 * chosen.units)) == 1
+
+
+@st.composite
+def problems(draw: st.DrawFn, kinds: list[Kind]) -> tuple[Kind, ConvolutionProblem]:
+    kind = draw(st.sampled_from(kinds))
+    side = st.integers(-1, 4)
+    padding = (draw(side), draw(side), draw(side), draw(side))
+    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
+    least = [
+        max(1, span - padding[2 * i] - padding[2 * i + 1], 1 - padding[2 * i], 1 - padding[2 * i + 1])
+        for i, span in enumerate(spans)
+    ]
+    h, w = draw(st.integers(least[0], least[0] + 9)), draw(st.integers(least[1], least[1] + 19))
+    step = max(8, kind.width)
+    return kind, kind.problem(draw(st.integers(1, 3)), h, w, step * draw(st.integers(1, 48 // step)), padding)
+
+
+def small(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """Small integers: every sum is exact."""
+    return random.integers(-3, 4, shape).astype(DTYPES[dtype])
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(KINDS), st.integers(1, 3), st.integers(0, 999), st.data())
+def test_the_kernel_convolves(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject) -> None:
+    kind, problem = case
+    if not one_tile(problem, kind.cut):
+        return
+    random = np.random.default_rng(seed)
+    x, w = small(random, problem.input_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    wanted = expected(problem, x, w)
+    scale, bias = (random.integers(-2, 3, problem.c).astype(np.float32) for _ in range(2))
+    added = small(random, problem.output_shape, kind.dtype)
+    if kind.fused:
+        wanted = activated(wanted * scale + bias + added.astype(np.float64), kind.activation)
+
+    # The rows of x in three buffers; row 0 is the middle one's first.
+    above = data.draw(st.integers(0, problem.h - 1))
+    below = data.draw(st.integers(0, problem.h - 1 - above))
+    first = data.draw(st.integers(0, problem.p - 1))
+    last = data.draw(st.integers(first + 1, problem.p))
+    inputs = [
+        np.ascontiguousarray(part)
+        for part in (x[:, :above], x[:, above : problem.h - below], x[:, problem.h - below :])
+    ]
+    top, bottom, left, right = problem.padding
+    shifted = replace(problem, h=problem.h - above - below, padding=(top + above, bottom + below, left, right))
+    out = np.full(problem.output_shape, np.nan, DTYPES[kind.dtype])
+    pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
+    flags = dict.fromkeys(("scale", "bias", "residual"), kind.fused)
+    run(
+        shifted, kind.cut, Taps(kind.r, kind.s), Rows(first, last, above, below),
+        [dense_view(part, kind.dtype) for part in inputs], dense_view(out, kind.dtype),
+        dense_view(added, kind.dtype) if kind.fused else None, pointers, sms, seed,
+        sharded=True, activation=kind.activation, **flags,
+    )  # fmt: skip
+    assert np.isnan(out[:, :first].astype("f4")).all()
+    assert np.isnan(out[:, last:].astype("f4")).all()
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(out[:, first:last].astype("f8"), wanted[:, first:last], rtol=unit, atol=unit)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(BACK), st.integers(1, 3), st.integers(0, 999))
+def test_its_parts_are_the_input_gradient(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int) -> None:
+    kind, problem = case
+    parts = phases(problem)
+    if not all(one_tile(part.problem, kind.cut) for part in parts):
+        return
+    random = np.random.default_rng(seed)
+    dy, w = small(random, problem.output_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    dx = np.zeros(problem.input_shape, DTYPES[kind.dtype])
+    given, target = dense_view(dy, kind.dtype), dense_view(dx, kind.dtype)
+    for part in parts:
+        run(
+            part.problem, kind.cut, part.taps, Rows(0, part.problem.p), [given] * 3, part.output(target), None,
+            (w.ctypes.data, 0, 0), sms, seed, transposed=True, parts=len(parts) > 1,
+        )  # fmt: skip
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(dx.astype("f8"), input_gradient(problem, dy, w), rtol=unit, atol=unit)
