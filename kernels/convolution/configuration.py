@@ -17,8 +17,8 @@ MAX_THREADS = 1024
 THREADS_PER_SM = 2048
 BARRIER_BYTES = 8
 REGISTERS = 65536
-REGISTER_LIMIT = 255
-REGISTER_ROOM = 36  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
+REGISTER_LIMIT = 248  # of 255: the compiler wants some room
+REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
 RESERVED_SHARED = KIB  # of every block, for the driver
 SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
 
@@ -86,7 +86,7 @@ def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     accumulators = open_rows(problem) * cut.tiles * cut.octets * 4
     steps = problem.s * group_block(problem) // 8
     addresses = ceil(steps / 2) * (1 if cut.images == 1 else cut.tiles)
-    return accumulators + cut.octets * problem.r * steps + addresses + 4 * cut.tiles + REGISTER_ROOM
+    return accumulators + cut.octets * problem.r * steps + addresses + 2 * cut.tiles + REGISTER_ROOM
 
 
 def open_rows(problem: ConvolutionProblem) -> int:

@@ -191,9 +191,34 @@ __device__ void store_rows(const TensorMap& output, const TensorMap& residual, c
 
 using Accumulators = float[spec::TILES][spec::CHANNEL_OCTETS][4];
 
+// The open row that tap row r of an input row at phase `phase` of the circle adds into, or -1 where the strides do not meet.
+constexpr int slot_of(int phase, int r) {
+    const int ahead = phase - r * spec::DILATION_Y + OPEN * spec::STRIDE_Y * spec::DILATION_Y * spec::R;
+    return ahead % spec::STRIDE_Y != 0 ? -1 : ahead / spec::STRIDE_Y % OPEN;
+}
+
+// The first of a phase's open rows, or -1.
+constexpr int first_slot(int phase) {
+    for (int r = 0; r < spec::R; ++r)
+        if (slot_of(phase, r) >= 0) return slot_of(phase, r);
+    return -1;
+}
+
+// Something of every product of a phase: it is there when all that was loaded for them is.
+template <int PHASE>
+__device__ __forceinline__ unsigned witness(const Accumulators (&open)[OPEN]) {
+    constexpr int slot = first_slot(PHASE);
+    unsigned read = 0;
+    if constexpr (slot >= 0)
+#pragma unroll
+        for (int t = 0; t < spec::TILES; ++t) read |= __float_as_uint(open[slot][t][0][0]);
+    return read;
+}
+
 // Adds one input row, at phase `PHASE` of the circle, into the open output rows.
 template <int PHASE>
 __device__ __forceinline__ void add_row(Accumulators (&open)[OPEN], const Filter& filter, const Place& place, unsigned row) {
+    if constexpr (first_slot(PHASE) < 0) return;
 #pragma unroll
     for (int pair = 0; pair < PAIRS; ++pair)
 #pragma unroll
@@ -208,10 +233,8 @@ __device__ __forceinline__ void add_row(Accumulators (&open)[OPEN], const Filter
             }
 #pragma unroll
             for (int r = 0; r < spec::R; ++r) {
-                constexpr int wrap = OPEN * spec::STRIDE_Y * (spec::DILATION_Y * spec::R);
-                const int ahead = PHASE - r * spec::DILATION_Y + wrap;
-                if (ahead % spec::STRIDE_Y != 0) continue;
-                const int slot = ahead / spec::STRIDE_Y % OPEN;
+                const int slot = slot_of(PHASE, r);
+                if (slot < 0) continue;
 #pragma unroll
                 for (int o = 0; o < spec::CHANNEL_OCTETS; ++o) {
                     const bool fresh = pair == 0 && r == 0;
@@ -257,26 +280,26 @@ struct Worker {
     int begin, end;   // input rows of this run that exist, counted from its first
     int total;        // input rows of this run
     int inner = 0;    // row of the stage
+    unsigned zero = blockDim.y - 1;    // 0, which only the launch knows
 
     template <int PHASE>
     __device__ __forceinline__ void row(Accumulators (&open)[OPEN], int t) {
         if (t >= begin && t < end) {
             if (inner == 0) barriers.row_full(ring.slot).wait(ring.parity);
             add_row<PHASE>(open, filter, place, shared + ring.slot * STAGE_BYTES + inner * ROW_PITCH);
-            if (++inner == spec::STAGE_ROWS || t + 1 == end) release();
+            if (++inner == spec::STAGE_ROWS || t + 1 == end) release(witness<PHASE>(open));
         } else if constexpr (PHASE % spec::STRIDE_Y == 0) {
             clear(open[PHASE / spec::STRIDE_Y]);
         }
-        constexpr int wrap = OPEN * spec::STRIDE_Y * (spec::DILATION_Y * spec::R);
-        constexpr int ahead = PHASE - (spec::R - 1) * spec::DILATION_Y + wrap;
-        if constexpr (ahead % spec::STRIDE_Y == 0) {
-            if (t >= (spec::R - 1) * spec::DILATION_Y) emit(open[ahead / spec::STRIDE_Y % OPEN]);
+        constexpr int done = slot_of(PHASE, spec::R - 1);
+        if constexpr (done >= 0) {
+            if (t >= (spec::R - 1) * spec::DILATION_Y) emit(open[done]);
         }
     }
 
-    __device__ __forceinline__ void release() {
+    __device__ __forceinline__ void release(unsigned read) {
         __syncwarp();
-        if (elected()) barriers.row_empty(ring.slot).arrive();
+        if (elected()) barriers.row_empty(ring.slot).arrive_after(read, zero);
         ring.advance();
         inner = 0;
     }
@@ -336,6 +359,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
             const __grid_constant__ TensorMap residual, const unsigned short* weights, const float* scale,
             const float* bias, int channels, int channel_blocks, int image_blocks, int column_tiles, int row_begin,
             int row_end, int chunk, int top, int left, int input_begin, int input_end, int height) {
+    // Parts of an input gradient overlap: each lets the next begin at once, and ends after the one before it.
+    if constexpr (spec::PARTS) let_next_kernel_start();
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
@@ -364,4 +389,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     } else {
         compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
     }
+    if constexpr (spec::PARTS) wait_for_previous_kernel();
 }
