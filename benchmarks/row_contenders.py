@@ -25,7 +25,8 @@ from tapestry.program import Program
 TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}
 SHAPES = (
-    (1048576, 64), (524288, 256), (131072, 1024), (32768, 4096), (49152, 2560), (16384, 8192), (8192, 16384), (4096, 32768),
+    (1048576, 64), (524288, 256), (131072, 1024), (32768, 4096), (49152, 2560), (16384, 8192), (8192, 16384),
+    (4096, 32768),
 )  # fmt: skip
 Specification = Mapping[str, tuple[str, tuple[int, ...]]]
 Result = dict[str, float]

@@ -16,13 +16,22 @@ Tensors = tuple[tuple[str, Layout], ...]
 class GeneratedKernel:
     """A kernel ``entry(operands..., outputs...)`` for arrays of fixed layouts, launched as ``blocks`` of ``threads``.
 
-    ``source`` is empty where there is nothing to compute. ``name`` is what errors call it.
+    ``source`` is empty where there is nothing to compute. ``name`` is what errors call it. ``alone``: one block a
+    multiprocessor, so that what the blocks read again stays in the second cache.
     """
 
     def __init__(
-        self, name: str, entry: str, source: str, grid: tuple[int, int], operands: Tensors, outputs: Tensors
+        self,
+        name: str,
+        entry: str,
+        source: str,
+        grid: tuple[int, int],
+        operands: Tensors,
+        outputs: Tensors,
+        *,
+        alone: bool = False,
     ) -> None:
-        self.name, self.entry, self.source = name, entry, source
+        self.name, self.entry, self.source, self.alone = name, entry, source, alone
         self.blocks, self.threads = grid
         self._tensors, self._kernels = (*operands, *outputs), dict[int, Any]()
         self.operands = tuple(tensor for tensor, _ in operands)
@@ -42,13 +51,19 @@ class GeneratedKernel:
         """
         device, pointers = self._checked(arrays, out)
         if self.source:
-            self.on(device).launch(self.blocks, self.threads, pointers, stream=stream)
+            self.on(device).launch(self.blocks, self.threads, pointers, self._shared(device), stream)
         return out
 
     def prepare(self, *arrays: Any, out: Any) -> Any:
         """The same launch, checked once: an object with ``launch(stream)``. It does not keep the arrays alive."""
         device, pointers = self._checked(arrays, out)
-        return self.on(device).prepare(self.blocks, self.threads, pointers)
+        return self.on(device).prepare(self.blocks, self.threads, pointers, self._shared(device))
+
+    def _shared(self, device: int) -> int:
+        """Bytes of dynamic shared memory: none, or so many that no second block fits."""
+        from ..runtime.device import properties
+
+        return properties(device).shared_per_block * 7 // 8 if self.alone else 0
 
     def _checked(self, arrays: Sequence[Any], out: Any) -> tuple[int, list[int]]:
         """The device and the pointers."""

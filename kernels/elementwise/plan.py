@@ -24,7 +24,7 @@ from .types import ELEMENT_TYPES, Layout
 
 ACCESS = 16  # bytes of the widest load
 IN_FLIGHT = 32  # bytes that a thread asks for before it waits: with 2,048 threads, 64 KiB a multiprocessor
-TILE_BYTES, TILE_LINES = 128, 64  # a tile: bytes along the operand's dimension, elements along the output's
+TILE_BYTES, TILE_LINES = 256, 64  # a tile: bytes along the operand's dimension, elements along the output's
 TILE_THREADS = 256
 SMALL = 16 * 132  # blocks from which on more work a thread does not leave multiprocessors idle
 

@@ -28,7 +28,8 @@ class RowKernel(GeneratedKernel):
     def __init__(self, entry: str, program: RowProgram, plan: RowPlan | None) -> None:
         text, grid = (row_source(plan, entry), (plan.blocks, plan.threads)) if plan else ("", (0, 0))
         outputs = tuple((output.stage, output.layout) for output in program.outputs)
-        super().__init__("rows", entry, text, grid, program.operands, outputs)
+        alone = plan is not None and plan.alone
+        super().__init__("rows", entry, text, grid, program.operands, outputs, alone=alone)
         self.program, self.plan = program, plan
 
     @property

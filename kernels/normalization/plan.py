@@ -16,7 +16,8 @@ KEPT = 16  # elements of a thread whose intermediate values may be kept from sta
 LATE_WORDS = 24  # above this, what is the same for every row is fetched where it is used
 BLOCK = 128  # threads of a block whose rows are shorter than that
 MOST_THREADS = 1024  # of a block
-REREAD_THREADS = 512  # of a row that does not stay in registers
+REREAD_THREADS = 1024  # of a row that does not stay in registers
+CACHED_BYTES = 40e6  # of rows that are worked on at a time, 264 blocks, so that the second cache holds them
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ class RowPlan:
     def forgetful(self) -> bool:
         """Whether stages compute from the row's words anew, so that no thread keeps many intermediate values."""
         return self.held and self.vector * self.chunks * self.rows > KEPT
+
+    @property
+    def alone(self) -> bool:
+        """Whether a multiprocessor takes one block only: rows that are read again stay in the second cache then."""
+        streamed = (load.layout.type.bytes for load in self.loads if ROW in load.offset.dims)
+        return not self.held and 264 * self.program.width * sum(streamed) > CACHED_BYTES
 
     @property
     def exact(self) -> bool:

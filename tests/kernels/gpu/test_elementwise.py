@@ -52,7 +52,7 @@ def launch(kernel: Any, tensors: list[HostTensor]) -> None:
         buffer.set(tensor.memory)
         buffers.append(buffer)
         pointers.append(buffer.data.ptr + tensor.pointer - tensor.memory.ctypes.data)
-    kernel.on(0).launch(kernel.plan.blocks, kernel.plan.threads, pointers)
+    kernel.on(0).launch(kernel.blocks, kernel.threads, pointers, kernel._shared(0))
     for tensor, buffer in zip(tensors, buffers, strict=True):
         tensor.memory[...] = buffer.get()
 
@@ -122,6 +122,16 @@ def test_functions_over_many_values(name: str, dtype: str) -> None:
     output = HostTensor(kernel.loop.output)
     launch(kernel, [HostTensor(layout, {"a": a, "b": b}[n]) for n, layout in kernel.loop.operands] + [output])
     assert_same(name, dtype, output.view, want[program.operations[0].output])
+
+
+def test_rows_too_long_for_registers() -> None:
+    x = np.random.default_rng(0).uniform(-3, 3, (3, 131072)).astype(np.float16)
+    program = program_of(lambda x: tp.softmax(x), x=x)
+    kernel = compile_rows(program.operations, layouts_of(program))
+    assert kernel.alone
+    output = HostTensor(kernel.program.outputs[0].layout)
+    launch(kernel, [HostTensor(layouts_of(program)["x"], x), output])
+    assert_close("softmax", output, evaluate_all(program, {"x": x})[kernel.outputs[0]], 131072)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "f16", "f32", "f64"])

@@ -12,7 +12,7 @@ from tapestry.kernels.elementwise.cost import Ceilings, row_seconds, row_work
 from tapestry.kernels.elementwise.types import Layout
 from tapestry.kernels.errors import KernelError
 from tapestry.kernels.normalization.kernel import compile_rows
-from tapestry.kernels.normalization.plan import HELD_WORDS, RowPlan, make_row_plan
+from tapestry.kernels.normalization.plan import HELD_BYTES, HELD_WORDS, RowPlan, make_row_plan
 from tapestry.kernels.normalization.program import RowProgram, recognise
 from tapestry.testing import program_of
 
@@ -37,7 +37,7 @@ def test_threads_cover_each_row_once(rows: int, width: int, single: bool) -> Non
 def test_rows_are_held_only_while_registers_last(width: int) -> None:
     plan = make_row_plan(softmax(64, width))
     words = -(-plan.vector * 2 // 4) * plan.chunks
-    assert plan.held == (words <= HELD_WORDS)
+    assert plan.held == (words <= HELD_WORDS and 4 * words * plan.lanes <= HELD_BYTES)
 
 
 def test_each_element_counts_once() -> None:
