@@ -115,7 +115,7 @@ class Search:
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
         if best.makespan_s > 1.02 * ideal:
-            asked += [(c.capacity * 19 // 20, EXPOSED[0]), (c.capacity * 9 // 10, EXPOSED[0])]
+            asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
         seen = [best.choice]
         for budget, exposed in asked:
             other = self.asked(budget, exposed)

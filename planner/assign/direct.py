@@ -22,6 +22,7 @@ from .tables import PRICE_UNIT, TooWide
 
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
+_NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
 
 @dataclass(frozen=True)
@@ -95,27 +96,34 @@ def solve_directly(problem: AssignmentProblem, request: Request, hint: Sequence[
 def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | None:
     """The answer if elimination alone gives it within the gap; None if it does not."""
     state = _State(places_of(problem), request)
-    _relaxed(state, trials=1)
+    try:
+        relaxation = Relaxation.of(state.places, _NARROW_WORK)
+    except TooWide:
+        return None
+    relaxation.begin()
+    _take(state, relaxation)
     return state.answer() if state.done else None
 
 
-def _relaxed(state: _State, trials: int | None = None) -> Relaxation | None:
+def _relaxed(state: _State) -> Relaxation | None:
     """Elimination under multipliers; None where the problem is too wide for it."""
     try:
         relaxation = Relaxation.of(state.places)
     except TooWide:
         return None
-    if trials is None:
-        relaxation.ascend(state.request.gap)
-    else:
-        relaxation.ascend(state.request.gap, trials)
+    relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
+    _take(state, relaxation)
+    return relaxation
+
+
+def _take(state: _State, relaxation: Relaxation) -> None:
+    """What elimination has found and proved."""
     if relaxation.impossible:
         state.infeasible, state.certificate = True, _certificate(relaxation)
-        return relaxation
+        return
     state.prove(relaxation.bound, _certificate(relaxation))
     for trial in relaxation.trials:
         state.offer(trial.choice)
-    return relaxation
 
 
 def _certificate(relaxation: Relaxation) -> EliminationCertificate:

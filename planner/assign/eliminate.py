@@ -17,6 +17,7 @@ from .problem import FORBIDDEN, Ints
 from .tables import TooWide
 
 MOST_ENTRIES = 12_000_000  # in the largest array of an elimination
+MOST_WORK = 60_000_000  # entries in all of its arrays together
 _ADDENDS = 7  # forbidden entries whose sum still fits 64 bits
 
 
@@ -33,11 +34,11 @@ class _Bucket:
 class Elimination:
     """An order in which to eliminate, found once. Raises TooWide."""
 
-    def __init__(self, sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int = MOST_WORK) -> None:
         self.sizes, self.given = sizes, len(scopes)
         self.buckets: list[_Bucket] = []
         self.reader: dict[int, int] = {}  # table -> the bucket that reads it
-        self.order = _order(sizes, scopes)
+        self.order = _order(sizes, scopes, most_work)
         held: dict[int, dict[int, tuple[int, ...]]] = {v: {} for v in sizes}
         for number, scope in enumerate(scopes):
             for v in scope:
@@ -119,7 +120,7 @@ def _arranged(variables: tuple[int, ...], scope: tuple[int, ...]) -> tuple[tuple
     return axes, tuple(slice(None) if w in present else None for w in scope)
 
 
-def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> list[int]:
+def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int) -> list[int]:
     """Variables by least work first. Raises TooWide."""
     near: dict[int, set[int]] = {v: set() for v in sizes}
     for scope in scopes:
@@ -131,7 +132,9 @@ def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> list[
     order = []
     while near:
         v = min(work, key=lambda w: (work[w], w))
-        if work.pop(v) > MOST_ENTRIES:
+        size = work.pop(v)
+        most_work -= size
+        if size > MOST_ENTRIES or most_work < 0:
             raise TooWide
         others = near.pop(v)
         for w in others:

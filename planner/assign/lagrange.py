@@ -10,10 +10,12 @@ finds the minimum; a linear program over the choices seen so far (cutting planes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
-from .eliminate import Elimination
+from .eliminate import MOST_WORK, Elimination
 from .places import Places, asked_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import supplied
@@ -69,10 +71,11 @@ class Relaxation:
     trials: list[Trial] = field(default_factory=list)
 
     @staticmethod
-    def of(places: Places) -> Relaxation:
+    def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
         """Raises TooWide."""
         tables = Tables(places)
-        return Relaxation(places, tables, Elimination(tables.sizes, tables.scopes()), cost_bound(places.problem))
+        elimination = Elimination(tables.sizes, tables.scopes(), most_work)
+        return Relaxation(places, tables, elimination, cost_bound(places.problem))
 
     @property
     def impossible(self) -> bool:
@@ -87,17 +90,24 @@ class Relaxation:
         best = self.best()
         return best is not None and best.cost - self.bound <= gap * abs(best.cost)
 
-    def ascend(self, gap: float, trials: int = _TRIALS) -> None:
-        """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled."""
-        self.attempt(_start(self.places))
-        for _ in range(trials - 1):
-            if self.impossible or self.settled(gap) or not self.trials:
+    def ascend(self, gap: float, until: float = inf) -> None:
+        """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled.
+
+        `until`: the moment, by the monotonic clock, at which to stop in any case.
+        """
+        self.begin()
+        for _ in range(_TRIALS - 1):
+            if self.impossible or self.settled(gap) or not self.trials or time.monotonic() > until:
                 return
             following = self._promising()
             if following is None:
                 break
             self.attempt(following)
         self._until_something_fits()
+
+    def begin(self) -> None:
+        """The first elimination: no limit matters, and peaks are priced where they will probably be."""
+        self.attempt(_start(self.places))
 
     def attempt(self, multipliers: Mapping[int, int]) -> None:
         """One elimination: maybe a better bound, maybe a choice not seen."""
