@@ -13,7 +13,7 @@ from ...errors import CheckFailed, Infeasible, TimeLimit
 from .guard import guarded
 from .talk import put, put_json, working
 
-_CHECKING = 0.4  # checking and writing the answer takes no more of what reading took
+_CHECKING = 0.6  # checking and writing the answer takes no more of what reading took
 
 app = typer.Typer(help="The solvers on outside problems.", no_args_is_help=True)
 

@@ -25,21 +25,30 @@ _NOISE = (0.02, 0.08, 0.25, 1.0)  # of the later runs' ranks, as a share of the 
 
 
 class Arrangement:
-    """One choice of which outputs share the place of their input, and the runs made for it."""
+    """One choice of which outputs share the place of their input, and the runs made for it.
+
+    A packing below a lower ceiling is one below the capacity, and a low ceiling prunes more: where there is room above
+    the largest total alive, every other run is for a ceiling of less room.
+    """
 
     def __init__(self, buffers: Sequence[Buffer], groups: list[Group], capacity: int) -> None:
         self._buffers = len(buffers)
         self._groups = groups
         self._layout, self._items = arranged(buffers, groups, capacity)
         self._orders = _orders(self._layout)
+        self._lower = [self._layout._replace(capacity=np.array([c], np.int64)) for c in _ceilings(self._layout)]
         self.runs = 0
         self.exhausted = False
 
     def next_run(self, seed: int) -> "Run":
         """The next of this arrangement's runs."""
-        run = Run(self, self._layout, _rank(self._orders, self.runs, seed), self.runs)
+        turn, lower = divmod(self.runs, 2) if self._lower else (self.runs, 0)
+        layout, number = self._layout, turn
+        if lower:
+            number, level = divmod(turn, len(self._lower))
+            layout = self._lower[level]
         self.runs += 1
-        return run
+        return Run(self, layout, _rank(self._orders, number, seed), number, proves=not lower)
 
     def offsets(self, settled: Ints) -> Ints:
         """Offsets of all buffers from those of the items; pinned ones where they are pinned, empty ones at 0."""
@@ -54,8 +63,8 @@ class Arrangement:
 class Run:
     """One search from scratch, with an order of preference and a number of nodes."""
 
-    def __init__(self, arrangement: Arrangement, layout: Layout, rank: Ints, number: int) -> None:
-        self.arrangement = arrangement
+    def __init__(self, arrangement: Arrangement, layout: Layout, rank: Ints, number: int, *, proves: bool) -> None:
+        self.arrangement, self.proves = arrangement, proves
         self._layout, self._rank, self._number = layout, rank, number
         self.state: State | None = None
         self._stop = False
@@ -97,11 +106,21 @@ def hunt(buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int
                 answer = future.result()
                 if answer == FOUND and run.state is not None:
                     return FOUND, run.arrangement.offsets(run.state.offset)
-                run.arrangement.exhausted |= answer == EXHAUSTED
+                run.arrangement.exhausted |= answer == EXHAUSTED and run.proves
             return STOPPED, None
         finally:
             for run, _ in waiting:
                 run.stop()
+
+
+def _ceilings(layout: Layout) -> list[int]:
+    """Ceilings below the capacity, from the largest total of a section upwards; none where that is the capacity."""
+    load = np.zeros(len(layout.starts) - 1, np.int64)
+    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(layout.sec_at)), layout.sec_height)
+    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(layout.pin_at)), layout.pin_high - layout.pin_low)
+    least = max(int(load.max(initial=0)), int(layout.pin_high.max(initial=0)))
+    room = int(layout.capacity[0]) - least
+    return sorted({least, least + room // 4}) if room > 0 else []
 
 
 class _Pool:

@@ -82,6 +82,29 @@ def test_full_to_the_last_unit(seed: int) -> None:
     assert check_packing(buffers, packing.offsets, 64) == []
 
 
+@pytest.mark.parametrize("room", [1, 3, 20])
+@pytest.mark.parametrize("seed", range(3))
+def test_room_above_what_is_alive_is_no_hindrance(seed: int, room: int) -> None:
+    buffers = without_slack(seed, pieces=60)
+    packing = pack(buffers, 64 + room, jobs=1)
+    assert packing.status == "packed"
+    assert check_packing(buffers, packing.offsets, 64 + room) == []
+
+
+def test_a_ceiling_below_the_capacity_proves_nothing_about_the_capacity() -> None:
+    """Live never exceeds 4, but x must stay where it is while a and b change sides around it: 5 are needed."""
+    buffers = [
+        Buffer("a", 0, 2, 2), Buffer("y", 0, 1, 1), Buffer("x", 0, 4, 1),
+        Buffer("z", 3, 4, 1), Buffer("c", 1, 3, 1), Buffer("b", 2, 4, 2),
+    ]  # fmt: skip
+    answer, offsets = hunt(buffers, 5, deadline=time.monotonic() + 60, seed=0, jobs=1)
+    assert answer == FOUND
+    assert offsets is not None
+    least = least_capacity(buffers, 6)
+    assert least is not None
+    assert hunt(buffers, least - 1, deadline=time.monotonic() + 60, seed=0, jobs=1)[0] == EXHAUSTED
+
+
 def test_the_answer_depends_on_the_seed_and_nothing_else() -> None:
     buffers = without_slack(3, pieces=60)
     answers = [pack(buffers, 64, seed=seed, jobs=jobs) for seed, jobs in [(0, 1), (0, 2), (0, 1), (5, 1), (5, 2)]]
