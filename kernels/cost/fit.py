@@ -15,10 +15,10 @@ class Recipe:
     """How trees are grown. `ridge` is added to the number of rows of a leaf, which pulls its value towards 0."""
 
     trees: int = 120
-    depth: int = 4
+    depth: int = 5
     rate: float = 0.12
-    least: int = 6
-    ridge: float = 3.0
+    least: int = 12
+    ridge: float = 6.0
     bins: int = 24
 
 
