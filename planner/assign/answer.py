@@ -95,6 +95,8 @@ class Conflict:
         need = sum(least_use(problem, v, self.resource, self.instant) for v in self.nodes)
         limit, name = int(problem.limits[self.resource]), problem.resource_name(self.resource)
         nodes = f"{len(self.nodes)} nodes ({few})"
+        if need <= limit:  # each could hold so little, but their pairs do not let all of them
+            return f"at instant {self.instant} {nodes} cannot be assigned together within {limit} of {name}"
         return f"at instant {self.instant} {nodes} need at least {need} of {name}, of which there is {limit}"
 
 

@@ -146,3 +146,5 @@ def test_a_few_nodes_among_hundreds_are_found_to_be_the_conflict(seed: int, by_m
     assert check_conflict(made, conflict) == []
     assert set(conflict.nodes) == set(trio)
     assert conflict.instant == (5000 if by_memory else None)
+    words = "cannot be assigned together within" if by_memory else "forbidden pairs"  # the least needs alone would fit
+    assert words in conflict.describe(made)
