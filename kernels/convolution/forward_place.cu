@@ -14,7 +14,7 @@ using Sums = FragmentC<Q, K>;
 using StepWeights = FragmentB<C, K, 8>;
 
 // The row of eight channels that a lane names to ldmatrix for two steps of a tile. Beyond the last unit and the last step
-// the last one is read again: what comes of it is not used.
+// the last one is read again (or, by tiles_on, what follows the tile in shared memory): what comes of it is not used.
 __device__ __forceinline__ auto input_place(unsigned lane, Tile tile, Pair pair, C8 group) {
     const spec::MatrixRow row(lane);
     const spec::UnitPlace at(min(unfold(tile, row.get<spec::TileHalf>()), Unit(spec::UNITS - 1)).get());

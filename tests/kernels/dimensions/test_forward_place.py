@@ -158,13 +158,15 @@ def test_a_lane_names_the_row_that_its_product_reads(name: str, build: Builder) 
     library, box = build(name), footprint(*case).box_x
     octets = group_block(wanted) // 8
     steps, units = wanted.s * octets, cut.images * cut.units
+    end = 2 * cut.channels * (cut.images * box + (2 * cut.tiles - 1) * max(8 * wanted.stride[1], -(-box // cut.units)))
     for warp, lane, t in product(range(warps(case)), range(32), range(cut.tiles)):
         unit = 2 * (first_tile(case, warp) + t) + lane // 8 % 2
         image, column = divmod(unit, cut.units)
         for pair in range((steps + 1) // 2):
             step = 2 * pair + lane // 16
-            if unit >= units or step >= steps:
-                continue  # what lies there is not used
+            if unit >= units or step >= steps:  # what lies there is not used, but must lie near the tile
+                assert 0 <= ask(library.input, warp, lane, t, pair) < end
+                continue
             tap, octet = divmod(step, octets)
             x = (8 * column + lane % 8) * wanted.stride[1] + tap * wanted.dilation[1]
             chunk = octet_of(case, warp) // octets * octets + octet
