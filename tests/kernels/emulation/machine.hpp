@@ -171,6 +171,7 @@ inline void __syncwarp() {
     const int nothing = 0;
     emulated::together<int>("syncwarp", nothing, [](const int* const*) {});
 }
+inline unsigned __ballot_sync(unsigned mask, bool holds) { return holds ? mask : 0u; }    // of what holds in every lane or in none
 template <class Value>
 Value __shfl_sync(unsigned, Value value, int) {
     return value;    // of what is the same in every lane
