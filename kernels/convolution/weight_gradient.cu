@@ -159,40 +159,26 @@ struct Consumer {
             }
     }
 
-    __device__ void load_x(unsigned (&a)[4], int step, int pair, unsigned address) const {
-        load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
-    }
-
-    __device__ void multiply(int phase, int step, int pair, const unsigned (&a)[4]) {
+    __device__ void multiply(int phase, unsigned address, unsigned& read) {
 #pragma unroll
-        for (int r = 0; r < filter_rows; ++r)
-            if (meets(phase, r))
-#pragma unroll
-                for (int block = 0; block < out_blocks; ++block)
-                    mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
-    }
-
-    // A row of x: the stage is given back before the last products, as soon as all matrices are there.
-    template <class GiveBack>
-    __device__ void multiply_row(int phase, unsigned address, const GiveBack& give_back) {
-        unsigned a[tap_pairs][4];
-#pragma unroll
-        for (int step = 0; step + 1 < own_steps; ++step)
+        for (int step = 0; step < own_steps; ++step)
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
-                load_x(a[pair], step, pair, address);
-                multiply(phase, step, pair, a[pair]);
+                unsigned a[4];
+                load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
+                if (step + 1 == own_steps && pair + 1 == tap_pairs) read |= a[0];
+#pragma unroll
+                for (int r = 0; r < filter_rows; ++r)
+                    if (meets(phase, r))
+#pragma unroll
+                        for (int block = 0; block < out_blocks; ++block)
+                            mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
             }
-#pragma unroll
-        for (int pair = 0; pair < tap_pairs; ++pair) load_x(a[pair], own_steps - 1, pair, address);
-        give_back(a[tap_pairs - 1][0]);
-#pragma unroll
-        for (int pair = 0; pair < tap_pairs; ++pair) multiply(phase, own_steps - 1, pair, a[pair]);
     }
 
     __device__ void consume(const Shape& shape, const Shared& shared, int first, int last) {
         Ring<stages> ring;
-        const unsigned zero = __ballot_sync(~0u, shape.rows_x < 0);    // which the assembler does not know, nor works out twice
+        const unsigned zero = static_cast<unsigned>(shape.rows_x) >> 31;    // which the assembler does not know
         while (first < last) {
             const Walk walk(shape, first, last);
             first += walk.rows;
@@ -204,7 +190,7 @@ struct Consumer {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
                     const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
-                    unsigned read = 0;    // of the last matrix: a warp's reads of shared memory are answered in order
+                    unsigned read = 0;    // something of the last matrices: a warp's reads of shared memory are answered in order
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)
@@ -212,15 +198,12 @@ struct Consumer {
                         else
                             clear(phase / stride_y);
                     }
-                    const auto give_back = [&](unsigned last_read) {
+                    if (meets_any(phase) && x) multiply(phase, shared.x(ring.slot), read);
+                    if (x || dy) {
                         __syncwarp();
-                        if (lane == 0) shared.empty(ring.slot).arrive_after(last_read, zero);
+                        if (lane == 0) shared.empty(ring.slot).arrive_after(read, zero);
                         ring.advance();
-                    };
-                    if (meets_any(phase) && x)
-                        multiply_row(phase, shared.x(ring.slot), give_back);
-                    else if (dy)
-                        give_back(read);
+                    }
                 }
         }
     }
