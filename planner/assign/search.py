@@ -52,7 +52,7 @@ class Search:
         return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several))
 
     def first(self) -> None:
-        """The first answer: labels that hold as little as can be, whatever they cost."""
+        """The first answer: labels that hold as little as can be, whatever they cost; then cheaper and cheaper ones."""
         labels = np.zeros(len(self.flat.label_first) - 1, dtype=np.int64)
         worth = _DEAR * (1.0 + abs(self.incumbent.tally.parts(labels)[1]))
         multipliers = worth / np.maximum(self.loads.slack, 1.0)
@@ -60,7 +60,14 @@ class Search:
         messages = np.zeros(self.flat.message_size)
         for forward in (True, False):
             send_messages(self.flat, priced, messages, forward, False)
-        self.settle(decode(self.flat, priced, messages), multipliers, sweeps=1)
+        labels = decode(self.flat, priced, messages)
+        self.settle(labels, multipliers, sweeps=1)
+        over = excess(self.loads, labels)
+        while self._taken(labels, over) and multipliers.any() and self.incumbent.left > 0.0:
+            multipliers *= 0.5
+            multipliers[multipliers < worth * 1e-30] = 0.0
+            priced = price(self.flat, self.loads, multipliers)
+            sweep_forest(self.flat, self.loads, self.scratch, priced, labels, over, 0.0, self.state)
 
     def from_duals(self, duals: Duals) -> Floats:
         """Decodes labels, drives them to feasibility and offers them; returns the multipliers this took."""

@@ -63,6 +63,9 @@ def test_the_first_answer_keeps_tight_limits_and_forbidden_pairs(forbidden: floa
     assert incumbent.labels is not None
     assert incumbent.cost == incumbent.model.cost(incumbent.labels)
     assert (incumbent.loads.excess(incumbent.labels) <= 0).all()
+    costs = [cost for _, cost in incumbent.history]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < costs[0]  # once something keeps the limits, memory becomes cheaper until it binds
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
