@@ -211,11 +211,3 @@ def _turns(read: Read, along: str, across: str) -> bool:
 def _tile_unroll(plan: Plan, tile: Tile) -> int:
     """Vectors of a tile for each thread."""
     return -(-tile.wide * tile.high // (plan.vector * plan.threads))
-
-
-def weights(plan: Plan) -> dict[str, int]:
-    """Bytes that are fetched for each kind of load, per point of the loop (for reports)."""
-    found: dict[str, int] = {}
-    for load in plan.loads:
-        found[load.kind] = found.get(load.kind, 0) + load.layout.type.bytes
-    return found

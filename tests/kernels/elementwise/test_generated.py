@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tapestry as tp
-from tapestry.dtypes import DTYPES
+from tapestry.dtypes import DTYPES, numpy_dtype
+from tapestry.kernels.elementwise.fuse import fuse
 from tapestry.kernels.elementwise.kernel import compile_map
 from tapestry.kernels.elementwise.types import Layout, dense
 from tapestry.program import Block, Operation, Program
@@ -22,7 +23,7 @@ from .host import SENTINEL, HostTensor, build, needs_compiler, run, unit_of
 pytestmark = needs_compiler
 
 _ROUNDOFF = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
-SLOW = settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
+SLOW = settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 def maps(program: Program) -> list[Operation]:
@@ -105,6 +106,31 @@ def test_shards_write_their_points_alone(data: st.DataObject) -> None:
         assert_same(op.name, kernel.loop.output.dtype, output.view[mine], values[op.output][mine])
         left = output.view[~mine].copy().view(np.uint8)
         assert (left == SENTINEL).all(), f"{op.name} wrote outside {points}"
+
+
+@needs_compiler
+def test_turned_operands_go_through_tiles() -> None:
+    jobs = []
+    for dtype in ("int8", "f16", "f32", "f64"):
+        for shape in ((64, 64), (100, 333), (130, 3, 70), (20, 65, 129)):
+            x = np.random.default_rng(0).integers(-100, 100, shape).astype(numpy_dtype(dtype))
+            row = x.reshape(-1)[: shape[0]].copy()
+            program = program_of(lambda x, row: tp.transpose(x, list(range(x.ndim))[::-1]) - row, x=x, row=row)
+            (op,) = fused(program)
+            layouts = {t.name: Layout.contiguous(t.dtype, t.shape) for t in program.tensors}
+            kernel = compile_map(op, layouts)
+            assert kernel.plan is not None
+            assert kernel.plan.tile is not None
+            jobs.append((kernel, {"x": x, "row": row}, evaluate_all(program, {"x": x, "row": row})[op.output]))
+    library = build([unit_of(kernel) for kernel, *_ in jobs])
+    for kernel, inputs, want in jobs:
+        output = HostTensor(kernel.loop.output)
+        run(library, unit_of(kernel), [*(HostTensor(v, inputs[n]) for n, v in kernel.loop.operands), output])
+        assert_same("turned", kernel.loop.output.dtype, output.view, want)
+
+
+def fused(program: Program) -> list[Any]:
+    return [fuse(program.operations, {t.name: t.dtype for t in program.tensors})]
 
 
 @needs_compiler

@@ -110,6 +110,13 @@ def test_no_register_is_spilled(dtype: str) -> None:
     assert registers <= 128
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_100"])
+def test_other_architectures_compile(arch: str) -> None:
+    turned = Layout.contiguous("f16", (1000, 64))
+    body = add(Call("sigmoid", (Read("a", (COLUMN, ROW)),)), Read("b", (ROW, COLUMN)))
+    assert over(body, a=turned, b=F16).compiled(arch).spill_stores == 0
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_function_compiles_in_every_type(name: str) -> None:
     logic = name.startswith("logical")

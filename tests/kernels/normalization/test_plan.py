@@ -59,7 +59,7 @@ def test_rows_read_again_cost_more() -> None:
 
 def test_bad_plans_are_refused() -> None:
     for lanes, rows in ((3, None), (2048, None), (None, 9), (None, 0)):
-        with pytest.raises(KernelError, match="lanes|rows"):
+        with pytest.raises(KernelError, match=r"lanes|rows"):
             make_row_plan(softmax(8, 64), lanes=lanes, rows=rows)
     program = program_of(lambda x: tp.softmax(x), x=np.zeros((3, 4), np.float32))
     layouts = {t.name: Layout.contiguous(t.dtype, t.shape) for t in program.tensors}
