@@ -97,6 +97,8 @@ class Conflict:
         nodes = f"{len(self.nodes)} nodes ({few})"
         if need <= limit:  # each could hold so little, but their pairs do not let all of them
             return f"at instant {self.instant} {nodes} cannot be assigned together within {limit} of {name}"
+        if need <= limit:  # what each holds at the least would fit, but forbidden pairs keep them from it together
+            return f"at instant {self.instant} {nodes} cannot be assigned together within {limit} of {name}"
         return f"at instant {self.instant} {nodes} need at least {need} of {name}, of which there is {limit}"
 
 

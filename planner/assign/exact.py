@@ -206,4 +206,5 @@ def _lower(stated: _Stated, solver: cp_model.CpSolver) -> int | None:
     value = solver.best_objective_bound
     if not np.isfinite(value) or value < -HALF:
         return None
-    return int(np.ceil(value - 1e-6)) * stated.scale
+    slack = max(1e-6, 1e-14 * abs(value))  # large bounds are not told exactly
+    return int(np.ceil(value - slack)) * stated.scale

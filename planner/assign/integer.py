@@ -191,6 +191,10 @@ class Statement:
             if amount and not _is(literal, 0)
         ]
 
+    def value(self, solver: cp_model.CpSolver) -> int:
+        """The objective of what the solver has found, exactly."""
+        return sum(a * (x if isinstance(x, int) else solver.value(x)) for a, x in self.terms)
+
     def read(self, solver: cp_model.CpSolver) -> tuple[int, ...]:
         """The choice that the solver has found."""
         return tuple(
@@ -248,5 +252,12 @@ def solve_integer(
     status = names.get(solver.solve(statement.cp), "unknown")
     choice = statement.read(solver) if status in ("optimal", "feasible") else ()
     value = solver.best_objective_bound
+    if status == "optimal":
+        return Found(status, choice, statement.value(solver) * statement.scale)
     known = status != "infeasible" and np.isfinite(value) and abs(value) < _HALF
-    return Found(status, choice, int(np.ceil(value - 1e-6)) * statement.scale if known else None)
+    return Found(status, choice, _at_least(value) * statement.scale if known else None)
+
+
+def _at_least(value: float) -> int:
+    """The integer that a bound given as a float stands for; where floats cannot tell, a smaller one."""
+    return int(np.ceil(value - max(1e-6, 1e-14 * abs(value))))
