@@ -51,15 +51,15 @@ class GeneratedKernel:
         """
         device, pointers = self._checked(arrays, out)
         if self.source:
-            self.on(device).launch(self.blocks, self.threads, pointers, self._shared(device), stream)
+            self.on(device).launch(self.blocks, self.threads, pointers, self.shared(device), stream)
         return out
 
     def prepare(self, *arrays: Any, out: Any) -> Any:
         """The same launch, checked once: an object with ``launch(stream)``. It does not keep the arrays alive."""
         device, pointers = self._checked(arrays, out)
-        return self.on(device).prepare(self.blocks, self.threads, pointers, self._shared(device))
+        return self.on(device).prepare(self.blocks, self.threads, pointers, self.shared(device))
 
-    def _shared(self, device: int) -> int:
+    def shared(self, device: int) -> int:
         """Bytes of dynamic shared memory: none, or so many that no second block fits."""
         from ..runtime.device import properties
 

@@ -13,8 +13,18 @@ from tapestry.dsl.define import axes_of, define
 from tapestry.expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
 from tapestry.kernels.elementwise.cost import Ceilings, map_seconds, map_work
 from tapestry.kernels.elementwise.kernel import ElementwiseKernel, compile_expression, compile_map
+from tapestry.kernels.elementwise.launch import checked
 from tapestry.kernels.elementwise.types import ELEMENT_TYPES, Dimension, Layout, Operation
-from tapestry.kernels.errors import KernelError, TooLarge, WrongDtype, WrongLayout, WrongShape, WrongValue
+from tapestry.kernels.errors import (
+    KernelError,
+    TooLarge,
+    WrongDevice,
+    WrongDtype,
+    WrongLayout,
+    WrongShape,
+    WrongType,
+    WrongValue,
+)
 from tapestry.reference.values import round_to
 from tapestry.testing import program_of
 
@@ -189,6 +199,15 @@ def test_bad_points_writes_and_sizes_are_refused() -> None:
     refused(WrongValue, "vector", lambda: compile_expression(dims, read, F16, operands, vector=3))
     huge = Layout.contiguous("int8", (2**24, 2**24))
     refused(TooLarge, "too many points", lambda: over(Const(1), huge))
+
+
+def test_calls_need_the_right_number_of_arrays_on_a_gpu() -> None:
+    kernel = over(add(Read("a", (ROW, COLUMN)), Read("b", (ROW, COLUMN))), a=F16, b=F16)
+    host = np.zeros((64, 1000), np.float16)
+    refused(WrongType, "wrong number of arrays", lambda: kernel(host, out=host))
+    refused(WrongType, "wrong number of arrays", lambda: kernel(host, host, out=(host, host)))
+    refused(WrongDevice, "a is in host memory", lambda: kernel(host, host, out=host))
+    refused(WrongType, "b is not an array", lambda: checked(3, F16, "b", "add"))
 
 
 def test_folds_are_no_maps() -> None:

@@ -52,7 +52,7 @@ def launch(kernel: Any, tensors: list[HostTensor]) -> None:
         buffer.set(tensor.memory)
         buffers.append(buffer)
         pointers.append(buffer.data.ptr + tensor.pointer - tensor.memory.ctypes.data)
-    kernel.on(0).launch(kernel.blocks, kernel.threads, pointers, kernel._shared(0))
+    kernel.on(0).launch(kernel.blocks, kernel.threads, pointers, kernel.shared(0))
     for tensor, buffer in zip(tensors, buffers, strict=True):
         tensor.memory[...] = buffer.get()
 
