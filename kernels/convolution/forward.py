@@ -56,7 +56,6 @@ def source(
     *,
     transposed: bool = False,
     sharded: bool = False,
-    parts: bool = False,
     scale: bool = False,
     bias: bool = False,
     residual: bool = False,
@@ -66,13 +65,12 @@ def source(
 ) -> str:
     """The CUDA source of a pass. `transposed` reads the filter as the input gradient does, by default last tap first.
 
-    `sharded`: rows come from three buffers. `parts`: one of several launches that may overlap. `scale`, `bias` (a
-    channel), `residual` and `activation` follow the sum. `hints` are the cache's, of loads and stores. Problems that
-    differ in extents and padding alone share a source.
+    `sharded`: rows come from three buffers. `scale`, `bias` (a channel), `residual` and `activation` follow the sum.
+    `hints` are the cache's, of loads and stores. Problems that differ in extents and padding alone share a source.
     """
     usual = Taps.flipped(problem.r, problem.s) if transposed else Taps(problem.r, problem.s)
     ints = constants(problem, cut, taps or usual)
-    flags = {"TRANSPOSED": transposed, "SHARDED": sharded, "PARTS": parts}
+    flags = {"TRANSPOSED": transposed, "SHARDED": sharded}
     flags |= {"SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [

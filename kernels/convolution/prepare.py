@@ -111,13 +111,13 @@ def input_gradient_steps(
     parts = phases(problem)
     cuts = configurations or [chosen(part.problem, "input_gradient", dy.device) for part in parts]
     if None not in cuts and fetchable(source, target) and (complete(problem) or out.contiguous):
-        flags = {"transposed": True, "parts": len(parts) > 1}
+        flags = {"transposed": True}
         launches = [
             by_copy_engine(
                 part.problem, cut, Rows(0, part.problem.p), part.taps, inputs, part.output(target), None, pointers,
-                dy.device, flags, follows=number > 0,
+                dy.device, flags,
             )
-            for number, (part, cut) in enumerate(zip(parts, cuts, strict=True))
+            for part, cut in zip(parts, cuts, strict=True)
         ]  # fmt: skip
         zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
         return Steps(tuple(launches), zero)
@@ -195,19 +195,15 @@ def by_copy_engine(
     pointers: tuple[int, int, int],
     device: int,
     flags: Mapping[str, Any],
-    follows: bool = False,
 ) -> Prepared:
-    """One launch of the forward kernel; the arguments are those of `launch.arguments`, `flags` those of its source.
-
-    One that `follows` may begin before the launch ahead has ended: another part of the same result (flag `parts`).
-    """
+    """One launch of the forward kernel; the arguments are those of `launch.arguments`, `flags` those of its source."""
     from ..runtime.device import properties
 
     cells = launch.grid(problem, cut, rows, properties(device).sms)
     taken = footprint(problem, cut)
     arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
     kernel = _loaded(forward_recipe(problem, cut, {**flags, "taps": taps}), device)
-    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared, programmatic=follows)
+    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared)
     return prepared
 
 

@@ -52,8 +52,7 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     walks = [(problem, {**(flags or {}), "taps": Taps(problem.r, problem.s)})]
     if what == "input_gradient":
-        parts = phases(problem)
-        walks = [(part.problem, {"transposed": True, "taps": part.taps, "parts": len(parts) > 1}) for part in parts]
+        walks = [(part.problem, {"transposed": True, "taps": part.taps}) for part in phases(problem)]
     cuts = [choose(walked, what, gpu) for walked, _ in walks]
     if None in cuts:
         return [direct_recipe(problem, {"transposed": True} if what == "input_gradient" else flags or {})]

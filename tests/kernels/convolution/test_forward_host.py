@@ -213,7 +213,7 @@ def test_its_parts_are_the_input_gradient(case: tuple[Kind, ConvolutionProblem],
     for part in parts:
         run(
             part.problem, kind.cut, part.taps, Rows(0, part.problem.p), [given] * 3, part.output(target), None,
-            (w.ctypes.data, 0, 0), sms, seed, transposed=True, parts=len(parts) > 1,
+            (w.ctypes.data, 0, 0), sms, seed, transposed=True,
         )  # fmt: skip
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
     np.testing.assert_allclose(dx.astype("f8"), input_gradient(problem, dy, w), rtol=unit, atol=unit)

@@ -105,7 +105,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     @functools.cache
     def built(name: str, transposed: bool = False) -> ctypes.CDLL:
         wanted, cut = CASES[name]
-        flags = {"TRANSPOSED": transposed, "SHARDED": False, "PARTS": False}
+        flags = {"TRANSPOSED": transposed, "SHARDED": False}
         flags |= {"SCALE": True, "BIAS": True, "RESIDUAL": False}
         declared = declarations(
             specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})

@@ -220,11 +220,8 @@ def to_compile(problem: ConvolutionProblem, what: Pass, given: Any) -> list[Reci
         return weight_gradient_recipes(problem, given)
     if what == "forward":
         return [forward_recipe(problem, given, {"taps": Taps(problem.r, problem.s)})]
-    parts = phases(problem)
-    flags = {"transposed": True, "parts": len(parts) > 1}
-    return [
-        forward_recipe(part.problem, cut, {**flags, "taps": part.taps}) for part, cut in zip(parts, given, strict=True)
-    ]
+    parts = zip(phases(problem), given, strict=True)
+    return [forward_recipe(part.problem, cut, {"transposed": True, "taps": part.taps}) for part, cut in parts]
 
 
 def jobs(names: list[str], passes: list[Pass], count: int) -> Iterator[tuple[str, Pass, list[Any]]]:
