@@ -22,7 +22,7 @@ from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
 
-_MAX_DYNAMIC_SHARED, _PREFERRED_CARVEOUT = 8, 9  # driver attributes of a function
+_MAX_DYNAMIC_SHARED = 8  # the driver's attribute of a function
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
 _loaded: dict[tuple[str, str, int], Kernel] = {}
@@ -92,11 +92,6 @@ class Kernel:
         self._shape(1, threads, shared)
         with _device(self.device):
             return int(driver().occupancyMaxActiveBlocksPerMultiprocessor(self._function.ptr, threads, shared))
-
-    def prefer_shared(self, percent: int) -> None:
-        """Ask for a share of the on-chip memory as shared memory rather than L1 (0-100); a hint to the driver."""
-        with _device(self.device):
-            driver().funcSetAttribute(self._function.ptr, _PREFERRED_CARVEOUT, percent)
 
     def _stream(self, stream: object) -> int:
         return stream if type(stream) is int else stream_pointer(stream, device=self.device)
