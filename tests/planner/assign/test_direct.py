@@ -111,6 +111,22 @@ def test_the_integer_program_alone_agrees(problem: AssignmentProblem) -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_integer_program_is_exact_where_floats_are_not(data: st.DataObject) -> None:
+    builder = ProblemBuilder()
+    span = builder.add_resource(FORBIDDEN, price=512)
+    for _ in range(data.draw(st.integers(1, 4))):
+        work = data.draw(st.lists(st.integers(0, 10**9), min_size=2, max_size=3))
+        node = builder.add_node(work)
+        builder.use(node, span, 0, 1, [2 * amount for amount in work])
+        builder.use(node, span, 1, 2, data.draw(st.permutations(work)))
+    problem = builder.build()
+    allowed = [np.ones(int(count), dtype=bool) for count in problem.strategy_counts]
+    found = solve_integer(places_of(problem), allowed, None, time_limit=30, work_limit=None, seed=0, jobs=1)
+    assert found.bound == cheapest_of(problem) == cost_of(problem, found.choice)
+
+
+@settings(max_examples=60, deadline=None)
 @given(supply_problems(), st.data())
 def test_a_choice_is_counted_as_the_checker_counts_it(problem: AssignmentProblem, data: st.DataObject) -> None:
     choice = tuple(data.draw(st.integers(0, int(count) - 1)) for count in problem.strategy_counts)
