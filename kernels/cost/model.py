@@ -4,7 +4,7 @@
 
 The trees were fitted to the measurements of `data/measurements.json` (`kernels/cost/train.py`) and hold for the GPU
 those were made on; for other GPUs the counting stands alone. A problem that was itself measured there gets what was
-fastest. Nothing here needs a GPU; equal questions give equal answers.
+fastest among what is still legal. Nothing here needs a GPU; equal questions give equal answers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ Configuration = ForwardConfiguration | WeightGradientConfiguration
 
 # Of the plain kernel, a second and multiprocessor: a load for every product.
 PLAIN_FLOPS = 1e10
+# So many measured configurations of a problem decide without the model.
+ENOUGH = 8
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
 
@@ -60,21 +62,25 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
     options = candidates(problem, what, gpu)
     if not options:
         return None, gpu.launch_s + max(gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * PLAIN_FLOPS))
-    measured = fastest_measured().get((problem, what)) if gpu.learned else None
-    if measured is not None and measured in options:
-        return measured, predict_one_s(problem, what, measured, gpu)
+    times = measured_us().get((problem, what), {}) if gpu.learned else {}
+    known = [option for option in options if option in times]
+    if len(known) >= min(ENOUGH, len(options)):
+        fastest = min(known, key=times.__getitem__)
+        return fastest, predict_one_s(problem, what, fastest, gpu)
     seconds = predict_s(problem, what, options, gpu)
     best = int(np.argmin(seconds))
     return options[best], float(seconds[best])
 
 
 @cache
-def fastest_measured() -> dict[tuple[ConvolutionProblem, Pass], Configuration]:
-    """What was fastest for the problems that were measured: there nothing has to be predicted."""
+def measured_us() -> dict[tuple[ConvolutionProblem, Pass], dict[Configuration, float]]:
+    """Microseconds by configuration of the problems that were measured: there nothing has to be predicted."""
     from .measurements import table
 
-    rows = [(item, int(np.argmin(item.microseconds))) for item in table().measured]
-    return {(item.problem, item.what): item.configurations[best] for item, best in rows}
+    return {
+        (item.problem, item.what): dict(zip(item.configurations, item.microseconds, strict=True))
+        for item in table().measured
+    }
 
 
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:

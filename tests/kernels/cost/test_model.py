@@ -151,11 +151,13 @@ def test_an_unknown_pass_is_refused() -> None:
         measurements.from_json(text)
 
 
-def test_a_measured_problem_gets_what_was_fastest() -> None:
-    item = next(item for item in measurements.table().measured if item.name in TABLE)
-    fastest = item.configurations[int(np.argmin(item.microseconds))]
-    known = fastest in candidates(item.problem, item.what, h200())
-    assert (choose(item.problem, item.what, h200()) == fastest) or not known
+def test_a_measured_problem_gets_what_was_fastest_of_what_is_legal() -> None:
+    for item in measurements.table().measured[:40]:
+        legal = set(candidates(item.problem, item.what, h200()))
+        times = dict(zip(item.configurations, item.microseconds, strict=True))
+        known = [time for cut, time in times.items() if cut in legal]
+        chosen = choose(item.problem, item.what, h200())
+        assert len(known) < 8 or times[chosen] == min(known)
 
 
 def test_every_kernel_was_measured() -> None:
