@@ -20,12 +20,11 @@ def recipes_of(problem: Any, gpu: Any) -> list[Recipe]:
     return [(recipe.name, recipe.source) for what in PASSES for recipe in recipes(problem, what, gpu)]
 
 
-def compile_ahead(problems: Sequence[Any], deadline: float) -> tuple[int, list[str]]:
-    """Compile the kernels of `problems`: how many, and what failed. Stops waiting at the deadline."""
-    from tapestry.kernels.cost.gpu import described_gpu
-    from tapestry.kernels.runtime.device import properties
+def compile_ahead(problems: Sequence[Any], gpu: Any, deadline: float) -> tuple[int, list[str]]:
+    """Compile the kernels of `problems` on a GPU, which need not be here: how many, and what failed.
 
-    gpu = described_gpu(properties(0))
+    Stops waiting at the deadline; what is compiled by then is kept.
+    """
     wanted: dict[Recipe, None] = {}
     failed = []
     for problem in dict.fromkeys(problems):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -64,9 +65,12 @@ def measure(results: Results, arguments: argparse.Namespace) -> bool:
     import conv_contenders as contenders
     from spio_contender import Spio  # type: ignore[import-not-found, unused-ignore]
 
+    from tapestry.kernels.cost.gpu import described_gpu
+    from tapestry.kernels.runtime.device import properties
+
     deadline = monotonic() + arguments.time_limit
     missing = [case for case in convolutions(arguments.only) if case[2] not in results.data["cases"]]
-    _compile_ahead([case[1] for case in missing], deadline)
+    _compile_ahead([case[1] for case in missing], described_gpu(properties(0)), deadline)
     pools, spio = contenders.Pools(), None
     try:
         spio = Spio()
@@ -107,12 +111,26 @@ def _convolution(problem: Any, operands: Any, name: str, spio: Any, most: int) -
     return case
 
 
-def _compile_ahead(problems: list[Any], deadline: float) -> None:
+def _compile_ahead(problems: list[Any], gpu: Any, deadline: float) -> None:
     from compile_ahead import compile_ahead  # type: ignore[import-not-found, unused-ignore]
 
     begun = monotonic()
-    done, failed = compile_ahead(problems, deadline)
+    done, failed = compile_ahead(problems, gpu, deadline)
     print(f"compiled {done} kernels in {monotonic() - begun:.0f} s, {len(failed)} failed", *failed[:5], flush=True)
+
+
+def compile_only(arguments: argparse.Namespace) -> int:
+    """Fill the cache of compiled kernels for a GPU that is not here."""
+    from shapes import SHAPES  # type: ignore[import-not-found, unused-ignore]
+
+    from tapestry.kernels.cost.gpu import known_gpu
+
+    gpu = known_gpu(arguments.compile_for)
+    if gpu is None:
+        print(f"no figures of {arguments.compile_for!r} in kernels/cost/data/gpus.json", file=sys.stderr)
+        return NO_GPU
+    _compile_ahead(list(SHAPES.values()), gpu, monotonic() + arguments.time_limit)
+    return 0
 
 
 def _rows(results: Results, deadline: float) -> bool:
@@ -172,7 +190,15 @@ def main() -> int:
     parser.add_argument("--spio-limit", type=int, default=60, help="configurations of Spio to try for each pass")
     parser.add_argument("--doc", type=Path, help="put the tables between the markers of this file")
     parser.add_argument("--render", action="store_true", help="only write the tables of results that are there")
+    parser.add_argument(
+        "--compile-for", metavar="GPU", help='only compile what a run on this GPU ("H200") will ask for'
+    )
     arguments = parser.parse_args()
+    # Compiled kernels lie beside the results, so that both can be taken to the machine with the GPU.
+    os.environ.setdefault("TAPESTRY_CACHE", str(ROOT / "build" / "kernel-cache"))
+    os.environ.setdefault("SPIO_WORKERS", str(os.cpu_count()))
+    if arguments.compile_for:
+        return compile_only(arguments)
     if not arguments.render and (missing := gpu_is_missing()):
         print(f"bench-kernels needs an NVIDIA GPU: {missing}", file=sys.stderr)
         return NO_GPU
