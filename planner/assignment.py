@@ -198,15 +198,22 @@ def _strictly_within(needs: list[Spread]) -> NDArray[np.bool_]:
 
 
 def solve(
-    translation: Translation, *, time_limit: float, seed: int, jobs: int, exposed: int = 2, gap: float = 0.0
+    translation: Translation,
+    *,
+    time_limit: float,
+    seed: int,
+    jobs: int,
+    exposed: int = 2,
+    gap: float = 0.0,
+    work_limit: int | None = None,
 ) -> Solution:
     """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
-    proved to be that near to the best is good enough.
+    proved to be that near to the best is good enough. work_limit: see `_work_limit`.
     """
     problem = translation.problem(exposed)
-    answer = assign.solve(problem, time_limit, seed, jobs, _work_limit(time_limit), gap=gap)
+    answer = assign.solve(problem, time_limit, seed, jobs, work_limit or _work_limit(time_limit), gap=gap)
     bound = (answer.bound or 0) * translation.unit
     return Solution(answer.status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
 

@@ -26,6 +26,8 @@ EFFORT = 2500
 WORTH = 0.999
 # Programs of more operations are looked at in one view of overlap only.
 MANY = 300
+# Hundredths of CP-SAT's deterministic seconds for each answer in another view: good choices are enough there.
+VIEW_WORK = 50
 # A choice proved to be this near to the best is not improved further by the solver.
 ENOUGH = 0.005
 
@@ -66,7 +68,10 @@ class Search:
         """The best choice within a budget, or one proved to be near enough to it."""
         self.model.capacity = budget
         c = self.context
-        return solve(self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs, exposed=exposed, gap=ENOUGH)
+        return solve(
+            self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs, exposed=exposed, gap=ENOUGH,
+            work_limit=VIEW_WORK if exposed != EXPOSED[0] else None,
+        )  # fmt: skip
 
     def fitting(self) -> Found:
         """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller."""
@@ -114,8 +119,9 @@ class Search:
         c, ideal = self.context, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
-        if best.makespan_s > 1.02 * ideal:
+        if best.makespan_s > 1.02 * ideal and best.candidate.peak > c.capacity * 9 // 10:
             asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
+            asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen = [best.choice]
         for budget, exposed in asked:
             other = self.asked(budget, exposed)
