@@ -22,7 +22,6 @@ from .certificate import dual_certificate
 from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
-from .problem import Ints
 from .search import Search, climb
 from .trws import Ascent, Duals, certified
 
@@ -160,10 +159,11 @@ def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     if incumbent.labels is None:
         duals.search.first()
     duals.climb(0.05 * plan.time_limit, _LARGE_FIRST_STEPS)
+    duals.search.from_duals(duals.ascent.best)  # the next steps aim at the best cost: too high a one spoils them
     other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
 
     def climbing() -> None:
-        duals.climb(min(0.6 * plan.time_limit, incumbent.left - 2 * _RESERVE * plan.prepared_s), _rounds(plan))
+        duals.climb(min(0.6 * plan.time_limit, incumbent.left - 3 * _RESERVE * plan.prepared_s), _rounds(plan))
         duals.certify()
 
     def moving() -> None:
@@ -185,7 +185,6 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
     Labels are decoded again from better duals, but in no more than half of the time.
     """
     incumbent, bound, began, decoding = search.incumbent, -math.inf, time.monotonic(), 0.0
-    labels: Ints | None = None
     for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
@@ -195,10 +194,9 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
             bound = duals.ascent.best.bound
             multipliers = search.from_duals(duals.ascent.best)
             decoding += time.monotonic() - start
-            labels = incumbent.labels.copy() if incumbent.labels is not None else None
-        if labels is None or incumbent.labels is None:
+        if incumbent.labels is None:
             continue
-        search.oscillate(labels, multipliers, 60)
+        search.oscillate(search.decoded, multipliers, 60)
         best = search.oscillate(incumbent.labels.copy(), multipliers.copy(), 60, _SHAKEN)
         search.improve(best, 3)
 

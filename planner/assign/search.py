@@ -44,12 +44,13 @@ class Search:
     state: np.ndarray
     scratch: Scratch
     roots: Ints
+    decoded: Ints  # the labels that the last duals led to
 
     @staticmethod
     def begin(flat: Flat, loads: FlatLoads, incumbent: Incumbent, seed: int) -> Search:
         several = np.diff(flat.label_first) > 1
-        state = np.array([seed], dtype=np.uint64)
-        return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several))
+        state, none = np.array([seed], dtype=np.uint64), np.zeros(len(several), dtype=np.int64)
+        return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several), none)
 
     def first(self) -> None:
         """The first answer: labels that hold as little as can be, whatever they cost; then cheaper and cheaper ones."""
@@ -71,8 +72,8 @@ class Search:
 
     def from_duals(self, duals: Duals) -> Floats:
         """Decodes labels, drives them to feasibility and offers them; returns the multipliers this took."""
-        labels = decode(self.flat, price(self.flat, self.loads, duals.multipliers), duals.messages)
-        return self.settle(labels, duals.multipliers.copy())
+        self.decoded = decode(self.flat, price(self.flat, self.loads, duals.multipliers), duals.messages)
+        return self.settle(self.decoded, duals.multipliers.copy())
 
     def settle(self, labels: Ints, multipliers: Floats, sweeps: int = 3) -> Floats:
         """Sweeps under rising multipliers until the labels keep every limit, or the rounds or the time run out."""
