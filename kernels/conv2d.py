@@ -54,12 +54,7 @@ def conv2d(
     """
     given, taps = operands.images(x, "x", "conv2d"), array(w, "w")
     problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
-    fused = Fused(
-        None if scale is None else array(scale, "scale"),
-        None if bias is None else array(bias, "bias"),
-        None if residual is None else array(residual, "residual"),
-        activation,
-    )
+    fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
     result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
     prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration).run(queue)
@@ -83,15 +78,11 @@ def conv2d_input_gradient(
 
     `configuration` is that of every part (`convolution.input_gradient.phases`), or one for each.
     """
-    where = "conv2d_input_gradient"
-    given = operands.images(dy, "dy", where)
-    extents = tuple(int(extent) for extent in shape)
-    if len(extents) != 4:
-        raise WrongShape("shape of the input", where=where, expected="(n, h, w, c)", came=extents)
-    taps = array(w, "w")
-    problem = problem_of(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
+    problem, given, taps = input_gradient_problem(
+        dy, w, shape, groups, stride, padding, dilation, "conv2d_input_gradient"
+    )
     queue = stream_pointer(stream, given)
-    result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
+    result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
     cuts = _cuts(problem, configuration)
     prepare.input_gradient_steps(problem, given, taps, array(result, "out"), cuts).run(queue)
     return result
@@ -118,7 +109,9 @@ def conv2d_weight_gradient(
     to be added to those of other shards. `workspace` holds the sums of parts of the image: any array on the GPU with
     `weight_gradient_workspace` bytes; it is allocated where none is given.
     """
-    problem, given, other = _gradient_problem(x, dy, filter, groups, stride, padding, dilation)
+    problem, given, other = weight_gradient_problem(
+        x, dy, filter, groups, stride, padding, dilation, "conv2d_weight_gradient"
+    )
     chosen = configuration or prepare.weight_gradient_choice(problem, given, other)
     queue = stream_pointer(stream, given)
     size = weight_gradient.workspace_bytes(problem, chosen)
@@ -144,16 +137,31 @@ def weight_gradient_workspace(
     configuration: WeightGradientConfiguration | None = None,
 ) -> int:
     """Bytes of `workspace` that `conv2d_weight_gradient` wants for these arrays."""
-    problem, given, other = _gradient_problem(x, dy, filter, groups, stride, padding, dilation)
+    problem, given, other = weight_gradient_problem(
+        x, dy, filter, groups, stride, padding, dilation, "conv2d_weight_gradient"
+    )
     return weight_gradient.workspace_bytes(
         problem, configuration or prepare.weight_gradient_choice(problem, given, other)
     )
 
 
-def _gradient_problem(
-    x: Any, dy: Any, extents: tuple[int, int], groups: int, stride: Pair, padding: Pair, dilation: Pair
+def input_gradient_problem(
+    dy: Any, w: Any, shape: Sequence[int], groups: int, stride: Pair, padding: Pair, dilation: Pair, where: str
 ) -> tuple[ConvolutionProblem, DeviceArray, DeviceArray]:
-    where = "conv2d_weight_gradient"
+    """The convolution whose input of `shape` a gradient is asked for, with dy and w as described arrays."""
+    given = operands.images(dy, "dy", where)
+    extents = tuple(int(extent) for extent in shape)
+    if len(extents) != 4:
+        raise WrongShape("shape of the input", where=where, expected="(n, h, w, c)", came=extents)
+    taps = array(w, "w")
+    like_x = given._replace(shape=extents)
+    return problem_of(like_x, taps.shape, groups, stride, padding, dilation), given, taps
+
+
+def weight_gradient_problem(
+    x: Any, dy: Any, extents: tuple[int, int], groups: int, stride: Pair, padding: Pair, dilation: Pair, where: str
+) -> tuple[ConvolutionProblem, DeviceArray, DeviceArray]:
+    """The convolution whose filter's gradient is asked for, with x and dy as described arrays."""
     given, other = operands.images(x, "x", where), operands.images(dy, "dy", where)
     c, (r, s) = given.shape[3], extents
     taps = (c, r, s, c // groups if type(groups) is int and groups > 0 else 0)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .conv2d import Pair, problem_of
-from .convolution import operands, prepare, sharded, weight_gradient_shard
+from .conv2d import Pair, input_gradient_problem, problem_of, weight_gradient_problem
+from .convolution import operands, sharded, weight_gradient_shard
 from .convolution.configuration import ForwardConfiguration
+from .convolution.prepare import Fused
 from .convolution.sharded import Halo
 from .convolution.weight_gradient_configuration import WeightGradientConfiguration
-from .runtime.array import DeviceArray, array
+from .runtime.array import array
 from .runtime.stream import stream_pointer
 
 
@@ -42,9 +43,7 @@ def conv2d_shard(
     """activation(conv(x, w) * scale + bias + residual) of a shard -> [n, p, q, k]."""
     given, taps = operands.images(x, "x", "conv2d_shard"), array(w, "w")
     problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
-    fused = prepare.Fused(
-        _optional(scale, "scale"), _optional(bias, "bias"), _optional(residual, "residual"), activation
-    )
+    fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
     result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
     steps = sharded.forward_steps(problem, given, _halo(above, below), taps, array(result, "out"), fused, configuration)
@@ -71,11 +70,11 @@ def conv2d_input_gradient_shard(
 
     `padding` is the forward one, which makes p output rows of the h rows of this shard.
     """
-    given, taps = operands.images(dy, "dy", "conv2d_input_gradient_shard"), array(w, "w")
-    extents = tuple(int(extent) for extent in shape)
-    problem = problem_of(given._replace(shape=extents), taps.shape, groups, stride, padding, dilation)
+    problem, given, taps = input_gradient_problem(
+        dy, w, shape, groups, stride, padding, dilation, "conv2d_input_gradient_shard"
+    )
     queue = stream_pointer(stream, given)
-    result = operands.empty(dy, given, extents, given.dtype, queue) if out is None else out
+    result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
     steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), ())
     steps.run(queue, arrived)
     return result
@@ -104,9 +103,9 @@ def conv2d_weight_gradient_shard(
     In f32, to be added to the other shards' parts, unless `partial` is false. The order of the sums is fixed. All of
     the shard's own rows are summed before `arrived` is waited for.
     """
-    given, other = (operands.images(a, name, weight_gradient_shard.WHERE) for a, name in ((x, "x"), (dy, "dy")))
-    width = given.shape[3] // groups if type(groups) is int and groups > 0 else 0
-    problem = problem_of(given, (given.shape[3], *filter, width), groups, stride, padding, dilation)
+    problem, given, other = weight_gradient_problem(
+        x, dy, filter, groups, stride, padding, dilation, weight_gradient_shard.WHERE
+    )
     halo, queue = _halo(above, below), stream_pointer(stream, given)
     chosen = configuration or weight_gradient_shard.choice(problem, given, halo, other)
     size = weight_gradient_shard.workspace_bytes(problem, chosen, *halo.rows)
@@ -118,10 +117,6 @@ def conv2d_weight_gradient_shard(
     )
     steps.run(queue, arrived)
     return result
-
-
-def _optional(values: Any, name: str) -> DeviceArray | None:
-    return None if values is None else array(values, name)
 
 
 def _halo(above: Any, below: Any) -> Halo:

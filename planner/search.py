@@ -1,10 +1,10 @@
 """The best plan by simulation: the solver's answers under a few views of overlap, then single decisions changed where
 that helps.
 
-The model adds up what a machine overlaps; how much is hidden only the simulator knows. So the solver is asked three
-times, with transfers of values counted fully, by half and not at all, every answer is lowered and simulated, and the
-shortest is improved by changing one decision at a time, the most promising by the model first. The number of trials is
-fixed by the size of the program, never by the clock.
+The model adds up what a machine overlaps; how much is hidden only the simulator knows. So the solver is asked with
+transfers of values counted fully, by half and not at all, and where memory is nearly full also for a little less of
+it; every answer is lowered and simulated, and the shortest is improved by changing one decision at a time, the most
+promising by the model first. The number of trials is fixed by the size of the program, never by the clock.
 """
 
 from __future__ import annotations

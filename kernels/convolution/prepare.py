@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import WrongLayout, WrongValue
-from ..runtime.array import DeviceArray
+from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
 from . import direct, launch, weight_gradient
 from .configuration import ForwardConfiguration, footprint
@@ -47,6 +47,13 @@ class Fused(NamedTuple):
             "residual": self.residual is not None,
             "activation": self.activation,
         }
+
+    @classmethod
+    def of(cls, scale: Any, bias: Any, residual: Any, activation: str | None) -> Fused:
+        """From arrays of any library, or None."""
+        named = {"scale": scale, "bias": bias, "residual": residual}
+        given = {name: None if values is None else array(values, name) for name, values in named.items()}
+        return cls(**given, activation=activation)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tapestry.kernels.runtime import bindings, device, tensor_map
 from tapestry.kernels.runtime.arguments import Arguments
 from tapestry.kernels.runtime.compiler import Recipe, compile_source
 from tapestry.kernels.runtime.device import DeviceProperties
+from tapestry.kernels.sharded import conv2d_input_gradient_shard
 
 H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
 STREAM = 0x5EED
@@ -322,6 +323,8 @@ def test_gradients_check_their_shapes() -> None:
         conv2d_input_gradient(on_device((8, 26, 26, 64)), w, shape=X, groups=8, padding=1)
     with pytest.raises(WrongShape, match="shape of the input"):
         conv2d_input_gradient(on_device(X), w, shape=(8, 28, 28), groups=8, padding=1)
+    with pytest.raises(WrongShape, match="shape of the input"):
+        conv2d_input_gradient_shard(on_device(X), w, shape=(8, 28, 28), groups=8, padding=1)
     with pytest.raises(WrongShape, match="dy has the wrong shape"):
         conv2d_weight_gradient(on_device(X), on_device((8, 26, 26, 64)), filter=(3, 3), groups=8, padding=1)
     with pytest.raises(WrongDtype, match=r"out has the wrong type[\s\S]*f32"):
