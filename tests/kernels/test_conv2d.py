@@ -28,7 +28,7 @@ from tapestry.kernels.runtime import bindings, device, tensor_map
 from tapestry.kernels.runtime.arguments import Arguments
 from tapestry.kernels.runtime.compiler import Recipe, compile_source
 from tapestry.kernels.runtime.device import DeviceProperties
-from tapestry.kernels.sharded import conv2d_input_gradient_shard
+from tapestry.kernels.sharded import conv2d_input_gradient_shard, conv2d_shard, conv2d_weight_gradient_shard
 
 H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
 STREAM = 0x5EED
@@ -332,3 +332,16 @@ def test_gradients_check_their_shapes() -> None:
             on_device(X), on_device(X), filter=(3, 3), groups=8, padding=1, partial=True, out=on_device(W)
         )
     assert replace(prepare.Steps(())).launches == ()
+
+
+def test_a_shard_launches_its_own_rows_and_one_boundary_for_each_halo(notes: Notes) -> None:
+    x, dy, w, halo = on_device(X), on_device(X), on_device(W), on_device((8, 1, 28, 64))
+    given: dict[str, Any] = {"above": halo, "below": halo, "groups": 8, "padding": 1, "stream": 7}
+    conv2d_shard(x, w, on_device((64,), "f32"), activation="relu", out=on_device(X), **given)
+    assert notes.launched == [("forward", 7)] * 3
+    conv2d_input_gradient_shard(dy, w, shape=X, out=on_device(X), **given)
+    assert notes.launched == [("forward", 7)] * 6
+    space = on_device((1 << 28,), "f32")
+    conv2d_weight_gradient_shard(x, dy, filter=(3, 3), out=on_device(W, "f32"), workspace=space, **given)
+    # x lies in three buffers; the fold ends it.
+    assert len(notes.launched) == 10
