@@ -29,6 +29,7 @@ constexpr int OUT_BYTES = spec::UNITS * 8 * PIXEL;                          // w
 constexpr int OUT_PITCH = align_kib(spec::OutputRow(0u).bytes());
 constexpr int OUT_BASE = STAGE_BYTES * spec::STAGES;
 constexpr int BARRIER_BASE = OUT_BASE + OUT_PITCH * spec::OUT_STAGES;
+constexpr int READY = 1;                                                    // the barrier behind which barriers are ready
 constexpr int FRAGMENTS = spec::TILES * spec::CHANNEL_OCTETS;               // accumulator tiles of one open row
 
 struct Barriers {
@@ -49,19 +50,18 @@ struct Run {
 // All rows of a launch in one line (image block, column tile, row), cut into chunks of every channel block.
 // Neighbouring blocks of the grid take neighbouring chunks, so that together they sweep memory in order.
 struct Work {
-    int channel_blocks, column_tiles, row_begin, rows, line, chunk;
-
-    __device__ int chunks() const { return (line + chunk - 1) / chunk * channel_blocks; }
+    Divisor channel_blocks, column_tiles, rows;
+    int row_begin, line, chunk, chunks;
 };
 
 // Walks the runs of this block of the grid.
 struct Cursor {
     const Work& work;
-    int index, position, end;
+    int index, channel, position, end;
     Run run;
 
     __device__ explicit Cursor(const Work& all) : work(all), index(blockIdx.x) { open(); }
-    __device__ bool live() const { return index < work.chunks(); }
+    __device__ bool live() const { return index < work.chunks; }
     __device__ void advance() {
         position += run.rows;
         if (position < end) return cut();
@@ -70,14 +70,17 @@ struct Cursor {
     }
 
     __device__ void open() {
-        position = index / work.channel_blocks * work.chunk;
+        const int first = work.channel_blocks.quotient(index);
+        channel = work.channel_blocks.remainder(index, first) * spec::CHANNELS;
+        position = first * work.chunk;
         end = min(position + work.chunk, work.line);
         cut();
     }
     __device__ void cut() {
-        const int row = position % work.rows, tile = position / work.rows;
-        run = {index % work.channel_blocks * spec::CHANNELS, tile / work.column_tiles * spec::IMAGES,
-               tile % work.column_tiles * TILE_Q, work.row_begin + row, min(work.rows - row, end - position)};
+        const int tile = work.rows.quotient(position), image = work.column_tiles.quotient(tile);
+        const int row = work.rows.remainder(position, tile), column = work.column_tiles.remainder(tile, image);
+        const int rows = min(work.rows.value - row, end - position);
+        run = {channel, image * spec::IMAGES, column * TILE_Q, work.row_begin + row, rows};
     }
 };
 
@@ -342,6 +345,7 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
 #pragma unroll
     for (int e = 0; e < FRAGMENTS; e += 2) worker.to[e] = place.out(Piece(e));
     Accumulators open[OPEN];
+    meet(READY, THREADS);
     int channel = -1;
     for (Cursor cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
@@ -364,13 +368,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     forward(const __grid_constant__ TensorMap upper, const __grid_constant__ TensorMap middle,
             const __grid_constant__ TensorMap lower, const __grid_constant__ TensorMap output,
             const __grid_constant__ TensorMap residual, const unsigned short* weights, const float* scale,
-            const float* bias, int channels, int channel_blocks, int image_blocks, int column_tiles, int row_begin,
-            int row_end, int chunk, int top, int left, int input_begin, int input_end, int height) {
+            const float* bias, const __grid_constant__ Work work, const __grid_constant__ Rows rows, int channels,
+            int left) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
-    if (threadIdx.x == 0) {
+    // The first load leaves soonest where its code is near the entry: branches that return are put behind it.
+    if (warp >= SERVICE_WARPS) {
+        compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
+        return;
+    }
+    if (warp == 1) {
+        if (elected()) prefetch(output);
+        meet(READY, THREADS);
+        store_rows(output, residual, work, barriers, shared);
+        return;
+    }
+    if (elected()) {
         prefetch(middle);
         for (int slot = 0; slot < spec::STAGES; ++slot) {
             barriers.row_full(slot).init(1);
@@ -382,16 +397,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         }
         fence_barrier_init();
     }
-    if (threadIdx.x == WARP) prefetch(output);
-    __syncthreads();
-    const int row_count = row_end - row_begin;
-    const Work work{channel_blocks, column_tiles, row_begin, row_count, image_blocks * column_tiles * row_count, chunk};
-    const Rows rows{top, input_begin, input_end, height};
-    if (warp == 0) {
-        load_rows({upper, middle, lower}, work, rows, left, barriers, shared);
-    } else if (warp == 1) {
-        store_rows(output, residual, work, barriers, shared);
-    } else {
-        compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
-    }
+    __syncwarp();
+    pass(READY, THREADS);    // the others wait for the barriers, the first loads for nobody
+    load_rows({upper, middle, lower}, work, rows, left, barriers, shared);
 }

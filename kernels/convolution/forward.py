@@ -77,7 +77,7 @@ def source(
         f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"
     ]
     lines += [f"using Half = {HALVES[problem.dtype]};"]
-    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "epilogue", "mma", "numeric")]
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric")]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
     texts = [kernel_text("forward_place.cu"), kernel_text("forward.cu")]
     return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
 from .configuration import ForwardConfiguration, footprint
+from .divisor import packed as packed_divisor
 from .problem import ConvolutionProblem
 
 SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
@@ -74,6 +76,12 @@ class Grid:
     image_blocks: int
     column_tiles: int
     chunk: int
+    line: int  # rows of all images and columns
+
+    @property
+    def chunks(self) -> int:
+        """Items of work: `chunk` rows of the line in one block of channels."""
+        return self.channel_blocks * ceil(self.line / self.chunk)
 
 
 def grid(problem: ConvolutionProblem, cut: ForwardConfiguration, rows: Rows, sms: int) -> Grid:
@@ -89,7 +97,7 @@ def grid(problem: ConvolutionProblem, cut: ForwardConfiguration, rows: Rows, sms
     slots = sms * cut.blocks
     even = slots // channel_blocks * channel_blocks
     blocks = chunks if cut.dynamic else even if 20 * even >= 19 * slots else slots
-    return Grid(min(chunks, blocks), channel_blocks, image_blocks, column_tiles, cut.chunk)
+    return Grid(min(chunks, blocks), channel_blocks, image_blocks, column_tiles, cut.chunk, line)
 
 
 def arguments(
@@ -109,8 +117,15 @@ def arguments(
     upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
     target = tensor_map(output, out_box, cut.channels)
     added = tensor_map(residual, out_box, cut.channels) if residual else target
+    existing = struct.pack("<4i", problem.padding[0], -rows.above, height + rows.below, height)
     return [
-        upper, middle, lower, target, added, *pointers, problem.c,
-        cells.channel_blocks, cells.image_blocks, cells.column_tiles, rows.begin, rows.end, cells.chunk,
-        problem.padding[0], problem.padding[2], -rows.above, height + rows.below, height,
+        upper, middle, lower, target, added, *pointers,
+        _work(cells, rows), existing, problem.c, problem.padding[2],
     ]  # fmt: skip
+
+
+def _work(cells: Grid, rows: Rows) -> bytes:
+    """`Work` of forward.cu."""
+    divisors = (cells.channel_blocks, cells.column_tiles, rows.end - rows.begin)
+    numbers = struct.pack("<4i", rows.begin, cells.line, cells.chunk, cells.chunks)
+    return b"".join([*map(packed_divisor, divisors), numbers])
