@@ -7,6 +7,8 @@ tensor cores need; a quarter of the shorter is taken not to overlap. Its constan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from math import ceil
 
 from .configuration import SHARED, SMS, ForwardConfiguration, footprint, group_block, legal, open_rows
@@ -37,15 +39,10 @@ def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[Forward
                 row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
                 stages = min(16, max(2, ring // blocks // row))
                 for chunk in _chunks(problem, shape, sms * blocks):
-                    cut = _with(shape, stages, blocks, chunk)
-                    if legal(problem, cut, shared):
-                        yield cut
-
-
-def _with(shape: ForwardConfiguration, stages: int, blocks: int, chunk: int) -> ForwardConfiguration:
-    return ForwardConfiguration(
-        shape.channels, shape.images, shape.units, shape.tiles, shape.octets, stages, blocks=blocks, chunk=chunk
-    )
+                    cut = replace(shape, stages=stages, blocks=blocks, chunk=chunk)
+                    # A row that leaves late was never slower where its sums have registers.
+                    fitting = (option for option in (replace(cut, late=True), cut) if legal(problem, option, shared))
+                    yield from islice(fitting, 1)
 
 
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:

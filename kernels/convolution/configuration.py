@@ -30,7 +30,8 @@ class ForwardConfiguration:
     A block owns `channels` channels and walks `chunk` output rows at a time of `images` images x 8 * `units` output
     columns. A warp computes `tiles` pairs of 8-position units of `octets` x 8 channels. `stages` ring slots of
     `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor. A
-    `dynamic` grid has a block for every chunk, otherwise each resident block takes many.
+    `dynamic` grid has a block for every chunk, otherwise each resident block takes many. Where rows leave `late`, a
+    finished row is rounded and stored while the next one's matrices are on their way, for one more row of sums.
     """
 
     channels: int = 64
@@ -44,6 +45,7 @@ class ForwardConfiguration:
     blocks: int = 1
     chunk: int = 8
     dynamic: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    accumulators = open_rows(problem) * cut.tiles * cut.octets * 4
+    accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4
     steps = problem.s * group_block(problem) // 8
     addresses = ceil(steps / 2) * (1 if cut.images == 1 else cut.tiles)
     return accumulators + cut.octets * problem.r * steps + addresses + 2 * cut.tiles + REGISTER_ROOM

@@ -15,7 +15,8 @@ namespace {
 constexpr int WARP = 32;
 constexpr int SERVICE_WARPS = 2;                                            // loader, storer
 constexpr int SPAN = (spec::R - 1) * spec::DILATION_Y + 1;                  // input rows of one output row
-constexpr int OPEN = (SPAN + spec::STRIDE_Y - 1) / spec::STRIDE_Y;          // output rows open at a time
+constexpr int LATE = spec::LATE;                                            // steps between a row's last sum and its leaving
+constexpr int OPEN = (SPAN + spec::STRIDE_Y - 1) / spec::STRIDE_Y + LATE;   // output rows open, or about to leave, at a time
 constexpr int PERIOD = OPEN * spec::STRIDE_Y;                               // input rows after which indices repeat
 constexpr int PIXEL = spec::CHANNELS * 2;                                   // bytes of a position in shared memory
 constexpr int TILE_Q = spec::UNITS_Q * 8;                                   // output columns of a run
@@ -55,12 +56,12 @@ struct Work {
 };
 
 // Walks the runs of this block of the grid.
-struct Cursor {
+struct Chunks {
     const Work& work;
     int index, channel, position, end;
     Run run;
 
-    __device__ explicit Cursor(const Work& all) : work(all), index(blockIdx.x) { open(); }
+    __device__ explicit Chunks(const Work& all) : work(all), index(blockIdx.x) { open(); }
     __device__ bool live() const { return index < work.chunks; }
     __device__ void advance() {
         position += run.rows;
@@ -108,10 +109,10 @@ __device__ __forceinline__ void load_row(const Maps& maps, const Rows& rows, con
 
 // A whole warp runs this and elects a lane to issue: a branch on the lane number would make every copy a loop over
 // lanes.
-__device__ void load_rows(const Maps& maps, const Work& work, const Rows& rows, int left, const Barriers& barriers,
+__device__ void load_rows(const Maps& maps, Chunks cursor, const Rows& rows, int left, const Barriers& barriers,
                           unsigned shared) {
     Ring<spec::STAGES> ring;
-    for (Cursor cursor(work); cursor.live(); cursor.advance()) {
+    for (; cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
         const int first = rows.first(run), x = run.column * spec::STRIDE_X - left;
         const int end = min(first + Rows::count(run), rows.end);
@@ -132,7 +133,7 @@ __device__ void load_rows(const Maps& maps, const Work& work, const Rows& rows, 
 
 // Walks the output rows of this block, in order.
 struct RowCursor {
-    Cursor runs;
+    Chunks runs;
     int row = 0;
 
     __device__ explicit RowCursor(const Work& work) : runs(work) {}
@@ -222,36 +223,46 @@ __device__ __forceinline__ unsigned witness(const Accumulators (&open)[OPEN]) {
     return read;
 }
 
-// Adds one input row, at phase `PHASE` of the circle, into the open output rows.
+// The matrices of one tile and pair of steps of an input row.
+__device__ __forceinline__ void load_pair(unsigned (&a)[4], const Place& place, unsigned row, int t, int pair) {
+    if (pair * 2 + 1 < spec::STEPS) {
+        load_matrices(a, place.row(t, pair).in_tile(row).address());
+    } else {
+        unsigned half[2];
+        load_matrices(half, place.row(t, pair).in_tile(row).address());
+        a[0] = half[0], a[1] = half[1];
+    }
+}
+
+// Adds them, at phase `PHASE` of the circle, into the open output rows.
 template <int PHASE>
-__device__ __forceinline__ void add_row(Accumulators (&open)[OPEN], const Filter& filter, const Place& place,
-                                        unsigned row) {
-    if constexpr (first_slot(PHASE) < 0) return;
+__device__ __forceinline__ void multiply_pair(Accumulators (&open)[OPEN], const Filter& filter, const unsigned (&a)[4], int t,
+                                              int pair) {
 #pragma unroll
-    for (int pair = 0; pair < PAIRS; ++pair)
+    for (int r = 0; r < spec::R; ++r) {
+        const int slot = slot_of(PHASE, r);
+        if (slot < 0) continue;
+#pragma unroll
+        for (int o = 0; o < spec::CHANNEL_OCTETS; ++o) {
+            const bool fresh = pair == 0 && r == 0;
+            if (pair * 2 + 1 < spec::STEPS)
+                mma_k16<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
+            else
+                mma_k8<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
+        }
+    }
+}
+
+// Adds an input row from pair `FIRST` of its steps on.
+template <int PHASE, int FIRST>
+__device__ __forceinline__ void add_pairs(Accumulators (&open)[OPEN], const Filter& filter, const Place& place, unsigned row) {
+#pragma unroll
+    for (int pair = FIRST; pair < PAIRS; ++pair)
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t) {
             unsigned a[4];
-            if (pair * 2 + 1 < spec::STEPS) {
-                load_matrices(a, place.row(t, pair).in_tile(row).address());
-            } else {
-                unsigned half[2];
-                load_matrices(half, place.row(t, pair).in_tile(row).address());
-                a[0] = half[0], a[1] = half[1];
-            }
-#pragma unroll
-            for (int r = 0; r < spec::R; ++r) {
-                const int slot = slot_of(PHASE, r);
-                if (slot < 0) continue;
-#pragma unroll
-                for (int o = 0; o < spec::CHANNEL_OCTETS; ++o) {
-                    const bool fresh = pair == 0 && r == 0;
-                    if (pair * 2 + 1 < spec::STEPS)
-                        mma_k16<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
-                    else
-                        mma_k8<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
-                }
-            }
+            load_pair(a, place, row, t, pair);
+            multiply_pair<PHASE>(open, filter, a, t, pair);
         }
 }
 
@@ -287,19 +298,38 @@ struct Worker {
     Ring<spec::STAGES> ring;
     Ring<spec::OUT_STAGES> out;
     int begin, end;   // input rows of this run that exist, counted from its first
-    int total;        // input rows of this run
+    int total;        // steps of this run: its input rows, and one where rows leave late
     int inner = 0;    // row of the stage
     unsigned zero = blockDim.y - 1;    // 0, which only the launch knows
 
+    // One input row. Where rows leave late, the one that was finished before leaves while this one's matrices are on their way.
     template <int PHASE>
     __device__ __forceinline__ void row(Accumulators (&open)[OPEN], int t) {
-        if (t >= begin && t < end) {
+        const bool here = t >= begin && t < end;
+        const unsigned from = shared + ring.slot * STAGE_BYTES + inner * ROW_PITCH;
+        unsigned a[spec::TILES][4];
+        if (here) {
             if (inner == 0) barriers.row_full(ring.slot).wait(ring.parity);
-            add_row<PHASE>(open, filter, place, shared + ring.slot * STAGE_BYTES + inner * ROW_PITCH);
+            if constexpr (LATE > 0 && first_slot(PHASE) >= 0)
+#pragma unroll
+                for (int tile = 0; tile < spec::TILES; ++tile) load_pair(a[tile], place, from, tile, 0);
+        }
+        if constexpr (LATE > 0) leave<(PHASE + PERIOD - 1) % PERIOD>(open, t - 1);
+        if (here) {
+            if constexpr (LATE > 0 && first_slot(PHASE) >= 0)
+#pragma unroll
+                for (int tile = 0; tile < spec::TILES; ++tile) multiply_pair<PHASE>(open, filter, a[tile], tile, 0);
+            if constexpr (first_slot(PHASE) >= 0) add_pairs<PHASE, LATE>(open, filter, place, from);
             if (++inner == spec::STAGE_ROWS || t + 1 == end) release(witness<PHASE>(open));
         } else if constexpr (PHASE % spec::STRIDE_Y == 0) {
             clear(open[PHASE / spec::STRIDE_Y]);
         }
+        if constexpr (LATE == 0) leave<PHASE>(open, t);
+    }
+
+    // The output row that input row t, at phase `PHASE`, finishes.
+    template <int PHASE>
+    __device__ __forceinline__ void leave(Accumulators (&open)[OPEN], int t) {
         constexpr int done = slot_of(PHASE, spec::R - 1);
         if constexpr (done >= 0) {
             if (t >= (spec::R - 1) * spec::DILATION_Y) emit(open[done]);
@@ -347,7 +377,7 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
     Accumulators open[OPEN];
     meet(READY, THREADS);
     int channel = -1;
-    for (Cursor cursor(work); cursor.live(); cursor.advance()) {
+    for (Chunks cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
         if (run.channel != channel) {
             channel = run.channel;
@@ -355,9 +385,9 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
             const K own = K(place.octet) + Sums::element(place.lane, 0).get<K>();
             worker.affine.load(scale, bias, own + channel, weights.channels);
         }
-        worker.total = Rows::count(run);
+        worker.total = Rows::count(run) + LATE;
         worker.begin = max(0, rows.begin - rows.first(run));
-        worker.end = min(worker.total, rows.end - rows.first(run));
+        worker.end = min(Rows::count(run), rows.end - rows.first(run));
         for (int t = 0; t < worker.total; t += PERIOD) worker.turn<0>(open, t);
     }
 }
@@ -385,6 +415,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         store_rows(output, residual, work, barriers, shared);
         return;
     }
+    const Chunks chunks(work);
     if (elected()) {
         prefetch(middle);
         for (int slot = 0; slot < spec::STAGES; ++slot) {
@@ -399,5 +430,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     }
     __syncwarp();
     pass(READY, THREADS);    // the others wait for the barriers, the first loads for nobody
-    load_rows({upper, middle, lower}, work, rows, left, barriers, shared);
+    load_rows({upper, middle, lower}, chunks, rows, left, barriers, shared);
 }

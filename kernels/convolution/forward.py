@@ -47,6 +47,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "STAGE_ROWS": cut.stage_rows,
         "OUT_STAGES": cut.out_stages,
         "BLOCKS": cut.blocks,
+        "LATE": int(cut.late),
     }
 
 

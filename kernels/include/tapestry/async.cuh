@@ -52,10 +52,7 @@ struct Barrier {
 };
 
 // Makes initialised barriers visible to the copy engine; a block-wide barrier follows.
-__device__ __forceinline__ void fence_barrier_init() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+__device__ __forceinline__ void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // Orders this thread's shared stores before later reads of the copy engine (an arrival carries the order on).
 __device__ __forceinline__ void fence_for_copy_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
