@@ -155,30 +155,50 @@ struct Consumer {
                 } else {
                     load_transposed(held[row][step][block][0], held[row][step][block][1], at);
                 }
-                if (step + 2 >= own_steps && block + 1 == out_blocks) read |= held[row][step][block][0];
+                read |= held[row][step][block][0];
             }
     }
 
-    __device__ void multiply(int phase, unsigned address, unsigned& read) {
+    __device__ void load_x(unsigned (&a)[4], int step, int pair, unsigned address) const {
+        load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
+    }
+
+    __device__ void multiply(int phase, int step, int pair, const unsigned (&a)[4]) {
 #pragma unroll
-        for (int step = 0; step < own_steps; ++step)
+        for (int r = 0; r < filter_rows; ++r)
+            if (meets(phase, r))
+#pragma unroll
+                for (int block = 0; block < out_blocks; ++block)
+                    mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
+    }
+
+    // A row of x: the stage is given back before the last products, as soon as all matrices are there. A warp's reads of shared memory
+    // are answered in order, but the assembler changes the order of loads: none of them passes the meeting of the lanes, and behind it
+    // any of the last step's may be the last.
+    template <class GiveBack>
+    __device__ void multiply_row(int phase, unsigned address, const GiveBack& give_back) {
+        unsigned a[tap_pairs][4];
+#pragma unroll
+        for (int step = 0; step + 1 < own_steps; ++step)
 #pragma unroll
             for (int pair = 0; pair < tap_pairs; ++pair) {
-                unsigned a[4];
-                load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
-                if (step + 1 == own_steps && pair + 1 == tap_pairs) read |= a[0];
-#pragma unroll
-                for (int r = 0; r < filter_rows; ++r)
-                    if (meets(phase, r))
-#pragma unroll
-                        for (int block = 0; block < out_blocks; ++block)
-                            mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
+                load_x(a[pair], step, pair, address);
+                multiply(phase, step, pair, a[pair]);
             }
+        __syncwarp();
+        unsigned read = 0;
+#pragma unroll
+        for (int pair = 0; pair < tap_pairs; ++pair) load_x(a[pair], own_steps - 1, pair, address);
+#pragma unroll
+        for (int pair = 0; pair < tap_pairs; ++pair) read |= a[pair][0];
+        give_back(read);
+#pragma unroll
+        for (int pair = 0; pair < tap_pairs; ++pair) multiply(phase, own_steps - 1, pair, a[pair]);
     }
 
     __device__ void consume(const Shape& shape, const Shared& shared, int first, int last) {
         Ring<stages> ring;
-        const unsigned zero = static_cast<unsigned>(shape.rows_x) >> 31;    // which the assembler does not know
+        const unsigned zero = __ballot_sync(~0u, shape.rows_x < 0);    // which the assembler does not know, nor works out twice
         while (first < last) {
             const Walk walk(shape, first, last);
             first += walk.rows;
@@ -190,7 +210,7 @@ struct Consumer {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
                     const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
-                    unsigned read = 0;    // something of the last matrices: a warp's reads of shared memory are answered in order
+                    unsigned read = 0;    // something of every matrix of dy
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)
@@ -198,12 +218,15 @@ struct Consumer {
                         else
                             clear(phase / stride_y);
                     }
-                    if (meets_any(phase) && x) multiply(phase, shared.x(ring.slot), read);
-                    if (x || dy) {
+                    const auto give_back = [&](unsigned last_read) {
                         __syncwarp();
-                        if (lane == 0) shared.empty(ring.slot).arrive_after(read, zero);
+                        if (lane == 0) shared.empty(ring.slot).arrive_after(last_read, zero);
                         ring.advance();
-                    }
+                    };
+                    if (meets_any(phase) && x)
+                        multiply_row(phase, shared.x(ring.slot), give_back);
+                    else if (dy)
+                        give_back(read);
                 }
         }
     }

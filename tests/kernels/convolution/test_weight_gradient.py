@@ -20,6 +20,16 @@ from tapestry.kernels.convolution.weight_gradient_configuration import (
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime.compiler import compile_source
 
+from ..machine_code import (
+    ALWAYS,
+    ARRIVAL,
+    BARRIER,
+    BRANCH,
+    LOAD_MATRICES,
+    Instruction,
+    arrivals_before_their_matrices,
+    instructions,
+)
 from ..shapes import SHAPES
 
 SHARED = 232448
@@ -110,6 +120,64 @@ def test_nothing_is_spilled_where_registers_are_scarcest(name: str, wanted: dict
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), (entry, chosen)
     assert made.shared <= 1024
     assert made.registers <= Cut(problem, chosen).register_limit
+    assert arrivals_before_their_matrices(instructions(made.cubin, "weight_gradient")) == []
+
+
+# A stage is given back when its last matrix is there: the machine code is read.
+
+RACY = ["table.64x64x64k3", "padding.0.k1", "filter.6x1", "filter.7x1", "batch.3", "stride2.k5", "groups.64.width32"]
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_no_stage_is_given_back_before_its_last_matrix_is_there(name: str) -> None:
+    problem = SHAPES[name]
+    for chosen in configurations(problem)[:40:13]:
+        made = compile_source(weight_gradient.source(problem, chosen), name="weight_gradient")
+        code = instructions(made.cubin, "weight_gradient")
+        assert any(found.opcode == LOAD_MATRICES for found in code)
+        assert sum(found.arrives for found in code) > 2  # those of the loading warps are two
+        assert arrivals_before_their_matrices(code) == [], chosen
+
+
+ADDRESS, UNCONDITIONAL, NOTHING = 0x10, 0x7 << 12, 7 << 17 | 7 << 20
+
+
+def code_of(*instructions: tuple[int, int]) -> list[Instruction]:
+    return [Instruction(ADDRESS * at, *words) for at, words in enumerate(instructions)]
+
+
+def load(board: int, predicate: int = UNCONDITIONAL) -> tuple[int, int]:
+    return LOAD_MATRICES | predicate, board << 46
+
+
+def wait(board: int) -> tuple[int, int]:
+    return 0x810 | UNCONDITIONAL, NOTHING | 7 << 46 | 1 << 52 + board
+
+
+def branch(words: int, predicate: int = UNCONDITIONAL) -> tuple[int, int]:
+    return BRANCH | predicate | words * 4 << 16, ALWAYS << 23
+
+
+ARRIVE = (BARRIER | UNCONDITIONAL, ARRIVAL << 16 | 7 << 46)
+SET_P0 = (0x20C | UNCONDITIONAL, 7 << 20 | 7 << 46)
+
+
+@pytest.mark.parametrize(
+    ("code", "early"),
+    [
+        (code_of(load(1), ARRIVE), [1]),
+        (code_of(load(1), wait(1), ARRIVE), []),
+        (code_of(load(1), wait(2), ARRIVE), [2]),
+        (code_of(load(1), load(2), wait(2), ARRIVE), []),  # answers come in order
+        (code_of(load(1), load(2), wait(1), ARRIVE), [3]),
+        (code_of(load(1), branch(1), wait(1), ARRIVE), [3]),
+        (code_of(load(1), branch(1, 0 << 12), wait(1), ARRIVE), [3]),
+        (code_of(load(1, 0 << 12), branch(1, 8 << 12), wait(1), ARRIVE), []),  # loaded where it does not jump
+        (code_of(load(1, 0 << 12), SET_P0, branch(1, 8 << 12), wait(1), ARRIVE), [4]),
+    ],
+)
+def test_arrivals_ahead_of_matrices_are_found(code: list[Instruction], early: list[int]) -> None:
+    assert arrivals_before_their_matrices(code) == [ADDRESS * at for at in early]
 
 
 def test_problems_of_other_extents_share_a_source() -> None:
