@@ -18,6 +18,15 @@ TARGETS = {
     "64x64x64k5": (0.60, 0.60, 0.50),
     "256x256x28k5": (0.65, 0.65, 0.50),
 }
+# Columns of the comparison. Every input rotates; outputs do too but where the column says otherwise (and cuDNN's, to which
+# torch's allocator gives the same memory again).
+CONTENDERS = {
+    "copy": "torch's copy",
+    "cudnn": "cuDNN",
+    "spio": "Spio, its best",
+    "ours": "Tapestry",
+    "ours_one_output": "into one output",
+}
 # Slower than this many times cuDNN counts as slower: the spread of two runs of the same thing.
 NOISE = 1.02
 
@@ -50,10 +59,10 @@ def _six(cases: Cases, copy: float) -> str:
     for name, targets in TARGETS.items():
         found = [cases.get(f"table.{name}/{what}", {}) for what in PASSES]
         if any(found):
-            cells = [" ".join(_share(case, f"{who}_us", copy) for case in found) for who in ("cudnn", "spio", "ours")]
+            cells = [" ".join(_share(case, f"{who}_us", copy) for case in found) for who in CONTENDERS]
             rows.append([name, *cells, " ".join(f".{round(100 * share):02d}" for share in targets)])
     title = "Share of the copy rate (input, output and weights once / time), fprop dgrad wgrad, group width 8, f16:\n\n"
-    return title + table(["N x C x H=W, filter", "cuDNN", "Spio, its best", "Tapestry", "goal"], rows) if rows else ""
+    return title + table(["N x C x H=W, filter", *CONTENDERS.values(), "goal"], rows) if rows else ""
 
 
 def _shapes(cases: Cases) -> str:
