@@ -18,8 +18,8 @@ TARGETS = {
     "64x64x64k5": (0.60, 0.60, 0.50),
     "256x256x28k5": (0.65, 0.65, 0.50),
 }
-# Columns of the comparison. Every input rotates; outputs do too but where the column says otherwise (and cuDNN's, to which
-# torch's allocator gives the same memory again).
+# Columns of the comparison. Inputs rotate, and outputs but for those of the last column and cuDNN's, to which torch's
+# allocator gives the same memory again.
 CONTENDERS = {
     "copy": "torch's copy",
     "cudnn": "cuDNN",
