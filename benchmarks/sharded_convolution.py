@@ -1,8 +1,8 @@
-"""A grouped convolution whose rows lie on several GPUs: halo rows beside the shard, interior first, against the usual way.
+"""A grouped convolution whose rows lie on several GPUs: halo rows beside the shard, interior first, or the usual way.
 
-The usual way exchanges the halos, concatenates them with the shard and convolves. Needs two GPUs or more, torch with CUDA and
-CuPy. `python benchmarks/sharded_convolution.py [--devices 2]` prints a table in Markdown; times are of one step of all GPUs
-together, over many steps queued at once.
+The usual way exchanges the halos, concatenates them with the shard and convolves. Needs two GPUs or more, torch with
+CUDA, and CuPy. `python benchmarks/sharded_convolution.py [--devices 2]` prints a table in Markdown; times are of one
+step of all GPUs together, over many steps queued at once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ sys.path.insert(0, str(ROOT))
 
 STEPS, ROUNDS = 60, 7
 # n, h = w, c, filter; group width 8
+COLUMNS = (
+    "N x H=W x C, filter", "one GPU, whole", "shards, no halo", "halo beside, overlapped", "exchange, concatenate",
+    "exchange alone", "same",
+)  # fmt: skip
 SHAPES = [(64, 64, 64, 3), (64, 128, 64, 3), (256, 64, 64, 3), (32, 128, 256, 5), (8, 512, 64, 5)]
 
 
@@ -80,10 +84,8 @@ def step_beside(shards: list[Shard], k: int) -> None:
             shard.copies.wait_stream(shard.work)  # the step before has read the halo
             arrived = exchange(shards, shard)
             with torch.cuda.stream(shard.work):
-                conv2d_shard(
-                    shard.x, shard.w, above=shard.above, below=shard.below, arrived=arrived, groups=shard.x.shape[3] // 8,
-                    padding=k // 2, out=shard.y,
-                )  # fmt: skip
+                halo = {"above": shard.above, "below": shard.below, "arrived": arrived}
+                conv2d_shard(shard.x, shard.w, **halo, groups=shard.x.shape[3] // 8, padding=k // 2, out=shard.y)
 
 
 def step_concatenated(shards: list[Shard], k: int) -> None:
@@ -193,10 +195,7 @@ def main() -> int:
         print(f"needs {devices} GPUs and there are {there}: --devices says how many to use", file=sys.stderr)
         return 2
     print(f"{torch.cuda.get_device_name()}, {devices} GPUs, µs a step\n")
-    print(
-        "| N x H=W x C, filter | one GPU, whole | shards, no halo | halo beside, overlapped | exchange, concatenate | exchange alone | same |"
-    )
-    print("| --- | ---: | ---: | ---: | ---: | ---: | --- |")
+    print("| " + " | ".join(COLUMNS) + " |\n| --- |" + " ---: |" * (len(COLUMNS) - 2) + " --- |")
     for shape in SHAPES:
         n, size, c, k = shape
         alone, shards = shards_of(shape, 1), shards_of(shape, devices)
