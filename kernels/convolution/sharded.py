@@ -165,18 +165,29 @@ def _steps(
     inner: list[Prepared] = []
     outer: list[Prepared] = []
     for pass_, given in passes:
-        cut = given or prepare.chosen(pass_.problem, pass_.what, device)
         first, later = parts(pass_.problem, *halo.rows)
-        inner += _prepared(pass_, cut, first, device, sharded=False)
-        outer += _prepared(pass_, cut, later, device, sharded=True)
+        inner += _prepared(pass_, given, first, device, sharded=False)
+        outer += _prepared(pass_, given, later, device, sharded=True)
     return ShardSteps(prepare.Steps(tuple(inner), zero), prepare.Steps(tuple(outer)))
 
 
+def strip(problem: ConvolutionProblem, rows: Rows) -> ConvolutionProblem:
+    """A problem of so many output rows: what a launch of `rows` is to the cost model.
+
+    A boundary is a row or two of every image: cut as the whole is, a few blocks of the grid would walk them all.
+    """
+    span = (problem.r - 1) * problem.dilation[0] + 1
+    _, _, left, right = problem.padding
+    height = (rows.end - rows.begin - 1) * problem.stride[0] + span
+    return replace(problem, h=height, padding=(0, 0, left, right))
+
+
 def _prepared(
-    pass_: Pass, cut: ForwardConfiguration, ranges: Sequence[Rows], device: int, sharded: bool
+    pass_: Pass, given: ForwardConfiguration | None, ranges: Sequence[Rows], device: int, sharded: bool
 ) -> Iterator[Prepared]:
     flags = {**pass_.flags, "sharded": sharded}
     for rows in ranges:
+        cut = given or prepare.chosen(strip(pass_.problem, rows), pass_.what, device)
         short = replace(cut, chunk=max(1, min(cut.chunk, rows.end - rows.begin)))
         yield prepare.by_copy_engine(
             pass_.problem, short, rows, pass_.taps, pass_.inputs, pass_.output, pass_.residual, pass_.pointers, device,

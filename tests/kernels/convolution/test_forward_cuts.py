@@ -10,6 +10,8 @@ from tapestry.kernels.convolution import candidates, forward, launch, sharded
 from tapestry.kernels.convolution.configuration import SHARED, ForwardConfiguration, footprint, legal
 from tapestry.kernels.convolution.input_gradient import phases
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
+from tapestry.kernels.cost.gpu import known_gpu
+from tapestry.kernels.cost.model import choose
 from tapestry.kernels.runtime.compiler import compile_source
 
 from ..shapes import SHAPES, TABLE
@@ -67,6 +69,27 @@ def test_interior_is_as_large_as_it_can_be(rows: tuple[int, int]) -> None:
     problem = ConvolutionProblem(1, 20, 20, 8, 1, 7, 7, padding=(3, 3, 3, 3))
     above, below = rows[0], 20 - rows[1]
     assert sharded.interior(problem, above, below) == (3 if above else 0, 17 if below else 20)
+
+
+@given(problems, st.integers(0, 3), st.integers(1, 3))
+@settings(deadline=None, max_examples=50)
+def test_a_strip_is_a_problem_of_so_many_output_rows(problem: ConvolutionProblem, begin: int, count: int) -> None:
+    strip = sharded.strip(problem, launch.Rows(begin, begin + count))
+    assert (strip.p, strip.q) == (count, problem.q)
+
+
+@pytest.mark.parametrize(
+    ("n", "h", "c", "size"), [(64, 32, 64, 3), (256, 32, 64, 3), (32, 64, 256, 5), (8, 256, 64, 5)]
+)
+def test_a_boundary_is_cut_for_its_few_rows(n: int, h: int, c: int, size: int) -> None:
+    """Cut as the whole is, its rows would be the chunks of four to eight blocks of the grid."""
+    gpu = known_gpu("H200")
+    assert gpu is not None
+    problem = ConvolutionProblem(n, h, 2 * h, c, c // 8, size, size, padding=(size // 2,) * 4)
+    (rows,) = sharded.parts(problem, size // 2, 0)[1]
+    chosen = choose(sharded.strip(problem, rows), "forward", gpu)
+    assert chosen is not None
+    assert launch.grid(problem, chosen, rows, gpu.sms).blocks >= 100
 
 
 @given(problems)
