@@ -21,6 +21,7 @@ LATENCY = 1100.0  # ns from asking for a row to having it
 CHAIN = 260.0  # clocks of a row's dependent steps beside its products
 PRODUCT = 6.5  # clocks of one m16n8k16 on one of the four tensor cores
 START = 2500.0  # ns
+LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
@@ -40,9 +41,18 @@ def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[Forward
                 stages = min(16, max(2, ring // blocks // row))
                 for chunk in _chunks(problem, shape, sms * blocks):
                     cut = replace(shape, stages=stages, blocks=blocks, chunk=chunk)
-                    # A row that leaves late was never slower where its sums have registers.
-                    fitting = (option for option in (replace(cut, late=True), cut) if legal(problem, option, shared))
-                    yield from islice(fitting, 1)
+                    options = (replace(cut, late=_chain_bound(problem, cut)), cut)
+                    yield from islice((option for option in options if legal(problem, option, shared)), 1)
+
+
+def _chain_bound(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+    """Whether a warp has so few products a row that the steps behind them are worth overlapping."""
+    return cut.tiles * cut.octets * problem.r * _pairs(problem) <= LATE_PRODUCTS * problem.stride[0]
+
+
+def _pairs(problem: ConvolutionProblem) -> int:
+    """Products of an octet of output channels and a tile, for one filter row."""
+    return ceil(problem.s * group_block(problem) // 8 / 2)
 
 
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
@@ -113,7 +123,6 @@ def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, ac
 
 def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
     """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
-    pairs = ceil(problem.s * group_block(problem) // 8 / 2)
-    products = cut.tiles * cut.octets * problem.r * pairs / problem.stride[0] * PRODUCT
+    products = cut.tiles * cut.octets * problem.r * _pairs(problem) / problem.stride[0] * PRODUCT
     warps = footprint(problem, cut).threads // 32 - 2
     return max(CHAIN + products, products * warps * cut.blocks / 4) / CLOCK

@@ -376,6 +376,7 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
     for (int e = 0; e < FRAGMENTS; e += 2) worker.to[e] = place.out(Piece(e));
     Accumulators open[OPEN];
     meet(READY, THREADS);
+    wait_for_previous_kernel();
     int channel = -1;
     for (Chunks cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
@@ -404,7 +405,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const unsigned shared = shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
-    // The first load leaves soonest where its code is near the entry: branches that return are put behind it.
+    // Launched while the kernel ahead still runs, a block makes ready and then waits for that one's memory: every warp
+    // before it first touches any. The first load leaves soonest where its code is near the entry: branches that return are
+    // put behind it.
     if (warp >= SERVICE_WARPS) {
         compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
         return;
@@ -412,6 +415,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     if (warp == 1) {
         if (elected()) prefetch(output);
         meet(READY, THREADS);
+        wait_for_previous_kernel();
         store_rows(output, residual, work, barriers, shared);
         return;
     }
@@ -430,5 +434,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     }
     __syncwarp();
     pass(READY, THREADS);    // the others wait for the barriers, the first loads for nobody
+    wait_for_previous_kernel();
     load_rows({upper, middle, lower}, chunks, rows, left, barriers, shared);
+    let_next_kernel_start();
 }

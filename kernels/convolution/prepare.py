@@ -203,14 +203,18 @@ def by_copy_engine(
     device: int,
     flags: Mapping[str, Any],
 ) -> Prepared:
-    """One launch of the forward kernel; the arguments are those of `launch.arguments`, `flags` those of its source."""
+    """One launch of the forward kernel; the arguments are those of `launch.arguments`, `flags` those of its source.
+
+    It may start while the kernel ahead still runs, unless its rows come from halos, which an event announces.
+    """
     from ..runtime.device import properties
 
     cells = launch.grid(problem, cut, rows, properties(device).sms)
     taken = footprint(problem, cut)
     arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
     kernel = _loaded(forward_recipe(problem, cut, {**flags, "taps": taps}), device)
-    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared)
+    early = not flags.get("sharded", False)
+    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared, programmatic=early)
     return prepared
 
 
