@@ -173,8 +173,9 @@ def problem_of(
 ) -> ConvolutionProblem:
     if type(groups) is not int or groups < 1:
         raise WrongValue("groups", where="conv2d", expected="a positive integer", came=repr(groups))
-    plain = [value if isinstance(value, int) else tuple(value) for value in (stride, padding, dilation)]
-    return _known_problem(x.shape, w, x.dtype, groups, *plain)
+    if not (type(stride) is type(padding) is type(dilation) is int):
+        stride, padding, dilation = (v if isinstance(v, int) else tuple(v) for v in (stride, padding, dilation))
+    return _known_problem(x.shape, w, x.dtype, groups, stride, padding, dilation)
 
 
 @lru_cache(maxsize=4096)

@@ -51,9 +51,14 @@ class Fused(NamedTuple):
     @classmethod
     def of(cls, scale: Any, bias: Any, residual: Any, activation: str | None) -> Fused:
         """From arrays of any library, or None."""
+        if scale is bias is residual is activation is None:
+            return NOTHING
         named = {"scale": scale, "bias": bias, "residual": residual}
         given = {name: None if values is None else array(values, name) for name, values in named.items()}
         return cls(**given, activation=activation)
+
+
+NOTHING = Fused()
 
 
 @dataclass(frozen=True)

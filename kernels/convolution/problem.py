@@ -7,6 +7,7 @@ Every later stage (the configurations, the generated sources, the cost model, th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import KernelError
 
@@ -49,6 +50,15 @@ class ConvolutionProblem:
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dtype: str = "f16"
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Of integers alone, so that a copy in another process may keep it; asked for in every call."""
+        extents = (self.n, self.h, self.w, self.c, self.groups, self.r, self.s)
+        return hash((extents, self.stride, self.dilation, self.padding))
 
     def __post_init__(self) -> None:
         self._check_types()

@@ -95,7 +95,7 @@ def _from_torch(x: Any, name: str) -> DeviceArray:
     device = x.get_device()
     if not x.is_cuda:
         raise _in_host_memory(name, f"a torch tensor on {x.device}", 'x.to("cuda")')
-    if str(x.layout) != "torch.strided":
+    if x.layout is not sys.modules["torch"].strided:
         raise WrongLayout(f"{name} is sparse", expected="a dense tensor", came=str(x.layout))
     dtype = _torch_name(x.dtype, name)
     size = ITEM_BYTES[dtype]
