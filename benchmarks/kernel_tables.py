@@ -27,6 +27,7 @@ CONTENDERS = {
     "ours": "Tapestry",
     "ours_one_output": "into one output",
 }
+CHAINED = {"copy": "torch's copy", "cudnn": "cuDNN", "ours": "Tapestry"}
 # Slower than this many times cuDNN counts as slower: the spread of two runs of the same thing.
 NOISE = 1.02
 
@@ -45,7 +46,7 @@ def tables(data: Mapping[str, Any]) -> str:
     copy = machine["copy_bytes_per_s"]
     software = f"CUDA {machine['cuda']}, torch {machine['torch']}, cuDNN {machine['cudnn']}"
     head = f"{machine['gpu']}, {software}, {machine['date']}; a copy moves {copy / 1e12:.2f} TB/s."
-    parts = [head, _six(cases, copy), _shapes(cases), _rows(cases, copy)]
+    parts = [head, _six(cases, copy), _chained(cases, copy), _shapes(cases), _rows(cases, copy)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -55,14 +56,29 @@ def _share(case: Mapping[str, Any], who: str, copy: float) -> str:
 
 def _six(cases: Cases, copy: float) -> str:
     """fprop / dgrad / wgrad as shares of the copy rate, for the six problems of the comparison."""
+    rows = _compared(cases, copy, [f"{who}_us" for who in CONTENDERS])
+    title = "Share of the copy rate (input, output and weights once / time), fprop dgrad wgrad, group width 8, f16:\n\n"
+    return title + table(["N x C x H=W, filter", *CONTENDERS.values(), "goal"], rows) if rows else ""
+
+
+def _chained(cases: Cases, copy: float) -> str:
+    """The same problems where launches follow one another in a CUDA graph."""
+    if not any("ours_chain_us" in case for case in cases.values()):
+        return ""
+    rows = _compared(cases, copy, [f"{who}_chain_us" for who in CHAINED])
+    title = "The same in a chain, 24 launches in a CUDA graph with inputs and outputs in rotation, time of one:\n\n"
+    return title + table(["N x C x H=W, filter", *CHAINED.values(), "goal"], rows)
+
+
+def _compared(cases: Cases, copy: float, whose: list[str]) -> list[list[str]]:
+    """A row for each problem of the comparison that was measured: its shares, then the goal."""
     rows = []
     for name, targets in TARGETS.items():
         found = [cases.get(f"table.{name}/{what}", {}) for what in PASSES]
         if any(found):
-            cells = [" ".join(_share(case, f"{who}_us", copy) for case in found) for who in CONTENDERS]
+            cells = [" ".join(_share(case, who, copy) for case in found) for who in whose]
             rows.append([name, *cells, " ".join(f".{round(100 * share):02d}" for share in targets)])
-    title = "Share of the copy rate (input, output and weights once / time), fprop dgrad wgrad, group width 8, f16:\n\n"
-    return title + table(["N x C x H=W, filter", *CONTENDERS.values(), "goal"], rows) if rows else ""
+    return rows
 
 
 def _shapes(cases: Cases) -> str:

@@ -114,13 +114,20 @@ def _convolution(problem: Any, operands: Any, name: str, spio: Any, most: int) -
 
 
 def _ceilings(problem: Any, operands: Any, what: str) -> dict[str, float]:
-    """Of the comparison's problems: ours into one output, as cuDNN's go, and torch's copy of as many bytes."""
+    """Ours into one output, as cuDNN's go; torch's copy of as many bytes; and what a launch takes in a chain."""
     import conv_contenders as contenders
-    from gpu_timing import median_us
+    from gpu_timing import chain_us, median_us
 
-    call, xs, dys = contenders.ours(problem, operands, one_output=True)[what], operands.xs, operands.dys
-    copied = median_us(lambda i: dys[i % len(dys)].view(-1).copy_(xs[i % len(xs)].view(-1)[: dys[0].numel()]))
-    return {"ours_one_output_us": round(median_us(call), 2), "copy_us": round(copied, 2)}
+    def copied(i: int) -> None:
+        operands.dys[i % len(operands.dys)].copy_(operands.xs[i % len(operands.xs)])
+
+    chained = {"copy": copied, "cudnn": contenders.cudnn(problem, operands)[what]}
+    chained["ours"] = contenders.ours(problem, operands)[what]
+    return {
+        "ours_one_output_us": round(median_us(contenders.ours(problem, operands, one_output=True)[what]), 2),
+        "copy_us": round(median_us(copied), 2),
+        **{f"{who}_chain_us": round(chain_us(call), 2) for who, call in chained.items()},
+    }
 
 
 def _compile_ahead(problems: list[Any], gpu: Any, deadline: float) -> None:

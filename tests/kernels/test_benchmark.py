@@ -55,6 +55,13 @@ def test_shares_of_the_copy_rate_are_bytes_over_time() -> None:
     assert "No shape is slower than cuDNN" in text
 
 
+def test_chains_have_a_table_of_their_own() -> None:
+    chained = {"ours_chain_us": 16.0, "copy_chain_us": 12.5}
+    cases = {f"table.64x64x64k3/{what}": case(20.0, 100.0, **chained) for what in module("kernel_tables").PASSES}
+    text = module("kernel_tables").tables({"machine": MACHINE, "cases": cases})
+    assert "| 64x64x64k3 | .80 .80 .80 | - - - | .62 .62 .62 | .75 .75 .65 |" in text
+
+
 def test_what_is_slower_wrong_or_refused_is_listed() -> None:
     cases = {
         "a/forward": case(10.0, 30.0),
