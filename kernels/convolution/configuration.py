@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
 from .problem import ConvolutionProblem
 
@@ -20,6 +21,7 @@ REGISTERS = 65536
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
 REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
 RESERVED_SHARED = KIB  # of every block, for the driver
+Filter = Literal["registers", "staged", "shared"]
 SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
 
 
@@ -32,6 +34,10 @@ class ForwardConfiguration:
     `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor. A
     `dynamic` grid has a block for every chunk, otherwise each resident block takes many. Where rows leave `late`, a
     finished row is rounded and stored while the next one's matrices are on their way, for one more row of sums.
+
+    `filter` says where a warp has its weights: in `registers`, loaded straight from memory; in registers, but `staged`
+    through shared memory; or in `shared` memory, a fragment loaded for every product. The last two need groups of 16 or
+    32 channels.
     """
 
     channels: int = 64
@@ -46,6 +52,7 @@ class ForwardConfiguration:
     chunk: int = 8
     dynamic: bool = False
     late: bool = False
+    filter: Filter = "registers"
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,13 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
     warps = cut.channels // (8 * cut.octets) * warps_positions
-    return Footprint((warps + SERVICE_WARPS) * 32, ring + barriers, box_x, row, _registers(problem, cut))
+    shared = ring + barriers + (0 if cut.filter == "registers" else filter_bytes(problem, cut))
+    return Footprint((warps + SERVICE_WARPS) * 32, shared, box_x, row, _registers(problem, cut))
+
+
+def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+    """The filter of a block's channels."""
+    return 2 * cut.channels * problem.r * problem.s * group_block(problem)
 
 
 def _up(size: int, unit: int) -> int:
@@ -86,9 +99,14 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4
-    steps = problem.s * group_block(problem) // 8
-    addresses = ceil(steps / 2) * (1 if cut.images == 1 else cut.tiles)
-    return accumulators + cut.octets * problem.r * steps + addresses + 2 * cut.tiles + REGISTER_ROOM
+    tiles = 1 if cut.images == 1 else cut.tiles
+    if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one filter column
+        pairs = group_block(problem) // 16
+        operands = 5 * cut.octets * pairs + 4 * cut.tiles * pairs + tiles
+    else:
+        steps = problem.s * group_block(problem) // 8
+        operands = cut.octets * problem.r * steps + ceil(steps / 2) * tiles
+    return accumulators + operands + 2 * cut.tiles + REGISTER_ROOM
 
 
 def open_rows(problem: ConvolutionProblem) -> int:
@@ -109,6 +127,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = 
         and cut.channels % (8 * cut.octets) == 0
         and cut.channels % group_block(problem) == 0
         and cut.octets <= group_block(problem) // 8
+        and (cut.filter == "registers" or problem.width >= 16)
         and max(taken.box_x, cut.images, 8 * cut.units) <= MAX_BOX
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM

@@ -18,6 +18,8 @@ def kernel_text(name: str) -> str:
     return files(__package__).joinpath(name).read_text()
 
 
+# The kernel's text, in order.
+PARTS = ("_place", "_filter", "_products", "")
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
@@ -51,6 +53,11 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
     }
 
 
+def filter_flags(cut: ForwardConfiguration) -> dict[str, bool]:
+    """Whether the filter passes through shared memory, and whether it stays there."""
+    return {"FILTER_STAGED": cut.filter != "registers", "FILTER_SHARED": cut.filter == "shared"}
+
+
 def source(
     problem: ConvolutionProblem,
     cut: ForwardConfiguration,
@@ -71,7 +78,7 @@ def source(
     """
     usual = Taps.flipped(problem.r, problem.s) if transposed else Taps(problem.r, problem.s)
     ints = constants(problem, cut, taps or usual)
-    flags = {"TRANSPOSED": transposed, "SHARDED": sharded}
+    flags = {"TRANSPOSED": transposed, "SHARDED": sharded, **filter_flags(cut)}
     flags |= {"SCALE": scale, "BIAS": bias, "RESIDUAL": residual}
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [
@@ -80,5 +87,5 @@ def source(
     lines += [f"using Half = {HALVES[problem.dtype]};"]
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric")]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
-    texts = [kernel_text("forward_place.cu"), kernel_text("forward.cu")]
+    texts = [kernel_text(f"forward{part}.cu") for part in PARTS]
     return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

@@ -15,6 +15,7 @@ from .configuration import ForwardConfiguration, footprint, group_block
 from .problem import ConvolutionProblem
 
 WHOLE = ("Image", "X", "Q", "C", "K", "TapX", "TapY", "Step", "Unit", "Piece", "Outer", "StoredY", "StoredX", "Inner")
+OF_FILTER = ("Fragment", "TapStep")
 LANES = 32
 
 
@@ -27,14 +28,17 @@ def specification(
     return Specification(
         "spec",
         dims=(
-            *map(Dimension, WHOLE),
+            *map(Dimension, (*WHOLE, *OF_FILTER)),
             *(Fold("Q8", "Q", 8), Module("Q8m", "Q", 8)),
             *(Fold("C8", "C", 8), Fold("K8", "K", 8), Fold("K8Block", "K8", cut.octets)),
             *(Fold("Pair", "Step", 2), Module("PairHalf", "Step", 2), Module("PieceHalf", "Piece", 2)),
+            *(Fold("Outer8", "Outer", 8), Module("Outer8m", "Outer", 8), Fold("Inner8", "Inner", 8)),
+            *(Fold("TapPair", "TapStep", 2), Module("TapPairHalf", "TapStep", 2)),
+            *(Module("FragmentHalf", "Fragment", 2),),
             *(Fold("Tile", "Unit", 2), Module("TileHalf", "Unit", 2), Fold("TileBlock", "Tile", cut.tiles)),
         ),
-        tensors=_tiles(problem, cut),
-        compounds=(*_lanes(), *_places(problem, cut, octets)),
+        tensors=(*_tiles(problem, cut), _filter_tile(problem, cut, octets)),
+        compounds=(*_lanes(), *_places(problem, cut, octets), *_filter_places(problem, cut, octets)),
         parameters=tuple(Parameter(name, value) for name, value in {**parameters, **counts}.items()),
     )
 
@@ -51,6 +55,23 @@ def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tens
     units = 2 * cut.tiles * _position_warps(cut)
     out = (Extent("Unit", units), Extent("Q8m", 8), Extent("K8", chunks))
     return Tensor("InputRow", "octet", box, True, swizzle), Tensor("OutputRow", "octet", out, True, swizzle)
+
+
+def _filter_tile(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> Tensor:
+    """The filter of a channel block: its taps in the order of the pass, outer channels counted from the block's first."""
+    taps = (Extent("TapY", problem.r), Extent("TapX", problem.s))
+    extents = (*taps, Extent("Outer", cut.channels), Extent("Inner8", octets))
+    return Tensor("FilterTile", "octet", extents, True, 16 * octets if octets > 1 else 0)
+
+
+def _filter_places(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Compound, ...]:
+    """An octet of the filter's tile; the four matrices of two fragments; and what the number of a fragment stands for."""
+    lanes = (Extent("FragmentHalf", 2), Extent("TapPairHalf", 2), Extent("Outer8m", 8))
+    return (
+        Compound("FilterChunk", _filter_tile(problem, cut, octets).axes),
+        Compound("FragmentRow", lanes, LANES),
+        Compound("FragmentPlace", (Extent("K8", cut.octets), Extent("TapPair", max(1, octets // 2)))),
+    )
 
 
 def _lanes() -> tuple[Compound, Compound]:

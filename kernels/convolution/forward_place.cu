@@ -15,13 +15,19 @@ using StepWeights = FragmentB<C, K, 8>;
 
 // The row of eight channels that a lane names to ldmatrix for two steps of a tile. Beyond the last unit and the last step
 // the last one is read again (or, by tiles_on, what follows the tile in shared memory): what comes of it is not used.
-__device__ __forceinline__ auto input_place(unsigned lane, Tile tile, Pair pair, C8 group) {
+__device__ __forceinline__ auto input_corner(unsigned lane, Tile tile, Pair pair, C8 group) {
     const spec::MatrixRow row(lane);
     const spec::UnitPlace at(min(unfold(tile, row.get<spec::TileHalf>()), Unit(spec::UNITS - 1)).get());
     const spec::StepPlace from(min(unfold(pair, row.get<spec::PairHalf>()), Step(spec::STEPS - 1)).get());
     const Q q = unfold(at.get<Q8>(), row.get<Q8m>());
     const X x = cast<X>(q * spec::STRIDE_X) + cast<X>(from.get<TapX>() * spec::DILATION_X);
-    return spec::InputRow(0u)[coord(at.get<Image>(), x, group + from.get<C8>())].settle();
+    return spec::InputRow(0u)[coord(at.get<Image>(), x, group + from.get<C8>())];
+}
+using InputCorner = decltype(input_corner(0u, Tile(), Pair(), C8()));
+
+// The same with its swizzle applied once and for all.
+__device__ __forceinline__ auto input_place(unsigned lane, Tile tile, Pair pair, C8 group) {
+    return input_corner(lane, tile, pair, group).settle();
 }
 using InputPlace = decltype(input_place(0u, Tile(), Pair(), C8()));
 
@@ -52,16 +58,20 @@ struct Weights {
     const unsigned short* data;
     int channels;
 
-    // Tap (r, s) from channels c and c + 1 to channel k, all counted from channel `base`; zero where there is none.
-    __device__ unsigned pair(int base, K k, C c, TapY r, TapX s) const {
+    // Tap (r, s) of two channels, as it is stored.
+    __device__ auto tap(TapY r, TapX s, spec::Outer outer, spec::Inner inner) const {
         using Stored = Packed<Extent<spec::Outer>, Extent<spec::StoredY, spec::STORED_R>, Extent<spec::StoredX, spec::STORED_S>,
                               Extent<spec::Inner, spec::WIDTH>>;
         const Stored stored{spec::Outer(channels)};
-        const auto tap = coord(spec::StoredY(spec::TAP_R) + cast<spec::StoredY>(r * spec::TAP_STEP_R),
-                               spec::StoredX(spec::TAP_S) + cast<spec::StoredX>(s * spec::TAP_STEP_S));
+        const auto at = coord(spec::StoredY(spec::TAP_R) + cast<spec::StoredY>(r * spec::TAP_STEP_R),
+                              spec::StoredX(spec::TAP_S) + cast<spec::StoredX>(s * spec::TAP_STEP_S));
+        return Tensor<const unsigned short, Stored>(data, stored)[at + coord(outer, inner)];
+    }
+
+    // Tap (r, s) from channels c and c + 1 to channel k, all counted from channel `base`; zero where there is none.
+    __device__ unsigned pair(int base, K k, C c, TapY r, TapX s) const {
         const int outer = spec::TRANSPOSED ? c.get() : k.get(), inner = spec::TRANSPOSED ? k.get() : c.get();
-        const auto at = Tensor<const unsigned short, Stored>(
-            data, stored)[tap + coord(spec::Outer(base + outer), spec::Inner(inner % spec::WIDTH))];
+        const auto at = tap(r, s, spec::Outer(base + outer), spec::Inner(inner % spec::WIDTH));
         const bool low = joins(base, k, c), high = joins(base, k, c + 1);
         if constexpr (!spec::TRANSPOSED && spec::WIDTH > 1)
             return low ? *reinterpret_cast<const unsigned*>(at.address()) : 0u;

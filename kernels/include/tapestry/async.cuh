@@ -61,6 +61,23 @@ __device__ __forceinline__ void prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// Sixteen bytes from global to shared memory, both addresses multiples of 16, without a register: there when
+// `wait_copies` has returned. Zeros where `there` is false; then `from` is not read.
+__device__ __forceinline__ void copy_octet(unsigned to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(from)),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+// Waits for the octets that this thread has asked for; others see them after a barrier.
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ void store_octet(unsigned to, const unsigned (&words)[4]) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+}
+
 // What the second-level cache is told of the lines that a copy touches.
 enum class Hint { none, evict_first, evict_last };
 

@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -67,8 +67,11 @@ class Kind:
         return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
 
 
-def cut(channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1) -> Cut:
-    return Cut(channels, images, units, tiles, octets, stages, stage_rows=rows, out_stages=2, chunk=5)
+def cut(
+    channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1,
+    chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers",
+) -> Cut:  # fmt: skip
+    return Cut(channels, images, units, tiles, octets, stages, stage_rows=rows, out_stages=2, chunk=chunk, filter=kept)
 
 
 KINDS = [
@@ -76,6 +79,23 @@ KINDS = [
     Kind(cut(32, 2, 1, 2, stages=4), 3, 3, stride=(2, 2), fused=True, activation="gelu"),
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
+]
+# The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, more rows than a run.
+WIDE = [
+    Kind(cut(32, 1, 2, 1, 4, chunk=2, kept="shared"), 7, 7, width=32),
+    Kind(cut(64, 2, 1, 1, 2, rows=2, kept="shared"), 5, 3, width=32, stride=(2, 1), fused=True, activation="relu"),
+    Kind(cut(32, 1, 3, 2, 1, kept="shared"), 3, 4, width=16, stride=(1, 2), dilation=(2, 1), dtype="bf16"),
+    Kind(cut(16, 3, 1, 1, 2, chunk=1, kept="shared"), 4, 2, width=16, stride=(2, 2), dilation=(1, 2)),
+    Kind(cut(32, 1, 6, 3, 2, kept="shared"), 3, 3, width=32, stride=(2, 2), dilation=(2, 2)),
+    Kind(cut(32, 2, 1, 1, 4, kept="staged"), 3, 2, width=32, stride=(1, 2), fused=True),
+    Kind(cut(64, 1, 2, 1, 1, kept="staged"), 2, 5, width=16, dilation=(2, 1), dtype="bf16"),
+]
+WIDE_BACK = [
+    Kind(cut(32, 1, 2, 1, 2, chunk=2, kept="shared"), 5, 4, width=32),
+    Kind(cut(32, 2, 1, 1, 1, kept="shared"), 3, 3, width=16, stride=(2, 2)),
+    Kind(cut(64, 1, 2, 2, 4, kept="shared"), 2, 3, width=32, dilation=(2, 1), dtype="bf16"),
+    Kind(cut(32, 1, 1, 1, 4, kept="staged"), 3, 3, width=32, stride=(2, 1)),
+    Kind(cut(16, 1, 2, 1, 1, kept="staged"), 4, 3, width=16),
 ]
 BACK = [
     Kind(cut(16, 1, 2, 1), 3, 3),
@@ -140,7 +160,7 @@ def one_tile(problem: ConvolutionProblem, chosen: Cut) -> bool:
 
 
 @st.composite
-def problems(draw: st.DrawFn, kinds: list[Kind]) -> tuple[Kind, ConvolutionProblem]:
+def problems(draw: st.DrawFn, kinds: list[Kind], channels: int = 48) -> tuple[Kind, ConvolutionProblem]:
     kind = draw(st.sampled_from(kinds))
     side = st.integers(-1, 4)
     padding = (draw(side), draw(side), draw(side), draw(side))
@@ -151,7 +171,7 @@ def problems(draw: st.DrawFn, kinds: list[Kind]) -> tuple[Kind, ConvolutionProbl
     ]
     h, w = draw(st.integers(least[0], least[0] + 9)), draw(st.integers(least[1], least[1] + 19))
     step = max(8, kind.width)
-    return kind, kind.problem(draw(st.integers(1, 3)), h, w, step * draw(st.integers(1, 48 // step)), padding)
+    return kind, kind.problem(draw(st.integers(1, 3)), h, w, step * draw(st.integers(1, channels // step)), padding)
 
 
 def small(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -159,14 +179,35 @@ def small(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Ar
     return random.integers(-3, 4, shape).astype(DTYPES[dtype])
 
 
+def stored(values: Array, shift: int) -> Array:
+    """A copy that begins `shift` numbers past a multiple of 16 bytes."""
+    room = np.zeros(values.size + 16, values.dtype)
+    first = -room.ctypes.data % 16 // 2 + shift
+    room[first : first + values.size] = values.reshape(-1)
+    return room[first : first + values.size].reshape(values.shape)
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(KINDS), st.integers(1, 3), st.integers(0, 999), st.data())
 def test_the_kernel_convolves(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject) -> None:
-    kind, problem = case
+    convolves(*case, sms, seed, data, 0)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(WIDE, 160), st.integers(1, 3), st.integers(0, 999), st.data(), st.sampled_from((0, 0, 0, 2)))
+def test_it_convolves_with_its_filter_in_shared_memory(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, shift: int
+) -> None:
+    convolves(*case, sms, seed, data, shift)
+
+
+def convolves(kind: Kind, problem: ConvolutionProblem, sms: int, seed: int, data: st.DataObject, shift: int) -> None:
+    """One launch over a range of rows of an image in three buffers, its filter `shift` numbers off."""
     if not one_tile(problem, kind.cut):
         return
     random = np.random.default_rng(seed)
     x, w = small(random, problem.input_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    w = stored(w, shift)
     wanted = expected(problem, x, w)
     scale, bias = (random.integers(-2, 3, problem.c).astype(np.float32) for _ in range(2))
     added = small(random, problem.output_shape, kind.dtype)
@@ -202,12 +243,25 @@ def test_the_kernel_convolves(case: tuple[Kind, ConvolutionProblem], sms: int, s
 @settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(BACK), st.integers(1, 3), st.integers(0, 999))
 def test_its_parts_are_the_input_gradient(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int) -> None:
-    kind, problem = case
+    goes_back(*case, sms, seed, 0)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(WIDE_BACK, 160), st.integers(1, 3), st.integers(0, 999), st.sampled_from((0, 0, 0, 2)))
+def test_its_parts_are_the_input_gradient_with_the_filter_in_shared_memory(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, shift: int
+) -> None:
+    goes_back(*case, sms, seed, shift)
+
+
+def goes_back(kind: Kind, problem: ConvolutionProblem, sms: int, seed: int, shift: int) -> None:
+    """An input gradient, one launch a part, its filter `shift` numbers off."""
     parts = phases(problem)
     if not all(one_tile(part.problem, kind.cut) for part in parts):
         return
     random = np.random.default_rng(seed)
     dy, w = small(random, problem.output_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    w = stored(w, shift)
     dx = np.zeros(problem.input_shape, DTYPES[kind.dtype])
     given, target = dense_view(dy, kind.dtype), dense_view(dx, kind.dtype)
     for part in parts:

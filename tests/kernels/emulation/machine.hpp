@@ -140,18 +140,29 @@ inline void run_block(Index grid, Index block, Index threads, unsigned seed, std
     std::mt19937 dice(seed);
     std::vector<int> order(state.warps.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-    for (bool alive = true; alive;) {
-        const long before = state.progress;
+    // Some warps are slow: they take their turn once in `slowest` rounds.
+    constexpr long slowest = 8;
+    std::vector<long> pace(order.size());
+    for (long& rounds : pace) rounds = dice() % 4 == 0 ? slowest : 1;
+    long before = 0;
+    for (long round = 1, alive = true; alive; ++round) {
         alive = false;
         std::shuffle(order.begin(), order.end(), dice);
-        for (int warp : order)
+        for (int warp : order) {
+            if (round % pace[warp] != 0) {
+                alive = true;
+                continue;
+            }
             for (int i = warp * lanes_a_warp; i < min(count, (warp + 1) * lanes_a_warp); ++i) {
                 if (state.lanes[i].done) continue;
                 alive = true;
                 state.current = &state.lanes[i];
                 swapcontext(&state.scheduler, &state.lanes[i].context);
             }
+        }
+        if (round % slowest != 0) continue;
         if (alive && state.progress == before) throw std::runtime_error(state.failure.empty() ? "every lane waits" : state.failure);
+        before = state.progress;
     }
     running = nullptr;
 }

@@ -60,6 +60,27 @@ inline void let_next_kernel_start() {}
 inline bool elected() { return emulated::here().number % emulated::lanes_a_warp == 0; }
 inline void meet(int id, int threads) { emulated::arrive(id, threads, true); }
 inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
+// Octets that a lane has asked for come as late as they may: when it waits for them.
+struct OctetCopy {
+    unsigned to;
+    const void* from;
+};
+inline std::map<int, std::vector<OctetCopy>> octet_copies;
+
+inline void copy_octet(unsigned to, const void* from, bool there) {
+    if (there && reinterpret_cast<std::uintptr_t>(from) % 16) emulated::fail("sixteen bytes are copied from an odd address");
+    octet_copies[emulated::here().number].push_back({to, there ? from : nullptr});
+}
+inline void wait_copies() {
+    for (const OctetCopy& copy : octet_copies[emulated::here().number]) {
+        if (copy.from)
+            std::memcpy(shared_pointer(copy.to, 16), copy.from, 16);
+        else
+            std::memset(shared_pointer(copy.to, 16), 0, 16);
+    }
+    octet_copies[emulated::here().number].clear();
+}
+inline void store_octet(unsigned to, const unsigned (&words)[4]) { std::memcpy(shared_pointer(to, 16), words, 16); }
 inline float4 load_in_order(const float4* from) { return *from; }
 
 enum class Hint { none, evict_first, evict_last };
