@@ -1,17 +1,31 @@
 """The configurations worth trying for a problem, the best guess first.
 
 The guess counts, for the busiest multiprocessor, the rows it walks, and for each the longer of what memory and the
-tensor cores need; a quarter of the shorter is taken not to overlap. Its constants were fitted on one H200.
+tensor cores need; a quarter of the shorter is taken not to overlap. Before the first row the weights have to be there.
+Its constants were fitted on one H200, but for those of filters in shared memory, which are not measured yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 
-from .configuration import SHARED, SMS, ForwardConfiguration, footprint, group_block, legal, open_rows
+from .configuration import (
+    BARRIER_BYTES,
+    RESERVED_SHARED,
+    SERVICE_WARPS,
+    SHARED,
+    SMS,
+    Filter,
+    ForwardConfiguration,
+    filter_bytes,
+    footprint,
+    group_block,
+    legal,
+    open_rows,
+)
 from .problem import ConvolutionProblem
 
 MOST = 40
@@ -22,6 +36,9 @@ CHAIN = 260.0  # clocks of a row's dependent steps beside its products
 PRODUCT = 6.5  # clocks of one m16n8k16 on one of the four tensor cores
 START = 2500.0  # ns
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
+GATHER = 10.0  # clocks in which a multiprocessor gathers one register of a warp's weights from memory
+FILL = 64.0  # bytes a clock that the L2 gives one multiprocessor
+FRAGMENT = 35.0  # clocks from asking shared memory for a fragment to having it
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
@@ -36,9 +53,7 @@ def configurations(problem: ConvolutionProblem, sms: int = SMS, shared: int = SH
 def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[ForwardConfiguration]:
     for shape in _shapes(problem):
         for blocks in (1, 2, 3):
-            for ring in RINGS:
-                row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
-                stages = min(16, max(2, ring // blocks // row))
+            for stages in _stages(problem, shape, blocks, shared):
                 for chunk in _chunks(problem, shape, sms * blocks):
                     cut = replace(shape, stages=stages, blocks=blocks, chunk=chunk)
                     options = (replace(cut, late=_chain_bound(problem, cut)), cut)
@@ -55,15 +70,38 @@ def _pairs(problem: ConvolutionProblem) -> int:
     return ceil(problem.s * group_block(problem) // 8 / 2)
 
 
+def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int, shared: int) -> set[int]:
+    """Rows in the ring: what is to be under way; beside a filter in shared memory as many as there is room for."""
+    row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
+    stages = {min(16, max(2, ring // blocks // row)) for ring in RINGS}
+    if shape.filter == "registers":
+        return stages
+    taken = footprint(problem, replace(shape, stages=0)).shared
+    room = (shared + RESERVED_SHARED) // blocks - RESERVED_SHARED - taken
+    return {max(2, min(wanted, room // (row + 2 * BARRIER_BYTES))) for wanted in stages}
+
+
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
-    """Channels, images and columns of a block, and what of it a warp computes."""
+    """Channels, images and columns of a block, what of it a warp computes, and where the weights are."""
     for channels in _channel_blocks(problem):
         for units in _column_tiles(problem):
             for images in _image_blocks(problem, channels, units):
-                for octets in {1, 2} if group_block(problem) > 8 else {1}:
-                    for tiles in (1, 2, 4):
-                        if tiles == 1 or images * units > tiles:
-                            yield ForwardConfiguration(channels, images, units, tiles, octets)
+                for filter_place, octets, tiles in _shares(group_block(problem)):
+                    if tiles == 1 or images * units > tiles:
+                        yield ForwardConfiguration(channels, images, units, tiles, octets, filter=filter_place)
+
+
+def _shares(group: int) -> Iterator[tuple[Filter, int, int]]:
+    """Where a warp has its weights, octets and tiles that it computes: more where weights take no registers."""
+    for octets in (1, 2) if group > 8 else (1,):
+        for tiles in (1, 2, 4):
+            yield "registers", octets, tiles
+            if group > 8:
+                yield "staged", octets, tiles
+    for octets in (1, 2, 4) if group > 8 else ():
+        for tiles in (1, 2, 3, 4):
+            if 8 * octets <= group:
+                yield "shared", octets, tiles
 
 
 def _channel_blocks(problem: ConvolutionProblem) -> list[int]:
@@ -92,24 +130,46 @@ def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int
 
 def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int = SMS) -> float:
     """Estimated ns of a launch."""
-    steps, active = _steps(problem, cut, sms)
-    memory, compute = _memory(problem, cut, sms, active), _compute(problem, cut)
-    return START + LATENCY + steps * (max(memory, compute) + 0.25 * min(memory, compute))
+    walk = _walk(problem, cut, sms)
+    memory, compute = _memory(problem, cut, sms, walk.blocks), _compute(problem, cut, walk.useful)
+    ready = START + max(LATENCY, filter_ns(problem, cut))
+    return ready + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
 
 
-def _steps(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> tuple[float, int]:
-    """Input rows that the busiest block walks, and how many blocks there are."""
+@dataclass(frozen=True)
+class Walk:
+    """Input rows that the busiest block walks, blocks at work, and the share of those rows that begin an output row."""
+
+    steps: float
+    blocks: int
+    useful: float
+
+
+def _walk(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Walk:
     channel_blocks = ceil(problem.c / cut.channels)
     line = ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.units)) * problem.p
     chunks = ceil(line / cut.chunk) * channel_blocks
     slots = sms * cut.blocks
     even = slots // channel_blocks * channel_blocks
     blocks = min(chunks, even if 20 * even >= 19 * slots else slots)
-    rows = ceil(chunks / blocks) * cut.chunk
+    rows = ceil(chunks / blocks) * cut.chunk * problem.stride[0]
     halo = (open_rows(problem) - 1) * problem.stride[0]
     runs = ceil(chunks / blocks) * max(1, ceil(cut.chunk / problem.p))
     inside = min(1.0, problem.h / max(1, problem.p * problem.stride[0]))
-    return rows * problem.stride[0] * inside + runs * halo * (1 if cut.chunk < problem.p else 0.1), blocks
+    steps = rows * inside + runs * halo * (1 if cut.chunk < problem.p else 0.1)
+    return Walk(steps, blocks, min(1.0, rows / steps))
+
+
+def filter_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
+    """ns until the weights of all blocks of a multiprocessor are there."""
+    if cut.filter != "registers":
+        return 0.6 * LATENCY + filter_bytes(problem, cut) * cut.blocks / FILL / CLOCK
+    registers = cut.octets * problem.r * problem.s * group_block(problem) // 8
+    return registers * _warps(problem, cut) * cut.blocks * GATHER / CLOCK
+
+
+def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+    return footprint(problem, cut).threads // 32 - SERVICE_WARPS
 
 
 def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
@@ -121,8 +181,15 @@ def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, ac
     return max((row + out) * busy / rate, LATENCY / (cut.stages - 1))
 
 
-def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
+def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration, useful: float) -> float:
     """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
     products = cut.tiles * cut.octets * problem.r * _pairs(problem) / problem.stride[0] * PRODUCT
-    warps = footprint(problem, cut).threads // 32 - 2
-    return max(CHAIN + products, products * warps * cut.blocks / 4) / CLOCK
+    warps = _warps(problem, cut) * cut.blocks
+    if cut.filter != "shared":
+        return max(CHAIN + products, products * warps / 4) / CLOCK
+    # Rows beyond a run cost nothing; every fragment passes through shared memory, an 8 x 8 matrix a clock.
+    products *= useful
+    fragments = cut.octets * problem.r * _pairs(problem) * useful / problem.stride[0]
+    matrices = 2 * fragments + 4 * cut.tiles * _pairs(problem)
+    chain = CHAIN + problem.s * FRAGMENT + products
+    return max(chain, products * ceil(warps / 4), matrices * warps) / CLOCK

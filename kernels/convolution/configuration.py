@@ -128,6 +128,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = 
         and cut.channels % group_block(problem) == 0
         and cut.octets <= group_block(problem) // 8
         and (cut.filter == "registers" or problem.width >= 16)
+        and not (cut.late and cut.filter == "shared")
         and max(taken.box_x, cut.images, 8 * cut.units) <= MAX_BOX
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM

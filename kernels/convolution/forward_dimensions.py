@@ -37,7 +37,10 @@ def specification(
             *(Module("FragmentHalf", "Fragment", 2),),
             *(Fold("Tile", "Unit", 2), Module("TileHalf", "Unit", 2), Fold("TileBlock", "Tile", cut.tiles)),
         ),
-        tensors=(*_tiles(problem, cut), _filter_tile(problem, cut, octets)),
+        tensors=(
+            *_tiles(problem, cut),
+            Tensor("FilterTile", "octet", _filter_tile(problem, cut, octets), True, 16 * octets if octets > 1 else 0),
+        ),
         compounds=(*_lanes(), *_places(problem, cut, octets), *_filter_places(problem, cut, octets)),
         parameters=tuple(Parameter(name, value) for name, value in {**parameters, **counts}.items()),
     )
@@ -57,18 +60,17 @@ def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tens
     return Tensor("InputRow", "octet", box, True, swizzle), Tensor("OutputRow", "octet", out, True, swizzle)
 
 
-def _filter_tile(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> Tensor:
-    """The filter of a channel block: its taps in the order of the pass, outer channels counted from the block's first."""
+def _filter_tile(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Extent, ...]:
+    """The filter of a channel block: taps in the order of the pass, outer channels counted from the block's first."""
     taps = (Extent("TapY", problem.r), Extent("TapX", problem.s))
-    extents = (*taps, Extent("Outer", cut.channels), Extent("Inner8", octets))
-    return Tensor("FilterTile", "octet", extents, True, 16 * octets if octets > 1 else 0)
+    return (*taps, Extent("Outer", cut.channels), Extent("Inner8", octets))
 
 
 def _filter_places(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Compound, ...]:
-    """An octet of the filter's tile; the four matrices of two fragments; and what the number of a fragment stands for."""
+    """An octet of the filter's tile, the four matrices of two fragments, and what the number of a fragment means."""
     lanes = (Extent("FragmentHalf", 2), Extent("TapPairHalf", 2), Extent("Outer8m", 8))
     return (
-        Compound("FilterChunk", _filter_tile(problem, cut, octets).axes),
+        Compound("FilterChunk", _filter_tile(problem, cut, octets)),
         Compound("FragmentRow", lanes, LANES),
         Compound("FragmentPlace", (Extent("K8", cut.octets), Extent("TapPair", max(1, octets // 2)))),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from math import ceil, log
 
-from ..convolution.candidates import MEMORY, guess
-from ..convolution.configuration import REGISTERS, SMS, ForwardConfiguration, footprint, group_block
+from ..convolution.candidates import MEMORY, filter_ns, guess
+from ..convolution.configuration import REGISTERS, SMS, Filter, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import (
@@ -26,6 +26,7 @@ from .gpu import Gpu
 # one row of the ring, and what a block needs before its first row has come.
 MMA_CLOCKS, MATRIX_CLOCKS, ROW_CLOCKS, START_CLOCKS = 1.6, 1.0, 180.0, 2500.0
 LINE = 32  # bytes of a sector
+FILTER_PLACES: tuple[Filter, ...] = ("registers", "staged", "shared")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Facts:
     shared_time: float  # shared memory to registers
     row_time: float  # one row after another: the waits of the longest chain of rows, divided among resident blocks
     start_time: float  # launch and first rows
+    filter_time: float  # until the weights are there
     fold_time: float  # partial sums written and read again
     imbalance: float  # items of the busiest block over the mean, at least 1
     occupancy: float  # blocks at work over the places of the GPU, at most 1
@@ -63,6 +65,7 @@ class Facts:
     width: float
     stride: float
     transposed: float
+    filter_place: float  # 0: in registers; 1: there, through shared memory; 2: in shared memory
 
     def features(self) -> tuple[float, ...]:
         """The facts in order, large ranges as logarithms."""
@@ -94,6 +97,8 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     taps = ceil(problem.s / 2) if wide == 1 else problem.s * wide / 2
     mmas = positions / 16 * problem.p * problem.r * taps * octets
     matrices = walked * cut.images * cut.units * 2 * ceil(problem.s / 2) * cut.channels / 8 * wide / cut.octets
+    if cut.filter == "shared":
+        matrices += 2 * mmas / cut.tiles
     working = places / cut.blocks
     seconds = {
         "memory": (loaded + 2 * problem.output_elements + 2 * problem.weight_elements) / gpu.copy_bytes_per_s,
@@ -101,6 +106,7 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
         "row": longest * walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
         "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
+        "filter": filter_ns(problem, cut) * 1e-9,
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
@@ -129,6 +135,7 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         width=problem.width,
         stride=problem.stride[0] * problem.stride[1],
         transposed=float(transposed),
+        filter_place=float(FILTER_PLACES.index(cut.filter)),
     )
 
 
@@ -183,6 +190,7 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     return Facts(
         counted_time=estimate(problem, chosen, gpu.sms) * BANDWIDTH / problem.bytes_moved,
         **times,
+        filter_time=0.0,
         imbalance=waves * places / blocks if waves > 1 else per_split * chosen.splits / work,
         occupancy=min(1.0, blocks / places),
         halo=x_bytes / (2 * problem.input_elements),
@@ -204,6 +212,7 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         width=problem.width,
         stride=problem.stride[0] * problem.stride[1],
         transposed=0.0,
+        filter_place=0.0,
     )
 
 
@@ -216,10 +225,10 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
     return Facts(
         counted_time=1.0 + clocks / gpu.clock_hz / roofline,
         memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,
-        start_time=gpu.launch_s * 1.5 / roofline, fold_time=0.0, imbalance=1.0,
+        start_time=gpu.launch_s * 1.5 / roofline, filter_time=0.0, fold_time=0.0, imbalance=1.0,
         occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=0.5,
         images=1.0, own=1.0,
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
         row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
-        stride=problem.stride[0] * problem.stride[1], transposed=0.0,
+        stride=problem.stride[0] * problem.stride[1], transposed=0.0, filter_place=0.0,
     )  # fmt: skip

@@ -80,7 +80,7 @@ KINDS = [
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
 ]
-# The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, more rows than a run.
+# The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [
     Kind(cut(32, 1, 2, 1, 4, chunk=2, kept="shared"), 7, 7, width=32),
     Kind(cut(64, 2, 1, 1, 2, rows=2, kept="shared"), 5, 3, width=32, stride=(2, 1), fused=True, activation="relu"),
