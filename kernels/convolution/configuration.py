@@ -105,7 +105,7 @@ def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
         operands = 5 * cut.octets * pairs + 4 * cut.tiles * pairs + tiles
     else:
         steps = problem.s * group_block(problem) // 8
-        operands = cut.octets * problem.r * steps + ceil(steps / 2) * tiles
+        operands = cut.octets * problem.r * steps + ceil(steps / 2) * tiles + (8 if cut.filter == "staged" else 0)
     return accumulators + operands + 2 * cut.tiles + REGISTER_ROOM
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.kernels.convolution import candidates, forward, launch, sharded
-from tapestry.kernels.convolution.configuration import SHARED, ForwardConfiguration, footprint, legal
+from tapestry.kernels.convolution.configuration import SHARED, Filter, ForwardConfiguration, footprint, legal
 from tapestry.kernels.convolution.input_gradient import phases
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
 from tapestry.kernels.cost.gpu import known_gpu
@@ -16,6 +19,7 @@ from tapestry.kernels.runtime.compiler import compile_source
 
 from ..shapes import SHAPES, TABLE
 
+PLACES: tuple[Filter, ...] = get_args(Filter)
 problems = st.builds(
     lambda n, h, w, width, blocks, r, s, stride, dilation, padding: ConvolutionProblem(
         n, h + r * 2, w + s * 2, 8 * width * blocks, 8 * blocks, r, s, stride, dilation, padding
@@ -110,8 +114,28 @@ def test_every_candidate_is_legal_and_walks_every_row(problem: ConvolutionProble
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_of_the_list_has_candidates_where_the_copy_engine_reads_it(name: str) -> None:
     problem = SHAPES[name]
-    registers_suffice = problem.width < 32 or problem.r * problem.s < 49
-    assert bool(candidates.configurations(problem)) == (problem.c % 8 == 0 and registers_suffice)
+    for walked in (problem, *(part.problem for part in phases(problem))):
+        assert bool(candidates.configurations(walked)) == (walked.c % 8 == 0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_filters_of_narrow_groups_stay_out_of_shared_memory(width: int) -> None:
+    problem = same(3, width, 1)
+    assert {cut.filter for cut in candidates.configurations(problem)} == {"registers"}
+    for kept in PLACES:
+        cut = ForwardConfiguration(64, 1, 4, 2, 1, filter=kept)
+        assert legal(problem, cut) == (kept == "registers")
+
+
+@pytest.mark.parametrize("cut", [ForwardConfiguration(64, 1, 4, 2, 2), ForwardConfiguration(32, 2, 4, 1, 4)], ids=repr)
+def test_a_filter_in_shared_memory_takes_its_bytes_and_no_registers(cut: ForwardConfiguration) -> None:
+    problem = same(7, 32, 1)
+    plain, kept = footprint(problem, cut), footprint(problem, replace(cut, filter="shared"))
+    assert kept.shared - plain.shared == cut.channels * 7 * 7 * 32 * 2
+    assert kept.registers < plain.registers - 100
+    assert not any(legal(problem, replace(cut, filter=place)) for place in ("registers", "staged"))
+    assert legal(problem, replace(cut, filter="shared")) == (kept.shared <= SHARED)
+    assert not legal(problem, replace(cut, filter="shared", late=True))
 
 
 def test_sources_are_the_same_every_time_and_do_not_depend_on_extents() -> None:
@@ -155,6 +179,25 @@ def test_the_compiler_reports_no_spills(number: int, problem: ConvolutionProblem
     compiled = compile_source(forward.source(problem, cut, **FUSED[number % len(FUSED)]), name="forward")
     assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
     assert compiled.registers * footprint(problem, cut).threads * cut.blocks <= 65536
+
+
+@pytest.mark.parametrize("kept", ["staged", "shared"])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    list(enumerate(["filter.width32.7x7", "stride2.width32", "filter.width16.7x7", "resnext101_32x8d.stage0"])),
+)
+def test_filters_in_shared_memory_do_not_spill(number: int, name: str, kept: str) -> None:
+    """The best and another candidate of a kind, plain, fused and transposed."""
+    for part in phases(SHAPES[name])[:1]:
+        for problem, flags in (
+            (SHAPES[name], FUSED[number % 2 * 2]),
+            (part.problem, {"transposed": True, "taps": part.taps}),
+        ):
+            found = [cut for cut in candidates.configurations(problem) if cut.filter == kept]
+            for cut in {found[0], found[7 * number % len(found)]} if found else ():
+                compiled = compile_source(forward.source(problem, cut, **flags), name="forward")
+                assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
+                assert compiled.registers * footprint(problem, cut).threads * cut.blocks <= 65536
 
 
 @pytest.mark.parametrize("problem", [TABLE["table.64x64x64k3"], same(3, 8, 2)], ids=["stride 1", "stride 2"])
