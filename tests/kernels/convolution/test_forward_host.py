@@ -76,6 +76,7 @@ def cut(
 
 KINDS = [
     Kind(cut(16, 1, 2, 1), 3, 3),
+    Kind(replace(cut(16, 1, 2, 1), late=True), 3, 2, stride=(2, 1)),
     Kind(cut(32, 2, 1, 2, stages=4), 3, 3, stride=(2, 2), fused=True, activation="gelu"),
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
@@ -88,7 +89,7 @@ WIDE = [
     Kind(cut(16, 3, 1, 1, 2, chunk=1, kept="shared"), 4, 2, width=16, stride=(2, 2), dilation=(1, 2)),
     Kind(cut(32, 1, 6, 3, 2, kept="shared"), 3, 3, width=32, stride=(2, 2), dilation=(2, 2)),
     Kind(cut(32, 2, 1, 1, 4, kept="staged"), 3, 2, width=32, stride=(1, 2), fused=True),
-    Kind(cut(64, 1, 2, 1, 1, kept="staged"), 2, 5, width=16, dilation=(2, 1), dtype="bf16"),
+    Kind(replace(cut(64, 1, 2, 1, 1, kept="staged"), late=True), 2, 5, width=16, dilation=(2, 1), dtype="bf16"),
 ]
 WIDE_BACK = [
     Kind(cut(32, 1, 2, 1, 2, chunk=2, kept="shared"), 5, 4, width=32),
