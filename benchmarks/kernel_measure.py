@@ -14,6 +14,7 @@ import argparse
 import datetime as dt
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,13 +25,17 @@ sys.path.insert(0, str(ROOT / "tests" / "kernels"))
 LEADING, SAMPLED = 20, 12  # configurations of a problem: the first by counting, and others
 
 
-def problems(share: float) -> list[tuple[str, Any]]:
-    """The table's problems, then a sample of the list in an order that has nothing to do with shape."""
+def problems(share: float, parts: Sequence[str] = ()) -> list[tuple[str, Any]]:
+    """The table's problems, then a sample of the list in an order that has nothing to do with shape.
+
+    With `parts`, those alone whose names hold one of them.
+    """
     from shapes import SHAPES, TABLE  # type: ignore[import-not-found, unused-ignore]
 
     rest = [item for item in SHAPES.items() if item[0] not in TABLE and item[1].bytes_moved > 2e5]
     random.Random(1).shuffle(rest)
-    return [*TABLE.items(), *rest[: int(share * len(rest))]]
+    found = [*TABLE.items(), *rest[: int(share * len(rest))]]
+    return [item for item in found if not parts or any(part in item[0] for part in parts)]
 
 
 def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list[Any]:
@@ -79,7 +84,7 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
 
     deadline, gpu = monotonic() + arguments.time_limit, described_gpu(properties(0))
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    pairs = [(n, p, what) for n, p in problems(arguments.share) for what in arguments.passes]
+    pairs = [(n, p, what) for n, p in problems(arguments.share, arguments.named) for what in arguments.passes]
     cases = [(n, p, what, walk) for n, p, what in pairs if (walk := walked(p, what)) is not None]
     chosen = {(n, what): selection(n, walk, what, gpu, arguments.all_of) for n, _, what, walk in cases}
     wanted = dict.fromkeys(r for n, _, what, walk in cases for cut in chosen[n, what] for r in sources(walk, what, cut))
@@ -138,6 +143,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--time-limit", type=float, default=600.0)
     parser.add_argument("--share", type=float, default=1.0, help="share of the list of shapes")
+    parser.add_argument(
+        "--named", nargs="+", default=[], metavar="PART", help="only shapes whose name holds one of these"
+    )
     parser.add_argument("--all-of", type=int, default=48, help="try all configurations where there are no more")
     parser.add_argument("--passes", nargs="+", default=["forward", "input_gradient", "weight_gradient"])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "measurements.json")
