@@ -5,7 +5,9 @@ Used by `benchmarks/kernels.py`; `python benchmarks/row_contenders.py` prints it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatch
 from math import prod
 from typing import Any
 
@@ -28,6 +30,9 @@ SHAPES = (
     (1048576, 64), (524288, 256), (131072, 1024), (32768, 4096), (49152, 2560), (16384, 8192), (8192, 16384),
     (4096, 32768),
 )  # fmt: skip
+LONG_KIB = (256, 512, 1024, 4096)  # of a row
+LONG_ROWS = (8, 128, 4096)
+MOST_LONG_BYTES = 1 << 30  # of an operand: fewer rows of the longest
 Specification = Mapping[str, tuple[str, tuple[int, ...]]]
 Result = dict[str, float]
 
@@ -84,7 +89,9 @@ def _maps(dtype: str) -> Iterator[tuple[str, Callable[..., Any], Specification, 
 
 
 def _rows(dtype: str) -> Iterator[tuple[str, Callable[..., Any], Specification, Callable[..., torch.Tensor]]]:
-    for rows, width in SHAPES:
+    size = TORCH[dtype].itemsize
+    long = {(min(rows, MOST_LONG_BYTES // (kib << 10)), (kib << 10) // size) for kib in LONG_KIB for rows in LONG_ROWS}
+    for rows, width in (*SHAPES, *sorted(long)):
         x, w = (dtype, (rows, width)), (dtype, (width,))
         name = f".{rows}x{width}"
         yield f"softmax{name}", tp.softmax, {"x": x}, lambda x: torch.softmax(x, -1)
@@ -162,10 +169,12 @@ def measured(kernel: Any, given: list[list[torch.Tensor]], reference: Callable[.
 
 
 def main() -> None:
-    """Print each case's share of the copy ceiling, ours and torch's."""
+    """Print each case's share of the copy ceiling, ours and torch's; of those alone whose name matches an argument."""
     copy = copy_bytes_per_s()
     print(f"copy {copy / 1e12:.3f} TB/s")
     for name, run in cases():
+        if not any(fnmatch(name, pattern) for pattern in sys.argv[1:] or ["*"]):
+            continue
         found = run()
         ours, theirs = (found["bytes"] / (found[key] * 1e-6) / copy for key in ("ours_us", "torch_us"))
         text = f"{name:44} {found['ours_us']:8.1f} us  {ours:5.3f}  torch {theirs:5.3f}  error {found['error']:.3f}"

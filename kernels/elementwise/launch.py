@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import WrongDevice, WrongDtype, WrongLayout, WrongShape, WrongType, WrongValue
+from ..runtime.architecture import architecture
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Compiled, compile_source
 from .types import Layout
@@ -13,11 +15,24 @@ from .types import Layout
 Tensors = tuple[tuple[str, Layout], ...]
 
 
+PORTABLE_CLUSTER = 8  # blocks of a cluster that every GPU with clusters takes
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch needs beside its grid. ``alone``: one block a multiprocessor, so that what the blocks read again
+    stays in the second cache. ``shared``: bytes of dynamic shared memory. ``cluster``: blocks of a cluster.
+    """
+
+    alone: bool = False
+    shared: int = 0
+    cluster: int = 1
+
+
 class GeneratedKernel:
     """A kernel ``entry(operands..., outputs...)`` for arrays of fixed layouts, launched as ``blocks`` of ``threads``.
 
-    ``source`` is empty where there is nothing to compute. ``name`` is what errors call it. ``alone``: one block a
-    multiprocessor, so that what the blocks read again stays in the second cache.
+    ``source`` is empty where there is nothing to compute. ``name`` is what errors call it.
     """
 
     def __init__(
@@ -28,10 +43,9 @@ class GeneratedKernel:
         grid: tuple[int, int],
         operands: Tensors,
         outputs: Tensors,
-        *,
-        alone: bool = False,
+        launch: Launch = Launch(),
     ) -> None:
-        self.name, self.entry, self.source, self.alone = name, entry, source, alone
+        self.name, self.entry, self.source, self.needs = name, entry, source, launch
         self.blocks, self.threads = grid
         self._tensors, self._kernels = (*operands, *outputs), dict[int, Any]()
         self.operands = tuple(tensor for tensor, _ in operands)
@@ -41,6 +55,11 @@ class GeneratedKernel:
         """The machine code and the compiler's report. `WrongValue` where there is nothing to compute."""
         if not self.source:
             raise WrongValue("without points there is no kernel", where=self.name)
+        if self.needs.cluster > 1 and architecture(arch).number < 90:
+            raise WrongDevice(
+                "rows are spread over clusters of blocks", where=self.name, expected="sm_90 or newer", came=arch,
+                hint="compile with cluster=1",
+            )  # fmt: skip
         return compile_source(self.source, name=self.entry, arch=arch)
 
     def __call__(self, *arrays: Any, out: Any, stream: object = None) -> Any:
@@ -60,10 +79,10 @@ class GeneratedKernel:
         return self.on(device).prepare(self.blocks, self.threads, pointers, self.shared(device))
 
     def shared(self, device: int) -> int:
-        """Bytes of dynamic shared memory: none, or so many that no second block fits."""
+        """Bytes of dynamic shared memory: as many as are used, or so many that no second block fits."""
         from ..runtime.device import properties
 
-        return properties(device).shared_per_block * 7 // 8 if self.alone else 0
+        return properties(device).shared_per_block * 7 // 8 if self.needs.alone else self.needs.shared
 
     def _checked(self, arrays: Sequence[Any], out: Any) -> tuple[int, list[int]]:
         """The device and the pointers."""
@@ -86,7 +105,10 @@ class GeneratedKernel:
             from ..runtime.device import device_architecture
             from ..runtime.module import load
 
-            found = self._kernels[device] = load(self.compiled(device_architecture(device)), device)
+            found = load(self.compiled(device_architecture(device)), device)
+            if self.needs.cluster > PORTABLE_CLUSTER:
+                found.allow_large_clusters()
+            self._kernels[device] = found
         return found
 
 

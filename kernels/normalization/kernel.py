@@ -5,7 +5,7 @@
     kernel = compile_rows([add, *norm], layouts, outputs=["sum", "normed"])
     kernel(x, residual, weight, out=(h, y))             # several outputs, in the order asked for
 
-Arrays that are written must not overlap operands, unless the row stays in registers (``plan.held``) and every point
+Arrays that are written must not overlap operands, unless the row is read once (``plan.held``) and every point
 reads that operand only at the element it writes.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from ..elementwise.launch import GeneratedKernel
+from ..elementwise.launch import GeneratedKernel, Launch
 from ..elementwise.types import Layout, Primitive
 from ..errors import WrongShape
 from .plan import RowPlan, make_row_plan
@@ -28,8 +28,8 @@ class RowKernel(GeneratedKernel):
     def __init__(self, entry: str, program: RowProgram, plan: RowPlan | None) -> None:
         text, grid = (row_source(plan, entry), (plan.blocks, plan.threads)) if plan else ("", (0, 0))
         outputs = tuple((output.stage, output.layout) for output in program.outputs)
-        alone = plan is not None and plan.alone
-        super().__init__("rows", entry, text, grid, program.operands, outputs, alone=alone)
+        launch = Launch(alone=plan.alone, shared=plan.shared, cluster=plan.cluster) if plan else Launch()
+        super().__init__("rows", entry, text, grid, program.operands, outputs, launch)
         self.program, self.plan = program, plan
 
     @property
@@ -45,18 +45,20 @@ def compile_rows(
     outputs: Sequence[str] | None = None,
     lanes: int | None = None,
     rows: int | None = None,
+    cluster: int | None = None,
 ) -> RowKernel:
     """One kernel for operations that fold the last dimensions and map with what was folded.
 
     ``layouts`` by tensor; of intermediates that are not written only the dtype matters. ``outputs`` are those written:
-    by default what no operation reads. `NotRows` (see `recognise`) where the operations are no such program; nothing
-    needs a GPU before the kernel is called.
+    by default what no operation reads. ``lanes``, ``rows``, ``cluster``: see `make_row_plan`; GPUs before sm_90 have no
+    clusters and need ``cluster=1``. `NotRows` (see `recognise`) where the operations are no such program; nothing needs
+    a GPU before the kernel is called.
     """
     program = recognise(operations, layouts, outputs)
     if not program.rows or not program.width:
         if program.rows:
             raise WrongShape("rows without elements", where="rows", came=program.width)
         return RowKernel("rows_none", program, None)
-    plan = make_row_plan(program, lanes=lanes, rows=rows)
+    plan = make_row_plan(program, lanes=lanes, rows=rows, cluster=cluster)
     digest = hashlib.sha256(repr(plan).encode()).hexdigest()[:12]
     return RowKernel(f"rows_{digest}", program, plan)

@@ -1,41 +1,96 @@
-"""How a row program runs: threads a row, elements a thread, rows a block, and whether the row stays in registers."""
+"""How a row program runs: threads a row, elements a thread, rows a block or blocks a row, and where the row stays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Literal, NamedTuple
 
 from ...expr import reads
 from ..elementwise.plan import ACCESS, IN_FLIGHT, Load, access_width, classify
 from ..errors import WrongValue
 from .program import COLUMN, ROW, RowProgram
+from .spread import CACHED_BYTES, CLUSTERS, seconds
 
 HELD_WORDS = 64  # registers of a thread that may hold the row as it lies in memory
-HELD_BYTES = 128 << 10  # of a row: half the registers of a multiprocessor
+HELD_BYTES = 128 << 10  # of a block: half the registers of a multiprocessor
+PARKED_BYTES = 208 << 10  # of a block in a cluster, in shared memory
+SHARED_BYTES, STATIC_BYTES = 228 << 10, 4 << 10  # of a multiprocessor; of a block, beside what is parked
+GROUPS = 4  # in which these arrive
+SPREAD_BYTES = 32 << 10  # of a row, from which on several blocks may share it
 KEPT = 16  # elements of a thread whose intermediate values may be kept from stage to stage
 LATE_WORDS = 24  # above this, what is the same for every row is fetched where it is used
+LEAST_CLUSTERED = 64  # threads of a block in a cluster
 BLOCK = 128  # threads of a block whose rows are shorter than that
 MOST_THREADS = 1024  # of a block
 REREAD_THREADS = 1024  # of a row that does not stay in registers
-CACHED_BYTES = 40e6  # of rows that are worked on at a time, 264 blocks, so that the second cache holds them
+OTHER_REGISTERS = 40  # of a thread, beside those that hold the row
+
+Storage = Literal["registers", "shared", "again"]
+
+
+class Part(NamedTuple):
+    """Vectors of each thread, and where they stay: in shared memory, in registers, or nowhere (``again``: every stage
+    reads them).
+    """
+
+    storage: Storage
+    first: int
+    vectors: int
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """``lanes`` threads hold a row in ``chunks`` vectors each; ``rows`` rows a thread, all loads first.
+    """A row is spread over ``lanes`` threads of each of ``cluster`` blocks, ``chunks`` vectors a thread; ``rows`` rows
+    a thread, all loads first.
 
-    ``held``: the row is read once and stays in registers; otherwise every stage reads it again. ``late``: weights are
-    fetched where they are used.
+    Of the vectors, ``kept`` stay in registers, ``parked`` in shared memory; what is left is read again by every stage.
+    ``late``: weights are fetched where they are used.
     """
 
     program: RowProgram
     vector: int
-    lanes: int
-    chunks: int
-    rows: int
-    held: bool
-    late: bool
     loads: tuple[Load, ...]
+    lanes: int = 1
+    chunks: int = 1
+    rows: int = 1
+    kept: int = 0
+    parked: int = 0
+    late: bool = False
+    cluster: int = 1
+
+    @property
+    def held(self) -> bool:
+        """Whether the row is read once."""
+        return self.kept + self.parked == self.chunks
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The vectors by where they stay."""
+        counts: Sequence[tuple[Storage, int]] = (
+            ("shared", self.parked), ("registers", self.kept), ("again", self.chunks - self.kept - self.parked),
+        )  # fmt: skip
+        found, first = [], 0
+        for storage, count in counts:
+            found += [Part(storage, first, count)] if count else []
+            first += count
+        return tuple(found)
+
+    @property
+    def arriving(self) -> tuple[Part, ...]:
+        """The same for the first stage: what is copied to shared memory in groups, worked on while the next arrive."""
+        found = []
+        for part in self.parts:
+            size = -(-part.vectors // GROUPS) if part.storage == "shared" else part.vectors
+            for first in range(0, part.vectors, size):
+                found.append(Part(part.storage, part.first + first, min(size, part.vectors - first)))
+        return tuple(found)
+
+    @property
+    def spread(self) -> int:
+        """Threads of a row."""
+        return self.lanes * self.cluster
 
     @property
     def threads(self) -> int:
@@ -48,44 +103,116 @@ class RowPlan:
 
     @property
     def blocks(self) -> int:
-        return -(-self.program.rows // self.rows_a_block)
+        return -(-self.program.rows // self.rows_a_block) * self.cluster
 
     @property
     def forgetful(self) -> bool:
         """Whether stages compute from the row's words anew, so that no thread keeps many intermediate values."""
-        return self.held and self.vector * self.chunks * self.rows > KEPT
+        return self.vector * self.kept * self.rows > KEPT
 
     @property
     def alone(self) -> bool:
         """Whether a multiprocessor takes one block only: rows that are read again stay in the second cache then."""
         streamed = (load.layout.type.bytes for load in self.loads if ROW in load.offset.dims)
-        return not self.held and 264 * self.program.width * sum(streamed) > CACHED_BYTES
+        return not self.held and not self.parked and 264 * self.program.width * sum(streamed) > CACHED_BYTES
 
     @property
     def exact(self) -> bool:
         """Whether the vectors of the threads are those of the row, none too many."""
-        return self.lanes * self.chunks * self.vector == self.program.width
+        return self.spread * self.chunks * self.vector == self.program.width
+
+    @property
+    def streamed(self) -> int:
+        """Bytes of one vector of what differs from row to row."""
+        return sum(self.vector * load.layout.type.bytes for load in self.loads if ROW in load.offset.dims) or ACCESS
+
+    @property
+    def parked_loads(self) -> dict[int, int]:
+        """For each load whose vectors are parked, where they begin in shared memory, in bytes."""
+        found, at = {}, 0
+        for k, load in enumerate(self.loads):
+            if self.parked and load.kind != "uniform" and not is_weight(load):
+                found[k] = at
+                at += -(-4 * _load_words(load, self.vector) * self.lanes * self.parked // 16) * 16
+        return found
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory of a block."""
+        words = sum(_load_words(self.loads[k], self.vector) for k in self.parked_loads)
+        return 4 * words * self.lanes * self.parked + 16 * len(self.parked_loads)
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for."""
+        registers = 8 * -(-(OTHER_REGISTERS + self.kept * self.rows * _words(self, late=self.late)) // 8)
+        shared = 1 if self.alone else SHARED_BYTES // (self.shared + STATIC_BYTES)
+        return max(1, min(shared, 32, 2048 // self.threads, 65536 // (registers * self.threads)))
 
 
-def make_row_plan(program: RowProgram, *, lanes: int | None = None, rows: int | None = None) -> RowPlan:
-    """The plan of a row program. ``lanes`` (a power of two up to 32, or a multiple of 32 up to 1024) and ``rows``
-    (1 to 8) override the choice.
+def make_row_plan(
+    program: RowProgram, *, lanes: int | None = None, rows: int | None = None, cluster: int | None = None
+) -> RowPlan:
+    """The plan of a row program. ``lanes`` (a power of two up to 32, or a multiple of 32 up to 1024), ``rows`` (1 to
+    8) and ``cluster`` (blocks a row: 1, 2, 4, 8 or 16, with at least 64 lanes and one row each) override the choice.
     """
+    _check_choices(lanes, rows, cluster)
+    vector = _vector(program)
+    draft = RowPlan(program, vector, tuple(classify(program.loop, read, vector) for read in program.reads))
+    if cluster is None:
+        many = lanes is None and rows is None and draft.streamed * program.width > SPREAD_BYTES * vector
+        plans = [plan for n in CLUSTERS[1:] for plan in _clustered(draft, n, None)] if many else []
+    else:
+        plans = _clustered(draft, cluster, lanes) if cluster > 1 else []
+    if cluster in (None, 1):
+        plans.append(_alone(draft, lanes, rows))
+    return min(plans, key=lambda plan: (seconds(plan), plan.cluster))
+
+
+def _check_choices(lanes: int | None, rows: int | None, cluster: int | None) -> None:
     if lanes is not None and not _allowed(lanes):
         raise WrongValue("lanes", expected="a power of two up to 32, or a multiple of 32 up to 1024", came=lanes)
     if rows is not None and not 1 <= rows <= 8:
         raise WrongValue("rows", expected="1 to 8", came=rows)
-    vector = _vector(program)
-    loads = tuple(classify(program.loop, read, vector) for read in program.reads)
-    draft = RowPlan(program, vector, 1, 1, 1, True, False, loads)
-    vectors = -(-program.width // vector)
+    if cluster is not None and cluster not in CLUSTERS:
+        raise WrongValue("cluster", expected=", ".join(map(str, CLUSTERS)), came=cluster)
+    if cluster is not None and cluster > 1 and (rows or 1) > 1:
+        raise WrongValue("rows of a cluster", expected=1, came=rows)
+    if cluster is not None and cluster > 1 and lanes is not None and lanes < LEAST_CLUSTERED:
+        raise WrongValue("lanes of a block in a cluster", expected=f"{LEAST_CLUSTERED} or more", came=lanes)
+
+
+def _alone(draft: RowPlan, lanes: int | None, rows: int | None) -> RowPlan:
+    """Rows of one block, or several rows a block."""
+    vectors = -(-draft.program.width // draft.vector)
     words = _words(draft, late=True)
     lanes = lanes or _lanes(draft, vectors, words)
     chunks = -(-vectors // lanes)
     held = chunks * words <= HELD_WORDS and lanes * chunks * words * 4 <= HELD_BYTES
     late = held and chunks * _words(draft, late=False) > LATE_WORDS
     count = rows or (_rows(draft, chunks) if held else 1)
-    return replace(draft, lanes=lanes, chunks=chunks, rows=count, held=held, late=late)
+    return replace(draft, lanes=lanes, chunks=chunks, rows=count, kept=chunks if held else 0, late=late)
+
+
+def _clustered(draft: RowPlan, cluster: int, lanes: int | None) -> list[RowPlan]:
+    """A row for ``cluster`` blocks: in registers, or in shared memory, all of it or half."""
+    vectors = -(-draft.program.width // (draft.vector * cluster))
+    words = max(1, _words(draft, late=True))
+    whole = _part(draft, cluster, lanes or 1024, PARKED_BYTES)
+    half = _part(draft, cluster, lanes or 512, PARKED_BYTES // 2)
+    fast = _part(draft, cluster, lanes or max(LEAST_CLUSTERED, _lanes(draft, vectors, words)), 0)
+    return [plan for plan in (fast, half) if plan.held] or [whole]
+
+
+def _part(draft: RowPlan, cluster: int, lanes: int, parked_bytes: int) -> RowPlan:
+    """A row for ``lanes`` threads of each block, so much of it in shared memory and the rest in registers."""
+    chunks = -(-draft.program.width // (draft.vector * cluster * lanes))
+    words = max(1, _words(draft, late=True))
+    parked = min(chunks, parked_bytes // (4 * lanes * words))
+    room = min(HELD_WORDS, 65536 // lanes - OTHER_REGISTERS) // words
+    kept = chunks - parked if chunks - parked <= room else 0  # what is loaded again needs registers on its way
+    late = parked > 0 or chunks * _words(draft, late=False) > LATE_WORDS
+    return replace(draft, lanes=lanes, chunks=chunks, kept=kept, parked=parked, late=late, cluster=cluster)
 
 
 def _allowed(lanes: int) -> bool:
@@ -115,17 +242,17 @@ def _vector(program: RowProgram) -> int:
 def _words(plan: RowPlan, *, late: bool) -> int:
     """Registers that one vector of everything along the row takes."""
     taken = [load for load in plan.loads if load.kind != "uniform" and not (late and is_weight(load))]
-    return sum(-(-plan.vector * load.layout.type.bytes // 4) for load in taken)
+    return sum(_load_words(load, plan.vector) for load in taken)
 
 
-def _streamed(plan: RowPlan) -> int:
-    """Bytes of one vector of what differs from row to row."""
-    return sum(plan.vector * load.layout.type.bytes for load in plan.loads if ROW in load.offset.dims) or ACCESS
+def _load_words(load: Load, vector: int) -> int:
+    """Registers that one vector of a load takes."""
+    return -(-vector * load.layout.type.bytes // 4)
 
 
 def _lanes(plan: RowPlan, vectors: int, words: int) -> int:
     """Few threads too many, about `IN_FLIGHT` bytes for each, few warps at a barrier (weights from measurements)."""
-    wanted = max(1, min(8, IN_FLIGHT // _streamed(plan)))
+    wanted = max(1, min(8, IN_FLIGHT // plan.streamed))
     candidates = [n for n in (1, 2, 4, 8, 16, 32, *range(64, MOST_THREADS + 1, 32)) if n < 2 * vectors]
     if vectors >= 8:
         candidates = [n for n in candidates if n >= 8]
@@ -147,7 +274,7 @@ def _lanes(plan: RowPlan, vectors: int, words: int) -> int:
 def _rows(plan: RowPlan, chunks: int) -> int:
     """Rows a thread, so that short rows too have enough bytes in flight."""
     room = max(1, HELD_WORDS // 2 // max(1, chunks * _words(plan, late=False)))
-    wanted = max(1, IN_FLIGHT // 2 // (_streamed(plan) * chunks))
+    wanted = max(1, IN_FLIGHT // 2 // (plan.streamed * chunks))
     rows = min(4, room, wanted)
     while rows > 1 and plan.program.rows < rows * 132 * 16:
         rows //= 2

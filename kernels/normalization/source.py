@@ -1,6 +1,6 @@
 """The CUDA source of a planned row program.
 
-load phase    all vectors of all rows of the thread, into words
+load phase    all vectors of all rows of the thread, into words or, in a cluster, into shared memory
 each stage    its fold over the thread's elements, then over the threads of the row; or its map, rounded and stored
 """
 
@@ -14,7 +14,7 @@ from ..elementwise.emit import BOOL, DOUBLE, INT, Emitter, Value, literal
 from ..elementwise.plan import Load, depends
 from ..elementwise.source import HEADER, Names, floating, indented, is_quick
 from ..elementwise.types import ELEMENT_TYPES
-from .plan import RowPlan, is_weight, store_width
+from .plan import Part, RowPlan, is_weight, store_width
 from .program import COLUMN, ROW, Output, Stage
 
 FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Least", "any": "Any", "all": "Every"}
@@ -41,10 +41,19 @@ class _RowWriter:
 
     def text(self) -> str:
         plan = self.plan
-        body = [*self._shared(), *self._early_declarations(), *self._place(), *self._row_loop(self._early())]
+        body = [*self._shared(), *self._early_declarations(), *self._place()]
+        body += self._expecting()
+        body += [*self._row_loop(self._early())]
+        # Before anything is written to another block: every one has to have started, in less time than the loads take.
+        body += ["cluster_wait();"] if plan.cluster > 1 else []
         stages = [line for k, stage in enumerate(self.program.stages) for line in self._stage(k, stage)]
         body += self._row_loop([*self._uniform_loads(), *stages])
-        head = f'extern "C" __global__ void __launch_bounds__({plan.threads})\n{self.name}({self._parameters}) {{\n'
+        bounds = f"__launch_bounds__({plan.threads})"
+        if plan.cluster > 1:  # so many registers that the blocks which were counted on find room
+            bounds = (
+                f"__cluster_dims__({plan.cluster}, 1, 1) __launch_bounds__({plan.threads}, {min(plan.resident, 4)})"
+            )
+        head = f'extern "C" __global__ void {bounds}\n{self.name}({self._parameters}) {{\n'
         include = HEADER.replace("elements.cuh>\n", "elements.cuh>\n#include <tapestry/rows.cuh>\n")
         return f"{include}{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
 
@@ -54,16 +63,34 @@ class _RowWriter:
         return ", ".join([*given, *(f"{o.layout.type.stored}* out{k}" for k, o in enumerate(self.program.outputs))])
 
     def _shared(self) -> list[str]:
-        """A place for each warp's part of each fold, where a row has several warps."""
+        """A place for each warp's part of each fold, where a row has several warps, and for each block's."""
         plan = self.plan
         if plan.lanes <= 32:
             return []
         folds = [(k, s) for k, s in enumerate(self.program.stages) if s.monoid]
-        return [f"__shared__ {self._accumulator(s)} part{k}[{plan.rows}][{plan.lanes // 32}];" for k, s in folds]
+        lines = [f"__shared__ {self._accumulator(s)} part{k}[{plan.rows}][{plan.lanes // 32}];" for k, s in folds]
+        if plan.cluster > 1:
+            lines += [
+                f"__shared__ Told<{self._accumulator(s)}, {plan.cluster}> told{k}[{plan.rows}];" for k, s in folds
+            ]
+        return lines
+
+    def _expecting(self) -> list[str]:
+        """The barriers on which the other blocks' parts arrive, and word that this block has started."""
+        if self.plan.cluster == 1:
+            return []
+        folds = [k for k, stage in enumerate(self.program.stages) if stage.monoid]
+        each = [f"    for (int q = 0; q < {self.plan.rows}; ++q) told{k}[q].expect();" for k in folds]
+        return ["if (threadIdx.x == 0) {", *each, "}", "cluster_arrive();"]
 
     def _place(self) -> list[str]:
         plan, kind = self.plan, self.kind
         natural = "Natural" if kind == "Int" else "unsigned"
+        if plan.cluster > 1:
+            return [
+                f"const int lane = blockIdx.x % {plan.cluster}u * {plan.lanes}u + threadIdx.x;",
+                f"const {natural} first = blockIdx.x / {plan.cluster}u;",
+            ]
         return [
             f"const int lane = threadIdx.x % {plan.lanes};",
             f"const {natural} first = {natural}(blockIdx.x) * {plan.rows_a_block}u + threadIdx.x / {plan.lanes}u;",
@@ -85,42 +112,78 @@ class _RowWriter:
             "}",
         ]
 
-    def _chunk_loop(self, lines: Sequence[str]) -> list[str]:
-        """Over the vectors of the thread in one row."""
+    def _chunk_loop(self, part: Part, lines: Sequence[str]) -> list[str]:
+        """Over the vectors of the thread in one part of the row."""
+        if not lines:
+            return []
         plan = self.plan
         inside = [] if plan.exact else [f"{COLUMN} < {self.program.width}"]
         inside += [] if self.program.rows % plan.rows_a_block == 0 else ["there"]
         return [
-            "#pragma unroll" if plan.held else "#pragma unroll 4",
-            f"for (int c = 0; c < {plan.chunks}; ++c) {{",
-            f"    const {self.kind} {COLUMN} = {self.kind}(c * {plan.lanes} + lane) * {plan.vector};",
+            {"registers": "#pragma unroll", "shared": "#pragma unroll 2", "again": "#pragma unroll 4"}[part.storage],
+            f"for (int c = {part.first}; c < {part.first + part.vectors}; ++c) {{",
+            f"    const {self.kind} {COLUMN} = {self.kind}(c * {plan.spread} + lane) * {plan.vector};",
             f"    if ({' && '.join(inside) or 'true'}) {{",
             *(f"        {line}" for line in lines),
             "    }",
             "}",
         ]
 
+    def _row_chunks(self, k: int, stage: Stage, lines: Sequence[str]) -> list[str]:
+        """Over all vectors of the thread in one row, with what stage ``k`` reads of them."""
+        found = []
+        parts = self.plan.parts if k else self.plan.arriving
+        groups = sum(part.storage == "shared" for part in parts)
+        for n, part in enumerate(parts):
+            if k == 0 and part.storage == "shared":
+                found.append(f"wait_copies<{groups - 1 - n}>();")
+            found += self._chunk_loop(part, [*self._fetched(stage, part), *lines])
+        return found
+
     # -- loading -----------------------------------------------------------------------------------------------------
 
-    def _is_early(self, load: Load) -> bool:
-        return self.plan.held and load.kind != "uniform" and not (self.plan.late and is_weight(load))
+    def _is_early(self, load: Load, part: Part) -> bool:
+        """Whether the part's vectors of a load stay where they are from the load phase on."""
+        late = self.plan.late or part.storage == "shared"
+        return part.storage != "again" and load.kind != "uniform" and not (late and is_weight(load))
 
     def _early_declarations(self) -> list[str]:
-        plan = self.plan
-        return [
-            f"Raw<{load.layout.type.stored}, {plan.vector}> r{k}[{plan.rows}][{plan.chunks}];"
-            for k, load in enumerate(plan.loads)
-            if self._is_early(load)
-        ]
+        plan, lines = self.plan, []
+        for part in plan.parts:
+            for k, load in enumerate(plan.loads):
+                if part.storage == "registers" and self._is_early(load, part):
+                    lines.append(f"Raw<{load.layout.type.stored}, {plan.vector}> r{k}[{plan.rows}][{part.vectors}];")
+        for k, at in plan.parked_loads.items():
+            lines.append(f"unsigned char* const parked{k} = dynamic_shared() + {at};")
+        return lines
 
     def _early(self) -> list[str]:
-        lines = [
-            line
-            for k, load in enumerate(self.plan.loads)
-            if self._is_early(load)
-            for line in self._load(load, f"r{k}[q][c]")
-        ]
-        return self._chunk_loop(lines) if lines else []
+        """All loads of a row: those to shared memory, which no register waits for, go out first."""
+        lines = []
+        for part in self.plan.arriving:
+            early = [(k, load) for k, load in enumerate(self.plan.loads) if self._is_early(load, part)]
+            if part.storage == "shared":
+                lines += self._chunk_loop(
+                    part, [line for k, load in early for line in self._park(load, self._parked(k))]
+                )
+                lines.append("commit_copies();")
+            else:
+                loads = [line for k, load in early for line in self._load(load, f"r{k}[q][c - {part.first}]")]
+                lines += self._chunk_loop(part, loads)
+        return lines
+
+    def _parked(self, k: int) -> str:
+        """Where a vector of the thread is in shared memory."""
+        size = f"parked_bytes<{self.plan.loads[k].layout.type.stored}, {self.plan.vector}>()"
+        return f"parked{k} + (c * {self.plan.lanes} + threadIdx.x) * {size}"
+
+    def _park(self, load: Load, to: str) -> list[str]:
+        """A vector to shared memory."""
+        stored = load.layout.type.stored
+        if load.kind != "vector":
+            return [f"Raw<{stored}, {self.plan.vector}> one;", *self._load(load, "one"), f"park({to}, one);"]
+        line = f"park_async<{load.width}, {stored}, {self.plan.vector}>({to}, {self._at(load)});"
+        return [f"if ({self.names.condition(load.read.guard)}) {{ {line} }}" if load.read.guard else line]
 
     def _uniform_loads(self) -> list[str]:
         """One element for the whole row."""
@@ -152,16 +215,21 @@ class _RowWriter:
             "}",
         ]
 
-    def _late(self, stage: Stage) -> list[str]:
-        """Loads of a stage that were not made before; those that were, anew to the compiler."""
+    def _fetched(self, stage: Stage, part: Part) -> list[str]:
+        """What a stage reads of one vector, as ``l0``, ``l1``...: from where it stays, or loaded."""
         lines = []
         mine = {node for node in walk(stage.body) if isinstance(node, Read)}
         for k, load in enumerate(self.plan.loads):
-            if self.plan.forgetful and self._is_early(load) and load.read in mine:
-                lines.append(f"forget(r{k}[q][c]);")
-            if load.kind != "uniform" and not self._is_early(load) and load.read in mine:
-                lines.append(f"Raw<{load.layout.type.stored}, {self.plan.vector}> l{k};")
-                lines += self._load(load, f"l{k}")
+            if load.kind == "uniform" or load.read not in mine:
+                continue
+            raw = f"Raw<{load.layout.type.stored}, {self.plan.vector}>"
+            if not self._is_early(load, part):
+                lines += [f"{raw} l{k};", *self._load(load, f"l{k}")]
+            elif part.storage == "shared":
+                lines += [f"{raw} l{k};", f"unpark(l{k}, {self._parked(k)});"]
+            else:
+                lines.append(f"{raw}& l{k} = r{k}[q][c - {part.first}];")
+                lines += [f"forget(l{k});"] if self.plan.forgetful else []
         return lines
 
     # -- stages ------------------------------------------------------------------------------------------------------
@@ -176,7 +244,7 @@ class _RowWriter:
             return self._fold(k, stage, emitter, value)
         if stage.whole_row:
             return self._row_value(k, stage, emitter, value)
-        return self._map(stage, emitter, value)
+        return self._map(k, stage, emitter, value)
 
     def _accumulator(self, stage: Stage) -> str:
         """The type a fold is carried out in."""
@@ -190,9 +258,11 @@ class _RowWriter:
         step = f"acc{k} = {fold}::of(acc{k}, {emitter.as_type(value, kind)});"
         if stage.where:
             step = f"if ({self.names.condition(stage.where, 'at')}) {step}"
-        inner = [*self._late(stage), *self._elements([*emitter.inner, step])]
-        lines = [*emitter.outer, f"{kind} acc{k} = {_identity(stage, kind)};", *self._chunk_loop(inner)]
-        if self.plan.lanes > 32:
+        loop = self._row_chunks(k, stage, self._elements([*emitter.inner, step]))
+        lines = [*emitter.outer, f"{kind} acc{k} = {_identity(stage, kind)};", *loop]
+        if self.plan.cluster > 1:
+            folded = f"fold_cluster<{self.plan.lanes}, {self.plan.cluster}, {fold}>(acc{k}, part{k}[q], told{k}[q])"
+        elif self.plan.lanes > 32:
             folded = f"fold_block<{self.plan.lanes}, {fold}>(acc{k}, part{k}[q])"
         else:
             folded = f"fold_lanes<{self.plan.lanes}, {fold}>(acc{k})"
@@ -214,14 +284,14 @@ class _RowWriter:
             lines.append(f"if (there && lane == 0) store_one({to}, narrow<{stored}>({value.text}));")
         return lines
 
-    def _map(self, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
+    def _map(self, k: int, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
         count = self.plan.vector
-        lines = [*self._late(stage), f"{value.type} y[{count}];"]
+        lines = [f"{value.type} y[{count}];"]
         lines += self._elements([*emitter.inner, f"y[e] = {emitter.as_type(value, value.type)};"])
         lines += [f"Raw<{ELEMENT_TYPES[stage.dtype].stored}, {count}> w;", "round(w, y);"]
         for n, output in self._outputs(stage):
             lines.append(f"store<{store_width(self.plan, n)}>(out{n} + ({self.names.index(output.offset)}), w);")
-        return ["{", *(f"    {line}" for line in [*emitter.outer, *self._chunk_loop(lines)]), "}"]
+        return ["{", *(f"    {line}" for line in [*emitter.outer, *self._row_chunks(k, stage, lines)]), "}"]
 
     def _outputs(self, stage: Stage) -> list[tuple[int, Output]]:
         return [(n, output) for n, output in enumerate(self.program.outputs) if output.stage == stage.name]
@@ -245,7 +315,7 @@ class _RowWriter:
         load = self.plan.loads[k]
         if load.kind == "uniform":
             return f"widen(u{k})", True
-        return f"widen({f'r{k}[q][c]' if self._is_early(load) else f'l{k}'}.get(e))", False
+        return f"widen(l{k}.get(e))", False
 
     def _index(self, expr: Affine) -> tuple[str, bool]:
         uniform = self.names.uniform(expr)

@@ -23,6 +23,7 @@ from .stream import stream_pointer
 Extent = int | tuple[int, ...]
 
 _MAX_DYNAMIC_SHARED = 8  # the driver's attribute of a function
+_LARGE_CLUSTERS = 14  # likewise: more than 8 blocks of a cluster
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
 _loaded: dict[tuple[str, str, int], Kernel] = {}
@@ -92,6 +93,11 @@ class Kernel:
         self._shape(1, threads, shared)
         with _device(self.device):
             return int(driver().occupancyMaxActiveBlocksPerMultiprocessor(self._function.ptr, threads, shared))
+
+    def allow_large_clusters(self) -> None:
+        """Let the kernel run in clusters of 16 blocks, which some GPUs take (the launch says whether this one does)."""
+        with _device(self.device):
+            driver().funcSetAttribute(self._function.ptr, _LARGE_CLUSTERS, 1)
 
     def _stream(self, stream: object) -> int:
         return stream if type(stream) is int else stream_pointer(stream, device=self.device)

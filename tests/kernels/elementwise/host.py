@@ -40,6 +40,8 @@ class Unit(NamedTuple):
     blocks: int
     threads: int
     parameters: int
+    cluster: int = 1
+    shared: int = 0
 
 
 class HostTensor:
@@ -89,7 +91,8 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
         cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
         parts.append(unit.source)
         parts.append(
-            f'extern "C" void host_{unit.entry}(void** p) {{ host::run({unit.blocks}u, {unit.threads}u, {barriers},'
+            f'extern "C" void host_{unit.entry}(void** p) {{'
+            f" host::run({{{unit.blocks}u, {unit.threads}u, {unit.cluster}u, {unit.shared}u, {barriers}}},"
             f" [=] {{ tapestry::{unit.entry}({cast}); }}); }}\n"
         )
     text = "".join(parts)

@@ -20,13 +20,14 @@ from tapestry.kernels.elementwise.types import Layout
 from tapestry.kernels.errors import KernelError, WrongDtype, WrongLayout, WrongShape, WrongType
 from tapestry.kernels.normalization.kernel import compile_rows
 from tapestry.kernels.runtime.device import device_count
+from tapestry.program import Program
 from tapestry.reference.evaluation import evaluate_all
 from tapestry.testing import inputs_for, program_of, programs
 from tapestry.testing.choices import Choices
 
 from ..elementwise.host import SENTINEL, HostTensor
 from ..elementwise.test_generated import assert_same, maps, some_layout
-from ..normalization.test_rows import assert_close, layouts_of, some_job
+from ..normalization.test_rows import assert_close, layouts_of, long_job, some_job
 
 
 def gpus() -> int:
@@ -80,13 +81,7 @@ def test_programs_agree_with_the_reference(data: st.DataObject) -> None:
 @given(st.data())
 def test_row_programs_agree_with_the_reference(data: st.DataObject) -> None:
     ch = Choices(data.draw)
-    kernel, program, inputs = some_job(ch, ch.integer(0, 2**20))
-    outputs = [HostTensor(output.layout) for output in kernel.program.outputs]
-    launch(kernel, [*(HostTensor(layout, inputs[name]) for name, layout in kernel.program.operands), *outputs])
-    want = evaluate_all(program, inputs)
-    for name, tensor in zip(kernel.outputs, outputs, strict=True):
-        assert_close(name, tensor, want[name], kernel.program.width)
-        assert (tensor.untouched() == SENTINEL).all(), f"{name}: written beside its elements"
+    assert_on_gpu(*some_job(ch, ch.integer(0, 2**20)))
 
 
 def fused(body: Callable[..., Any], dtype: str) -> Callable[..., Any]:
@@ -124,14 +119,44 @@ def test_functions_over_many_values(name: str, dtype: str) -> None:
     assert_same(name, dtype, output.view, want[program.operations[0].output])
 
 
-def test_rows_too_long_for_registers() -> None:
-    x = np.random.default_rng(0).uniform(-3, 3, (3, 131072)).astype(np.float16)
-    program = program_of(lambda x: tp.softmax(x), x=x)
-    kernel = compile_rows(program.operations, layouts_of(program))
-    assert kernel.alone
-    output = HostTensor(kernel.program.outputs[0].layout)
-    launch(kernel, [HostTensor(layouts_of(program)["x"], x), output])
-    assert_close("softmax", output, evaluate_all(program, {"x": x})[kernel.outputs[0]], 131072)
+@SLOW
+@given(st.data())
+def test_rows_of_several_blocks_agree_with_the_reference(data: st.DataObject) -> None:
+    ch = Choices(data.draw)
+    assert_on_gpu(*long_job(ch, ch.integer(0, 2**20)))
+
+
+def assert_on_gpu(kernel: Any, program: Program, inputs: dict[str, Array]) -> None:
+    """The outputs of a row program against the reference, nothing written beside them, and again the same bits."""
+    want = evaluate_all(program, inputs)
+    found = []
+    for _ in range(2):
+        outputs = [HostTensor(output.layout) for output in kernel.program.outputs]
+        launch(kernel, [*(HostTensor(layout, inputs[name]) for name, layout in kernel.program.operands), *outputs])
+        for name, tensor in zip(kernel.outputs, outputs, strict=True):
+            assert_close(name, tensor, want[name], kernel.program.width)
+            assert (tensor.untouched() == SENTINEL).all(), f"{name}: written beside its elements"
+        found.append([tensor.view.copy() for tensor in outputs])
+    assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
+
+
+LONG_ROWS = (
+    ("f16", 3, 131_072, None), ("f16", 2, 131_072, 1), ("bf16", 5, 131_072, 2), ("f32", 2, 100_000, 4),
+    ("f16", 300, 131_072, None), ("f16", 2, 200_001, None), ("f32", 3, 262_144, 8), ("bf16", 2, 524_296, None),
+    ("f32", 1, 1 << 20, None), ("f16", 2, 3 << 20, None), ("f32", 9, 1 << 20, 16),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "rows", "width", "cluster"), LONG_ROWS)
+def test_long_rows(dtype: str, rows: int, width: int, cluster: int | None) -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(-3, 3, (rows, width)).astype(numpy_dtype(dtype))
+    w = random.uniform(-1, 1, width).astype(numpy_dtype(dtype))
+    functions: tuple[Callable[..., Any], ...] = (lambda x, w: tp.softmax(x), lambda x, w: tp.layer_norm(x, w, w))
+    for function in functions:
+        program = program_of(function, x=x, w=w)
+        kernel = compile_rows(program.operations, layouts_of(program), outputs=program.outputs, cluster=cluster)
+        assert_on_gpu(kernel, program, {"x": x, "w": w})
 
 
 @pytest.mark.parametrize("dtype", ["int8", "f16", "f32", "f64"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tapestry as tp
+from tapestry.dsl.declare import input as declare
+from tapestry.dsl.program import program as declared_program
 from tapestry.dtypes import numpy_dtype
 from tapestry.kernels.elementwise.types import Layout
+from tapestry.kernels.errors import WrongDevice
 from tapestry.kernels.normalization.kernel import RowKernel, compile_rows
-from tapestry.kernels.normalization.program import NotRows
+from tapestry.kernels.normalization.plan import STATIC_BYTES, make_row_plan
+from tapestry.kernels.normalization.program import NotRows, recognise
 from tapestry.program import Program
 from tapestry.reference.evaluation import evaluate_all
 from tapestry.testing import program_of
@@ -39,8 +44,8 @@ def layouts_of(program: Program, pitch: int = 0) -> dict[str, Layout]:
 
 def row_unit(kernel: RowKernel) -> Unit:
     assert kernel.plan is not None
-    pointers = len(kernel.operands) + len(kernel.outputs)
-    return Unit(kernel.source, kernel.entry, kernel.plan.blocks, kernel.plan.threads, pointers)
+    plan, pointers = kernel.plan, len(kernel.operands) + len(kernel.outputs)
+    return Unit(kernel.source, kernel.entry, plan.blocks, plan.threads, pointers, plan.cluster, plan.shared)
 
 
 def assert_jobs(jobs: list[Job]) -> None:
@@ -124,14 +129,71 @@ def test_row_programs_agree_with_the_reference(data: st.DataObject) -> None:
     assert_jobs([some_job(ch, ch.integer(0, 2**20)) for _ in range(4)])
 
 
+def long_job(ch: Choices, seed: int) -> Job:
+    """Rows of several blocks: any length, alignment and pitch; the row in registers, shared memory, neither, or all."""
+    dtype, cluster, lanes = ch.pick(("f16", "f32", "bf16", "f64")), ch.pick((2, 4, 8, 16)), ch.pick((64, 96, 128))
+    width = ch.pick((1, cluster * lanes, ch.integer(1, 4 * cluster * lanes), 8 * ch.integer(1, 2 * cluster * lanes)))
+    kind, other, rows = ch.pick(KINDS), ch.pick((dtype, "f32")), ch.pick((1, 3))
+    x, r = values(seed, dtype, rows, width), values(seed + 1, dtype, rows, width)
+    w, b = values(seed + 2, other, width), values(seed + 3, other, width)
+    program = program_of(lambda x, w, b, r: kind(ch, x, w, b, r), x=x, w=w, b=b, r=r)
+    layouts = layouts_of(program, ch.pick((0, 0, 3, 8)))
+    if ch.chance(30):
+        narrow = {n: replace(layout, alignment=layout.type.bytes) for n, layout in layouts.items()}
+        layouts = layouts | narrow
+    chosen = recognise(program.operations, layouts, program.outputs)
+    plan = make_row_plan(chosen, cluster=cluster, lanes=lanes)
+    parked = ch.integer(0, plan.chunks)
+    plan = replace(plan, parked=parked, kept=ch.integer(0, plan.chunks - parked), late=parked > 0 or plan.late)
+    return RowKernel(f"rows_{seed}_{ch.integer(0, 2**60)}", chosen, plan), program, {"x": x, "w": w, "b": b, "r": r}
+
+
 @needs_compiler
-def test_rows_too_long_for_registers_are_read_again() -> None:
+@settings(deadline=None, max_examples=8, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_rows_of_several_blocks_agree_with_the_reference(data: st.DataObject) -> None:
+    ch = Choices(data.draw)
+    assert_jobs([long_job(ch, ch.integer(0, 2**20)) for _ in range(3)])
+
+
+@needs_compiler
+@pytest.mark.parametrize("cluster", [None, 1])
+def test_rows_too_long_for_registers_of_one_block(cluster: int | None) -> None:
     x = values(1, "f32", 2, 40_000)
     program = program_of(lambda x: tp.softmax(x), x=x)
-    kernel = compile_rows(program.operations, layouts_of(program))
+    kernel = compile_rows(program.operations, layouts_of(program), cluster=cluster)
     assert kernel.plan is not None
-    assert not kernel.plan.held
+    assert kernel.plan.held == (cluster is None)
     assert_jobs([(kernel, program, {"x": x})])
+
+
+@needs_compiler
+def test_the_same_row_gives_the_same_bits_wherever_it_stays() -> None:
+    """For the same threads, in the same order; and in every row of a tensor."""
+    x = np.tile(values(3, "f32", 1, 8 * 64 * 4 * 5), (3, 1))
+    program = program_of(lambda x: tp.softmax(x), x=x)
+    layouts = layouts_of(program)
+    chosen = recognise(program.operations, layouts, program.outputs)
+    plan = make_row_plan(chosen, cluster=8, lanes=64)
+    kernels = [
+        RowKernel(f"rows_bits_{kept}_{parked}", chosen, replace(plan, kept=kept, parked=parked))
+        for kept, parked in ((0, 0), (5, 0), (0, 5), (2, 2))
+    ]
+    units = [row_unit(kernel) for kernel in kernels]
+    library, found = build(units), []
+    for unit, kernel in zip(units, kernels, strict=True):
+        output = HostTensor(kernel.program.outputs[0].layout)
+        run(library, unit, [HostTensor(layouts["x"], x), output])
+        found += list(output.view.copy())
+    assert all(np.array_equal(row, found[0]) for row in found)
+
+
+def test_gpus_without_clusters_are_refused_with_the_way_out() -> None:
+    x = np.zeros((4, 1 << 17), np.float32)
+    program = program_of(lambda x: tp.softmax(x), x=x)
+    with pytest.raises(WrongDevice, match="compile with cluster=1"):
+        compile_rows(program.operations, layouts_of(program)).compiled("sm_89")
+    assert compile_rows(program.operations, layouts_of(program), cluster=1).compiled("sm_89").spill_stores == 0
 
 
 @needs_compiler
@@ -148,14 +210,36 @@ def test_integers_and_truths_fold_exactly() -> None:
     assert_jobs([(kernel, program, {"x": x})])
 
 
+def assert_nothing_spilled(kernel: RowKernel) -> None:
+    compiled = kernel.compiled()
+    assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), kernel.plan
+    assert kernel.plan is not None
+    assert compiled.shared <= STATIC_BYTES
+
+
 @pytest.mark.parametrize("width", [64, 768, 1024, 4096, 8192, 50_257])
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_no_register_is_spilled(dtype: str, width: int) -> None:
     x, w = values(0, dtype, 4, width), values(1, dtype, width)
     for function in (lambda x, w: tp.softmax(x + w), lambda x, w: tp.layer_norm(x, w, w)):
         program = program_of(function, x=x, w=w)
-        compiled = compile_rows(program.operations, layouts_of(program)).compiled()
-        assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0)
+        assert_nothing_spilled(compile_rows(program.operations, layouts_of(program), outputs=program.outputs))
+
+
+@pytest.mark.parametrize(("kib", "rows"), [(128, 8), (256, 4096), (1000, 64), (1024, 8), (4096, 8), (16384, 4096)])
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_no_register_is_spilled_in_long_rows(dtype: str, kib: int, rows: int) -> None:
+    width = kib * 1024 // (4 if dtype == "f32" else 2)
+
+    def applied(function: Callable[..., Any]) -> Any:
+        return function(declare("x", dtype, (rows, width)), declare("w", dtype, (width,)))
+
+    functions: tuple[Callable[..., Any], ...] = (
+        lambda x, w: tp.softmax(x + w), lambda x, w: tp.layer_norm(x, w, w), lambda x, w: tp.rms_norm(x * 2.0 + w, w),
+    )  # fmt: skip
+    for function in functions:
+        program = declared_program(lambda function=function: applied(function)).bind()
+        assert_nothing_spilled(compile_rows(program.operations, layouts_of(program), outputs=program.outputs))
 
 
 def refused(function: Callable[..., Any], **arrays: Array) -> str:

@@ -113,6 +113,11 @@ def test_a_prepared_launch_repeats_what_was_prepared(driver: Driver, compiled: C
     assert [launch[1][-1] for launch in driver.launches] == [0, 1024, 0]
 
 
+def test_large_clusters_are_asked_for(driver: Driver, compiled: Compiled) -> None:
+    module.load(compiled).allow_large_clusters()
+    assert driver.attributes == [(14, 1)]  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+
+
 def test_a_kernel_is_loaded_once_a_device(driver: Driver, compiled: Compiled) -> None:
     assert module.load(compiled) is module.load(compiled, 0)
     assert module.load(compiled, 1) is not module.load(compiled, 0)
