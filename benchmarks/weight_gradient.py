@@ -28,7 +28,7 @@ from shapes import SHAPES, TABLE
 
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.weight_gradient import fold_name, kernel_name, run, source, workspace_bytes
+from tapestry.kernels.convolution.weight_gradient import kernel_names, run, source, workspace_bytes
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
 
 Job = tuple[ConvolutionProblem, WeightGradientConfiguration]
@@ -48,7 +48,8 @@ def compile_all(jobs: list[Job], *, partial: bool, rounded: bool = True) -> None
     wanted = {}
     for problem, chosen in jobs:
         text = source(problem, chosen)
-        names = [kernel_name(chosen), *([fold_name(True)] if partial else []), *([fold_name(False)] if rounded else [])]
+        kinds = [*([True] if partial else []), *([False] if rounded else [])]
+        names = [name for kind in kinds for name in kernel_names(chosen, kind)]
         wanted.update({(text, name): chosen for name in names})
     start = time.time()
     with ProcessPoolExecutor() as pool:
@@ -77,7 +78,7 @@ class Data:
         out = torch.full(
             problem.weight_shape, math.nan, device="cuda", dtype=torch.float32 if partial else TYPES[problem.dtype]
         )
-        space = torch.full((workspace_bytes(problem, chosen) // 4,), math.nan, device="cuda")
+        space = torch.full((workspace_bytes(problem, chosen) // 4 + 1,), math.nan, device="cuda")
         self.launch(chosen, space, out, partial=partial)
         return out
 
@@ -182,7 +183,7 @@ def timed(only: str, limit: int, out: str | None) -> None:
 def time_problem(problem: ConvolutionProblem, found: list[WeightGradientConfiguration], ceiling: float) -> list[dict]:
     sets = [Data(problem, seed) for seed in range(max(2, int(2e8 // (2 * problem.input_elements)) + 1))]
     out = torch.empty(problem.weight_shape, device="cuda", dtype=TYPES[problem.dtype])
-    space = torch.empty(max(workspace_bytes(problem, one) for one in found) // 4, device="cuda")
+    space = torch.empty(max(workspace_bytes(problem, one) for one in found) // 4 + 1, device="cuda")
     share = lambda seconds: problem.bytes_moved / seconds / ceiling  # noqa: E731
     peer = share(cudnn(problem, sets))
     results = []
@@ -202,7 +203,7 @@ def time_problem(problem: ConvolutionProblem, found: list[WeightGradientConfigur
 
 
 def brief(chosen: WeightGradientConfiguration) -> str:
-    names = ("c", "parts", "u", "i", "o", "sh", "st", "res", "split")
+    names = ("c", "parts", "u", "i", "o", "sh", "st", "res", "split", "together")
     values = [getattr(chosen, name) for name in chosen.__dataclass_fields__]
     return " ".join(f"{name}{value}" for name, value in zip(names, values, strict=True))
 

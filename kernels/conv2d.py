@@ -107,7 +107,7 @@ def conv2d_weight_gradient(
 
     The order of the sums is fixed: a configuration gives the same bits every time. With `partial` the result is in f32,
     to be added to those of other shards. `workspace` holds the sums of parts of the image: any array on the GPU with
-    `weight_gradient_workspace` bytes; it is allocated where none is given.
+    `weight_gradient_workspace` bytes, for small problems none; it is allocated where it is needed and none is given.
     """
     problem, given, other = weight_gradient_problem(
         x, dy, filter, groups, stride, padding, dilation, "conv2d_weight_gradient"
@@ -117,10 +117,10 @@ def conv2d_weight_gradient(
     size = weight_gradient.workspace_bytes(problem, chosen)
     dtype = "f32" if partial else given.dtype
     result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
-    room = operands.empty(x, given, (size,), "uint8", queue) if workspace is None else workspace
-    steps = prepare.weight_gradient_steps(
-        problem, given, other, array(result, "out"), dtype, array(room, "workspace"), chosen
-    )
+    if workspace is None and size:
+        workspace = operands.empty(x, given, (size,), "uint8", queue)
+    room = array(workspace, "workspace") if size else None
+    steps = prepare.weight_gradient_steps(problem, given, other, array(result, "out"), dtype, room, chosen)
     steps.run(queue)
     return result
 

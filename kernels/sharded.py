@@ -111,10 +111,10 @@ def conv2d_weight_gradient_shard(
     size = weight_gradient_shard.workspace_bytes(problem, chosen, *halo.rows)
     dtype = "f32" if partial else given.dtype
     result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
-    space = operands.empty(x, given, (size,), "uint8", queue) if workspace is None else workspace
-    steps = weight_gradient_shard.steps(
-        problem, given, halo, other, array(result, "out"), dtype, array(space, "workspace"), chosen
-    )
+    if workspace is None and size:
+        workspace = operands.empty(x, given, (size,), "uint8", queue)
+    space = array(workspace, "workspace") if size else None
+    steps = weight_gradient_shard.steps(problem, given, halo, other, array(result, "out"), dtype, space, chosen)
     steps.run(queue, arrived)
     return result
 

@@ -146,25 +146,19 @@ def weight_gradient_steps(
     dy: DeviceArray,
     out: DeviceArray,
     dtype: str,
-    workspace: DeviceArray,
+    workspace: DeviceArray | None,
     configuration: WeightGradientConfiguration,
 ) -> Steps:
-    """The weight gradient, its operands checked: partials into `workspace`, then their fold into `out` of `dtype`."""
+    """The weight gradient, its operands checked, into `out` of `dtype`; by way of `workspace` where one is needed."""
     where = "conv2d_weight_gradient"
     like(x, dy, "dy", where, problem.output_shape, problem.dtype)
     like(x, out, "out", where, problem.weight_shape, dtype)
-    first, second = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
-    partials = room(workspace, weight_gradient.workspace_bytes(problem, configuration), where)
+    kernels = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
+    size = weight_gradient.workspace_bytes(problem, configuration)
+    partials = room(workspace, size, where) if workspace is not None else 0
     views = view(x, "x", where), view(dy, "dy", where)
-    leave = weight_gradient.first_launch(problem, configuration, *views, partials)
-    fold = weight_gradient.second_launch(problem, configuration, partials, dense(out, "out", where))
-    return Steps(
-        (
-            first.prepare(leave.grid, leave.block, leave.arguments, leave.shared),
-            # Launched while the first still runs; it waits for the first's writes itself.
-            second.prepare(fold.grid, fold.block, fold.arguments, programmatic=not configuration.direct),
-        )
-    )
+    made = weight_gradient.launches(problem, configuration, *views, partials, dense(out, "out", where))
+    return Steps(weight_gradient.prepared(kernels, made, configuration))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -34,9 +34,9 @@ def direct_recipe(problem: ConvolutionProblem, flags: Mapping[str, Any]) -> Reci
 def weight_gradient_recipes(
     problem: ConvolutionProblem, choice: WeightGradientConfiguration, partial: bool = False
 ) -> list[Recipe]:
-    """The kernel that leaves partial sums and the one that folds them."""
+    """The one kernel of a weight gradient; or the one that leaves partial sums and the one that adds them."""
     source = weight_gradient.source(problem, choice)
-    return [Recipe(weight_gradient.kernel_name(choice), source), Recipe(weight_gradient.fold_name(partial), source)]
+    return [Recipe(name, source) for name in weight_gradient.kernel_names(choice, partial)]
 
 
 def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[str, Any] | None = None) -> list[Recipe]:

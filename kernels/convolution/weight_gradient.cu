@@ -6,7 +6,8 @@
 // the row of dy that meets it first, both zero outside the tensors. The other warps multiply: rows of x are the transposed left operand
 // (16 = two taps x 8 channels, 16 positions deep), rows of dy the right one (8 output channels). The last `held_rows` rows of dy stay in
 // registers, in a circle whose walk is unrolled, so that every row of either tensor is read from shared memory once. All taps' sums
-// stay in registers to the end; they leave as f32 partials, [split][channel block][fragment][lane], which fold.cu adds in a fixed order.
+// stay in registers to the end. How they are added over the splits, in a fixed order, says what stands behind this text: weight_gradient_apart.cu
+// leaves them as partials, which a second launch adds; weight_gradient_together.cu adds those of a few splits at once.
 //
 // `parameters` (compile-time integers) stands before this text: filter_rows, filter_columns, stride_y, stride_x, dilation_y, dilation_x,
 // width, channel_block, units, images, x_columns, out_blocks, share, stages, residents, and the type Half. A long filter may be
@@ -232,54 +233,16 @@ struct Consumer {
     }
 };
 
-// Adds what the warps of one channel chunk have summed over their shares of the positions, in the warps' order.
-__device__ void fold_shares(Consumer& consumer, int warp, float4* exchange) {
-    if constexpr (share > 1) {
-        const int part = warp % share;
-        float4* own = exchange + warp * fragments * 32 + consumer.lane;
-        auto* sums = reinterpret_cast<float4*>(consumer.sums);
-        meet(exchanged, consumers * 32);    // the exchange lies in the ring: everybody has read its last stage
-        if (part != 0)
-#pragma unroll
-            for (int i = 0; i < fragments; ++i) own[i * 32] = sums[i];
-        meet(exchanged, consumers * 32);
-        if (part == 0)
-            for (int other = 1; other < share; ++other)
-#pragma unroll
-                for (int i = 0; i < fragments; ++i) {
-                    const float4 more = own[(other * fragments + i) * 32];
-                    sums[i] = float4{sums[i].x + more.x, sums[i].y + more.y, sums[i].z + more.z, sums[i].w + more.w};
-                }
-    }
-}
+__device__ inline float4 plus(const float4& a, const float4& b) { return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-__device__ void leave(const Consumer& consumer, int warp, float4* partials) {
-    if (warp % share != 0) return;
-    const WarpPlace at(warp);
-    const BlockAndPart block((blockIdx.y * gridDim.z + blockIdx.z) * gridDim.x + blockIdx.x);
-    const auto mine = coord(block, at.get<C8>(), at.get<K8Block>(), Lane(consumer.lane), K8m(0), TapY(0), TapPair(0));
-    const auto own = Partials(partials, Partials::L{block + 1})[mine];
-#pragma unroll
-    for (int block = 0; block < out_blocks; ++block)
-#pragma unroll
-        for (int r = 0; r < filter_rows; ++r)
-#pragma unroll
-            for (int pair = 0; pair < tap_pairs; ++pair) {
-                const auto& sum = consumer.sums[block][r][pair];
-                *own[coord(K8m(block), TapY(r), TapPair(pair))] = float4{sum[0], sum[1], sum[2], sum[3]};
-            }
-}
-
-}  // namespace tapestry::weight_gradient
-
-extern "C" __global__ void __launch_bounds__(tapestry::weight_gradient::threads, tapestry::parameters::residents)
-weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_constant__ tapestry::TensorMap dy_map, float4* partials,
-                const __grid_constant__ tapestry::weight_gradient::Shape shape) {
-    using namespace tapestry;
-    using namespace tapestry::weight_gradient;
+// A block of threads. `End` says what becomes of the sums: `begins` is called by all threads, `ends` by the warps that multiply, with their
+// sums, and `loaded` by those that load, at their end.
+template <class End>
+__device__ void gradient(const TensorMap& x_map, const TensorMap& dy_map, const Shape& shape, const End& end) {
     extern __shared__ __align__(1024) unsigned char memory[];
     __shared__ unsigned long long barriers[2 * stages];
 
+    end.begins();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const Shared shared{kept(shared_address(memory)), kept(shared_address(barriers))};
     const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
@@ -289,9 +252,7 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
         Consumer consumer(warp, lane);
         meet(ready, threads);
         consumer.consume(shape, shared, first, last);
-        let_next_kernel_start();
-        fold_shares(consumer, warp, reinterpret_cast<float4*>(memory));
-        leave(consumer, warp, partials);
+        end.ends(consumer, warp, shared.data);
         return;
     }
     if (threadIdx.x == consumers * 32) {
@@ -307,8 +268,11 @@ weight_gradient(const __grid_constant__ tapestry::TensorMap x_map, const __grid_
         if (lane == 0) prefetch(dy_map);
         meet(ready, threads);
         produce<false>(dy_map, shape, shared, first, last);
-        return;
+    } else {
+        pass(ready, threads);    // the first loads are on their way before anybody waits for them
+        produce<true>(x_map, shape, shared, first, last);
     }
-    pass(ready, threads);    // the first loads are on their way before anybody waits for them
-    produce<true>(x_map, shape, shared, first, last);
+    end.loaded();
 }
+
+}  // namespace tapestry::weight_gradient

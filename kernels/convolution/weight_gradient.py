@@ -3,8 +3,9 @@
     dw[k, r, s, j] = sum over n, p, q of dy[n, p, q, k] * x[n, p * stride_y + r * dilation_y - top,
                                                             q * stride_x + s * dilation_x - left, group(k) * width + j]
 
-Two kernels: the first leaves one f32 partial for every split of the output rows, the second adds them in a fixed order,
-so that a configuration gives the same bits on every run.
+One kernel where few splits of the output rows suffice: they add their sums through each other's shared memory. Else
+two: the first leaves one f32 partial for every split, the second adds them. The order is fixed either way, so that a
+configuration gives the same bits on every run.
 """
 
 from __future__ import annotations
@@ -16,29 +17,35 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
+from . import direct_weight_gradient as plain
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
-from .weight_gradient_configuration import Cut, WeightGradientConfiguration, legal, live_rows, reads_by_copy_engine
+from .weight_gradient_configuration import (
+    Cut,
+    WeightGradientConfiguration,
+    legal,
+    live_rows,
+    reads_by_copy_engine,
+)
 from .weight_gradient_dimensions import plain_specification, specification
 
-FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of fold.cu
-PLAIN_FOLD_THREADS = 256  # of direct_weight_gradient.cu
-PLAIN_LANES, PLAIN_POSITIONS = 32, 8
+FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of weight_gradient_apart.cu
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel's grid, threads, arguments after the pointers, and dynamic shared memory."""
+    """One kernel's grid, threads, arguments, dynamic shared memory, and blocks of a cluster."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared: int = 0
+    cluster: tuple[int, ...] = (1,)
 
 
 def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> str:
-    """The CUDA source of both kernels of a configuration.
+    """The CUDA source of the kernels of a configuration.
 
     Problems that differ in extents, padding or channels alone share one source.
     """
@@ -52,7 +59,8 @@ def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> 
         "width": problem.width,
     }
     half = f"namespace tapestry::parameters {{ using Half = {HALVES[problem.dtype]}; }}"
-    tiled = ("weight_gradient_place.cu", "weight_gradient.cu", "fold.cu")
+    end = "weight_gradient_together.cu" if chosen.together else "weight_gradient_apart.cu"
+    tiled = ("weight_gradient_place.cu", "weight_gradient.cu", end)
     files = ("direct_weight_gradient.cu",) if chosen.direct else tiled
     head = ["#include <tapestry/numeric.cuh>", _declared(problem, chosen, constants), half]
     return "\n".join([*head, *(kernel_text(name) for name in files)])
@@ -60,7 +68,7 @@ def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> 
 
 def _declared(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, constants: dict[str, int]) -> str:
     if chosen.direct:
-        return declarations(plain_specification(problem.width, constants))
+        return declarations(plain_specification(plain.lanes(problem), problem.width, constants | plain.sizes(problem)))
     cut = Cut(problem, chosen)
     return declarations(specification(cut, constants | _tile_constants(cut)))
 
@@ -77,31 +85,42 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
         "share": chosen.share,
         "stages": chosen.stages,
         "residents": chosen.residents,
+        **({"ranks": chosen.splits} if chosen.together else {}),
     }
 
 
-def kernel_name(chosen: WeightGradientConfiguration) -> str:
-    """The first kernel's name in the source."""
-    return "direct_weight_gradient" if chosen.direct else "weight_gradient"
-
-
-def fold_name(partial: bool) -> str:
-    """The second kernel's name: it leaves f32, or rounds to the problem's type."""
-    return "fold_partials" if partial else "fold_rounded"
+def kernel_names(chosen: WeightGradientConfiguration, partial: bool) -> tuple[str, ...]:
+    """The kernels' names in the source, in the order they run. The last leaves f32, or rounds to the problem's type."""
+    first = "direct_weight_gradient" if chosen.direct else "weight_gradient"
+    if chosen.together:
+        return (f"{first}_partial" if partial else f"{first}_rounded",)
+    return first, "fold_partials" if partial else "fold_rounded"
 
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> int:
-    """Bytes of the partials between the two kernels."""
+    """Bytes of the partials between two kernels; none where there is one."""
+    if chosen.together:
+        return 0
     values = problem.weight_elements if chosen.direct else 4 * Cut(problem, chosen).quadruples
     return 4 * values * chosen.splits
 
 
+def launches(
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int, out: int
+) -> tuple[Launch, ...]:
+    """The launches of `kernel_names`: partials into `workspace` and their sum into `out`, or that at once."""
+    if chosen.together:
+        return (first_launch(problem, chosen, x, dy, out),)
+    return first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
+
+
 def first_launch(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, target: int
 ) -> Launch:
-    """The launch that leaves the partials in `workspace`."""
+    """The launch that leaves the partials in a workspace, or where the splits add together the gradient itself."""
     if chosen.direct:
-        return _plain_launch(problem, chosen, x, dy, workspace)
+        made = plain.arguments(problem, x, dy, target)
+        return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
     cut = Cut(problem, chosen)
     box = (chosen.images, 1, cut.x_columns)
     x_map = tensor_map(x, box, chosen.channel_block)
@@ -112,25 +131,18 @@ def first_launch(
         *divmod(cut.work, chosen.splits),
     )  # fmt: skip
     grid = (cut.channel_blocks, chosen.splits, chosen.row_parts)
-    return Launch(grid, (cut.threads,), (x_map, dy_map, workspace, shape), cut.shared_bytes)
-
-
-def _plain_launch(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int
-) -> Launch:
-    top, _, left, _ = problem.padding
-    numbers = (problem.h, problem.w, problem.p, problem.q, problem.n, problem.c, top, left)
-    extents = struct.pack("<8i6q", *numbers, *x.strides, *dy.strides)
-    grid = (-(-problem.c // PLAIN_LANES), problem.r * problem.s, chosen.splits)
-    return Launch(grid, (PLAIN_LANES, PLAIN_POSITIONS), (x.pointer, dy.pointer, workspace, extents))
+    if not chosen.together:
+        return Launch(grid, (cut.threads,), (x_map, dy_map, target, shape), cut.shared_bytes)
+    arguments = (x_map, dy_map, target, problem.c, shape)
+    return Launch(grid, (cut.threads,), arguments, cut.shared_bytes, (1, chosen.splits))
 
 
 def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, workspace: int, out: int) -> Launch:
     """The launch that adds the partials into `out`, dense [k, r, s, c / groups]."""
     if chosen.direct:
         elements = problem.weight_elements
-        grid = (-(-elements // PLAIN_FOLD_THREADS),)
-        return Launch(grid, (PLAIN_FOLD_THREADS,), (workspace, chosen.splits, elements, out))
+        grid = (-(-elements // plain.FOLD_THREADS),)
+        return Launch(grid, (plain.FOLD_THREADS,), (workspace, chosen.splits, elements, out))
     grid = (Cut(problem, chosen).quadruples // 32,)
     warps = min(MOST_FOLD_WARPS, -(-chosen.splits // FOLD_BATCH))
     return Launch(grid, (32 * warps,), (workspace, chosen.splits, problem.c, out))
@@ -150,16 +162,33 @@ def require(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sh
 @functools.lru_cache(maxsize=1024)
 def kernels(
     problem: ConvolutionProblem, chosen: WeightGradientConfiguration, partial: bool, device: int
-) -> tuple[Any, Any]:
-    """Both kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
+) -> tuple[Any, ...]:
+    """The kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
     from ..runtime.compiler import compile_source
     from ..runtime.device import device_architecture, properties
     from ..runtime.module import load
 
     require(problem, chosen, properties(device).shared_per_block)
     text, arch = source(problem, chosen), device_architecture(device)
-    first, second = (compile_source(text, name=name, arch=arch) for name in (kernel_name(chosen), fold_name(partial)))
-    return load(first, device), load(second, device)
+    return tuple(load(compile_source(text, name=name, arch=arch), device) for name in kernel_names(chosen, partial))
+
+
+def prepared(
+    kernels: tuple[Any, ...], made: tuple[Launch, ...], chosen: WeightGradientConfiguration
+) -> tuple[Any, ...]:
+    """The launches, checked and packed. The one that adds partials starts early and waits for their writes itself."""
+    early = not chosen.direct and not chosen.together
+    return tuple(
+        kernel.prepare(
+            launch.grid,
+            launch.block,
+            launch.arguments,
+            launch.shared,
+            programmatic=early and number + 1 == len(made),
+            cluster=launch.cluster,
+        )
+        for number, (kernel, launch) in enumerate(zip(kernels, made, strict=True))
+    )
 
 
 def run(
@@ -174,9 +203,7 @@ def run(
     device: int,
     stream: int,
 ) -> None:
-    """Both launches, one after the other, on a stream. `workspace` and `out` are addresses on the device."""
-    first, second = kernels(problem, chosen, partial, device)
-    leave, fold = first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
-    first.launch(leave.grid, leave.block, leave.arguments, shared=leave.shared, stream=stream)
-    # Launched while the first still runs; it waits for the first's writes itself.
-    second.launch(fold.grid, fold.block, fold.arguments, stream=stream, programmatic=not chosen.direct)
+    """The launches, one after the other, on a stream. `workspace` and `out` are addresses on the device."""
+    made = launches(problem, chosen, x, dy, workspace, out)
+    for launch in prepared(kernels(problem, chosen, partial, device), made, chosen):
+        launch.launch(stream)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from . import direct_weight_gradient
 from .problem import ConvolutionProblem
 
 UNIT = 8  # positions of a matrix, channels of a 16-byte chunk
@@ -23,6 +24,9 @@ RINGS = (64 << 10, 100 << 10)  # bytes under way on a multiprocessor: more makes
 MOST_UNITS = 16
 WARP_SLOTS, MOST_THREADS = 64, 1024
 LOADERS = 2  # warps that load
+MOST_RANKS = 8  # blocks of a cluster on every GPU that has clusters
+FEW_ROWS = 16  # of a split: one launch for all of it is soon at an end
+QUADRUPLE_BYTES, LANES = 16, 32
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -42,7 +46,8 @@ class WeightGradientConfiguration:
     `stages` is one row of `images` images and `8 * units` output columns. `share` warps deal the 16-position steps of a
     channel chunk among themselves; a warp multiplies one chunk of x by `out_blocks` chunks of dy. A long filter is cut
     into `row_parts` that read the tensors each for itself. `residents` blocks fit on a multiprocessor. `channel_block`
-    0 is the plain kernel, for tensors the copy engine cannot read.
+    0 is the plain kernel, for tensors the copy engine cannot read. Where the splits add `together`, few of them, there
+    is no second launch and no workspace.
     """
 
     channel_block: int
@@ -54,6 +59,7 @@ class WeightGradientConfiguration:
     stages: int
     residents: int
     splits: int
+    together: bool = False
 
     @property
     def direct(self) -> bool:
@@ -89,10 +95,24 @@ class Cut:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of one block: the ring, which later holds the shares' sums."""
+        """Dynamic shared memory of one block: the ring and, in its place where that disturbs nobody, the exchange."""
         chosen = self.configuration
-        exchange = self.consumers * self.fragments * 32 * 16 if chosen.share > 1 else 0
-        return max(chosen.stages * self.stage_bytes, exchange)
+        ring, exchange = chosen.stages * self.stage_bytes, self.exchanged * LANES * QUADRUPLE_BYTES
+        return ring + exchange if chosen.together and chosen.splits > 1 else max(ring, exchange)
+
+    @property
+    def exchanged(self) -> int:
+        """Fragments that a block keeps for others to add, or to add."""
+        chosen = self.configuration
+        if chosen.together:
+            return chosen.splits * chosen.share * self.turns
+        return self.consumers * self.fragments if chosen.share > 1 else 0
+
+    @property
+    def turns(self) -> int:
+        """Fragments that one rank of a cluster adds."""
+        chosen = self.configuration
+        return -(-self.consumers // chosen.share * self.fragments // chosen.splits)
 
     @property
     def chunks(self) -> int:
@@ -140,8 +160,11 @@ class Cut:
     @property
     def registers(self) -> int:
         """An upper estimate of the registers of a multiplying thread."""
-        held = 2 * self.held_rows * self.own_steps * self.configuration.out_blocks
-        return 4 * self.fragments + held + 2 * self.tap_pairs + self.configuration.out_blocks + 33
+        chosen = self.configuration
+        held = 2 * self.held_rows * self.own_steps * chosen.out_blocks
+        walking = 4 * self.fragments + held + 2 * self.tap_pairs + chosen.out_blocks + 33
+        adding = 4 * min(8, chosen.splits * chosen.share) + 20 if chosen.together else 0
+        return max(walking, adding)
 
     @property
     def register_limit(self) -> int:
@@ -170,7 +193,7 @@ class Cut:
     def quadruples(self) -> int:
         """128-bit values that one split leaves."""
         chosen = self.configuration
-        return chosen.row_parts * self.channel_blocks * (self.consumers // chosen.share) * self.fragments * 32
+        return chosen.row_parts * self.channel_blocks * (self.consumers // chosen.share) * self.fragments * LANES
 
     def x_position(self, step: int) -> int:
         """First column of a 16-position step in the rows of x of a stage."""
@@ -222,9 +245,8 @@ def configurations(
 
 
 def _plain(problem: ConvolutionProblem, sms: int) -> Iterator[WeightGradientConfiguration]:
-    blocks = -(-problem.c // 32) * problem.r * problem.s
-    splits = max(1, min(64, 8 * sms // blocks, problem.n * problem.p))
-    yield WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits)
+    splits = direct_weight_gradient.splits(problem, sms)
+    yield WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits, together=splits == 1)
 
 
 def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
@@ -276,6 +298,16 @@ def _rings(cut: Cut, sms: int, shared: int) -> Iterator[WeightGradientConfigurat
         found = replace(chosen, stages=stages)
         if legal(Cut(cut.problem, found), shared):
             yield from (replace(found, splits=splits) for splits in _splits(cut, sms * chosen.residents))
+        together = (replace(found, splits=ranks, together=True) for ranks in _ranks(cut, sms))
+        yield from (choice for choice in together if legal(Cut(cut.problem, choice), shared))
+
+
+def _ranks(cut: Cut, sms: int) -> Iterator[int]:
+    """Splits that add together, where they occupy half of the GPU or have few rows each."""
+    blocks = cut.channel_blocks * cut.configuration.row_parts
+    for ranks in (1, 2, 4, MOST_RANKS):
+        if ranks <= max(1, cut.work) and (2 * blocks * ranks >= sms or cut.work <= FEW_ROWS * ranks):
+            yield ranks
 
 
 def legal(cut: Cut, shared: int) -> bool:
@@ -287,6 +319,7 @@ def legal(cut: Cut, shared: int) -> bool:
     warps = round_up(cut.consumers + LOADERS, 4) * chosen.residents
     return (
         cut.x_columns <= BOX_LIMIT
+        and (not chosen.together or chosen.splits <= MOST_RANKS)
         and FEWEST_STAGES <= chosen.stages <= MOST_STAGES
         and cut.shared_bytes <= room
         and warps <= WARP_SLOTS
@@ -307,6 +340,10 @@ def _splits(cut: Cut, places: int) -> list[int]:
     return sorted({min(work, max(1, waves * places // blocks)) for waves in (1, 2)})
 
 
+# What a launch and a cluster take, not measured yet: the second launch of two, two barriers of a cluster.
+SECOND_LAUNCH_S, CLUSTER_S = 2.0e-6, 0.4e-6
+CLUSTERED = 128  # of the multiprocessors a cluster of many can have: whole clusters in each part of the GPU
+
 # Fitted to an H200's times of 560 configurations of six problems, to 6 % (docs/kernels-notes.md).
 LAUNCH_S, BANDWIDTH, FOLD_BANDWIDTH, CLOCK = 7.0e-6, 5.0e12, 4.6e12, 1.7e9
 FILL = 0.4  # of the time in which memory fills the rings: the first rows wait for all that is asked for at once
@@ -325,11 +362,28 @@ def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, s
     memory = work.bytes * min(sms * residents, blocks) / BANDWIDTH
     clocks = (work.steps * residents * _stage_clocks(cut), work.steps * STEP_CLOCKS)
     body = math.pow(sum(part**OVERLAP for part in (memory, *(count / CLOCK for count in clocks))), 1 / OVERLAP)
-    waves = math.ceil(blocks / (sms * chosen.residents))
-    fold = 2 * 16 * chosen.splits * cut.quadruples / FOLD_BANDWIDTH
+    waves = math.ceil(blocks / (places(chosen, sms) * chosen.residents))
     shallow = 1 + 0.5 / chosen.stages**2
     fill = FILL * chosen.stages * cut.stage_bytes * min(sms * residents, blocks) / BANDWIDTH
-    return (LAUNCH_S + fill) * (1 + 0.01 * math.log2(chosen.share)) + waves * body * shallow + fold
+    start = (LAUNCH_S - launch_saved_s(chosen) + fill) * (1 + 0.01 * math.log2(chosen.share))
+    return start + waves * body * shallow + 16 * fold_passes(chosen) * cut.quadruples / FOLD_BANDWIDTH
+
+
+def places(chosen: WeightGradientConfiguration, sms: int) -> int:
+    """Multiprocessors that blocks of threads can have: of large clusters not all fit into the parts of the GPU."""
+    return sms * CLUSTERED // 132 if chosen.together and chosen.splits > 2 else sms
+
+
+def fold_passes(chosen: WeightGradientConfiguration) -> float:
+    """How often the partial sums pass the memory: once each way for every split, or once as what they round to."""
+    return 0.5 if chosen.together else 2 * chosen.splits
+
+
+def launch_saved_s(chosen: WeightGradientConfiguration) -> float:
+    """What splits that add together take less than two launches."""
+    if not chosen.together:
+        return 0.0
+    return SECOND_LAUNCH_S if chosen.splits == 1 else SECOND_LAUNCH_S - CLUSTER_S
 
 
 @dataclass(frozen=True)

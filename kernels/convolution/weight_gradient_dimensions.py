@@ -20,10 +20,9 @@ from ..dimensions.specification import (
     Specification,
     Tensor,
 )
-from .weight_gradient_configuration import Cut
+from .weight_gradient_configuration import LANES, Cut
 
 WHOLE = ("Image", "X", "Q", "C", "K", "Tap", "TapY", "TapC", "Unit", "Share", "Lane", "BlockAndPart")
-LANES = 32
 
 
 def specification(cut: Cut, parameters: Mapping[str, int | bool]) -> Specification:
@@ -38,19 +37,24 @@ def specification(cut: Cut, parameters: Mapping[str, int | bool]) -> Specificati
             Fold("K8Block", "K8", cut.configuration.out_blocks),
             *(Fold("TapPair", "Tap", 2), Module("TapHalf", "Tap", 2)),
             *(Fold("Step", "Unit", 2), Module("UnitHalf", "Unit", 2)),
+            *_deal(cut),
         ),
-        tensors=(*_rows(cut), Tensor("Partials", "float4", _partials(cut))),
+        tensors=(*_rows(cut), Tensor("Partials", "float4", _partials(cut)), *_exchange(cut)),
         compounds=(*_lanes(), *_places(cut)),
-        parameters=tuple(Parameter(name, value) for name, value in parameters.items()),
+        parameters=_numbers(parameters),
     )
 
 
-def plain_specification(width: int, parameters: Mapping[str, int | bool]) -> Specification:
-    """The dimensions of the plain kernel: rows `Y` and columns `X` of x, `P` and `Q` of dy."""
-    whole = ("N", "Y", "X", "C", "P", "Q", "K", "Tap", "TapY", "Split")
-    numbers = tuple(Parameter(name, value) for name, value in parameters.items())
-    dims: tuple[AnyDimension, ...] = (*map(Dimension, whole), Module("InGroup", "C", width))
-    return Specification("tapestry::parameters", dims, parameters=numbers)
+def plain_specification(lanes: int, width: int, parameters: Mapping[str, int | bool]) -> Specification:
+    """The dimensions of the plain kernel: `Y` and `X` of x, `P` and `Q` of dy, `lanes` output channels a block."""
+    whole = ("N", "Y", "X", "C", "P", "Q", "K", "Tap", "TapY", "Split", "Beside", "Warp")
+    parts = Module("InGroup", "C", width), Fold("KBlock", "K", lanes), Module("KLane", "K", lanes)
+    dims: tuple[AnyDimension, ...] = (*map(Dimension, whole), *parts)
+    return Specification("tapestry::parameters", dims, parameters=_numbers(parameters))
+
+
+def _numbers(parameters: Mapping[str, int | bool]) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, value) for name, value in parameters.items())
 
 
 def _rows(cut: Cut) -> tuple[Tensor, Tensor]:
@@ -68,6 +72,23 @@ def _partials(cut: Cut) -> tuple[Extent, ...]:
     warps = (Extent("C8", cut.chunks), Extent("K8Block", cut.group_chunks // chosen.out_blocks))
     fragments = (Extent("K8m", chosen.out_blocks), Extent("TapY", cut.filter_rows), Extent("TapPair", cut.tap_pairs))
     return (Extent("BlockAndPart"), *warps, *fragments, Extent("Lane", LANES))
+
+
+def _deal(cut: Cut) -> tuple[AnyDimension, ...]:
+    """Fragments of a block's sums dealt to the ranks of a cluster, one after the other."""
+    if not cut.configuration.together:
+        return ()
+    ranks = cut.configuration.splits
+    return Dimension("Rank"), Dimension("Item"), Module("Owner", "Item", ranks), Fold("Turn", "Item", ranks)
+
+
+def _exchange(cut: Cut) -> tuple[Tensor, ...]:
+    """What a rank is given to add."""
+    chosen = cut.configuration
+    if not chosen.together:
+        return ()
+    given = (Extent("Rank", chosen.splits), Extent("Share", chosen.share), Extent("Turn", cut.turns))
+    return (Tensor("Exchange", "float4", (*given, Extent("Lane", LANES)), True),)
 
 
 def _lanes() -> tuple[Compound, Compound]:

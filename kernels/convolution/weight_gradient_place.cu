@@ -53,6 +53,42 @@ __device__ inline auto dy_place(unsigned lane, Step step, K8 octet) {
 }
 using DyPlace = decltype(dy_place(0u, Step(), K8()));
 
+// The gradient as the caller has it.
+using Filter = Packed<Extent<K>, Extent<TapY, all_rows>, Extent<Tap, filter_columns>, Extent<InGroup, width>>;
+
+// What one 128-bit value of the partials holds: sums of two taps (s, s + 1) times two output channels (k, k + 1) of one input channel.
+struct Quadruple {
+    TapY r;
+    Tap s;
+    C c;
+    K k;
+
+    __device__ Quadruple(unsigned index, int channel_blocks) {
+        const PartialPlace at(index);
+        const WarpOctets octets(at.get<C8>(), at.get<K8Block>());
+        const auto own = Sums::element(at.get<Lane>().get(), 0);
+        const int block = at.get<BlockAndPart>().get() % channel_blocks, part = at.get<BlockAndPart>().get() / channel_blocks;
+        r = at.get<TapY>() + part * filter_rows;
+        s = Tap(at.get<TapPair>());
+        c = C(octets.x) + cast<C>(Module<TapC, 8>(own.get<TapC>())) + block * channel_block;
+        k = K(octets.dy) + K(K8(at.get<K8m>())) + own.get<K>() + block * channel_block;
+    }
+
+    // Below eight channels a group the 8 x 8 products hold neighbouring groups' cross terms too: those are dropped.
+    template <typename Store>
+    __device__ void write(const float4& sum, int channels, const Store& store) const {
+        const float values[4] = {sum.x, sum.y, sum.z, sum.w};
+        const Filter filter{K(channels)};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const auto further = Sums::element(0, i);    // sums of a lane differ by tap and output channel
+            const auto at = coord(k + further.get<K>(), r, s + cast<Tap>(Fold<TapC, 8>(further.get<TapC>())), InGroup(c));
+            const bool one_group = fold<width>(c).get() == fold<width>(at.get<K>()).get();
+            if (c < C(channels) && one_group && filter.contains_coord(at)) store(filter.offset(at), values[i]);
+        }
+    }
+};
+
 // A value the compiler holds in a register rather than work it out again at every use.
 __device__ inline unsigned kept(unsigned value) {
     asm volatile("" : "+r"(value));

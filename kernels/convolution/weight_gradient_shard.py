@@ -35,13 +35,18 @@ class Term:
 def terms(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, above: int, below: int) -> tuple[Term, ...]:
     """The terms of a shard whose padding counts `above` and `below` halo rows; the shard's own first.
 
+    Where there are several, none adds its own splits together: the sum is over the splits of all.
+
     before:  rows of x from -above to h + below
     after:   rows 0 to h; rows 0 to `above` of one buffer; rows 0 to `below` of another
     """
     top, bottom, left, right = problem.padding
     upper = replace(problem, h=above, padding=(top - above, bottom + problem.h, left, right)) if above else None
     lower = replace(problem, h=below, padding=(top + problem.h, bottom - below, left, right)) if below else None
-    return tuple(_terms(chosen, (problem, upper, lower)))
+    found = tuple(_terms(chosen, (problem, upper, lower)))
+    if len(found) == 1:
+        return found
+    return tuple(replace(term, chosen=replace(term.chosen, together=False)) for term in found)
 
 
 def _terms(chosen: WeightGradientConfiguration, parts: tuple[ConvolutionProblem | None, ...]) -> Iterator[Term]:
@@ -77,22 +82,27 @@ def steps(
     dy: DeviceArray,
     out: DeviceArray,
     dtype: str,
-    workspace: DeviceArray,
+    workspace: DeviceArray | None,
     chosen: WeightGradientConfiguration,
 ) -> ShardSteps:
     """The launches of a shard, its operands checked: own rows first, the halo's and the fold when it has arrived."""
     check(halo, problem.input_shape, x, WHERE)
     like(x, dy, "dy", WHERE, problem.output_shape, problem.dtype)
     like(x, out, "out", WHERE, problem.weight_shape, dtype)
-    first, second = weight_gradient.kernels(problem, chosen, dtype == "f32", x.device)
     found = terms(problem, chosen, *halo.rows)
-    partials = room(workspace, workspace_bytes(problem, chosen, *halo.rows), WHERE)
+    kernels = weight_gradient.kernels(problem, found[0].chosen, dtype == "f32", x.device)
+    size = workspace_bytes(problem, chosen, *halo.rows)
+    partials = room(workspace, size, WHERE) if workspace is not None else 0
+    target = dense(out, "out", WHERE)
     buffers = [view(rows, "x", WHERE) if rows is not None else None for rows in (x, *halo)]
-    launches = list(_launches(found, buffers, view(dy, "dy", WHERE), partials))
-    prepared = [first.prepare(made.grid, made.block, made.arguments, made.shared) for made in launches]
-    last = weight_gradient.second_launch(problem, all_splits(found), partials, dense(out, "out", WHERE))
-    fold = second.prepare(last.grid, last.block, last.arguments, programmatic=not chosen.direct)
-    return ShardSteps(prepare.Steps((prepared[0],)), prepare.Steps((*prepared[1:], fold)))
+    if found[0].chosen.together:
+        made = tuple(_launches(found, buffers, view(dy, "dy", WHERE), target))
+        return ShardSteps(prepare.Steps(weight_gradient.prepared(kernels, made, found[0].chosen)), prepare.Steps(()))
+    launches = tuple(_launches(found, buffers, view(dy, "dy", WHERE), partials))
+    last = weight_gradient.second_launch(problem, all_splits(found), partials, target)
+    leave, fold = kernels
+    ordered = weight_gradient.prepared((*[leave] * len(launches), fold), (*launches, last), found[0].chosen)
+    return ShardSteps(prepare.Steps(ordered[:1]), prepare.Steps(ordered[1:]))
 
 
 def _launches(

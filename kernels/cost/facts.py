@@ -7,8 +7,9 @@ are in units of the roofline, the least time in which input, output and weights 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import ceil, log
+from math import ceil, log, prod
 
+from ..convolution import direct_weight_gradient
 from ..convolution.candidates import MEMORY, filter_ns, guess
 from ..convolution.configuration import REGISTERS, SMS, Filter, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
@@ -18,7 +19,10 @@ from ..convolution.weight_gradient_configuration import (
     Cut,
     WeightGradientConfiguration,
     estimate,
+    fold_passes,
+    launch_saved_s,
     live_rows,
+    places,
 )
 from .gpu import Gpu
 
@@ -167,8 +171,8 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     pieces = max(1, ceil(per_split / rows))
     chain = per_split * problem.stride[0] + pieces * min((problem.r - 1) * problem.dilation[0], problem.h)
     blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
-    places = gpu.sms * chosen.residents
-    waves = ceil(blocks / places)
+    room = places(chosen, gpu.sms) * chosen.residents
+    waves = ceil(blocks / room)
     halo = max(cut.x_columns - 8 * chosen.units * problem.stride[1], 0)
     columns = min(problem.w, problem.w / cut.column_tiles + halo)
     images = problem.n / cut.image_blocks
@@ -177,22 +181,22 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     steps = blocks * chain * cut.consumers * cut.own_steps
     mmas = steps * cut.filter_rows / problem.stride[0] * cut.tap_pairs * chosen.out_blocks
     matrices = steps * (2 * problem.s + 2 * chosen.out_blocks / problem.stride[0])
-    working = min(blocks, places) / chosen.residents
+    working = min(blocks, room) / chosen.residents
     seconds = {
         "memory": (x_bytes + dy_bytes) / gpu.copy_bytes_per_s,
         "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
         "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
         "row": waves * chain * ROW_CLOCKS / gpu.clock_hz / chosen.residents,
-        "start": gpu.launch_s * 1.5 + waves * START_CLOCKS / gpu.clock_hz,
-        "fold": chosen.splits * cut.quadruples * 32 / gpu.copy_bytes_per_s,
+        "start": gpu.launch_s * 1.5 - launch_saved_s(chosen) + waves * START_CLOCKS / gpu.clock_hz,
+        "fold": fold_passes(chosen) * cut.quadruples * 16 / gpu.copy_bytes_per_s,
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
         counted_time=estimate(problem, chosen, gpu.sms) * BANDWIDTH / problem.bytes_moved,
         **times,
         filter_time=0.0,
-        imbalance=waves * places / blocks if waves > 1 else per_split * chosen.splits / work,
-        occupancy=min(1.0, blocks / places),
+        imbalance=waves * room / blocks if waves > 1 else per_split * chosen.splits / work,
+        occupancy=min(1.0, blocks / room),
         halo=x_bytes / (2 * problem.input_elements),
         waste=cut.image_blocks * chosen.images * cut.column_tiles * 8 * chosen.units / (problem.n * problem.q),
         in_flight=chosen.stages * cut.stage_bytes * chosen.residents / 1024,
@@ -219,15 +223,15 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
 def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, gpu: Gpu) -> Facts:
     """The plain kernel: a load of x and dy for every tap and product, nothing shared."""
     roofline = gpu.roofline_s(problem.bytes_moved)
-    threads = ceil(problem.c / 32) * 32 * problem.r * problem.s * chosen.splits
+    threads = prod((*direct_weight_gradient.grid(problem, chosen.splits), *direct_weight_gradient.block(problem)))
     loads = problem.output_elements * problem.r * problem.s * (1 + problem.width)
     clocks = loads * 20.0 / max(1, min(threads / 32, gpu.sms * 64)) / 32
     return Facts(
         counted_time=1.0 + clocks / gpu.clock_hz / roofline,
         memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,
-        start_time=gpu.launch_s * 1.5 / roofline, filter_time=0.0, fold_time=0.0, imbalance=1.0,
-        occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0, registers=0.5,
-        images=1.0, own=1.0,
+        start_time=(gpu.launch_s * 1.5 - launch_saved_s(chosen)) / roofline, filter_time=0.0, fold_time=0.0,
+        imbalance=1.0, occupancy=min(1.0, threads / (gpu.sms * 1024)), halo=1.0, waste=1.0, in_flight=1.0, warps=32.0,
+        registers=0.5, images=1.0, own=1.0,
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
         row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
         stride=problem.stride[0] * problem.stride[1], transposed=0.0, filter_place=0.0,

@@ -6,10 +6,11 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import MissingDriver
 
+_CLUSTER = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
@@ -30,7 +31,7 @@ def driver_function(name: str) -> Callable[..., int]:
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute: an id and a union of 64 bytes, here its first integer."""
+    """CUlaunchAttribute: an id and a union of 64 bytes, here its first integers."""
 
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
 
@@ -46,14 +47,39 @@ class _Configuration(ctypes.Structure):
     )
 
 
-def launch_programmatic(function: int, numbers: Sequence[int], stream: int, arguments: int) -> int:
-    """Launch a kernel that may start before the one ahead of it in the stream has ended.
+class LaunchAttributes(NamedTuple):
+    """What a launch asks for beside grid and block.
 
-    It waits for that one's memory itself (`griddepcontrol.wait`). `numbers` are grid, block and shared bytes. Returns
-    the driver's error code.
+    A `programmatic` one may start before the kernel ahead of it in the stream has ended, and waits for that one's
+    memory itself (`griddepcontrol.wait`). `cluster` are the blocks, along each axis of the grid, that run at once and
+    reach each other's shared memory.
     """
-    attribute = _Attribute(_PROGRAMMATIC)
-    attribute.value[0] = 1
-    configuration = _Configuration((ctypes.c_uint * 7)(*numbers), stream, ctypes.pointer(attribute), 1)
+
+    programmatic: bool = False
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+
+def launch_with(
+    function: int, numbers: Sequence[int], stream: int, arguments: int, attributes: LaunchAttributes
+) -> int:
+    """Launch a kernel with attributes. `numbers` are grid, block and shared bytes. Returns the driver's error code."""
+    wanted = _attributes(attributes)
+    held = (_Attribute * len(wanted))(*wanted)
+    configuration = _Configuration((ctypes.c_uint * 7)(*numbers), stream, held, len(wanted))
     launch: Any = driver_function("cuLaunchKernelEx")
     return int(launch(ctypes.byref(configuration), ctypes.c_void_p(function), ctypes.c_void_p(arguments), None))
+
+
+def _attributes(asked: LaunchAttributes) -> list[_Attribute]:
+    found = []
+    if asked.programmatic:
+        found.append(_attribute(_PROGRAMMATIC, (1,)))
+    if asked.cluster != (1, 1, 1):
+        found.append(_attribute(_CLUSTER, asked.cluster))
+    return found
+
+
+def _attribute(number: int, values: Sequence[int]) -> _Attribute:
+    made = _Attribute(number)
+    made.value[: len(values)] = values
+    return made

@@ -7,6 +7,7 @@ kernel on a device loads it, which cannot: load (or launch once) before capturin
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from .arguments import Arguments
 from .bindings import driver, runtime
 from .compiler import Compiled
 from .device import current_device, properties
-from .libcuda import launch_programmatic
+from .libcuda import LaunchAttributes, launch_with
 from .stream import stream_pointer
 
 Extent = int | tuple[int, ...]
@@ -26,6 +27,9 @@ _MAX_DYNAMIC_SHARED = 8  # the driver's attribute of a function
 _LARGE_CLUSTERS = 14  # likewise: more than 8 blocks of a cluster
 _GRID = (2**31 - 1, 65535, 65535)
 _BLOCK = (1024, 1024, 64)
+_CLUSTER = (8, 8, 8)
+_CLUSTER_BLOCKS = 8  # in all: what every GPU that has clusters takes
+_PLAIN = LaunchAttributes()
 _loaded: dict[tuple[str, str, int], Kernel] = {}
 _lock = threading.Lock()
 
@@ -67,26 +71,36 @@ class Kernel:
         shared: int = 0,
         stream: object = None,
         programmatic: bool = False,
+        cluster: Extent = 1,
     ) -> None:
         """Run the kernel: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
 
         `args` go to the parameters in order (see `Arguments`). `stream` is as in `stream_pointer`. A `programmatic`
-        launch may start before the kernel ahead of it has ended, and waits for its memory itself. Raises `WrongType`,
-        `WrongValue`, `TooLarge`, `LaunchError`.
+        launch may start before the kernel ahead of it has ended, and waits for its memory itself. The blocks of a
+        `cluster`, which divides the grid along each axis, run at once. Raises `WrongType`, `WrongValue`, `TooLarge`,
+        `LaunchError`.
         """
         numbers = self._shape(grid, block, shared)
+        attributes = self._attributes(numbers, programmatic, cluster)
         handle = self._stream(stream)
         with self._turn:  # the driver copies the arguments before it returns
             self._arguments.pack(args)
-            self._run(numbers, handle, self._arguments.address, programmatic)
+            self._run(numbers, handle, self._arguments.address, attributes)
 
     def prepare(
-        self, grid: Extent, block: Extent, args: Sequence[Any], shared: int = 0, programmatic: bool = False
+        self,
+        grid: Extent,
+        block: Extent,
+        args: Sequence[Any],
+        shared: int = 0,
+        programmatic: bool = False,
+        cluster: Extent = 1,
     ) -> Prepared:
         """The same launch, checked and packed once, to be repeated."""
         arguments = Arguments(self.compiled.name, self.entry.parameters)
         arguments.pack(args)
-        return Prepared(self, self._shape(grid, block, shared), arguments, programmatic)
+        numbers = self._shape(grid, block, shared)
+        return Prepared(self, numbers, arguments, self._attributes(numbers, programmatic, cluster))
 
     def max_active_blocks(self, threads: int, shared: int = 0) -> int:
         """How many blocks of so many threads and bytes of dynamic shared memory a multiprocessor holds at once."""
@@ -102,24 +116,39 @@ class Kernel:
     def _stream(self, stream: object) -> int:
         return stream if type(stream) is int else stream_pointer(stream, device=self.device)
 
-    def _run(self, numbers: tuple[int, ...], stream: int, arguments: int, programmatic: bool) -> None:
-        send = self._send_programmatic if programmatic else self._send
+    def _run(self, numbers: tuple[int, ...], stream: int, arguments: int, attributes: LaunchAttributes) -> None:
+        send = self._send if attributes is _PLAIN else self._send_with
         if self._current() == self._context:
-            send(numbers, stream, arguments)
+            send(numbers, stream, arguments, attributes)
         else:  # another device is current, or none yet in this thread
             with _device(self.device):
-                send(numbers, stream, arguments)
+                send(numbers, stream, arguments, attributes)
 
-    def _send(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
+    def _send(self, numbers: tuple[int, ...], stream: int, arguments: int, _: LaunchAttributes) -> None:
         try:
             self._launch(self._function.ptr, *numbers, stream, arguments, 0)
         except driver().CUDADriverError as error:
             raise self._refused(numbers, str(error)) from error
 
-    def _send_programmatic(self, numbers: tuple[int, ...], stream: int, arguments: int) -> None:
-        status = launch_programmatic(self._function.ptr, numbers, stream, arguments)
+    def _send_with(self, numbers: tuple[int, ...], stream: int, arguments: int, attributes: LaunchAttributes) -> None:
+        status = launch_with(self._function.ptr, numbers, stream, arguments, attributes)
         if status:
             raise self._refused(numbers, f"error {status}")
+
+    def _attributes(self, numbers: tuple[int, ...], programmatic: bool, cluster: Extent) -> LaunchAttributes:
+        if not programmatic and cluster == 1:
+            return _PLAIN
+        blocks = _extents(cluster, _CLUSTER, "cluster", self.compiled.name)
+        ragged = any(count % size for count, size in zip(numbers, blocks, strict=False))
+        if ragged or math.prod(blocks) > _CLUSTER_BLOCKS:
+            raise WrongValue(
+                "not a cluster of this grid",
+                where=self.compiled.name,
+                expected=f"at most {_CLUSTER_BLOCKS} blocks, a divisor of the grid {numbers[:3]} along each axis",
+                came=blocks,
+            )
+        wanted = LaunchAttributes(programmatic, blocks)
+        return _PLAIN if wanted == _PLAIN else wanted
 
     def _shape(self, grid: Extent, block: Extent, shared: int) -> tuple[int, ...]:
         """Grid, block and dynamic shared memory as the driver takes them; checked once for each that comes."""
@@ -168,16 +197,18 @@ class Kernel:
 class Prepared:
     """A launch whose arguments are fixed. It keeps no array alive."""
 
-    __slots__ = ("_arguments", "_kernel", "_numbers", "_programmatic")
+    __slots__ = ("_arguments", "_attributes", "_kernel", "_numbers")
 
-    def __init__(self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments, programmatic: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments, attributes: LaunchAttributes
+    ) -> None:
         self._kernel, self._numbers, self._arguments = kernel, numbers, arguments
-        self._programmatic = programmatic
+        self._attributes = attributes
 
     def launch(self, stream: object = None) -> None:
         """Run it once more. `stream` is as in `stream_pointer`."""
         kernel = self._kernel
-        kernel._run(self._numbers, kernel._stream(stream), self._arguments.address, self._programmatic)
+        kernel._run(self._numbers, kernel._stream(stream), self._arguments.address, self._attributes)
 
 
 def _open(compiled: Compiled) -> tuple[Any, Any]:

@@ -66,13 +66,16 @@ class FakeKernel:
     def __init__(self, notes: Notes, name: str, source: str) -> None:
         self.notes, self.name, self.source = notes, name, source
 
-    def prepare(self, grid: Any, block: Any, args: Any, shared: int = 0, programmatic: bool = False) -> Any:
+    def prepare(
+        self, grid: Any, block: Any, args: Any, shared: int = 0, programmatic: bool = False, cluster: Any = 1
+    ) -> Any:
         entry = compile_source(self.source, name=self.name).entries[self.name]
         threads = block if isinstance(block, int) else int(np.prod(block))
         assert 0 < threads <= (entry.threads or 1024)
         assert 0 <= shared <= H200.shared_per_block
         Arguments(self.name, entry.parameters).pack(args)
-        self.notes.prepared.append({"name": self.name, "grid": grid, "programmatic": programmatic})
+        taken = {"name": self.name, "grid": grid, "programmatic": programmatic, "cluster": cluster}
+        self.notes.prepared.append(taken)
         return FakePrepared(self)
 
 
@@ -97,10 +100,9 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     def load(recipe: Recipe, where: int) -> FakeKernel:
         return FakeKernel(found, recipe.name, recipe.source)
 
-    def both(problem: Any, chosen: Any, partial: bool, where: int) -> tuple[FakeKernel, FakeKernel]:
+    def all_of(problem: Any, chosen: Any, partial: bool, where: int) -> tuple[FakeKernel, ...]:
         source = weight_gradient.source(problem, chosen)
-        names = weight_gradient.kernel_name(chosen), weight_gradient.fold_name(partial)
-        return FakeKernel(found, names[0], source), FakeKernel(found, names[1], source)
+        return tuple(FakeKernel(found, name, source) for name in weight_gradient.kernel_names(chosen, partial))
 
     def empty(source: Any, x: Any, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
         assert stream == STREAM
@@ -113,7 +115,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         cache.cache_clear()
     monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
     monkeypatch.setattr(prepare, "_loaded", load)
-    monkeypatch.setattr(weight_gradient, "kernels", both)
+    monkeypatch.setattr(weight_gradient, "kernels", all_of)
     monkeypatch.setattr(operands, "empty", empty)
     monkeypatch.setattr(device, "properties", lambda where: H200)
     monkeypatch.setattr(bindings, "runtime", lambda: found)
@@ -125,6 +127,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
 
 
 X, W = (8, 28, 28, 64), (64, 3, 3, 8)
+LARGE = (64, 64, 64, 64)
 
 
 def test_a_convolution_is_one_launch_of_the_tensor_core_kernel(notes: Notes) -> None:
@@ -180,7 +183,7 @@ def test_what_the_copy_engine_cannot_fetch_is_computed_plainly(notes: Notes, x: 
     y = conv2d(x, w, groups=groups, padding=1)
     conv2d_input_gradient(y, w, shape=x.shape, groups=groups, padding=1, out=x)
     conv2d_weight_gradient(x, y, filter=(3, 3), groups=groups, padding=1)
-    assert notes.names == ["direct", "direct", "direct_weight_gradient", "fold_rounded"]
+    assert notes.names == ["direct", "direct", "direct_weight_gradient_rounded"]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +228,28 @@ def test_what_no_tap_reaches_is_cleared_first(notes: Notes) -> None:
     assert notes.names == ["forward"]
 
 
+def test_a_large_plain_weight_gradient_is_two_launches(notes: Notes) -> None:
+    x = on_device((64, 56, 56, 12))
+    conv2d_weight_gradient(x, x, filter=(3, 3), groups=12, padding=1)
+    assert notes.names == ["direct_weight_gradient", "fold_rounded"]
+    assert [kernel["programmatic"] for kernel in notes.prepared] == [False, False]
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_small_weight_gradient_is_one_launch_of_clusters(notes: Notes, partial: bool) -> None:
+    problem = ConvolutionProblem(4, 14, 14, 64, 8, 3, 3, padding=(1, 1, 1, 1))
+    x = on_device(problem.input_shape)
+    chosen = next(chosen for chosen in configurations(problem) if chosen.together and chosen.splits == 4)
+    for configuration in (chosen, replace(chosen, splits=1)):
+        conv2d_weight_gradient(x, x, filter=(3, 3), groups=8, padding=1, partial=partial, configuration=configuration)
+    assert notes.names == [f"weight_gradient_{'partial' if partial else 'rounded'}"] * 2
+    assert [kernel["cluster"] for kernel in notes.prepared] == [(1, 4), (1, 1)]
+    assert [dtype for _, dtype in notes.allocated] == ["f32" if partial else "f16"] * 2
+
+
 @pytest.mark.parametrize(("partial", "fold"), [(False, "fold_rounded"), (True, "fold_partials")])
 def test_a_weight_gradient_is_two_launches(notes: Notes, partial: bool, fold: str) -> None:
-    dw = conv2d_weight_gradient(on_device(X), on_device(X), filter=(3, 3), groups=8, padding=1, partial=partial)
+    dw = conv2d_weight_gradient(on_device(LARGE), on_device(LARGE), filter=(3, 3), groups=8, padding=1, partial=partial)
     assert dw.shape == W
     assert dw.dtype == (np.float32 if partial else np.float16)
     assert notes.names == ["weight_gradient", fold]
@@ -236,7 +258,7 @@ def test_a_weight_gradient_is_two_launches(notes: Notes, partial: bool, fold: st
 
 
 def test_a_given_workspace_is_used(notes: Notes) -> None:
-    x, dy = on_device(X), on_device(X)
+    x, dy = on_device(LARGE), on_device(LARGE)
     size = weight_gradient_workspace(x, dy, filter=(3, 3), groups=8, padding=1)
     room, dw = on_device((size,), "uint8"), on_device(W)
     conv2d_weight_gradient(x, dy, filter=(3, 3), groups=8, padding=1, out=dw, workspace=room)
@@ -248,7 +270,8 @@ def test_a_given_workspace_is_used(notes: Notes) -> None:
 def test_configurations_can_be_given(notes: Notes) -> None:
     problem = ConvolutionProblem(8, 28, 28, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     x = on_device(X)
-    for choice in configurations(problem)[:3]:
+    apart = [choice for choice in configurations(problem) if not choice.together]
+    for choice in apart[:3]:
         conv2d_weight_gradient(x, on_device(X), filter=(3, 3), groups=8, padding=1, configuration=choice)
     assert notes.names == ["weight_gradient", "fold_rounded"] * 3
     odd, cuts = on_device((2, 9, 9, 12)), [ForwardConfiguration()] * 3

@@ -144,6 +144,30 @@ __device__ __forceinline__ void meet(int id, int threads) { asm volatile("bar.sy
 // Counts as being there without waiting for the others.
 __device__ __forceinline__ void pass(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
+// Barrier of all threads of a cluster of blocks, in two halves: what was stored before an arrival, in any block's shared memory, is seen
+// after the wait. Every thread arrives and waits in turns; one that has ended counts as being there.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+
+// The same place in the shared memory of another block of the cluster, by its rank: for `store_shared`.
+__device__ __forceinline__ unsigned in_block(unsigned address, unsigned rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+__device__ __forceinline__ void store_shared(unsigned address, const float4& value) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+                 : "memory");
+}
+__device__ __forceinline__ float4 load_shared(unsigned address) {
+    float4 value;
+    asm volatile("ld.shared::cta.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address)
+                 : "memory");
+    return value;
+}
+
 // Where a kernel was launched to overlap the end of the one before it: waits for that one's writes. Otherwise nothing.
 __device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

@@ -57,6 +57,7 @@ def test_every_shape_has_legal_cuts_and_the_plain_one_last(name: str) -> None:
         assert chosen.images == 1 or cut.column_tiles == 1
         assert cut.consumers % chosen.share == 0
         assert chosen.channel_block % max(8, problem.width) == 0
+        assert not chosen.together or (chosen.splits <= 8 and weight_gradient.workspace_bytes(problem, chosen) == 0)
 
 
 def test_the_order_of_the_cuts_does_not_change() -> None:
@@ -83,6 +84,33 @@ def test_live_rows_are_those_that_meet_the_input(
         assert (found[0], found[-1]) == (meets[0], meets[-1])
 
 
+SMALL = ["groups.1", "groups.3.width1", "groups.5.width4", "extent.1x1", "batch.1.width32", "groups.256.width32"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_problems_and_those_of_many_channels_can_do_with_one_launch(name: str) -> None:
+    assert configurations(SHAPES[name])[0].together
+
+
+def test_large_problems_of_few_channels_take_two_launches() -> None:
+    assert not any(chosen.together for chosen in configurations(SHAPES["table.64x64x64k3"]))
+
+
+@given(name=st.sampled_from(sorted(SHAPES)), data=st.data())
+def test_the_ranks_of_a_cluster_have_room_for_all_that_they_add(name: str, data: st.DataObject) -> None:
+    options = [chosen for chosen in configurations(SHAPES[name]) if chosen.together and not chosen.direct]
+    if not options:
+        return
+    cut = Cut(SHAPES[name], data.draw(st.sampled_from(options)))
+    chosen, given = cut.configuration, 16 * 32
+    fragments = cut.consumers // chosen.share * cut.fragments
+    owned = [len(range(rank, fragments, chosen.splits)) for rank in range(chosen.splits)]
+    assert sum(owned) == fragments
+    assert max(owned) == cut.turns
+    ring = chosen.stages * cut.stage_bytes if chosen.splits > 1 else 0
+    assert cut.shared_bytes >= ring + chosen.splits * chosen.share * max(owned) * given
+
+
 # The compiled kernels.
 
 HEAVY: list[tuple[str, dict[str, int]]] = [
@@ -97,6 +125,11 @@ HEAVY: list[tuple[str, dict[str, int]]] = [
     ("stride2.depthwise.k7", {"channel_block": 64}),
     ("groups.32.width4", {"residents": 2}),
     ("bf16.k5.width16", {"share": 2}),
+    ("groups.64.width32", {"together": True}),
+    ("groups.256.width32", {"together": True, "row_parts": 1, "splits": 1}),
+    ("extent.17x9.width32", {"together": True, "splits": 8}),
+    ("batch.1", {"together": True, "splits": 4, "share": 1}),
+    ("extent.31x29.depthwise", {"together": True, "splits": 8}),
 ]
 
 
@@ -114,13 +147,16 @@ def pick(problem: ConvolutionProblem, **wanted: int) -> WeightGradientConfigurat
 def test_nothing_is_spilled_where_registers_are_scarcest(name: str, wanted: dict[str, int]) -> None:
     problem = SHAPES[name]
     chosen = pick(problem, **wanted)
-    made = compile_source(weight_gradient.source(problem, chosen), name="weight_gradient")
-    for entry in ("weight_gradient", "fold_partials", "fold_rounded"):
+    first = weight_gradient.kernel_names(chosen, False)[0]
+    made = compile_source(weight_gradient.source(problem, chosen), name=first)
+    names = {name for partial in (False, True) for name in weight_gradient.kernel_names(chosen, partial)}
+    assert set(made.report) == names
+    for entry in names:
         used = made.report[entry]
         assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0), (entry, chosen)
     assert made.shared <= 1024
     assert made.registers <= Cut(problem, chosen).register_limit
-    assert arrivals_before_their_matrices(instructions(made.cubin, "weight_gradient")) == []
+    assert arrivals_before_their_matrices(instructions(made.cubin, first)) == []
 
 
 # A stage is given back when its last matrix is there: the machine code is read.
@@ -132,8 +168,9 @@ RACY = ["table.64x64x64k3", "padding.0.k1", "filter.6x1", "filter.7x1", "batch.3
 def test_no_stage_is_given_back_before_its_last_matrix_is_there(name: str) -> None:
     problem = SHAPES[name]
     for chosen in configurations(problem)[:40:13]:
-        made = compile_source(weight_gradient.source(problem, chosen), name="weight_gradient")
-        code = instructions(made.cubin, "weight_gradient")
+        first = weight_gradient.kernel_names(chosen, False)[0]
+        made = compile_source(weight_gradient.source(problem, chosen), name=first)
+        code = instructions(made.cubin, first)
         assert any(found.opcode == LOAD_MATRICES for found in code)
         assert sum(found.arrives for found in code) > 2  # those of the loading warps are two
         assert arrivals_before_their_matrices(code) == [], chosen
@@ -183,7 +220,7 @@ def test_arrivals_ahead_of_matrices_are_found(code: list[Instruction], early: li
 def test_problems_of_other_extents_share_a_source() -> None:
     small = ConvolutionProblem(4, 16, 64, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     large = ConvolutionProblem(64, 200, 64, 512, 64, 3, 3, padding=(2, 0, 1, 1))
-    chosen = configurations(small)[0]
+    chosen = next(chosen for chosen in configurations(small) if not chosen.together)
     assert weight_gradient.source(small, chosen) == weight_gradient.source(large, replace(chosen, splits=7))
 
 

@@ -62,34 +62,41 @@ KINDS = [  # block, parts, units, images, out_blocks, share, stages, residents, 
     Kind(Configuration(16, 1, 1, 4, 1, 1, 3, 1, 1), 2, 5, width=4, stride=(1, 2), dilation=(2, 1)),
     Kind(Configuration(32, 2, 2, 1, 2, 1, 3, 1, 1), 5, 2, width=32, stride=(2, 1)),
     Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1), 3, 2, width=2, stride=(2, 1), dilation=(2, 2)),
+    # One launch: one split, and clusters of splits.
+    Kind(Configuration(32, 1, 2, 1, 1, 1, 3, 1, 1, True), 3, 3),
+    Kind(Configuration(16, 1, 2, 2, 1, 2, 4, 1, 4, True), 3, 3, dtype="bf16"),
+    Kind(Configuration(8, 1, 4, 1, 1, 2, 3, 1, 8, True), 3, 4, stride=(2, 2)),
+    Kind(Configuration(16, 1, 1, 4, 1, 1, 3, 1, 3, True), 2, 5, width=4, stride=(1, 2), dilation=(2, 1)),
+    Kind(Configuration(32, 2, 2, 1, 2, 1, 3, 1, 2, True), 5, 2, width=32, stride=(2, 1)),
+    Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1, True), 3, 2, width=2, stride=(2, 1), dilation=(2, 2)),
+    Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1, True), 1, 3, width=16, dtype="bf16"),
 ]
 
 RUN = """
-#include "run.hpp"
-extern "C" const char* leave(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
-  return run_grid(FIRST, grid, block, given, seed);
-}
-extern "C" const char* fold(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
-  return run_grid(fold_partials, grid, block, given, seed);
-}
-extern "C" const char* round_off(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
-  return run_grid(fold_rounded, grid, block, given, seed);
+extern "C" const char* run_NAME(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed,
+                                unsigned cluster) {
+  return run_grid(NAME, grid, block, given, seed, cluster);
 }
 """
 
 
+def library(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
+    """The kernels of a cut; how many splits there are is in the source only where they add together."""
+    return built(kind, chosen if chosen.together else replace(chosen, splits=1))
+
+
 @functools.cache
-def library(kind: Kind) -> ctypes.CDLL:
+def built(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
     problem = kind.problem(1, 30, 16, 64, (0, 0, 0, 0))
-    text = weight_gradient.source(problem, kind.cut)
+    text = weight_gradient.source(problem, chosen)
     text = text.replace(
         "extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char* memory = emulated::shared_memory;"
     )
     folder = Path(tempfile.mkdtemp(prefix="tapestry-weight-gradient-"))
-    (folder / "kernel.cpp").write_text(
-        '#include "machine.hpp"\n' + text + RUN.replace("FIRST", weight_gradient.kernel_name(kind.cut)),
-        encoding="utf-8",
-    )
+    names = {name for partial in (False, True) for name in weight_gradient.kernel_names(chosen, partial)}
+    runs = [RUN.replace("NAME", name) for name in sorted(names)]
+    parts = ['#include "machine.hpp"', text, '#include "run.hpp"', *runs]
+    (folder / "kernel.cpp").write_text("\n".join(parts), encoding="utf-8")
     emulation = ROOT / "tests/kernels/emulation"
     command = [
         str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{emulation}", f"-I{ROOT / 'kernels/include'}",
@@ -99,8 +106,8 @@ def library(kind: Kind) -> ctypes.CDLL:
     assert done.returncode == 0, done.stderr[:3000]
     loaded = ctypes.CDLL(str(folder / "kernel.so"))
     shutil.rmtree(folder)
-    for name in ("leave", "fold", "round_off"):
-        getattr(loaded, name).restype = ctypes.c_char_p
+    for name in names:
+        getattr(loaded, f"run_{name}").restype = ctypes.c_char_p
     return loaded
 
 
@@ -126,7 +133,8 @@ def run_launch(entry: Callable[..., bytes], launch: Launch, seed: int) -> None:
         ctypes.memmove(ctypes.addressof(buffer) + start, data, len(data))
         addresses.append(ctypes.addressof(buffer) + start)
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    said = entry(triple(*_three(launch.grid)), triple(*_three(launch.block)), pointers, ctypes.c_uint(seed))
+    _, cluster, _ = _three(launch.cluster)
+    said = entry(triple(*_three(launch.grid)), triple(*_three(launch.block)), pointers, seed, cluster)
     assert said == b"", said.decode()
 
 
@@ -166,11 +174,12 @@ def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, Configuration, 
         w = min(w, most + kind.dilation[1] * (kind.s - 1) + 1 - padding[2] - padding[3] - kind.stride[1] + 1)
         w = max(w, 1)
     problem = kind.problem(n, h, w, c, padding)
-    return kind, problem, replace(kind.cut, splits=draw(st.integers(1, 5))), draw(st.integers(0, 999))
+    chosen = kind.cut if kind.cut.together else replace(kind.cut, splits=draw(st.integers(1, 5)))
+    return kind, problem, chosen, draw(st.integers(0, 999))
 
 
 @pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(problems())
 def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, Configuration, int]) -> None:
     kind, problem, chosen, seed = case
@@ -183,7 +192,7 @@ def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, 
 
 
 @pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(problems(), st.integers(0, 3), st.integers(0, 3))
 def test_a_shard_is_the_sum_over_its_buffers(
     case: tuple[Kind, ConvolutionProblem, Configuration, int], above: int, below: int
@@ -218,19 +227,23 @@ def gradient(
     kind: Kind, problem: ConvolutionProblem, parts: list[Term], buffers: list[Array], dy: Array, seed: int
 ) -> tuple[Array, Array]:
     """The f32 sums and the rounded ones, all memory prefilled with what must not remain."""
-    together = all_splits(tuple(parts))
-    space = np.full(weight_gradient.workspace_bytes(problem, together) // 4 + 4, np.nan, np.float32)
+    alone = len(parts) == 1 and parts[0].chosen.together
+    whole = parts[0].chosen if alone else all_splits(tuple(parts))
+    space = np.full(weight_gradient.workspace_bytes(problem, whole) // 4 + 4, np.nan, np.float32)
     workspace = space[-space.ctypes.data % 16 // 4 :].ctypes.data
     sums = np.full(problem.weight_shape, np.nan, np.float32)
     rounded = np.full(problem.weight_shape, 0x7E01, np.uint16)
     views = [View.dense(a.ctypes.data, a.shape, problem.dtype) for a in (*buffers, dy)]  # type: ignore[arg-type]
-    place = workspace
-    for part in parts:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(weight_gradient, "tensor_map", emulated_map)
-            first = weight_gradient.first_launch(part.problem, part.chosen, views[part.buffer], views[-1], place)
-        run_launch(library(kind).leave, first, seed)
-        place += weight_gradient.workspace_bytes(part.problem, part.chosen)
-    for entry, out in ((library(kind).fold, sums), (library(kind).round_off, rounded)):
-        run_launch(entry, weight_gradient.second_launch(problem, together, workspace, out.ctypes.data), seed)
+    for partial, out in ((True, sums), (False, rounded)):
+        *leaves, last = weight_gradient.kernel_names(whole, partial)
+        place = out.ctypes.data if alone else workspace
+        for part in parts:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(weight_gradient, "tensor_map", emulated_map)
+                made = weight_gradient.first_launch(part.problem, part.chosen, views[part.buffer], views[-1], place)
+            run_launch(getattr(library(kind, part.chosen), f"run_{[*leaves, last][0]}"), made, seed)
+            place += weight_gradient.workspace_bytes(part.problem, part.chosen)
+        if not alone:
+            made = weight_gradient.second_launch(problem, whole, workspace, out.ctypes.data)
+            run_launch(getattr(library(kind, whole), f"run_{last}"), made, seed)
     return sums, rounded.view(DTYPES[problem.dtype])

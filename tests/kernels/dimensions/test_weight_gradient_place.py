@@ -105,11 +105,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
             "#include <tapestry/async.cuh>\n#include <tapestry/mma.cuh>\n", ""
         )
         place = place[: place.index("// A value the compiler holds in a register")]
-        fold = kernel_text("fold.cu")
-        quadruple = fold[
-            fold.index("// The gradient as the caller has it.") : fold.index("__device__ inline float4 plus")
-        ]
-        body = [SHIM, declared, place, quadruple, DOOR, "}"]
+        body = [SHIM, declared, place, DOOR, "}"]
         library = shared_library(
             "\n".join(body), tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas"
         )

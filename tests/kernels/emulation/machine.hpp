@@ -3,7 +3,7 @@
 // Enough of a GPU to run the kernels' own text: warp-wide matrix moves and products, barriers in shared memory that count arrivals and
 // bytes, the copy engine with its zero fill and swizzles (a copy happens when it is issued), named barriers. A lane that waits
 // gives way; when every lane waits, the block is stuck and the run fails. Shared memory begins as NaN, so that what nobody
-// wrote shows in the result.
+// wrote shows in the result. The blocks of a cluster run at once, each from a turn drawn from the seed.
 #pragma once
 
 #include <ucontext.h>
@@ -41,13 +41,18 @@ namespace emulated {
 
 constexpr int lanes_a_warp = 32;
 constexpr std::size_t shared_bytes = 232448, stack_bytes = 1 << 17;
-alignas(1024) inline unsigned char shared_memory[shared_bytes];
+
+struct alignas(1024) Memory {
+    unsigned char bytes[shared_bytes];
+};
+inline unsigned char* shared_memory = nullptr;    // of the running block
 
 struct Lane {
     ucontext_t context;
     std::unique_ptr<unsigned char[]> stack{new unsigned char[stack_bytes]};
     Index thread;
     int number = 0;
+    long cluster_turn = 0;    // arrivals at the cluster's barrier
     bool done = false;
 };
 
@@ -64,12 +69,18 @@ struct Block {
     std::vector<Meeting> warps;
     std::map<int, std::pair<int, long>> named;    // barrier -> threads there, turn
     Index block, grid, threads;
+    std::vector<Block>* cluster = nullptr;
+    std::unique_ptr<Memory> memory{new Memory};
+    long begins = 0;           // the turn of the scheduler from which it runs
+    std::vector<long> pace;    // of its warps: slow ones run once in so many turns
     ucontext_t scheduler;
     Lane* current = nullptr;
     long progress = 0;
     std::string failure;
 };
 inline Block* running = nullptr;
+inline long scheduler_turn = 0;
+constexpr long slowest = 8, latest = 20;    // pace of a slow warp; turns before which every block of a cluster has begun
 
 inline Lane& here() { return *running->current; }
 inline void give_way() { swapcontext(&here().context, &running->scheduler); }
@@ -118,16 +129,13 @@ inline void enter() {
     for (;;) give_way();
 }
 
-// Runs one block to its end. Throws where it is stuck.
-inline void run_block(Index grid, Index block, Index threads, unsigned seed, std::function<void()> kernel) {
+// The lanes of a block, ready to run.
+inline void prepare(Block& state, Index grid, Index block, Index threads, std::mt19937& dice) {
     const int count = static_cast<int>(threads.x * threads.y * threads.z);
-    Block state;
     state.lanes = std::vector<Lane>(count);
     state.warps = std::vector<Meeting>((count + lanes_a_warp - 1) / lanes_a_warp);
     state.block = block, state.grid = grid, state.threads = threads;
-    running = &state;
-    body = &kernel;
-    std::memset(shared_memory, 0xff, shared_bytes);
+    std::memset(state.memory->bytes, 0xff, shared_bytes);
     for (int i = 0; i < count; ++i) {
         Lane& lane = state.lanes[i];
         lane.number = i;
@@ -137,34 +145,81 @@ inline void run_block(Index grid, Index block, Index threads, unsigned seed, std
         lane.context.uc_stack.ss_size = stack_bytes;
         makecontext(&lane.context, enter, 0);
     }
-    std::mt19937 dice(seed);
+    state.begins = static_cast<long>(dice() % latest);
+    state.pace.resize(state.warps.size());
+    for (long& turns : state.pace) turns = dice() % 4 == 0 ? slowest : 1;
+}
+
+// A turn for every lane of a block but those of warps that are slow, warps in a random order. Says whether one of them is not at its end.
+inline bool take_turns(Block& state, std::mt19937& dice) {
     std::vector<int> order(state.warps.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
-    // Some warps are slow: they take their turn once in `slowest` rounds.
-    constexpr long slowest = 8;
-    std::vector<long> pace(order.size());
-    for (long& rounds : pace) rounds = dice() % 4 == 0 ? slowest : 1;
-    long before = 0;
-    for (long round = 1, alive = true; alive; ++round) {
-        alive = false;
-        std::shuffle(order.begin(), order.end(), dice);
-        for (int warp : order) {
-            if (round % pace[warp] != 0) {
-                alive = true;
-                continue;
-            }
-            for (int i = warp * lanes_a_warp; i < min(count, (warp + 1) * lanes_a_warp); ++i) {
-                if (state.lanes[i].done) continue;
-                alive = true;
-                state.current = &state.lanes[i];
-                swapcontext(&state.scheduler, &state.lanes[i].context);
-            }
+    std::shuffle(order.begin(), order.end(), dice);
+    running = &state;
+    shared_memory = state.memory->bytes;
+    bool alive = false;
+    const int count = static_cast<int>(state.lanes.size());
+    for (int warp : order)
+        for (int i = warp * lanes_a_warp; i < min(count, (warp + 1) * lanes_a_warp); ++i) {
+            if (state.lanes[i].done) continue;
+            alive = true;
+            if (scheduler_turn % state.pace[warp] != 0) continue;
+            state.current = &state.lanes[i];
+            swapcontext(&state.scheduler, &state.lanes[i].context);
         }
-        if (round % slowest != 0) continue;
-        if (alive && state.progress == before) throw std::runtime_error(state.failure.empty() ? "every lane waits" : state.failure);
-        before = state.progress;
+    return alive;
+}
+
+// Runs the blocks of one cluster to their end. Throws where they are stuck.
+inline void run_cluster(Index grid, const std::vector<Index>& blocks, Index threads, unsigned seed, std::function<void()> kernel) {
+    std::mt19937 dice(seed);
+    std::vector<Block> cluster(blocks.size());
+    body = &kernel;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        prepare(cluster[i], grid, blocks[i], threads, dice);
+        cluster[i].cluster = &cluster;
+    }
+    if (blocks.size() == 1) cluster[0].begins = 0;
+    scheduler_turn = 0;
+    long before = 0;
+    for (bool alive = true; alive; ++scheduler_turn) {
+        alive = false;
+        long progress = 0;
+        for (Block& state : cluster) {
+            alive |= scheduler_turn < state.begins || take_turns(state, dice);
+            progress += state.progress;
+            if (!state.failure.empty()) throw std::runtime_error(state.failure);
+        }
+        if (scheduler_turn % slowest != 0) continue;
+        if (alive && progress == before && scheduler_turn > latest) throw std::runtime_error("every lane waits");
+        before = progress;
     }
     running = nullptr;
+}
+
+// Barrier of a cluster. A thread arrives and waits in turns; one that has ended counts as being there.
+inline void cluster_arrive() {
+    ++here().cluster_turn;
+    ++running->progress;
+}
+inline void cluster_wait() {
+    const long turn = here().cluster_turn;
+    if (turn == 0) fail("a wait at the cluster's barrier before an arrival");
+    const auto there = [turn](const Lane& lane) { return lane.done || lane.cluster_turn >= turn; };
+    wait_until([&] {
+        for (const Block& state : *running->cluster)
+            if (scheduler_turn < state.begins || !std::all_of(state.lanes.begin(), state.lanes.end(), there)) return false;
+        return true;
+    });
+}
+
+// The shared memory of a block of the cluster. It is there while the block runs.
+inline unsigned char* memory_of(unsigned rank) {
+    if (rank >= running->cluster->size()) fail("no such block in the cluster");
+    Block& state = (*running->cluster)[rank];
+    const bool ended = std::all_of(state.lanes.begin(), state.lanes.end(), [](const Lane& lane) { return lane.done; });
+    if (scheduler_turn < state.begins || ended) fail("shared memory of a block that does not run");
+    return state.memory->bytes;
 }
 
 }  // namespace emulated
@@ -186,6 +241,19 @@ inline unsigned __ballot_sync(unsigned mask, bool holds) { return holds ? mask :
 template <class Value>
 Value __shfl_sync(unsigned, Value value, int) {
     return value;    // of what is the same in every lane
+}
+struct Exchanged {
+    float value;
+    int with;
+};
+inline float __shfl_xor_sync(unsigned, float value, int distance) {
+    float other = 0;
+    emulated::together<std::pair<Exchanged, float*>>(
+        "shuffle", {{value, emulated::here().number % emulated::lanes_a_warp ^ distance}, &other},
+        [](const std::pair<Exchanged, float*>* const* lanes) {
+            for (int lane = 0; lane < emulated::lanes_a_warp; ++lane) *lanes[lane]->second = lanes[lanes[lane]->first.with]->first.value;
+        });
+    return other;
 }
 inline unsigned __float_as_uint(float value) {
     unsigned bits;

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.weight_gradient_configuration import configurations
+from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
 
 from ..shapes import SHAPES
 
@@ -69,15 +69,27 @@ def exact_reference() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+ONE_LAUNCH = [
+    "groups.3.width1", "groups.5.width4", "groups.12.width1", "groups.1", "groups.4.width2", "extent.1x1", "extent.5x5",
+    "batch.1", "batch.1.width32", "groups.1.width16", "groups.64.width32", "extent.31x29.depthwise",
+]  # fmt: skip
+
+
+def variety(problem: ConvolutionProblem) -> set[WeightGradientConfiguration]:
+    """The first guess, one from the middle and the last, and of those in one launch the first of each cluster size."""
+    found = configurations(problem)
+    together = {chosen.splits: chosen for chosen in reversed(found) if chosen.together}
+    return {found[0], found[len(found) // 2], found[-1], *together.values()}
+
+
+@pytest.mark.parametrize("name", [*SAMPLE, *sorted(set(ONE_LAUNCH) - set(SAMPLE))])
 def test_the_gradient_is_right_and_the_same_every_time(name: str) -> None:
     from tapestry.kernels.conv2d import conv2d_weight_gradient
 
     problem = SHAPES[name]
     x, dy = tensors(problem)
     wanted = reference(problem, x, dy)
-    found = configurations(problem)
-    for chosen in {found[0], found[len(found) // 2], found[-1]}:
+    for chosen in variety(problem):
         more = {"padding": problem.padding, "configuration": chosen}
         first = gradient(conv2d_weight_gradient, problem, x, dy, True, **more)
         assert_near(problem, first, wanted, chosen)

@@ -202,14 +202,30 @@ def test_a_programmatic_launch_goes_its_own_way(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def answer(function: int, numbers: tuple[int, ...], stream: int, arguments: int) -> int:
-        asked.append((function, numbers, stream))
+    def answer(function: int, numbers: tuple[int, ...], stream: int, arguments: int, attributes: Any) -> int:
+        asked.append((function, numbers, stream, *attributes))
         return 0 if len(asked) == 1 else 7
 
-    monkeypatch.setattr(module, "launch_programmatic", answer)
+    monkeypatch.setattr(module, "launch_with", answer)
     kernel = module.load(compiled)
     kernel.launch(1, 32, (0, 0, 1.0), stream=STREAM, programmatic=True)
-    assert asked == [(0xF, (1, 1, 1, 32, 1, 1, 0), STREAM)]
+    assert asked == [(0xF, (1, 1, 1, 32, 1, 1, 0), STREAM, True, (1, 1, 1))]
     assert driver.launches == []
     with pytest.raises(LaunchError, match="error 7"):
         kernel.prepare(1, 32, (0, 0, 1.0), programmatic=True).launch(STREAM)
+
+
+def test_a_cluster_goes_with_the_launch_and_divides_the_grid(
+    driver: Driver, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "launch_with", lambda *given: asked.append(given[-1]) or 0)
+    kernel = module.load(compiled)
+    kernel.launch((3, 8), 32, (0, 0, 1.0), stream=STREAM, cluster=(1, 4))
+    kernel.prepare((3, 8), 32, (0, 0, 1.0), cluster=(3,), programmatic=True).launch(STREAM)
+    assert asked == [(False, (1, 4, 1)), (True, (3, 1, 1))]
+    kernel.launch(1, 32, (0, 0, 1.0), stream=STREAM, cluster=(1,))
+    assert len(driver.launches) == 1
+    for cluster in (2, (1, 3), (3, 8), 16):
+        with pytest.raises(WrongValue, match="cluster"):
+            kernel.launch((3, 8), 32, (0, 0, 1.0), stream=STREAM, cluster=cluster)

@@ -27,24 +27,25 @@ struct Phase {
     long expected = 0, pending = 0, bytes = 0;
     unsigned turn = 0;
 };
-inline std::map<unsigned, Phase> phases;
+inline std::map<std::pair<const emulated::Block*, unsigned>, Phase> phases;
 
 struct Barrier {
     unsigned address;
 
-    void init(unsigned arrivals) const { phases[address] = {long(arrivals), long(arrivals), 0, 0}; }
+    void init(unsigned arrivals) const { phases[place()] = {long(arrivals), long(arrivals), 0, 0}; }
     void arrive() const { settle(1, 0); }
     void arrive_after(unsigned, unsigned) const { arrive(); }
     void arrive_expecting(unsigned bytes) const { settle(1, bytes); }
     void copied(unsigned bytes) const { settle(0, -long(bytes)); }
-    bool reached(unsigned parity) const { return (phases.at(address).turn & 1u) != parity; }
+    bool reached(unsigned parity) const { return (phases.at(place()).turn & 1u) != parity; }
     void wait(unsigned parity) const {
         emulated::wait_until([&] { return reached(parity); });
     }
 
    private:
+    std::pair<const emulated::Block*, unsigned> place() const { return {emulated::running, address}; }
     void settle(long arrivals, long bytes) const {
-        Phase& phase = phases.at(address);
+        Phase& phase = phases.at(place());
         phase.pending -= arrivals;
         phase.bytes += bytes;
         ++emulated::running->progress;
@@ -82,6 +83,22 @@ inline void wait_copies() {
 }
 inline void store_octet(unsigned to, const unsigned (&words)[4]) { std::memcpy(shared_pointer(to, 16), words, 16); }
 inline float4 load_in_order(const float4* from) { return *from; }
+
+// An address in another block's shared memory has its rank, and one more, above the bits of a place.
+constexpr unsigned rank_bit = 1u << 20;
+inline void cluster_arrive() { emulated::cluster_arrive(); }
+inline void cluster_wait() { emulated::cluster_wait(); }
+inline unsigned in_block(unsigned address, unsigned rank) { return address + (rank + 1) * rank_bit; }
+inline void store_shared(unsigned address, const float4& value) {
+    unsigned char* own = shared_pointer(address % rank_bit, 16);
+    if (address >= rank_bit) own = emulated::memory_of(address / rank_bit - 1) + address % rank_bit;
+    std::memcpy(own, &value, sizeof value);
+}
+inline float4 load_shared(unsigned address) {
+    float4 value;
+    std::memcpy(&value, shared_pointer(address, 16), sizeof value);
+    return value;
+}
 
 enum class Hint { none, evict_first, evict_last };
 
