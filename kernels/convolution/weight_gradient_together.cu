@@ -45,21 +45,21 @@ struct Together {
 
     // A block can be stored to when it has begun.
     __device__ void begins() const {
-        if constexpr (ranks > 1) cluster_arrive();
+        if constexpr (ranks > 1) pass_cluster();
     }
     __device__ void loaded() const {
         if constexpr (ranks > 1) {
-            cluster_wait();
-            cluster_arrive();
+            wait_for_cluster();
+            pass_cluster();
         }
     }
     __device__ void ends(Consumer& consumer, int warp, unsigned memory) const {
         const unsigned exchange = memory + exchange_offset;
         if constexpr (ranks > 1) {
-            cluster_wait();
+            wait_for_cluster();
             give(consumer, warp, exchange);
-            cluster_arrive();
-            cluster_wait();
+            pass_cluster();
+            wait_for_cluster();
         } else {
             meet(exchanged, consumers * 32);    // the exchange lies in the ring: everybody has read its last stage
             give(consumer, warp, exchange);

@@ -86,8 +86,8 @@ inline float4 load_in_order(const float4* from) { return *from; }
 
 // An address in another block's shared memory has its rank, and one more, above the bits of a place.
 constexpr unsigned rank_bit = 1u << 20;
-inline void cluster_arrive() { emulated::cluster_arrive(); }
-inline void cluster_wait() { emulated::cluster_wait(); }
+inline void pass_cluster() { emulated::cluster_arrive(); }
+inline void wait_for_cluster() { emulated::cluster_wait(); }
 inline unsigned in_block(unsigned address, unsigned rank) { return address + (rank + 1) * rank_bit; }
 inline void store_shared(unsigned address, const float4& value) {
     unsigned char* own = shared_pointer(address % rank_bit, 16);
