@@ -290,23 +290,25 @@ __device__ void compute(const Work& work, const Rows& rows, const Weights& weigh
 #pragma unroll
     for (int e = 0; e < FRAGMENTS; e += 2) worker.to[e] = place.out(Piece(e));
     Accumulators open[OPEN];
-    meet(READY, THREADS);
     wait_for_previous_kernel();
     int channel = -1;
     for (Chunks cursor(work); cursor.live(); cursor.advance()) {
         const Run& run = cursor.run;
         if (run.channel != channel) {
+            const bool first = channel < 0;
             channel = run.channel;
             take(worker.filter, weights, channel, place, shared + FILTER_BASE, warp * WARP + place.lane,
                  COMPUTE_WARPS * WARP);
             const K own = K(place.octet) + Sums::element(place.lane, 0).get<K>();
             worker.affine.load(scale, bias, own + channel, weights.channels);
+            if (first) meet(READY, THREADS);   // weights are asked for before the first barrier is
         }
         worker.total = Rows::count(run) + LATE;
         worker.begin = max(0, rows.begin - rows.first(run));
         worker.end = min(Rows::count(run), rows.end - rows.first(run));
         for (int t = 0; t < worker.total; t += PERIOD) worker.turn<0>(open, t);
     }
+    if (channel < 0) meet(READY, THREADS);   // nothing to do: the others are not kept waiting
 }
 
 }  // namespace
