@@ -24,6 +24,7 @@ RINGS = (64 << 10, 100 << 10)  # bytes under way on a multiprocessor: more makes
 MOST_UNITS = 16
 WARP_SLOTS, MOST_THREADS = 64, 1024
 LOADERS = 2  # warps that load
+MOST_PARTS = 4  # of a filter
 MOST_RANKS = 8  # blocks of a cluster on every GPU that has clusters
 FEW_ROWS = 16  # of a split: one launch for all of it is soon at an end
 QUADRUPLE_BYTES, LANES = 16, 32
@@ -283,8 +284,10 @@ def _tiles(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
 
 
 def _row_parts(problem: ConvolutionProblem) -> list[int]:
-    """Whole filters, and for wide groups of long ones, whose sums would not fit, parts."""
-    return [1] if problem.width < 32 and problem.r * problem.s * problem.width < 600 else [1, 2, 4]
+    """Whole filters, and for wide groups of long ones, whose sums would not fit, parts: none without a row."""
+    if problem.width < 32 and problem.r * problem.s * problem.width < 600:
+        return [1]
+    return sorted({parts for rows in range(1, problem.r + 1) if (parts := -(-problem.r // rows)) <= MOST_PARTS})
 
 
 def _divisors(number: int) -> list[int]:
