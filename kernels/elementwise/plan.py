@@ -24,7 +24,8 @@ from .types import ELEMENT_TYPES, Layout
 
 ACCESS = 16  # bytes of the widest load
 IN_FLIGHT = 32  # bytes that a thread asks for before it waits: with 2,048 threads, 64 KiB a multiprocessor
-TILE_BYTES, TILE_LINES = 256, 64  # a tile: bytes along the operand's dimension, elements along the output's
+TILE_BYTES, TILE_LINES = 256, 128  # a tile: bytes along the operand's dimension, elements along the output's
+TILE_SHARED = 40 << 10  # bytes of all tiles of a block
 TILE_THREADS = 256
 SMALL = 16 * 132  # blocks from which on more work a thread does not leave multiprocessors idle
 
@@ -46,12 +47,16 @@ class Load:
 
 @dataclass(frozen=True)
 class Tile:
-    """The two dimensions that are turned, and the extents of a tile along them. ``along`` runs in the operands."""
+    """The two dimensions that are turned, and the extents of a tile along them. ``along`` runs in the operands.
+
+    ``columns``: elements along it that a thread takes together, so that small ones are read a word at a time.
+    """
 
     along: str
     across: str
     wide: int
     high: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -196,11 +201,24 @@ def _tile(loop: Loop) -> Tile | None:
         return None
     for read in reads(loop.body):
         for along, wide in loop.dims[:-1]:
-            size = ELEMENT_TYPES[loop.layouts[read.tensor].dtype].bytes
+            size = _size(loop, read)
             fits = wide * size >= 32 and high >= 8 and abs(read.index[0].coefficient(across)) > 1
             if fits and _turns(read, along, across):
-                return Tile(along, across, TILE_BYTES // size, TILE_LINES)
+                return _sized(loop, along, across, TILE_BYTES // size)
     return None
+
+
+def _sized(loop: Loop, along: str, across: str, wide: int) -> Tile | None:
+    """As many lines as there is room for, of all reads that are turned."""
+    sizes = [_size(loop, read) for read in reads(loop.body) if _turns(read, along, across)]
+    high = TILE_LINES
+    while high * wide * sum(sizes) > TILE_SHARED:
+        high //= 2
+    return Tile(along, across, wide, high, max(1, 4 // min(sizes))) if high >= ACCESS else None
+
+
+def _size(loop: Loop, read: Read) -> int:
+    return ELEMENT_TYPES[loop.layouts[read.tensor].dtype].bytes
 
 
 def _turns(read: Read, along: str, across: str) -> bool:
@@ -209,5 +227,5 @@ def _turns(read: Read, along: str, across: str) -> bool:
 
 
 def _tile_unroll(plan: Plan, tile: Tile) -> int:
-    """Vectors of a tile for each thread."""
-    return -(-tile.wide * tile.high // (plan.vector * plan.threads))
+    """Vectors of a tile for each thread: of whole groups of columns."""
+    return -(-tile.wide * tile.high // (plan.vector * plan.threads * tile.columns)) * tile.columns

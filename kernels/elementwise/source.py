@@ -83,9 +83,10 @@ class _Writer:
         parts = [
             HEADER,
             f'extern "C" __global__ void __launch_bounds__({self.plan.threads})\n{self.name}({self.parameters}) {{\n',
-            indented(tile.lines if tile else [], 1),
-            indented([self._raw(k) for k, load in self._direct()], 1),
+            indented(tile.fetched if tile else [], 1),
+            indented([self._raw(k) for k in range(len(self.plan.loads))], 1),
             self._phase(self._loads(), tile),
+            indented(tile.turned if tile else [], 1),
             self._phase(self._compute(), tile),
             "}\n\n}  // namespace tapestry\n",
         ]
@@ -97,7 +98,7 @@ class _Writer:
         return ", ".join([*given, f"{self.stored}* out"])
 
     def _direct(self) -> list[tuple[int, Load]]:
-        """Loads that go to registers, with their numbers."""
+        """Loads that go straight to registers, with their numbers."""
         return [(k, load) for k, load in enumerate(self.plan.loads) if load.kind != "tile"]
 
     def _raw(self, k: int) -> str:
@@ -209,9 +210,6 @@ class _Writer:
     def _read(self, read: Read) -> tuple[str, bool]:
         k = next(k for k, load in enumerate(self.plan.loads) if load.read == read)
         load = self.plan.loads[k]
-        if load.kind == "tile":
-            stored, pitch = load.layout.type.stored, tile_pitch(self.plan, load)
-            return f"widen(get_tile<{pitch}, {stored}>(tile{k}, line + e, column))", False
         if load.kind == "uniform":
             return f"widen(r{k}[u].get(0))", True
         return f"widen(r{k}[u].get(e))", False
@@ -241,34 +239,41 @@ def coordinates(dims: Sequence[tuple[str, int]], vector: int, kind: str, number:
     return lines
 
 
-def tile_pitch(plan: Plan, load: Load) -> int:
-    """Bytes from line to line of a tile: one access more than its width, so that columns fall into different banks."""
-    assert plan.tile is not None
-    size = load.layout.type.bytes
-    return plan.tile.wide * size + max(4, size)
-
-
 class _TileWriter:
-    """Fetches the reads that are turned, and says where the vectors of a thread lie in the tile."""
+    """Fetches the reads that are turned, and says where the vectors of a thread lie in the tile.
+
+    Item by item: neighbouring threads take neighbouring groups of lines (up to 8, all banks between them), then
+    columns; a thread then takes the next groups, so that what it writes lies behind what it has written.
+    """
 
     def __init__(self, writer: _Writer) -> None:
         assert writer.plan.tile is not None
         self.writer, self.plan, self.tile = writer, writer.plan, writer.plan.tile
         self.extents = dict(writer.loop.dims)
+        self.tiles = [(k, load) for k, load in enumerate(self.plan.loads) if load.kind == "tile"]
 
     @property
-    def lines(self) -> list[str]:
-        """Block coordinates, then each tile: all loads of a thread, then into shared memory."""
-        turned = [(k, load) for k, load in enumerate(self.plan.loads) if load.kind == "tile"]
+    def fetched(self) -> list[str]:
+        """Block coordinates, then each tile: all copies of a thread."""
         lines = self._block()
-        for k, load in turned:
-            size = tile_pitch(self.plan, load) * self.tile.high
-            lines.append(f"__shared__ __align__(16) unsigned char tile{k}[{size}];")
-        for k, load in turned:
-            lines += self._fetch(k, load)
-        for k, load in turned:
-            lines += self._put(k, load)
-        return [*lines, "__syncthreads();"]
+        for k, load in self.tiles:
+            lines.append(f"__shared__ __align__(16) unsigned char tile{k}[{self._pitch(load) * self.tile.high}];")
+        return [*lines, *(line for k, load in self.tiles for line in self._fetch(k, load)), "commit_copies();"]
+
+    @property
+    def turned(self) -> list[str]:
+        """From the tiles to registers, once all of the block is there."""
+        columns, turns = self.tile.columns, []
+        for k, load in self.tiles:
+            turn = f"turn_tile<{self._pitch(load)}, {self.plan.vector}, {columns}>"
+            turns.append(f"    {turn}(r{k} + {columns} * p, tile{k}, line, column);")
+        count = self.plan.unroll // columns
+        loop = ["#pragma unroll", f"for (int p = 0; p < {count}; ++p) {{", f"    {self._item('p')}", *turns, "}"]
+        return ["wait_copies<0>();", "__syncthreads();", *loop]
+
+    def _pitch(self, load: Load) -> int:
+        """Bytes from line to line."""
+        return self.tile.wide * load.layout.type.bytes
 
     def _block(self) -> list[str]:
         kind, (along, across) = self.writer.kind, (self.tile.along, self.tile.across)
@@ -280,52 +285,39 @@ class _TileWriter:
             lines += coordinates(others, 1, kind, f"(blockIdx.x / {high * wide}u)")
         return lines
 
-    def _chunks(self, load: Load) -> int:
-        return -(-self.tile.high * self.tile.wide // (load.width * self.plan.threads))
-
-    def _places(self, load: Load) -> list[str]:
-        """Line and column of chunk c of the thread."""
-        row = self.tile.wide // load.width
-        return [
-            f"const int chunk = threadIdx.x + c * {self.plan.threads};",
-            f"const int line = chunk / {row}, column = chunk % {row} * {load.width};",
-        ]
-
     def _fetch(self, k: int, load: Load) -> list[str]:
-        stored, names = load.layout.type.stored, self.writer.names
-        along, across, kind = self.tile.along, self.tile.across, self.writer.kind
+        names, (along, across) = self.writer.names, (self.tile.along, self.tile.across)
+        row, kind = self.tile.wide // load.width, self.writer.kind
+        chunks = -(-self.tile.high * row // self.plan.threads)
         at = f"p{self.writer.numbers[load.read.tensor]} + ({names.index(load.offset)})"
         inside = f"line < {self.tile.high} && {across} < {self.extents[across]} && {along} < {self.extents[along]}"
         guard = f" && {names.condition(load.read.guard)}" if load.read.guard else ""
+        fetch = f"fetch_tile<{self._pitch(load)}, {self.plan.vector}, {load.width}>(tile{k}, line, column, {at});"
         return [
-            f"Raw<{stored}, {load.width}> part{k}[{self._chunks(load)}] = {{}};",
-            "#pragma unroll",
-            f"for (int c = 0; c < {self._chunks(load)}; ++c) {{",
-            *(f"    {line}" for line in self._places(load)),
+            "#pragma unroll" if load.width > 1 else "#pragma unroll 8",
+            f"for (int c = 0; c < {chunks}; ++c) {{",
+            f"    const int chunk = threadIdx.x + c * {self.plan.threads};",
+            f"    const int line = chunk / {row}, column = chunk % {row} * {load.width};",
             f"    const {kind} {across} = first_{across} + line, {along} = first_{along} + column;",
-            f"    if ({inside}{guard}) load<{load.width}, true>(part{k}[c], {at});",
+            f"    if ({inside}{guard}) {fetch}",
             "}",
         ]
 
-    def _put(self, k: int, load: Load) -> list[str]:
-        put = f"put_tile<{tile_pitch(self.plan, load)}>(tile{k}, line, column, part{k}[c]);"
-        return [
-            "#pragma unroll",
-            f"for (int c = 0; c < {self._chunks(load)}; ++c) {{",
-            *(f"    {line}" for line in self._places(load)),
-            f"    if (line < {self.tile.high}) {put}",
-            "}",
-        ]
+    def _item(self, number: str) -> str:
+        """Line and column of an item of the thread: a vector of lines in each of some columns."""
+        groups, slots = self.tile.high // self.plan.vector, self.tile.wide // self.tile.columns
+        near = min(8, groups)
+        some, far = min(slots, self.plan.threads // near), groups // near
+        item = f"const int item = threadIdx.x + {number} * {self.plan.threads}, slot = item / {near};"
+        group = f"slot / {some} % {far} * {near} + item % {near}"
+        column = f"slot / {some * far} * {some} + slot % {some}"
+        return f"{item} const int line = ({group}) * {self.plan.vector}, column = ({column}) * {self.tile.columns};"
 
     def position(self) -> tuple[list[str], str]:
-        """Coordinates of vector u of the thread inside the tile, and the condition that it exists."""
-        row, kind = self.tile.high // self.plan.vector, self.writer.kind
+        """Coordinates of vector u of the thread, and the condition that it exists."""
+        kind, columns = self.writer.kind, self.tile.columns
         along, across = self.tile.along, self.tile.across
-        first = f"const int item = threadIdx.x + u * {self.plan.threads};"
-        lines = [
-            f"const int line = item % {row} * {self.plan.vector}, column = item / {row};",
-            f"const {kind} {across} = first_{across} + line, {along} = first_{along} + column;",
-        ]
+        place = f"const {kind} {across} = first_{across} + line, {along} = first_{along} + column + u % {columns};"
         # The condition needs the coordinates, so they come before it, in one line.
-        inside = f"column < {self.tile.wide} && {across} < {self.extents[across]} && {along} < {self.extents[along]}"
-        return [" ".join([first, *lines])], inside
+        inside = f"line < {self.tile.high} && {across} < {self.extents[across]} && {along} < {self.extents[along]}"
+        return [f"{self._item(f'(u / {columns})')} {place}"], inside

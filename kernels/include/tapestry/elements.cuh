@@ -1,7 +1,7 @@
 // Several elements at once: up to 16 bytes per access, kept as words until they are widened.
 #pragma once
 
-#include <tapestry/scalar.cuh>
+#include <tapestry/copies.cuh>
 
 namespace tapestry {
 
@@ -190,23 +190,51 @@ TAPESTRY_FN void forget([[maybe_unused]] Raw<T, N>& raw) {
 #endif
 }
 
-// -- tiles in shared memory: lines PITCH bytes apart -------------------------------------------------------------------
+// -- tiles in shared memory ------------------------------------------------------------------------------------------
+//
+// Lines of PITCH bytes. They are fetched along a line, 16 bytes at a time, and turned: a thread takes a column of V lines.
+// The 16-byte parts of a line are permuted by the number of its group of V lines, so that both use all banks.
 
-template <int PITCH, class T, int N>
-TAPESTRY_FN void put_tile(unsigned char* tile, int line, int column, const Raw<T, N>& from) {
-    unsigned char* const to = tile + line * PITCH + column * int(sizeof(T));
-    if constexpr (N * sizeof(T) >= 4) {
-#pragma unroll
-        for (int k = 0; k < Raw<T, N>::WORDS; ++k) reinterpret_cast<unsigned*>(to)[k] = from.word[k];
+template <int PITCH, int V>
+TAPESTRY_FN constexpr int tile_place(int line, int byte) {
+    constexpr int parts = PITCH / 16 < 8 ? PITCH / 16 : 8;
+    return line * PITCH + ((byte / 16 ^ line / V % parts) * 16 + byte % 16);
+}
+
+// W elements (at most 16 bytes) to a place of the tile; there after `wait_copies` of the same thread.
+template <int PITCH, int V, int W, class T>
+TAPESTRY_FN void fetch_tile(unsigned char* tile, int line, int column, const T* from) {
+    unsigned char* const to = tile + tile_place<PITCH, V>(line, column * int(sizeof(T)));
+    if constexpr (W * sizeof(T) >= 4) {
+        copy_async<W * int(sizeof(T))>(to, from);
     } else {
+        Raw<T, W> found;
+        load<W, true>(found, from);
 #pragma unroll
-        for (int e = 0; e < N; ++e) reinterpret_cast<T*>(to)[e] = from.get(e);
+        for (int e = 0; e < W; ++e) reinterpret_cast<T*>(to)[e] = found.get(e);
     }
 }
 
-template <int PITCH, class T>
-TAPESTRY_FN T get_tile(const unsigned char* tile, int line, int column) {
-    return *reinterpret_cast<const T*>(tile + line * PITCH + column * int(sizeof(T)));
+// V lines of C neighbouring columns, each column to a vector. Small elements are read a word at a time.
+template <int PITCH, int V, int C, class T>
+TAPESTRY_FN void turn_tile(Raw<T, V>* into, const unsigned char* tile, int line, int column) {
+    constexpr int width = sizeof(T) < 4 ? 4 / int(sizeof(T)) : 1;  // columns an access
+    static_assert(C % width == 0, "tapestry: whole accesses");
+#pragma unroll
+    for (int e = 0; e < V; ++e) {
+#pragma unroll
+        for (int c = 0; c < C; c += width) {
+            const unsigned char* const from = tile + tile_place<PITCH, V>(line + e, (column + c) * int(sizeof(T)));
+            Raw<T, width> found;
+            if constexpr (sizeof(T) == 8) {
+                found.set(0, *reinterpret_cast<const T*>(from));
+            } else {
+                found.word[0] = *reinterpret_cast<const unsigned*>(from);
+            }
+#pragma unroll
+            for (int j = 0; j < width; ++j) into[c + j].set(e, found.get(j));
+        }
+    }
 }
 
 }  // namespace tapestry

@@ -245,10 +245,11 @@ inline unsigned char* dynamic_shared() {
 }
 
 inline void copy_bytes_async(void* to, const void* from, int bytes) {
-    unsigned char* const shared = dynamic_shared();
-    if (to < shared || static_cast<unsigned char*>(to) + bytes > shared + host::launch.shared) {
-        host::fail("copies beside its shared memory");
-    }
+    char* const first = static_cast<char*>(to);
+    char* const shared = reinterpret_cast<char*>(dynamic_shared());
+    const bool dynamic = first >= shared && first + bytes <= shared + host::launch.shared;
+    const bool fixed = first >= __start_tapestry_shared && first + bytes <= __stop_tapestry_shared;
+    if (!dynamic && !fixed) host::fail("copies beside its shared memory");
     if (reinterpret_cast<std::size_t>(to) % bytes || reinterpret_cast<std::size_t>(from) % bytes) {
         host::fail("copies from or to an address that is not aligned");
     }

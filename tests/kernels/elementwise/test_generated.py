@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +126,43 @@ def test_turned_operands_go_through_tiles() -> None:
             assert kernel.plan is not None
             assert kernel.plan.tile is not None
             jobs.append((kernel, {"x": x, "row": row}, evaluate_all(program, {"x": x, "row": row})[op.output]))
+    library = build([unit_of(kernel) for kernel, *_ in jobs])
+    for kernel, inputs, want in jobs:
+        output = HostTensor(kernel.loop.output)
+        run(library, unit_of(kernel), [*(HostTensor(v, inputs[n]) for n, v in kernel.loop.operands), output])
+        assert_same("turned", kernel.loop.output.dtype, output.view, want)
+
+
+def turned_sum(cut: int) -> Callable[..., Any]:
+    """The sum of the transposes, after some columns of zeros."""
+
+    def applied(*arrays: Any) -> Any:
+        padded = [tp.pad(tp.transpose(x, [1, 0]), d1=(cut, 0)) for x in arrays]
+        return functools.reduce(operator.add, padded)
+
+    return applied
+
+
+@SLOW
+@given(st.data())
+def test_turned_operands_of_any_layout(data: st.DataObject) -> None:
+    """Several types turned in one kernel, whose columns are taken together; shapes and alignments as they come."""
+    ch = Choices(data.draw)
+    jobs = []
+    for _ in range(3):
+        shape = (ch.integer(33, 150), ch.integer(8, 300))
+        dtypes = [ch.pick(("int8", "f16", "f32", "f64")) for _ in range(ch.integer(1, 3))]
+        arrays = {
+            f"x{k}": np.random.default_rng(k).integers(-9, 9, shape).astype(numpy_dtype(dtype))
+            for k, dtype in enumerate(dtypes)
+        }
+        program = program_of(turned_sum(ch.pick((0, 0, 1, 5))), **arrays)
+        (op,) = fused(program)
+        layouts = {t.name: Layout.contiguous(t.dtype, t.shape) for t in program.tensors}
+        for name in arrays:
+            if ch.chance(30):
+                layouts[name] = replace(layouts[name], alignment=layouts[name].type.bytes)
+        jobs.append((compile_map(op, layouts), arrays, evaluate_all(program, arrays)[op.output]))
     library = build([unit_of(kernel) for kernel, *_ in jobs])
     for kernel, inputs, want in jobs:
         output = HostTensor(kernel.loop.output)

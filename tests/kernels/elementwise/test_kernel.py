@@ -76,6 +76,19 @@ def test_a_transposed_operand_is_turned_in_a_tile() -> None:
     assert kinds(over(add(Read("a", (COLUMN, ROW)), Read("b", (ROW, COLUMN))), a=turned, b=F16)) == ["tile", "vector"]
 
 
+def test_tiles_find_room_however_many_operands_are_turned() -> None:
+    turned = Layout.contiguous("f32", (1000, 640))
+    for count in (1, 2, 3, 5, 11):
+        operands = {f"a{k}": turned for k in range(count)}
+        body: Expr = Const(0.0)
+        for name in operands:
+            body = add(body, Read(name, (COLUMN, ROW)))
+        kernel = over(body, Layout.contiguous("f32", (640, 1000)), **operands)
+        assert set(kinds(kernel)) == {"tile" if count < 11 else "gather"}
+        assert kernel.compiled().spill_stores == 0
+        assert kernel.compiled().shared <= 48 << 10
+
+
 def test_a_misaligned_operand_takes_narrow_accesses() -> None:
     kernel = over(Read("a", (ROW, COLUMN)), a=Layout("f16", (64, 1000), (1000, 1), alignment=4))
     assert kernel.plan is not None
