@@ -53,22 +53,21 @@ def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list
 
 def sources(problem: Any, what: str, cut: Any) -> list[tuple[str, str]]:
     """(kernel, source) of a configuration."""
+    from tapestry.kernels.convolution.input_gradient import walk
     from tapestry.kernels.convolution.recipes import forward_recipe, weight_gradient_recipes
 
     if what == "weight_gradient":
         return [(recipe.name, recipe.source) for recipe in weight_gradient_recipes(problem, cut)]
-    recipe = forward_recipe(problem, cut, {"transposed": what == "input_gradient"})
+    flags = {"transposed": True, "taps": walk(problem).taps} if what == "input_gradient" else {}
+    recipe = forward_recipe(walked(problem, what), cut, flags)
     return [(recipe.name, recipe.source)]
 
 
 def walked(problem: Any, what: str) -> Any:
-    """The problem that the configurations of a pass are for. None where it is several, each with its own."""
-    from tapestry.kernels.convolution.input_gradient import phases
+    """The problem that the configurations of a pass are for."""
+    from tapestry.kernels.convolution.input_gradient import walk
 
-    if what != "input_gradient":
-        return problem
-    parts = phases(problem)
-    return parts[0].problem if len(parts) == 1 else None
+    return walk(problem).problem if what == "input_gradient" else problem
 
 
 def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
@@ -85,9 +84,9 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
     deadline, gpu = monotonic() + arguments.time_limit, described_gpu(properties(0))
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     pairs = [(n, p, what) for n, p in problems(arguments.share, arguments.named) for what in arguments.passes]
-    cases = [(n, p, what, walk) for n, p, what in pairs if (walk := walked(p, what)) is not None]
+    cases = [(n, p, what, walked(p, what)) for n, p, what in pairs]
     chosen = {(n, what): selection(n, walk, what, gpu, arguments.all_of) for n, _, what, walk in cases}
-    wanted = dict.fromkeys(r for n, _, what, walk in cases for cut in chosen[n, what] for r in sources(walk, what, cut))
+    wanted = dict.fromkeys(r for n, p, what, _ in cases for cut in chosen[n, what] for r in sources(p, what, cut))
     begun = monotonic()
     done, failed = compile_all(wanted, begun + 0.7 * arguments.time_limit)
     print(

@@ -72,19 +72,18 @@ def conv2d_input_gradient(
     dilation: Pair = 1,
     out: Any = None,
     stream: object = None,
-    configuration: ForwardConfiguration | Sequence[ForwardConfiguration] | None = None,
+    configuration: ForwardConfiguration | None = None,
 ) -> Any:
     """The gradient dx [n, h, w, c] of a convolution of an input of `shape`, from dy [n, p, q, k] and w.
 
-    `configuration` is that of every part (`convolution.input_gradient.phases`), or one for each.
+    `configuration` is one of the walk over dy (`convolution.input_gradient.walk`).
     """
     problem, given, taps = input_gradient_problem(
         dy, w, shape, groups, stride, padding, dilation, "conv2d_input_gradient"
     )
     queue = stream_pointer(stream, given)
     result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
-    cuts = _cuts(problem, configuration)
-    prepare.input_gradient_steps(problem, given, taps, array(result, "out"), cuts).run(queue)
+    prepare.input_gradient_steps(problem, given, taps, array(result, "out"), configuration).run(queue)
     return result
 
 
@@ -215,19 +214,3 @@ def _sides(value: int | tuple[int, ...]) -> tuple[int, int, int, int]:
         expected = "one integer, (rows, columns) or (top, bottom, left, right)"
         raise WrongValue("padding", where="conv2d", expected=expected, came=value)
     return (value[0], value[1], value[2], value[3])
-
-
-def _cuts(
-    problem: ConvolutionProblem, given: ForwardConfiguration | Sequence[ForwardConfiguration] | None
-) -> tuple[ForwardConfiguration, ...]:
-    from .convolution.input_gradient import phases
-
-    if given is None:
-        return ()
-    count = len(phases(problem))
-    cuts = (given,) * count if isinstance(given, ForwardConfiguration) else tuple(given)
-    if len(cuts) != count:
-        raise WrongValue(
-            "configurations", where="conv2d_input_gradient", expected=f"{count}, one a part", came=len(cuts)
-        )
-    return cuts

@@ -75,7 +75,7 @@ def conv2d_input_gradient_shard(
     )
     queue = stream_pointer(stream, given)
     result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
-    steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), ())
+    steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), None)
     steps.run(queue, arrived)
     return result
 

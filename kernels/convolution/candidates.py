@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import ceil
+from math import ceil, prod
 
 from .configuration import (
     BARRIER_BYTES,
@@ -33,6 +33,7 @@ CLOCK = 1.7  # GHz
 MEMORY = 30.0  # bytes a ns of one multiprocessor's share, reads and writes
 LATENCY = 1100.0  # ns from asking for a row to having it
 CHAIN = 260.0  # clocks of a row's dependent steps beside its products
+STAGE = 30.0  # clocks in which a warp rounds and stages a tile and octet of outputs
 PRODUCT = 6.5  # clocks of one m16n8k16 on one of the four tensor cores
 START = 2500.0  # ns
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
@@ -40,7 +41,7 @@ GATHER = 14.0  # clocks in which a multiprocessor gathers one register of a warp
 FILL = 64.0  # bytes a clock that the L2 gives one multiprocessor
 FRAGMENT = 35.0  # clocks from asking shared memory for a fragment to having it
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
-RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor
+RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor, where as much is written as read
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 
 
@@ -62,18 +63,24 @@ def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[Forward
 
 def _chain_bound(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
     """Whether a warp has so few products a row that the steps behind them are worth overlapping."""
-    return cut.tiles * cut.octets * problem.r * _pairs(problem) <= LATE_PRODUCTS * problem.stride[0]
+    return cut.tiles * cut.octets * _products(problem) <= LATE_PRODUCTS * problem.stride[0]
+
+
+def _products(problem: ConvolutionProblem) -> float:
+    """Products of an octet of output channels and a tile with all taps."""
+    return problem.tap_count / problem.s * _pairs(problem)
 
 
 def _pairs(problem: ConvolutionProblem) -> int:
-    """Products of an octet of output channels and a tile, for one filter row."""
+    """Those of one row of the window."""
     return ceil(problem.s * group_block(problem) // 8 / 2)
 
 
 def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int, shared: int) -> set[int]:
     """Rows in the ring: what is to be under way; beside a filter in shared memory as many as there is room for."""
     row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
-    stages = {min(16, max(2, ring // blocks // row)) for ring in RINGS}
+    written = (1 + prod(problem.cell)) // 2
+    stages = {min(16, max(2, ring // blocks // row // written)) for ring in RINGS}
     if shape.filter == "registers":
         return stages
     taken = footprint(problem, replace(shape, stages=0)).shared
@@ -164,7 +171,7 @@ def filter_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
     """ns until the weights of all blocks of a multiprocessor are there."""
     if cut.filter != "registers":
         return 0.6 * LATENCY + filter_bytes(problem, cut) * cut.blocks / FILL / CLOCK
-    registers = cut.octets * problem.r * problem.s * group_block(problem) // 8
+    registers = cut.octets * problem.tap_count * group_block(problem) // 8
     return registers * _warps(problem, cut) * cut.blocks * GATHER / CLOCK
 
 
@@ -175,7 +182,7 @@ def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
     """ns that one step's bytes take: the share of a multiprocessor, or what is asked for ahead over the latency."""
     row = footprint(problem, cut).row_bytes
-    out = cut.images * min(problem.q, 8 * cut.units) * cut.channels * 2 / problem.stride[0]
+    out = cut.images * min(problem.q, 8 * cut.units) * cut.channels * 2 * prod(problem.cell) / problem.stride[0]
     busy = ceil(active / sms)
     rate = MEMORY * (0.96 if busy * cut.stages * row > DEEP else 1.0) * min(2.0, max(1.0, sms / active))
     return max((row + out) * busy / rate, LATENCY / (cut.stages - 1))
@@ -183,13 +190,14 @@ def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, ac
 
 def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration, useful: float) -> float:
     """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
-    products = cut.tiles * cut.octets * problem.r * _pairs(problem) / problem.stride[0] * PRODUCT
+    products = cut.tiles * cut.octets * _products(problem) / problem.stride[0] * PRODUCT
+    chain = CHAIN + STAGE * cut.tiles * cut.octets * (prod(problem.cell) - 1)
     warps = _warps(problem, cut) * cut.blocks
     if cut.filter != "shared":
-        return max(CHAIN + products, products * warps / 4) / CLOCK
+        return max(chain + products, products * warps / 4) / CLOCK
     # Rows beyond a run cost nothing; every fragment passes through shared memory, an 8 x 8 matrix a clock.
     products *= useful
-    fragments = cut.octets * problem.r * _pairs(problem) * useful / problem.stride[0]
+    fragments = cut.octets * _products(problem) * useful / problem.stride[0]
     matrices = 2 * fragments + 4 * cut.tiles * _pairs(problem)
-    chain = CHAIN + problem.s * FRAGMENT + products
+    chain += problem.s * FRAGMENT + products
     return max(chain, products * ceil(warps / 4), matrices * warps) / CLOCK

@@ -6,7 +6,7 @@ What a configuration implies (shared memory, threads, boxes) is computed here by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Literal
 
 from .problem import ConvolutionProblem
@@ -20,6 +20,7 @@ BARRIER_BYTES = 8
 REGISTERS = 65536
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
 REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
+CELL_ROOM = 8  # the same where a position is more than one output
 RESERVED_SHARED = KIB  # of every block, for the driver
 Filter = Literal["registers", "staged", "shared"]
 SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
@@ -29,11 +30,12 @@ SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared me
 class ForwardConfiguration:
     """One way to cut a forward convolution (or an input gradient, which is one too).
 
-    A block owns `channels` channels and walks `chunk` output rows at a time of `images` images x 8 * `units` output
-    columns. A warp computes `tiles` pairs of 8-position units of `octets` x 8 channels. `stages` ring slots of
-    `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a multiprocessor. A
-    `dynamic` grid has a block for every chunk, otherwise each resident block takes many. Where rows leave `late`, a
-    finished row is rounded and stored while the next one's matrices are on their way, for one more row of sums.
+    A block owns `channels` channels and walks `chunk` rows of cells (of outputs, where a cell is one) at a time of
+    `images` images x 8 * `units` columns. A warp computes `tiles` pairs of 8-position units of `octets` x 8 channels.
+    `stages` ring slots of `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a
+    multiprocessor. A `dynamic` grid has a block for every chunk, otherwise each resident block takes many. Where rows
+    leave `late`, a finished row is rounded and stored while the next one's matrices are on their way, for one more row
+    of sums.
 
     `filter` says where a warp has its weights: in `registers`, loaded straight from memory; in registers, but `staged`
     through shared memory; or in `shared` memory, a fragment loaded for every product. The last two need groups of 16 or
@@ -76,7 +78,9 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     pixel, box_x = cut.channels * 2, _box_x(problem, cut)
     warps_positions = ceil(cut.images * cut.units / (2 * cut.tiles))
     row = cut.images * box_x * pixel
-    out = warps_positions * 2 * cut.tiles * 8 * pixel
+    cell_rows, cell_columns = problem.cell
+    ragged = cut.images * cut.units % (2 * cut.tiles) > 0
+    out = (cut.images * cut.units * cell_rows + ragged) * 8 * cell_columns * pixel
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
     warps = cut.channels // (8 * cut.octets) * warps_positions
@@ -86,7 +90,7 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     """The filter of a block's channels."""
-    return 2 * cut.channels * problem.r * problem.s * group_block(problem)
+    return 2 * cut.channels * problem.tap_count * group_block(problem)
 
 
 def _up(size: int, unit: int) -> int:
@@ -98,19 +102,21 @@ def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
 
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4
+    cells = prod(problem.cell)
+    accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4 * cells
     tiles = 1 if cut.images == 1 else cut.tiles
-    if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one filter column
+    if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one column of the window
         pairs = group_block(problem) // 16
         operands = 5 * cut.octets * pairs + 4 * cut.tiles * pairs + tiles
     else:
-        steps = problem.s * group_block(problem) // 8
-        operands = cut.octets * problem.r * steps + ceil(steps / 2) * tiles + (8 if cut.filter == "staged" else 0)
-    return accumulators + operands + 2 * cut.tiles + REGISTER_ROOM
+        steps, weights = problem.s * group_block(problem) // 8, problem.tap_count * group_block(problem) // 8
+        operands = cut.octets * weights + ceil(steps / 2) * tiles + (8 if cut.filter == "staged" else 0)
+    room = REGISTER_ROOM + (CELL_ROOM if cells > 1 else 0)
+    return accumulators + operands + 2 * cut.tiles * problem.cell[1] + room
 
 
 def open_rows(problem: ConvolutionProblem) -> int:
-    """Output rows that an input row adds into: the circle of accumulators."""
+    """Rows of cells that an input row adds into: the circle of accumulators."""
     return ceil(((problem.r - 1) * problem.dilation[0] + 1) / problem.stride[0])
 
 
@@ -129,7 +135,7 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = 
         and cut.octets <= group_block(problem) // 8
         and (cut.filter == "registers" or problem.width >= 16)
         and not (cut.late and cut.filter == "shared")
-        and max(taken.box_x, cut.images, 8 * cut.units) <= MAX_BOX
+        and max(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM
         and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks

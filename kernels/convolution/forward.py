@@ -8,7 +8,7 @@ from importlib.resources import files
 from ..dimensions.declarations import declarations
 from .configuration import ForwardConfiguration, group_block
 from .forward_dimensions import specification
-from .launch import Taps
+from .launch import TapLine, Taps
 from .problem import ConvolutionProblem
 
 
@@ -19,19 +19,19 @@ def kernel_text(name: str) -> str:
 
 
 # The kernel's text, in order.
-PARTS = ("_place", "_filter", "_products", "")
+PARTS = ("_cells", "_place", "_filter", "_products", "")
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
 def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps) -> dict[str, int]:
     """The numbers that forward.cu is specialised by."""
     return {
-        "STORED_R": taps.rows,
-        "STORED_S": taps.columns,
-        "TAP_R": taps.row_first,
-        "TAP_S": taps.column_first,
-        "TAP_STEP_R": taps.row_step,
-        "TAP_STEP_S": taps.column_step,
+        **_line("R", taps.rows),
+        **_line("S", taps.columns),
+        "FIRST_ROW": taps.rows.begin,
+        "FIRST_COLUMN": taps.columns.begin,
+        "CELL_ROWS": problem.cell[0],
+        "CELL_COLUMNS": problem.cell[1],
         "WIDTH": problem.width,
         "GROUP": group_block(problem),
         "R": problem.r,
@@ -58,6 +58,16 @@ def filter_flags(cut: ForwardConfiguration) -> dict[str, bool]:
     return {"FILTER_STAGED": cut.filter != "registers", "FILTER_SHARED": cut.filter == "shared"}
 
 
+def _line(axis: str, taps: TapLine) -> dict[str, int]:
+    return {
+        f"STORED_{axis}": taps.stored,
+        f"TAP_{axis}": taps.first,
+        f"TAP_STEP_{axis}": taps.step,
+        f"TAP_SKEW_{axis}": taps.skew,
+        f"TAP_UNIT_{axis}": taps.unit,
+    }
+
+
 def source(
     problem: ConvolutionProblem,
     cut: ForwardConfiguration,
@@ -76,7 +86,7 @@ def source(
     `sharded`: rows come from three buffers. `scale`, `bias` (a channel), `residual` and `activation` follow the sum.
     `hints` are the cache's, of loads and stores. Problems that differ in extents and padding alone share a source.
     """
-    usual = Taps.flipped(problem.r, problem.s) if transposed else Taps(problem.r, problem.s)
+    usual = Taps.flipped(problem.r, problem.s) if transposed else Taps.plain(problem.r, problem.s)
     ints = constants(problem, cut, taps or usual)
     flags = {"TRANSPOSED": transposed, "SHARDED": sharded, **filter_flags(cut)}
     flags |= {"SCALE": scale, "BIAS": bias, "RESIDUAL": residual}

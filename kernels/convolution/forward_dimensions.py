@@ -2,7 +2,9 @@
 
 The names are those of forward_place.cu. `X` counts columns of the input box, `Q` columns of the output tile, `C` and
 `K` channels read and written; `Unit` eight columns of one image, `Tile` two units; `Step` eight channels of one filter
-column, `Pair` two steps; `Piece` the sums of one tile and octet of a warp. The rest is the filter as it is stored.
+column, `Pair` two steps. `P` and `Q` count cells, `Row` and `Column` the outputs in them, whose place in a cell is
+their parity; `Piece` is the sums of one tile, octet and column of a warp's cells. The rest is the filter as it is
+stored.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from ..dimensions.specification import Compound, Dimension, Extent, Fold, Module
 from .configuration import ForwardConfiguration, footprint, group_block
 from .problem import ConvolutionProblem
 
-WHOLE = ("Image", "X", "Q", "C", "K", "TapX", "TapY", "Step", "Unit", "Piece", "Outer", "StoredY", "StoredX", "Inner")
+WHOLE = (
+    *("Image", "X", "Row", "Column", "C", "K", "TapX", "TapY", "Step", "Unit", "Piece"),
+    *("Outer", "StoredY", "StoredX", "Inner"),
+)
 OF_FILTER = ("Fragment", "TapStep")
 LANES = 32
 
@@ -24,11 +29,16 @@ def specification(
 ) -> Specification:
     """The dimensions, tiles and compound indices of the kernel, and `parameters` beside them."""
     octets, steps = group_block(problem) // 8, problem.s * group_block(problem) // 8
-    counts = {"OCTETS": octets, "UNITS": cut.images * cut.units, "STEPS": steps}
+    rows, columns = problem.cell
+    pieces = cut.tiles * cut.octets * columns
+    counts = {"OCTETS": octets, "UNITS": cut.images * cut.units, "STEPS": steps, "PIECES": pieces}
+    filter_tile = _filter_tile(cut, octets, parameters)
     return Specification(
         "spec",
         dims=(
             *map(Dimension, (*WHOLE, *OF_FILTER)),
+            *(Fold("P", "Row", rows), Module("RowParity", "Row", rows)),
+            *(Fold("Q", "Column", columns), Module("ColumnParity", "Column", columns)),
             *(Fold("Q8", "Q", 8), Module("Q8m", "Q", 8)),
             *(Fold("C8", "C", 8), Fold("K8", "K", 8), Fold("K8Block", "K8", cut.octets)),
             *(Fold("Pair", "Step", 2), Module("PairHalf", "Step", 2), Module("PieceHalf", "Piece", 2)),
@@ -39,9 +49,9 @@ def specification(
         ),
         tensors=(
             *_tiles(problem, cut),
-            Tensor("FilterTile", "octet", _filter_tile(problem, cut, octets), True, 16 * octets if octets > 1 else 0),
+            Tensor("FilterTile", "octet", filter_tile, True, 16 * octets if octets > 1 else 0),
         ),
-        compounds=(*_lanes(), *_places(problem, cut, octets), *_filter_places(problem, cut, octets)),
+        compounds=(*_lanes(), *_places(problem, cut, octets), *_filter_places(cut, octets, filter_tile)),
         parameters=tuple(Parameter(name, value) for name, value in {**parameters, **counts}.items()),
     )
 
@@ -51,26 +61,26 @@ def _position_warps(cut: ForwardConfiguration) -> int:
 
 
 def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tensor, Tensor]:
-    """A row of the input box, and a row of the output tile with what its last warp writes beyond it."""
+    """A row of the input box, and the output rows of a row of cells."""
     chunks = cut.channels // 8
     swizzle = 2 * cut.channels if chunks > 1 else 0
     box = (Extent("Image", cut.images), Extent("X", footprint(problem, cut).box_x), Extent("C8", chunks))
-    units = 2 * cut.tiles * _position_warps(cut)
-    out = (Extent("Unit", units), Extent("Q8m", 8), Extent("K8", chunks))
+    rows, columns = (Extent("RowParity", problem.cell[0]), Extent("Column", 8 * cut.units * problem.cell[1]))
+    out = (Extent("Image", cut.images), rows, columns, Extent("K8", chunks))
     return Tensor("InputRow", "octet", box, True, swizzle), Tensor("OutputRow", "octet", out, True, swizzle)
 
 
-def _filter_tile(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Extent, ...]:
-    """The filter of a channel block: taps in the order of the pass, outer channels counted from the block's first."""
-    taps = (Extent("TapY", problem.r), Extent("TapX", problem.s))
+def _filter_tile(cut: ForwardConfiguration, octets: int, parameters: Mapping[str, int | bool]) -> tuple[Extent, ...]:
+    """The filter of a channel block: taps as they are stored, outer channels counted from the block's first."""
+    taps = (Extent("StoredY", parameters["STORED_R"]), Extent("StoredX", parameters["STORED_S"]))
     return (*taps, Extent("Outer", cut.channels), Extent("Inner8", octets))
 
 
-def _filter_places(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Compound, ...]:
+def _filter_places(cut: ForwardConfiguration, octets: int, tile: tuple[Extent, ...]) -> tuple[Compound, ...]:
     """An octet of the filter's tile, the four matrices of two fragments, and what the number of a fragment means."""
     lanes = (Extent("FragmentHalf", 2), Extent("TapPairHalf", 2), Extent("Outer8m", 8))
     return (
-        Compound("FilterChunk", _filter_tile(problem, cut, octets)),
+        Compound("FilterChunk", tile),
         Compound("FragmentRow", lanes, LANES),
         Compound("FragmentPlace", (Extent("K8", cut.octets), Extent("TapPair", max(1, octets // 2)))),
     )
@@ -85,10 +95,12 @@ def _lanes() -> tuple[Compound, Compound]:
 
 def _places(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Compound, ...]:
     """What one number of a unit, a step, a piece and a computing warp stands for."""
+    columns = problem.cell[1]
     warps = (Extent("TileBlock", _position_warps(cut)), Extent("K8Block", cut.channels // 8 // cut.octets))
     return (
         Compound("UnitPlace", (Extent("Image", cut.images), Extent("Q8", cut.units))),
         Compound("StepPlace", (Extent("TapX", problem.s), Extent("C8", octets))),
-        Compound("PiecePlace", (Extent("Tile", cut.tiles), Extent("K8", cut.octets))),
+        Compound("TapRow", (Extent("TapY", problem.r), Extent("RowParity", problem.cell[0]))),
+        Compound("PiecePlace", (Extent("Tile", cut.tiles), Extent("K8", cut.octets), Extent("ColumnParity", columns))),
         Compound("WarpPlace", warps),
     )

@@ -23,7 +23,7 @@ __device__ __forceinline__ auto filter_place(unsigned lane, K8 first, C8 group, 
     const C8 read = group + C8(unfold(at.get<spec::TapPair>(), row.get<spec::TapPairHalf>()).get());
     const Outer8 outer(spec::TRANSPOSED ? read.get() : written.get());
     const Inner8 inner((spec::TRANSPOSED ? written.get() : read.get()) % spec::OCTETS);
-    return spec::FilterTile(0u)[coord(TapY(0), TapX(0), unfold(outer, row.get<Outer8m>()), inner)].settle();
+    return spec::FilterTile(0u)[coord(StoredY(0), StoredX(0), unfold(outer, row.get<Outer8m>()), inner)].settle();
 }
 using FilterPlace = decltype(filter_place(0u, K8(), C8(), Fragment()));
 
@@ -31,7 +31,7 @@ using FilterPlace = decltype(filter_place(0u, K8(), C8(), Fragment()));
 struct TapFragments {
     unsigned part[TAP_LOADS * 2][2];
 
-    __device__ __forceinline__ void load(const FilterPlace (&places)[TAP_LOADS], TapY r, TapX s) {
+    __device__ __forceinline__ void load(const FilterPlace (&places)[TAP_LOADS], StoredY r, StoredX s) {
 #pragma unroll
         for (int i = 0; i < TAP_LOADS; ++i) {
             const unsigned address = places[i][r][s].address();
@@ -70,7 +70,7 @@ __device__ void bring_filter(const Weights& weights, Outer base, unsigned tile, 
         const unsigned to = spec::FilterTile(tile)[chunk.coord()].address();
         const Outer outer = base + chunk.get<Outer>();
         const bool there = outer < Outer(weights.channels);
-        const auto from = weights.tap(chunk.get<TapY>(), chunk.get<TapX>(), there ? outer : Outer(0),
+        const auto from = weights.tap(chunk.get<StoredY>(), chunk.get<StoredX>(), there ? outer : Outer(0),
                                       spec::Inner(chunk.get<Inner8>()));
         if (aligned)
             copy_octet(to, from.address(), there);
@@ -100,6 +100,24 @@ struct Operands {
     }
 };
 
+// The taps of one parity, from shared memory to registers.
+__device__ __forceinline__ void take_staged(Filter& filter, const FilterPlace (&places)[TAP_LOADS], RowParity a,
+                                            ColumnParity b) {
+#pragma unroll
+    for (TapY r(0); r < TapY(spec::R); ++r)
+#pragma unroll
+        for (TapX s(0); s < TapX(spec::S); ++s) {
+            if (!meets(a, r) || !meets(b, s)) continue;
+            TapFragments tap;
+            tap.load(places, stored_tap(a, r), stored_tap(b, s));
+#pragma unroll
+            for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
+#pragma unroll
+                for (int step = 0; step < spec::OCTETS; ++step)
+                    filter.part[a.get()][b.get()][o][r.get()][s.get() * spec::OCTETS + step] = tap.of(o, step / 2)[step % 2];
+        }
+}
+
 // Makes ready what a warp multiplies with for the channel block that begins at `channel`.
 __device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place,
                                      unsigned tile, int thread, int threads) {
@@ -108,17 +126,9 @@ __device__ __forceinline__ void take(Filter& filter, const Weights& weights, int
         FilterPlace places[TAP_LOADS];
         place_fragments(places, place, tile);
 #pragma unroll
-        for (int r = 0; r < spec::R; ++r)
+        for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a)
 #pragma unroll
-            for (int s = 0; s < spec::S; ++s) {
-                TapFragments tap;
-                tap.load(places, TapY(r), TapX(s));
-#pragma unroll
-                for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
-#pragma unroll
-                    for (int step = 0; step < spec::OCTETS; ++step)
-                        filter.part[o][r][s * spec::OCTETS + step] = tap.of(o, step / 2)[step % 2];
-            }
+            for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b) take_staged(filter, places, a, b);
     } else {
         filter.load(weights, channel + C(place.group).get(), place.octet_in_group(), place.lane);
     }

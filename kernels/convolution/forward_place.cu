@@ -6,8 +6,7 @@
 
 namespace {
 
-using spec::C, spec::C8, spec::Image, spec::K, spec::K8, spec::K8Block, spec::Pair, spec::Piece, spec::Q, spec::Q8, spec::Q8m;
-using spec::Step, spec::TapX, spec::TapY, spec::Tile, spec::TileBlock, spec::Unit, spec::X;
+using spec::C, spec::C8, spec::Image, spec::K8Block, spec::Q8, spec::Q8m, spec::TileBlock, spec::X;
 
 // What a lane holds: of the sums of a tile and an octet, and of the weights of one step.
 using Sums = FragmentC<Q, K>;
@@ -43,33 +42,48 @@ __device__ __forceinline__ Place tiles_on(Place place, Tile t) {
     }
 }
 
-// The row of eight channels that a lane names to stmatrix for a piece of the warp's sums and the next: a tile and an octet
-// each, octets first.
-__device__ __forceinline__ auto output_place(unsigned lane, Tile first_tile, K8 first_octet, Piece piece) {
+// The row of eight channels that a lane names to stmatrix for a piece of the warp's sums and the next: a tile, an octet
+// and a column of the cell each, columns first. Beyond the last unit all write into one unit's room behind the box.
+__device__ __forceinline__ auto output_place(unsigned lane, Tile first_tile, K8 first_octet, Piece piece, RowParity a) {
     const spec::StoredRow row(lane);
     const spec::PiecePlace at((piece + Piece(row.get<spec::PieceHalf>())).get());
-    const Unit unit = unfold(first_tile + at.get<Tile>(), row.get<spec::TileHalf>());
-    return spec::OutputRow(0u)[coord(unit, row.get<Q8m>(), first_octet + at.get<K8>())].settle();
+    const Unit unit = min(unfold(first_tile + at.get<Tile>(), row.get<spec::TileHalf>()), Unit(spec::UNITS));
+    const spec::UnitPlace in(unit.get());
+    const Column column = unfold(unfold(in.get<Q8>(), row.get<Q8m>()), at.get<ColumnParity>());
+    const RowParity own = unit == Unit(spec::UNITS) ? RowParity(0) : a;
+    return spec::OutputRow(0u)[coord(in.get<Image>(), own, column, first_octet + at.get<K8>())].settle();
 }
-using OutputPlace = decltype(output_place(0u, Tile(), K8(), Piece()));
+using OutputPlace = decltype(output_place(0u, Tile(), K8(), Piece(), RowParity()));
+
+// Whether warps have units beyond the last one, and the bytes that those fill.
+constexpr bool RAGGED = spec::UNITS % (2 * spec::TILES) != 0;
+constexpr int SPARE_BYTES = RAGGED ? 8 * spec::CELL_COLUMNS * spec::CHANNELS * 2 : 0;
+
+// Where a warp stages its sums. The rows of a cell lie so far apart that the swizzle does not change.
+struct OutputPlaces {
+    OutputPlace first[RAGGED ? spec::CELL_ROWS : 1][spec::PIECES];
+
+    __device__ __forceinline__ OutputPlace at(RowParity a, Piece piece) const {
+        if constexpr (RAGGED) return first[a.get()][piece.get()];
+        return first[0][piece.get()][a];
+    }
+};
 
 // The filter in memory, [Outer][StoredY][StoredX][Inner]: outer channels are those written, in the input gradient read.
 struct Weights {
     const unsigned short* data;
     int channels;
 
-    // Tap (r, s) of two channels, as it is stored.
-    __device__ auto tap(TapY r, TapX s, spec::Outer outer, spec::Inner inner) const {
-        using Stored = Packed<Extent<spec::Outer>, Extent<spec::StoredY, spec::STORED_R>, Extent<spec::StoredX, spec::STORED_S>,
+    // Stored tap (r, s) of two channels.
+    __device__ auto tap(StoredY r, StoredX s, spec::Outer outer, spec::Inner inner) const {
+        using Stored = Packed<Extent<spec::Outer>, Extent<StoredY, spec::STORED_R>, Extent<StoredX, spec::STORED_S>,
                               Extent<spec::Inner, spec::WIDTH>>;
         const Stored stored{spec::Outer(channels)};
-        const auto at = coord(spec::StoredY(spec::TAP_R) + cast<spec::StoredY>(r * spec::TAP_STEP_R),
-                              spec::StoredX(spec::TAP_S) + cast<spec::StoredX>(s * spec::TAP_STEP_S));
-        return Tensor<const unsigned short, Stored>(data, stored)[at + coord(outer, inner)];
+        return Tensor<const unsigned short, Stored>(data, stored)[coord(r, s, outer, inner)];
     }
 
-    // Tap (r, s) from channels c and c + 1 to channel k, all counted from channel `base`; zero where there is none.
-    __device__ unsigned pair(int base, K k, C c, TapY r, TapX s) const {
+    // Stored tap (r, s) from channels c and c + 1 to channel k, all counted from channel `base`; zero where there is none.
+    __device__ unsigned pair(int base, K k, C c, StoredY r, StoredX s) const {
         const int outer = spec::TRANSPOSED ? c.get() : k.get(), inner = spec::TRANSPOSED ? k.get() : c.get();
         const auto at = tap(r, s, spec::Outer(base + outer), spec::Inner(inner % spec::WIDTH));
         const bool low = joins(base, k, c), high = joins(base, k, c + 1);
@@ -86,21 +100,33 @@ struct Weights {
 
 // The fragments of one computing warp's weights, loaded once for a channel block.
 struct Filter {
-    unsigned part[spec::CHANNEL_OCTETS][spec::R][spec::STEPS];
+    unsigned part[spec::CELL_ROWS][spec::CELL_COLUMNS][spec::CHANNEL_OCTETS][spec::R][spec::STEPS];
 
     // Channels are counted from `base`, the first of the group; the warp writes octets from `first` on.
     __device__ void load(const Weights& weights, int base, K8 first, int lane) {
         const auto own = StepWeights::element(lane, 0, 0);
 #pragma unroll
+        for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a)
+#pragma unroll
+            for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b) load(weights, base, first, own, a, b);
+    }
+
+   private:
+    template <class Own>
+    __device__ __forceinline__ void load(const Weights& weights, int base, K8 first, const Own& own, RowParity a,
+                                         ColumnParity b) {
+#pragma unroll
         for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
 #pragma unroll
-            for (int r = 0; r < spec::R; ++r)
+            for (TapY r(0); r < TapY(spec::R); ++r)
 #pragma unroll
-                for (int step = 0; step < spec::STEPS; ++step) {
-                    const spec::StepPlace from(step);
-                    const K k = K(first + o) + own.get<K>();
-                    const C c = C(from.get<C8>()) + own.get<C>();
-                    part[o][r][step] = weights.pair(base, k, c, TapY(r), from.get<TapX>());
+                for (Step step(0); step < Step(spec::STEPS); ++step) {
+                    if (!meets(a, r) || !meets(b, step)) continue;
+                    const spec::StepPlace from(step.get());
+                    const K k = K(first + o) + own.template get<K>();
+                    const C c = C(from.get<C8>()) + own.template get<C>();
+                    const unsigned pair = weights.pair(base, k, c, stored_tap(a, r), stored_tap(b, from.get<TapX>()));
+                    part[a.get()][b.get()][o][r.get()][step.get()] = pair;
                 }
     }
 };
@@ -172,7 +198,15 @@ struct Place {
         return rows[EVEN ? 0 : t][pair];
     }
     __device__ K8 octet_in_group() const { return K8(Module<K8, spec::OCTETS>(octet)); }
-    __device__ OutputPlace out(Piece piece) const { return output_place(lane, tile, octet, piece); }
+    __device__ OutputPlaces out() const {
+        OutputPlaces to;
+#pragma unroll
+        for (RowParity a(0); a < RowParity(RAGGED ? spec::CELL_ROWS : 1); ++a)
+#pragma unroll
+            for (Piece piece(0); piece < Piece(spec::PIECES); ++piece)
+                to.first[a.get()][piece.get()] = output_place(lane, tile, octet, piece, a);
+        return to;
+    }
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The circle of open output rows, and the products that add an input row into them; the filter's fragments in registers or
-// in shared memory.
+// The circle of open rows, and the products that add an input row into them; the filter's fragments in registers or in
+// shared memory. Indices into the circle are constants of the phase, the input row's number modulo the circle's period.
 
 namespace {
 
@@ -7,74 +7,106 @@ constexpr int SPAN = (spec::R - 1) * spec::DILATION_Y + 1;                  // i
 constexpr int LATE = spec::LATE;                                            // steps between a row's last sum and its leaving
 constexpr int OPEN = (SPAN + spec::STRIDE_Y - 1) / spec::STRIDE_Y + LATE;   // output rows open, or about to leave, at a time
 constexpr int PERIOD = OPEN * spec::STRIDE_Y;                               // input rows after which indices repeat
-constexpr int FRAGMENTS = spec::TILES * spec::CHANNEL_OCTETS;               // accumulator tiles of one open row
 
-using Accumulators = float[spec::TILES][spec::CHANNEL_OCTETS][4];
-
-// The open row that an input row at `phase` of the circle adds into by filter row r, or -1 where the strides do not
-// meet.
+// The open row that an input row at `phase` of the circle adds into by place r of the window, or -1 where the strides do
+// not meet.
 constexpr int slot_of(int phase, int r) {
     const int ahead = phase - r * spec::DILATION_Y + OPEN * spec::STRIDE_Y * spec::DILATION_Y * spec::R;
     return ahead % spec::STRIDE_Y != 0 ? -1 : ahead / spec::STRIDE_Y % OPEN;
 }
 
-// The first of a phase's open rows, or -1.
-constexpr int first_slot(int phase) {
-    for (int r = 0; r < spec::R; ++r)
-        if (slot_of(phase, r) >= 0) return slot_of(phase, r);
-    return -1;
+// The first row of the window that meets an input row of a phase, or past the last.
+constexpr TapY first_tap(int phase) {
+    TapY r(0);
+    while (r < TapY(spec::R) && slot_of(phase, r.get()) < 0) ++r;
+    return r;
 }
 
-__device__ __forceinline__ void clear(Accumulators& sums) {
-#pragma unroll
-    for (int e = 0; e < FRAGMENTS * 4; ++e)
-        sums[e / 4 / spec::CHANNEL_OCTETS][e / 4 % spec::CHANNEL_OCTETS][e % 4] = 0.0f;
+// Whether it meets any.
+constexpr bool adds(int phase) { return first_tap(phase) < TapY(spec::R); }
+
+// An output row of the cells that has a tap there.
+constexpr RowParity reader(TapY r) {
+    RowParity a(0);
+    while (!meets(a, r)) ++a;
+    return a;
 }
 
-// Which filter rows take input row `t` of a run to one of its output rows; `last` is where its last one begins.
+// Which rows of the window take input row `t` of a run to one of its output rows; `last` is where its last one begins.
 struct Reach {
     int t, last;
 
     __device__ bool holds(TapY r) const { return unsigned(t - r.get() * spec::DILATION_Y) <= unsigned(last); }
 };
 
+// What an input row at phase `PHASE` is the first to add into, or would have been.
+template <int PHASE>
+__device__ __forceinline__ void clear_first(Accumulators (&open)[OPEN]) {
+#pragma unroll
+    for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a) {
+        const TapY r = first_met(a);
+        if (r == TapY(spec::R) || slot_of(PHASE, r.get()) < 0) continue;
+#pragma unroll
+        for (int i = 0; i < spec::PIECES * 4; ++i) open[slot_of(PHASE, r.get())].sum[a.get()][i / 4][i % 4] = 0.0f;
+    }
+}
+
 // Something of every product of a phase: it is there when all that was loaded for them is.
 template <int PHASE>
-__device__ __forceinline__ unsigned witness(const Accumulators (&open)[OPEN]) {
-    constexpr int slot = first_slot(PHASE);
+__device__ __forceinline__ unsigned witness(Accumulators (&open)[OPEN]) {
+    constexpr TapY r = first_tap(PHASE);
     unsigned read = 0;
-    if constexpr (slot >= 0)
+    if constexpr (adds(PHASE)) {
+        constexpr RowParity a = reader(r);
 #pragma unroll
-        for (int t = 0; t < spec::TILES; ++t) read |= __float_as_uint(open[slot][t][0][0]);
+        for (int t = 0; t < spec::TILES; ++t)
+#pragma unroll
+            for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b)
+                if (meets_any(a, b)) read |= __float_as_uint(open[slot_of(PHASE, r.get())](a, t, 0, b)[0]);
+    }
     return read;
 }
 
 // The matrices of one tile and pair of steps of an input row.
-__device__ __forceinline__ void load_pair(unsigned (&a)[4], const Place& place, unsigned row, int t, int pair) {
+__device__ __forceinline__ void load_pair(unsigned (&read)[4], const Place& place, unsigned row, int t, int pair) {
     if (pair * 2 + 1 < spec::STEPS) {
-        load_matrices(a, place.row(t, pair).in_tile(row).address());
+        load_matrices(read, place.row(t, pair).in_tile(row).address());
     } else {
         unsigned half[2];
         load_matrices(half, place.row(t, pair).in_tile(row).address());
-        a[0] = half[0], a[1] = half[1];
+        read[0] = half[0], read[1] = half[1];
     }
 }
 
-// Adds them, at phase `PHASE` of the circle, into the open output rows.
+// Adds the products of a pair of steps: of both, or of the one that outputs of this parity meet.
+__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&read)[4], const unsigned (&taps)[spec::STEPS],
+                                         ColumnParity b, Pair pair, bool fresh) {
+    const Step low(pair), high = low + 1;
+    if (meets(b, low) && meets(b, high))
+        mma_k16<spec::Half>(sum, read, &taps[low.get()], fresh);
+    else if (meets(b, low))
+        mma_k8<spec::Half>(sum, read, &taps[low.get()], fresh);
+    else if (meets(b, high))
+        mma_k8<spec::Half>(sum, read + 2, &taps[high.get()], fresh);
+}
+
+// Adds those of a tile, at phase `PHASE` of the circle, into the open rows.
 template <int PHASE>
-__device__ __forceinline__ void multiply_pair(Accumulators (&open)[OPEN], const Filter& filter, const unsigned (&a)[4], int t,
-                                              int pair) {
+__device__ __forceinline__ void multiply_pair(Accumulators (&open)[OPEN], const Filter& filter, const unsigned (&read)[4],
+                                              int t, Pair pair) {
 #pragma unroll
-    for (int r = 0; r < spec::R; ++r) {
-        const int slot = slot_of(PHASE, r);
+    for (TapY r(0); r < TapY(spec::R); ++r) {
+        const int slot = slot_of(PHASE, r.get());
         if (slot < 0) continue;
 #pragma unroll
-        for (int o = 0; o < spec::CHANNEL_OCTETS; ++o) {
-            const bool fresh = pair == 0 && r == 0;
-            if (pair * 2 + 1 < spec::STEPS)
-                mma_k16<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
-            else
-                mma_k8<spec::Half>(open[slot][t][o], a, &filter.part[o][r][pair * 2], fresh);
+        for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a) {
+            if (!meets(a, r)) continue;
+#pragma unroll
+            for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
+#pragma unroll
+                for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b)
+                    multiply(open[slot](a, t, o, b), read, filter.part[a.get()][b.get()][o][r.get()], b, pair,
+                             r == first_met(a) && pair == first_met(b));
         }
     }
 }
@@ -86,9 +118,9 @@ __device__ __forceinline__ void add_pairs(Accumulators (&open)[OPEN], const Filt
     for (int pair = FIRST; pair < PAIRS; ++pair)
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t) {
-            unsigned a[4];
-            load_pair(a, place, row, t, pair);
-            multiply_pair<PHASE>(open, filter, a, t, pair);
+            unsigned read[4];
+            load_pair(read, place, row, t, pair);
+            multiply_pair<PHASE>(open, filter, read, t, Pair(pair));
         }
 }
 
@@ -97,7 +129,7 @@ using FirstMatrices = unsigned[spec::TILES][4];
 
 template <int PHASE>
 __device__ __forceinline__ void load_first(FirstMatrices& first, const Filter&, const Place& place, unsigned row) {
-    if constexpr (LATE > 0 && first_slot(PHASE) >= 0)
+    if constexpr (LATE > 0 && adds(PHASE))
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t) load_pair(first[t], place, row, t, 0);
 }
@@ -107,32 +139,57 @@ __device__ __forceinline__ void load_first(FirstMatrices& first, const Filter&, 
 template <int PHASE>
 __device__ __forceinline__ unsigned add_row(Accumulators (&open)[OPEN], const Filter& filter, const Place& place,
                                             const Reach&, unsigned row, const FirstMatrices& first) {
-    if constexpr (first_slot(PHASE) < 0) return 0;
+    if constexpr (!adds(PHASE)) return 0;
     if constexpr (LATE > 0)
 #pragma unroll
-        for (int t = 0; t < spec::TILES; ++t) multiply_pair<PHASE>(open, filter, first[t], t, 0);
+        for (int t = 0; t < spec::TILES; ++t) multiply_pair<PHASE>(open, filter, first[t], t, Pair(0));
     add_pairs<PHASE, LATE>(open, filter, place, row);
     return witness<PHASE>(open);
 }
 
-// The next filter row after `r` that meets an open row in phase `phase` (from -1: the first), or R.
-constexpr int next_row(int phase, int r) {
-    do ++r;
-    while (r < spec::R && slot_of(phase, r) < 0);
-    return r;
+// The taps of one column of the filter, in the order in which they are multiplied with: the places of the window, and at
+// each the parities that meet a tap there. The next one in phase `phase` (from -1: the first), or past the last.
+constexpr int TAP_ROWS = spec::TapRow::size();
+constexpr TapY place_of(int row) { return spec::TapRow(row).get<TapY>(); }
+constexpr RowParity parity_of(int row) { return spec::TapRow(row).get<RowParity>(); }
+constexpr StoredY tap_of(int row) { return stored_tap(parity_of(row), place_of(row)); }
+constexpr int next_row(int phase, int row) {
+    do ++row;
+    while (row < TAP_ROWS && (slot_of(phase, place_of(row).get()) < 0 || tap_of(row) < StoredY(0)));
+    return row;
 }
 
-// The first filter row of a phase that takes the input row to an output row of the run, or R.
+// The first tap of a phase that takes the input row to an output row of the run, or below 0.
 template <int PHASE>
-__device__ __forceinline__ TapY first_row(const Reach& reach) {
-    TapY first(spec::R);
+__device__ __forceinline__ StoredY first_row(const Reach& reach) {
+    StoredY first(-1);
 #pragma unroll
-    for (int r = spec::R - 1; r >= 0; --r)
-        if (slot_of(PHASE, r) >= 0 && reach.holds(TapY(r))) first = TapY(r);
+    for (int row = TAP_ROWS - 1; row >= 0; --row)
+        if (slot_of(PHASE, place_of(row).get()) >= 0 && tap_of(row) >= StoredY(0) && reach.holds(place_of(row)))
+            first = tap_of(row);
     return first;
 }
 
-// A row's matrices under one filter column.
+// The same for columns, at run time: whether outputs of parity b meet a tap there, and which.
+__device__ __forceinline__ bool meets_there(ColumnParity b, TapX s) { return spec::CELL_COLUMNS == 1 || meets(b, s); }
+__device__ __forceinline__ StoredX tap_there(ColumnParity b, TapX s) {
+    return StoredX(unsigned(tap_number(b, s)) / spec::TAP_UNIT_S);
+}
+
+// The column of the filter that is multiplied with behind that of (b, s); any where there is none.
+__device__ __forceinline__ StoredX next_column(ColumnParity b, TapX s) {
+    const TapX beside = min(s + 1, TapX(spec::S - 1));
+    StoredX next(0);
+#pragma unroll
+    for (ColumnParity other(spec::CELL_COLUMNS - 1); other >= ColumnParity(0); --other)
+        if (meets_there(other, beside)) next = tap_there(other, beside);
+#pragma unroll
+    for (ColumnParity other(spec::CELL_COLUMNS - 1); other > b; --other)
+        if (meets_there(other, s)) next = tap_there(other, s);
+    return next;
+}
+
+// A row's matrices under one column of the window.
 struct Columns {
     unsigned part[spec::TILES][TAP_PAIRS][4];
 
@@ -151,14 +208,32 @@ struct Columns {
     }
 };
 
-__device__ __forceinline__ void multiply(Accumulators& sums, const Columns& a, const TapFragments& b) {
+__device__ __forceinline__ void multiply(Accumulators& sums, RowParity a, ColumnParity b, const Columns& read,
+                                         const TapFragments& tap) {
 #pragma unroll
     for (int pair = 0; pair < TAP_PAIRS; ++pair)
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t)
 #pragma unroll
             for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
-                mma_k16<spec::Half>(sums[t][o], a.part[t][pair], b.of(o, pair), false);
+                mma_k16<spec::Half>(sums(a, t, o, b), read.part[t][pair], tap.of(o, pair), false);
+}
+
+// Multiplies one column of the filter, whose first fragments are `next`; leaves there those of column `after`.
+template <int PHASE>
+__device__ __forceinline__ void add_column(Accumulators (&open)[OPEN], const Operands& from, const Reach& reach,
+                                           const Columns& read, TapFragments& next, ColumnParity b, StoredX column,
+                                           StoredY first, StoredX after) {
+#pragma unroll
+    for (int row = 0; row < TAP_ROWS; ++row) {
+        const int slot = slot_of(PHASE, place_of(row).get());
+        if (slot < 0 || tap_of(row) < StoredY(0) || !reach.holds(place_of(row))) continue;
+        const TapFragments tap = next;
+        const int below = next_row(PHASE, row);
+        const bool more = below < TAP_ROWS && reach.holds(place_of(below));
+        next.load(from.filter, more ? tap_of(below) : first, more ? column : after);
+        multiply(open[slot], parity_of(row), b, read, tap);
+    }
 }
 
 template <int PHASE>
@@ -169,30 +244,24 @@ __device__ __forceinline__ void load_first(FirstMatrices&, const Operands&, cons
 template <int PHASE>
 __device__ __forceinline__ unsigned add_row(Accumulators (&open)[OPEN], const Operands& from, const Place&,
                                             const Reach& reach, unsigned row, const FirstMatrices&) {
-    if constexpr (first_slot(PHASE) < 0) return 0;
-    if constexpr (slot_of(PHASE, 0) >= 0) clear(open[slot_of(PHASE, 0)]);
-    const TapY first = first_row<PHASE>(reach);
-    if (first == TapY(spec::R)) return 0;
-    unsigned read = 0;
+    if constexpr (!adds(PHASE)) return 0;
+    clear_first<PHASE>(open);
+    const StoredY first = first_row<PHASE>(reach);
+    if (first < StoredY(0)) return 0;
+    unsigned loaded = 0;
     TapFragments next;
-    next.load(from.filter, first, TapX(0));
+    next.load(from.filter, first, next_column(ColumnParity(spec::CELL_COLUMNS), TapX(-1)));
     // Not unrolled: the circle's period is, and the text has to fit the instruction cache.
 #pragma unroll 1
     for (TapX s(0); s < TapX(spec::S); ++s) {
-        Columns a;
-        read |= a.load(from, s, row);
+        Columns read;
+        loaded |= read.load(from, s, row);
 #pragma unroll
-        for (int r = 0; r < spec::R; ++r) {
-            const int slot = slot_of(PHASE, r);
-            if (slot < 0 || !reach.holds(TapY(r))) continue;
-            const TapFragments b = next;
-            const TapY below(next_row(PHASE, r));
-            const bool more = below < TapY(spec::R) && reach.holds(below);
-            next.load(from.filter, more ? below : first, more ? s : min(s + 1, TapX(spec::S - 1)));
-            multiply(open[slot], a, b);
-        }
+        for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b)
+            if (meets_there(b, s))
+                add_column<PHASE>(open, from, reach, read, next, b, tap_there(b, s), first, next_column(b, s));
     }
-    return read;
+    return loaded;
 }
 
 }  // namespace

@@ -1,108 +1,84 @@
-"""The input gradient as forward convolutions over dy: one with flipped taps for stride 1, one a residue for stride 2.
+"""The input gradient as one forward convolution over dy, of stride 1, whatever stride the convolution has.
 
     dx[y] = sum over r with y = p * stride + r * dilation - top of dy[p] * w[r]
 
-Rows y = stride * m + a of one residue a see the taps r = r0 + t * i, t = stride / gcd(stride, dilation), alone, and
+Outputs y are walked in cells of `stride`: with y = stride * i + a - shift,
 
-    p = m + (a + top - r0 * dilation) / stride - i * (t * dilation / stride)
+    p = i + (a - shift + top - r * dilation) / stride    where that is whole
 
-which is a convolution of stride 1 over dy, its taps in reverse. Rows and columns are cut independently.
+so that all outputs of a cell read one window of dy around row i, each parity a its own taps there. Of the places where
+the cells can begin (`shift`) that with the shortest window is taken: half as long as the filter, rounded up. Rows and
+columns are walked alike. Outputs that no window touches meet no tap, and are written as zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
+from math import ceil, gcd
 
-from .launch import Taps, View
+from .launch import TapLine, Taps
 from .problem import ConvolutionProblem
 
 
 @dataclass(frozen=True)
-class Line:
-    """One residue along one direction: which outputs, which stored taps, and the convolution of stride 1 that it is.
-
-    Outputs `first`, `first + step`, ..., `count` of them; stored taps `tap`, `tap + tap_step`, ..., `taps` of them.
-    """
-
-    first: int
-    step: int
-    count: int
-    taps: int
-    tap: int
-    tap_step: int
-    dilation: int
-    before: int
-    after: int
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of the gradient: the convolution the forward kernel walks over dy, its taps, and where dx it writes."""
+class Walk:
+    """The convolution that the forward kernel walks over dy, and the taps that its outputs meet."""
 
     problem: ConvolutionProblem
     taps: Taps
-    rows: Line
-    columns: Line
 
-    def output(self, dx: View) -> View:
-        """The part of dx, as a tensor."""
-        image, row, column = dx.strides
-        n, _, _, c = dx.shape
-        start = dx.pointer + 2 * (self.rows.first * row + self.columns.first * column)
-        strides = (image, self.rows.step * row, self.columns.step * column)
-        return replace(dx, pointer=start, shape=(n, self.rows.count, self.columns.count, c), strides=strides)
+
+@dataclass(frozen=True)
+class _Line:
+    """One direction of a walk: its window over dy, with `padding` before and after, and the taps in it."""
+
+    places: int
+    gap: int
+    padding: tuple[int, int]
+    taps: TapLine
 
 
 @lru_cache(maxsize=4096)
-def phases(problem: ConvolutionProblem) -> tuple[Phase, ...]:
-    """The parts of the input gradient of `problem`, in order. Elements of dx that are in none of them are zero."""
-    top, bottom, left, right = problem.padding
-    del bottom, right  # what they add is never read back
-    rows = _lines(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], top)
-    columns = _lines(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], left)
-    return tuple(_phase(problem, row, column) for row in rows for column in columns)
-
-
-def complete(problem: ConvolutionProblem) -> bool:
-    """Whether the phases write every element of dx."""
-    return sum(phase.rows.count * phase.columns.count for phase in phases(problem)) == problem.h * problem.w
-
-
-def _phase(problem: ConvolutionProblem, rows: Line, columns: Line) -> Phase:
+def walk(problem: ConvolutionProblem) -> Walk:
+    """The input gradient of `problem`: its cells are as large as the stride, and cover dx."""
+    top, _, left, _ = problem.padding  # what the other sides add is never read back
+    rows = _line(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], top)
+    columns = _line(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], left)
     walked = ConvolutionProblem(
         problem.n,
         problem.p,
         problem.q,
         problem.c,
         problem.groups,
-        rows.taps,
-        columns.taps,
-        dilation=(rows.dilation, columns.dilation),
-        padding=(rows.before, rows.after, columns.before, columns.after),
+        rows.places,
+        columns.places,
+        dilation=(rows.gap, columns.gap),
+        padding=(*rows.padding, *columns.padding),
         dtype=problem.dtype,
+        cell=problem.stride,
+        taps=None if problem.stride == (1, 1) else (problem.r, problem.s),
     )
-    taps = Taps(problem.r, problem.s, rows.tap, rows.tap_step, columns.tap, columns.tap_step)
-    return Phase(walked, taps, rows, columns)
+    return Walk(walked, Taps(rows.taps, columns.taps))
 
 
-def _lines(extent: int, outputs: int, taps: int, stride: int, dilation: int, before: int) -> list[Line]:
-    """The residues that have both elements and taps."""
-    step = stride // gcd(stride, dilation)
-    found = []
-    for residue in range(min(stride, extent)):
-        first = next((r for r in range(min(step, taps)) if (residue + before - r * dilation) % stride == 0), None)
-        if first is None:
-            continue
-        seen = len(range(first, taps, step))
-        count = len(range(residue, extent, stride))
-        ahead = (residue + before - first * dilation) // stride
-        reach = (seen - 1) * (step * dilation // stride)
-        # count == outputs + before' + after' - reach
-        sides = (reach - ahead, count - outputs + ahead)
-        last = first + step * (seen - 1)
-        # A single tap has no distance to its neighbour.
-        gap = step * dilation // stride if seen > 1 else 1
-        found.append(Line(residue, stride, count, seen, last, -step, gap, *sides))
-    return found
+def _line(extent: int, inputs: int, taps: int, stride: int, dilation: int, before: int) -> _Line:
+    """The walk of `extent` elements of dx over `inputs` elements of dy."""
+
+    def window(shift: int) -> tuple[int, int]:
+        """First and last p that the cell i = 0 reads."""
+        numerators = [a - shift + before - r * dilation for a in range(stride) for r in range(taps)]
+        read = [number // stride for number in numerators if number % stride == 0]
+        return min(read), max(read)
+
+    shift = min(range(stride), key=lambda shift: (window(shift)[1] - window(shift)[0], shift))
+    first, last = window(shift)
+    gap = dilation // gcd(dilation, stride) if last > first else 1  # one place has no distance to its neighbour
+    cells = ceil((extent + shift) / stride)
+    # Place t reads p = i + first + t * gap, under tap (a - shift + before - stride * (p - i)) / dilation.
+    numbers = (before - shift - stride * first, -stride * gap, 1 if stride > 1 else 0, dilation)
+    common = gcd(*numbers)
+    start, step, skew, unit = (number // common for number in numbers)
+    # cells == inputs + before' + after' - (last - first)
+    padding = (-first, cells - inputs + last)
+    return _Line((last - first) // gap + 1, gap, padding, TapLine(taps, start, step, skew, unit, -shift))

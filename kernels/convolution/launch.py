@@ -15,20 +15,42 @@ SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
 
 @dataclass(frozen=True)
-class Taps:
-    """Which taps of a stored filter a pass uses: its tap (r, s) is the stored (first + r * step) both ways."""
+class TapLine:
+    """Which taps, of `stored` along one direction of a filter, a pass meets.
 
-    rows: int
-    columns: int
-    row_first: int = 0
-    row_step: int = 1
-    column_first: int = 0
-    column_step: int = 1
+    At place `t` of the window the output of parity `a` of a cell meets the tap (first + t * step + a * skew) / unit,
+    and none where that is no tap. The first cell begins with output `begin`, which may lie before the first one.
+    """
+
+    stored: int
+    first: int = 0
+    step: int = 1
+    skew: int = 0
+    unit: int = 1
+    begin: int = 0
+
+    def tap(self, parity: int, place: int) -> int | None:
+        """The stored tap, if there is one."""
+        number, rest = divmod(self.first + place * self.step + parity * self.skew, self.unit)
+        return number if rest == 0 and 0 <= number < self.stored else None
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Which taps of a stored filter a pass meets, both ways."""
+
+    rows: TapLine
+    columns: TapLine
+
+    @classmethod
+    def plain(cls, rows: int, columns: int) -> Taps:
+        """All of them, in order."""
+        return cls(TapLine(rows), TapLine(columns))
 
     @classmethod
     def flipped(cls, rows: int, columns: int) -> Taps:
         """All of them, last first."""
-        return cls(rows, columns, rows - 1, -1, columns - 1, -1)
+        return cls(TapLine(rows, rows - 1, -1), TapLine(columns, columns - 1, -1))
 
 
 @dataclass(frozen=True)
@@ -47,7 +69,7 @@ class View:
 
 @dataclass(frozen=True)
 class Rows:
-    """The output rows of a launch, and how many input rows lie in the upper and lower halo buffers."""
+    """The rows of cells of a launch, and how many input rows lie in the upper and lower halo buffers."""
 
     begin: int
     end: int
@@ -56,14 +78,19 @@ class Rows:
 
 
 def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
-    """The map of `view` for boxes of (images, columns) x channels: one row at a time."""
+    """The map of `view` for boxes of (images, rows, columns) x channels."""
     from ..runtime.tensor_map import TensorMap
 
     n, h, w, c = view.shape
-    images, _, columns = box
+    images, rows, columns = box
     strides = tuple(2 * stride for stride in reversed(view.strides))
     return TensorMap.tiled(
-        view.pointer, view.dtype, (c, w, h, n), strides, (channels, columns, 1, images), swizzle=SWIZZLES[2 * channels]
+        view.pointer,
+        view.dtype,
+        (c, w, h, n),
+        strides,
+        (channels, columns, rows, images),
+        swizzle=SWIZZLES[2 * channels],
     )
 
 
@@ -113,7 +140,7 @@ def arguments(
     """The kernel's arguments in order; `inputs` are the upper halo, the middle and the lower halo."""
     taken, height = footprint(problem, cut), inputs[1].shape[1]
     box = (cut.images, 1, taken.box_x)
-    out_box = (cut.images, 1, 8 * cut.units)
+    out_box = (cut.images, problem.cell[0], 8 * cut.units * problem.cell[1])
     upper, middle, lower = (tensor_map(view, box, cut.channels) for view in inputs)
     target = tensor_map(output, out_box, cut.channels)
     added = tensor_map(residual, out_box, cut.channels) if residual else target

@@ -7,7 +7,7 @@ torch and CuPy do, pays for the preparation once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
 from . import direct, launch, weight_gradient
 from .configuration import ForwardConfiguration, footprint
-from .input_gradient import complete, phases
+from .input_gradient import walk
 from .launch import Rows, Taps, View
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
 from .problem import ConvolutionProblem
@@ -63,17 +63,12 @@ NOTHING = Fused()
 
 @dataclass(frozen=True)
 class Steps:
-    """Launches, one after the other on a stream; `zero` (address, bytes) is cleared first."""
+    """Launches, one after the other on a stream."""
 
     launches: tuple[Prepared, ...]
-    zero: tuple[int, int] | None = None
 
     def run(self, stream: int) -> None:
         """Launch them all."""
-        if self.zero is not None:
-            from ..runtime.bindings import runtime
-
-            runtime().memsetAsync(self.zero[0], 0, self.zero[1], stream)
         for prepared in self.launches:
             prepared.launch(stream)
 
@@ -97,7 +92,7 @@ def forward_steps(
     inputs, rows = (source, source, source), Rows(0, problem.p)
     cut = configuration or chosen(problem, "forward", x.device)
     if cut is not None and fetchable(source, target, added):
-        taps = Taps(problem.r, problem.s)
+        taps = Taps.plain(problem.r, problem.s)
         prepared = by_copy_engine(problem, cut, rows, taps, inputs, target, added, pointers, x.device, fused.flags)
         return Steps((prepared,))
     _no_configuration(configuration, source)
@@ -111,29 +106,22 @@ def input_gradient_steps(
     dy: DeviceArray,
     w: DeviceArray,
     out: DeviceArray,
-    configurations: tuple[ForwardConfiguration, ...],
+    configuration: ForwardConfiguration | None,
 ) -> Steps:
-    """The input gradient, its operands checked: `configurations` of its phases, or none to have them chosen."""
+    """The input gradient, its operands checked."""
     where = "conv2d_input_gradient"
     like(dy, dy, "dy", where, problem.output_shape, problem.dtype)
     like(dy, out, "out", where, problem.input_shape, problem.dtype)
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
-    parts = phases(problem)
-    cuts = configurations or [chosen(part.problem, "input_gradient", dy.device) for part in parts]
-    if None not in cuts and fetchable(source, target) and (complete(problem) or out.contiguous):
-        flags = {"transposed": True}
-        launches = [
-            by_copy_engine(
-                part.problem, cut, Rows(0, part.problem.p), part.taps, inputs, part.output(target), None, pointers,
-                dy.device, flags,
-            )
-            for part, cut in zip(parts, cuts, strict=True)
-        ]  # fmt: skip
-        zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
-        return Steps(tuple(launches), zero)
-    _no_configuration(configurations, source)
+    walked, taps = walk(problem).problem, walk(problem).taps
+    cut = configuration or chosen(walked, "input_gradient", dy.device)
+    if cut is not None and fetchable(source, target):
+        rows, flags = Rows(0, walked.p), {"transposed": True}
+        prepared = by_copy_engine(walked, cut, rows, taps, inputs, target, None, pointers, dy.device, flags)
+        return Steps((prepared,))
+    _no_configuration(configuration, source)
     recipe = direct_recipe(problem, {"transposed": True})
     made = direct.launch(problem, Rows(0, problem.h), inputs, target, None, pointers)
     return Steps((_plainly(recipe, made, dy.device),))
@@ -238,8 +226,8 @@ def _loaded(recipe: Recipe, device: int) -> Any:
     return load(recipe.compile(device_architecture(device)), device)
 
 
-def _no_configuration(given: object | Sequence[object], source: View) -> None:
-    if given:
+def _no_configuration(given: ForwardConfiguration | None, source: View) -> None:
+    if given is not None:
         raise WrongLayout(
             "a configuration was given for tensors that the copy engine cannot fetch",
             where="conv2d",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from ..errors import KernelError
 
@@ -36,6 +37,11 @@ class ConvolutionProblem:
             * w[k, r, s, j]
 
     Steps are (rows, columns); `padding` is (top, bottom, left, right), negative where rows or columns are cut off.
+
+    With a `cell` other than (1, 1) every position (p, q) stands for that many (rows, columns) of outputs over the same
+    window of r x s places: so the input gradient of a strided convolution is walked. The `taps` (rows, columns) of its
+    filter are dealt among the outputs of a cell. It has no stride there.
+
     Raises `BadConvolution` naming the field, what was expected and what came.
     """
 
@@ -50,6 +56,8 @@ class ConvolutionProblem:
     dilation: tuple[int, int] = (1, 1)
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dtype: str = "f16"
+    cell: tuple[int, int] = (1, 1)
+    taps: tuple[int, int] | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -58,7 +66,7 @@ class ConvolutionProblem:
     def _hash(self) -> int:
         """Of integers alone, so that a copy in another process may keep it; asked for in every call."""
         extents = (self.n, self.h, self.w, self.c, self.groups, self.r, self.s)
-        return hash((extents, self.stride, self.dilation, self.padding))
+        return hash((extents, self.stride, self.dilation, self.padding, self.cell))
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -71,18 +79,20 @@ class ConvolutionProblem:
             value = getattr(self, name)
             demand(type(value) is int, f"{name} is not an integer", "int", f"{value!r} ({type(value).__name__})")
             demand(value >= 1, f"{name} is not positive", ">= 1", value)
-        for name, length in (("stride", 2), ("dilation", 2), ("padding", 4)):
+        for name, length in (("stride", 2), ("dilation", 2), ("padding", 4), ("cell", 2)):
             value = getattr(self, name)
             fits = isinstance(value, tuple) and len(value) == length and all(type(item) is int for item in value)
             demand(fits, f"{name} is not a tuple of integers", f"{length} ints", repr(value))
         demand(self.dtype in DTYPES, "dtype", " or ".join(DTYPES), self.dtype)
 
     def _check_steps(self) -> None:
-        for name in ("stride", "dilation"):
+        for name in ("stride", "dilation", "cell"):
             value = getattr(self, name)
             demand(
                 all(item in (1, 2) for item in value), f"{name} outside the supported range", "1 or 2 each way", value
             )
+        whole = all(cell == 1 or step == 1 for cell, step in zip(self.cell, self.stride, strict=True))
+        demand(whole, "cells of a strided convolution", "a cell or a stride of 1", f"{self.cell} and {self.stride}")
         for name in ("r", "s"):
             value = getattr(self, name)
             demand(value <= MAX_FILTER, f"filter extent {name}", f"1 to {MAX_FILTER}", value)
@@ -94,7 +104,8 @@ class ConvolutionProblem:
     def _check_extents(self) -> None:
         for name, extent in (("p (output rows)", self.p), ("q (output columns)", self.q)):
             demand(extent >= 1, f"the filter does not fit: {name}", ">= 1", f"{extent} of {self}")
-        for name, elements in (("input", self.input_elements), ("output", self.output_elements)):
+        cells = self.n * self.p * self.q * self.c
+        for name, elements in (("input", self.input_elements), ("output", cells)):
             demand(elements <= MAX_ELEMENTS, f"elements of the {name}", f"at most {MAX_ELEMENTS}", elements)
 
     @property
@@ -104,15 +115,20 @@ class ConvolutionProblem:
 
     @property
     def p(self) -> int:
-        """Output rows."""
+        """Output rows, or rows of cells."""
         top, bottom, _, _ = self.padding
         return (self.h + top + bottom - self.dilation[0] * (self.r - 1) - 1) // self.stride[0] + 1
 
     @property
     def q(self) -> int:
-        """Output columns."""
+        """Output columns, or columns of cells."""
         _, _, left, right = self.padding
         return (self.w + left + right - self.dilation[1] * (self.s - 1) - 1) // self.stride[1] + 1
+
+    @property
+    def tap_count(self) -> int:
+        """Taps of the filter: what the outputs of one position meet."""
+        return self.r * self.s * prod(self.cell) if self.taps is None else prod(self.taps)
 
     @property
     def input_elements(self) -> int:
@@ -120,11 +136,11 @@ class ConvolutionProblem:
 
     @property
     def output_elements(self) -> int:
-        return self.n * self.p * self.q * self.c
+        return prod(self.output_shape)
 
     @property
     def weight_elements(self) -> int:
-        return self.c * self.r * self.s * self.width
+        return self.c * self.tap_count * self.width
 
     @property
     def bytes_moved(self) -> int:
@@ -134,7 +150,7 @@ class ConvolutionProblem:
     @property
     def flops(self) -> int:
         """Multiplications and additions, positions over the padding counted too."""
-        return 2 * self.output_elements * self.r * self.s * self.width
+        return 2 * self.n * self.p * self.q * self.c * self.tap_count * self.width
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
@@ -142,7 +158,7 @@ class ConvolutionProblem:
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        return (self.n, self.p, self.q, self.c)
+        return (self.n, self.p * self.cell[0], self.q * self.cell[1], self.c)
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:

@@ -9,7 +9,7 @@ from ..errors import WrongValue
 from ..runtime.compiler import Recipe
 from . import direct, forward, weight_gradient
 from .configuration import ForwardConfiguration
-from .input_gradient import phases
+from .input_gradient import walk
 from .launch import Taps
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
@@ -22,7 +22,7 @@ PASSES: tuple[Pass, ...] = ("forward", "input_gradient", "weight_gradient")
 
 
 def forward_recipe(problem: ConvolutionProblem, cut: ForwardConfiguration, flags: Mapping[str, Any]) -> Recipe:
-    """The tensor-core kernel of a forward pass, or of a part of an input gradient."""
+    """The tensor-core kernel of a forward pass, or of the walk of an input gradient."""
     return Recipe("forward", forward.source(problem, cut, **flags))
 
 
@@ -50,10 +50,8 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
         return weight_gradient_recipes(problem, choose(problem, what, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
-    walks = [(problem, {**(flags or {}), "taps": Taps(problem.r, problem.s)})]
+    walked, taps, given = problem, Taps.plain(problem.r, problem.s), dict(flags or {})
     if what == "input_gradient":
-        walks = [(part.problem, {"transposed": True, "taps": part.taps}) for part in phases(problem)]
-    cuts = [choose(walked, what, gpu) for walked, _ in walks]
-    if None in cuts:
-        return [direct_recipe(problem, {"transposed": True} if what == "input_gradient" else flags or {})]
-    return [forward_recipe(walked, cut, given) for (walked, given), cut in zip(walks, cuts, strict=True) if cut]
+        walked, taps, given = walk(problem).problem, walk(problem).taps, {"transposed": True}
+    cut = choose(walked, what, gpu)
+    return [direct_recipe(problem, given) if cut is None else forward_recipe(walked, cut, {**given, "taps": taps})]

@@ -18,9 +18,9 @@ from ..runtime.compiler import Recipe
 from . import direct, prepare
 from .candidates import configurations
 from .configuration import ForwardConfiguration
-from .input_gradient import complete, phases
+from .input_gradient import walk
 from .launch import Rows, Taps, View
-from .operands import dense, fetchable, filters, view
+from .operands import fetchable, filters, view
 from .problem import ConvolutionProblem
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def event_pointer(event: object) -> int:
 
 
 def interior(problem: ConvolutionProblem, above: int, below: int) -> tuple[int, int]:
-    """The output rows [begin, end) whose windows touch none of the halo rows; begin == end where there are none."""
+    """The rows of cells [begin, end) whose windows touch none of the halo rows; begin == end where there are none."""
     top, stride, span = problem.padding[0], problem.stride[0], (problem.r - 1) * problem.dilation[0] + 1
     begin = min(problem.p, max(0, -(-top // stride))) if above else 0
     end = min(problem.p, (problem.h - span + top) // stride + 1) if below else problem.p
@@ -96,9 +96,9 @@ def forward_steps(
     check(halo, problem.input_shape, x, where)
     pointers = prepare.checked(problem, x, w, fused, where)
     added = view(fused.residual, "residual", where) if fused.residual else None
-    inputs, taps = _inputs(x, halo, where), Taps(problem.r, problem.s)
+    inputs, taps = _inputs(x, halo, where), Taps.plain(problem.r, problem.s)
     pass_ = Pass(problem, taps, inputs, view(out, "out", where), added, pointers, "forward", fused.flags)
-    return _steps([(pass_, configuration)], pass_, halo, x.device, None)
+    return _steps(pass_, pass_, configuration, halo, x.device)
 
 
 @lru_cache(maxsize=prepare.REMEMBERED)
@@ -108,31 +108,15 @@ def input_gradient_steps(
     halo: Halo,
     w: DeviceArray,
     out: DeviceArray,
-    cuts: tuple[ForwardConfiguration, ...],
+    configuration: ForwardConfiguration | None,
 ) -> ShardSteps:
     """The input gradient of a shard of dx, from its own rows of dy (as many as `problem` has) and those of a halo."""
     where = "conv2d_input_gradient_shard"
     check(halo, problem.output_shape, dy, where)
     inputs, target, pointers = _inputs(dy, halo, where), view(out, "out", where), (filters(w, dy, problem, where), 0, 0)
-    passes = [
-        (
-            Pass(
-                phase.problem,
-                phase.taps,
-                inputs,
-                phase.output(target),
-                None,
-                pointers,
-                "input_gradient",
-                {"transposed": True},
-            ),
-            cuts[number] if number < len(cuts) else None,
-        )
-        for number, phase in enumerate(phases(problem))
-    ]
-    zero = None if complete(problem) else (dense(out, "out", where), out.elements * out.itemsize)
-    plain = Pass(problem, Taps(1, 1), inputs, target, None, pointers, "input_gradient", {"transposed": True})
-    return _steps(passes, plain, halo, dy.device, zero)
+    walked, flags = walk(problem), {"transposed": True}
+    pass_ = Pass(walked.problem, walked.taps, inputs, target, None, pointers, "input_gradient", flags)
+    return _steps(pass_, pass_._replace(problem=problem), configuration, halo, dy.device)
 
 
 class Pass(NamedTuple):
@@ -153,22 +137,14 @@ class Pass(NamedTuple):
         return fetchable(*self.inputs, self.output, self.residual) and bool(configurations(self.problem))
 
 
-def _steps(
-    passes: Sequence[tuple[Pass, ForwardConfiguration | None]],
-    plain: Pass,
-    halo: Halo,
-    device: int,
-    zero: tuple[int, int] | None,
-) -> ShardSteps:
-    if not all(pass_.copyable for pass_, _ in passes):
+def _steps(pass_: Pass, plain: Pass, configuration: ForwardConfiguration | None, halo: Halo, device: int) -> ShardSteps:
+    """The launches of a pass; `plain` is what the plain kernel would have to do in its place."""
+    if not pass_.copyable:
         return _plainly(plain, halo, device)
-    inner: list[Prepared] = []
-    outer: list[Prepared] = []
-    for pass_, given in passes:
-        first, later = parts(pass_.problem, *halo.rows)
-        inner += _prepared(pass_, given, first, device, sharded=False)
-        outer += _prepared(pass_, given, later, device, sharded=True)
-    return ShardSteps(prepare.Steps(tuple(inner), zero), prepare.Steps(tuple(outer)))
+    first, later = parts(pass_.problem, *halo.rows)
+    inner = _prepared(pass_, configuration, first, device, sharded=False)
+    outer = _prepared(pass_, configuration, later, device, sharded=True)
+    return ShardSteps(prepare.Steps(tuple(inner)), prepare.Steps(tuple(outer)))
 
 
 def strip(problem: ConvolutionProblem, rows: Rows) -> ConvolutionProblem:

@@ -70,6 +70,7 @@ class Facts:
     stride: float
     transposed: float
     filter_place: float  # 0: in registers; 1: there, through shared memory; 2: in shared memory
+    cell: float  # outputs of a position: more than one in the input gradient of a strided convolution
 
     def features(self) -> tuple[float, ...]:
         """The facts in order, large ranges as logarithms."""
@@ -99,7 +100,7 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     positions = ceil(problem.n / cut.images) * cut.images * cells.column_tiles * 8 * cut.units
     wide = group_block(problem) // 8
     taps = ceil(problem.s / 2) if wide == 1 else problem.s * wide / 2
-    mmas = positions / 16 * problem.p * problem.r * taps * octets
+    mmas = positions / 16 * problem.p * problem.tap_count / problem.s * taps * octets
     matrices = walked * cut.images * cut.units * 2 * ceil(problem.s / 2) * cut.channels / 8 * wide / cut.octets
     if cut.filter == "shared":
         matrices += 2 * mmas / cut.tiles
@@ -140,6 +141,7 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         stride=problem.stride[0] * problem.stride[1],
         transposed=float(transposed),
         filter_place=float(FILTER_PLACES.index(cut.filter)),
+        cell=prod(problem.cell),
     )
 
 
@@ -217,6 +219,7 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         stride=problem.stride[0] * problem.stride[1],
         transposed=0.0,
         filter_place=0.0,
+        cell=1.0,
     )
 
 
@@ -234,5 +237,5 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
         registers=0.5, images=1.0, own=1.0,
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
         row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
-        stride=problem.stride[0] * problem.stride[1], transposed=0.0, filter_place=0.0,
+        stride=problem.stride[0] * problem.stride[1], transposed=0.0, filter_place=0.0, cell=1.0,
     )  # fmt: skip

@@ -48,9 +48,12 @@ def from_json(text: str) -> Table:
 
 
 def _measured(entry: dict[str, Any]) -> Measured:
-    n, h, w, c, groups, r, s, stride, dilation, padding, dtype = entry["problem"]
+    # A table may be older than cells of outputs.
+    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *cells = entry["problem"]
     steps = tuple(stride), tuple(dilation), tuple(padding)
-    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype)
+    cell, taps = cells or ((1, 1), None)
+    dealt = tuple(cell), None if taps is None else tuple(taps)
+    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt)
     what = entry["pass"]
     if what not in get_args(Pass):
         raise ValueError(f"no pass {what!r}: one of {get_args(Pass)}")

@@ -1,7 +1,8 @@
-"""The parts of an input gradient, put together by NumPy, against the adjoint by its definition."""
+"""The walk of an input gradient over dy, made by NumPy, against the adjoint by its definition."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution.input_gradient import Phase, complete, phases
-from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.input_gradient import Walk, walk
+from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
 Array = NDArray[Any]
@@ -51,53 +52,66 @@ def adjoint(problem: ConvolutionProblem, dy: Array, w: Array) -> Array:
     return dx
 
 
-def walk(phase: Phase, dy: Array, w: Array) -> Array:
-    """What the forward kernel does with a phase: weights transposed, stored taps first + i * step."""
-    problem, taps = phase.problem, phase.taps
-    y = np.zeros((problem.n, problem.p, problem.q, problem.groups, problem.width), np.int64)
+def walked(found: Walk, dy: Array, w: Array) -> Array:
+    """What the forward kernel does: the outputs [n, row, column, group, channel] of all cells."""
+    problem, taps = found.problem, found.taps
+    rows, columns = problem.cell
+    out = np.zeros((problem.n, problem.p * rows, problem.q * columns, problem.groups, problem.width), np.int64)
     for p, q, r, s, at, left in places(problem):
-        stored = w[:, :, taps.row_first + r * taps.row_step, taps.column_first + s * taps.column_step]
-        y[:, p, q] += np.einsum("ngk,gkj->ngj", dy[:, at, left], stored)
-    return y
+        for a, b in product(range(rows), range(columns)):
+            row, column = taps.rows.tap(a, r), taps.columns.tap(b, s)
+            if row is not None and column is not None:
+                out[:, p * rows + a, q * columns + b] += np.einsum(
+                    "ngk,gkj->ngj", dy[:, at, left], w[:, :, row, column]
+                )
+    return out
 
 
 @settings(max_examples=150)
 @given(problems(), st.integers(0, 2**32 - 1))
-def test_the_parts_are_the_whole(problem: ConvolutionProblem, seed: int) -> None:
+def test_the_walk_is_the_gradient(problem: ConvolutionProblem, seed: int) -> None:
     random = np.random.default_rng(seed)
     dy = random.integers(-9, 10, (problem.n, problem.p, problem.q, problem.groups, problem.width))
     w = random.integers(-9, 10, (problem.groups, problem.width, problem.r, problem.s, problem.width))
-    dx = np.zeros((problem.n, problem.h, problem.w, problem.groups, problem.width), np.int64)
-    written = np.zeros((problem.h, problem.w), int)
-    for phase in phases(problem):
-        part = slice(phase.rows.first, None, phase.rows.step), slice(phase.columns.first, None, phase.columns.step)
-        dx[:, part[0], part[1]] = walk(phase, dy, w)
-        written[part] += 1
-        assert phase.problem.stride == (1, 1)
-        assert (phase.problem.h, phase.problem.w) == (problem.p, problem.q)
+    found = walk(problem)
+    out = walked(found, dy, w)
+    top, left = -found.taps.rows.begin, -found.taps.columns.begin
+    dx = out[:, top : top + problem.h, left : left + problem.w]
     np.testing.assert_array_equal(dx, adjoint(problem, dy, w))
-    assert written.max(initial=0) <= 1
-    assert complete(problem) == bool((written == 1).all())
+    assert (found.problem.h, found.problem.w) == (problem.p, problem.q)
+
+
+@given(problems())
+def test_cells_begin_where_the_window_is_shortest(problem: ConvolutionProblem) -> None:
+    """Half as many places as taps, and every output within a cell of the edge; every tap is met by one parity."""
+    found = walk(problem)
+    steps = zip((problem.r, problem.s), problem.stride, problem.dilation, strict=True)
+    sizes = zip(
+        (found.problem.r, found.problem.s), (found.problem.p, found.problem.q), (problem.h, problem.w), strict=True
+    )
+    lines = (found.taps.rows, found.taps.columns)
+    for (taps, stride, dilation), (window, cells, extent), line in zip(steps, sizes, lines, strict=True):
+        assert window == (taps if stride == 1 or dilation == 2 else (taps + 1) // 2)
+        assert -stride < line.begin <= 0
+        assert extent <= cells * stride + line.begin < extent + stride
+        met = [line.tap(a, t) for a, t in product(range(stride), range(window))]
+        assert sorted(tap for tap in met if tap is not None) == list(range(taps))
 
 
 def test_stride_one_is_one_flipped_convolution() -> None:
     problem = ConvolutionProblem(8, 28, 28, 64, 8, 3, 5, padding=(1, 1, 2, 2))
-    (phase,) = phases(problem)
-    assert phase.problem == problem
-    assert (phase.taps.row_first, phase.taps.row_step, phase.taps.column_first) == (2, -1, 4)
-    assert complete(problem)
+    assert walk(problem) == Walk(problem, Taps.flipped(3, 5))
 
 
-def test_a_part_is_a_tensor_of_its_own() -> None:
+def test_a_strided_gradient_is_walked_in_cells() -> None:
     problem = ConvolutionProblem(2, 9, 9, 8, 1, 3, 3, stride=(2, 2), padding=(1, 1, 1, 1))
-    dx = View.dense(0x1000, problem.input_shape, "f16")
-    views = [phase.output(dx) for phase in phases(problem)]
-    assert [view.shape for view in views] == [(2, 5, 5, 8), (2, 5, 4, 8), (2, 4, 5, 8), (2, 4, 4, 8)]
-    assert [view.pointer - 0x1000 for view in views] == [0, 16, 144, 160]
-    assert {view.strides for view in views} == {(648, 144, 16)}
+    found = walk(problem)
+    assert found.problem == ConvolutionProblem(2, 5, 5, 8, 1, 2, 2, padding=(0, 1, 0, 1), cell=(2, 2), taps=(3, 3))
+    # Row 2i meets the middle tap at dy row i, row 2i + 1 the last tap there and the first one at i + 1.
+    assert [[found.taps.rows.tap(a, t) for t in (0, 1)] for a in (0, 1)] == [[1, None], [2, 0]]
 
 
-def test_stride_two_with_dilation_two_leaves_rows_untouched() -> None:
+def test_stride_two_with_dilation_two_has_parities_without_taps() -> None:
     problem = ConvolutionProblem(1, 8, 8, 8, 1, 3, 3, stride=(2, 1), dilation=(2, 1), padding=(2, 2, 1, 1))
-    assert [phase.rows.first for phase in phases(problem)] == [0]
-    assert not complete(problem)
+    taps = walk(problem).taps.rows
+    assert [[taps.tap(a, t) for t in range(3)] for a in (0, 1)] == [[2, 1, 0], [None] * 3]

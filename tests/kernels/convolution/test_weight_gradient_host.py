@@ -114,11 +114,11 @@ def built(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
 def emulated_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
     """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
     n, h, w, c = view.shape
-    images, _, columns = box
+    images, rows, columns = box
     inner = 2 * channels
     swizzle = {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[inner]]
     strides = (1, view.strides[2], view.strides[1], view.strides[0])
-    return struct.pack("<Q4q4q4ii", view.pointer, c, w, h, n, *strides, channels, columns, 1, images, swizzle).ljust(
+    return struct.pack("<Q4q4q4ii", view.pointer, c, w, h, n, *strides, channels, columns, rows, images, swizzle).ljust(
         128, b"\0"
     )
 

@@ -17,10 +17,11 @@ import pytest
 from tapestry.kernels.convolution.configuration import ForwardConfiguration, filter_bytes
 from tapestry.kernels.convolution.forward import constants, filter_flags, kernel_text
 from tapestry.kernels.convolution.forward_dimensions import specification
+from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.dimensions.declarations import declarations
 
-from .test_forward_place import SHIM, first_tile, octet_of, swizzled, tap_value, taps_of, warps
+from .test_forward_place import SHIM, first_tile, octet_of, swizzled, tap_value, warps
 from .toolchain import compiler, shared_library
 
 compiler()
@@ -51,7 +52,7 @@ extern "C" unsigned fragment(int warp, int lane, int load, int r, int s) {
     threadIdx.x = lane;
     FilterPlace places[TAP_LOADS];
     place_fragments(places, Place(warp), 0u);
-    return places[load][TapY(r)][TapX(s)].address();
+    return places[load][StoredY(r)][StoredX(s)].address();
 }
 extern "C" unsigned input(int warp, int lane, int t, int s, int pair) {
     threadIdx.x = lane;
@@ -92,7 +93,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
         flags = {"TRANSPOSED": transposed, **dict.fromkeys(("SHARDED", "SCALE", "BIAS", "RESIDUAL"), False)}
         values = {**constants(wanted, cut, taps_of(wanted, transposed)), **flags, **filter_flags(cut)}
         text = declarations(specification(wanted, cut, values))
-        text += SHIM + COPIES + kernel_text("forward_place.cu") + kernel_text("forward_filter.cu") + DOOR
+        text += SHIM + COPIES + "".join(kernel_text(f"forward_{part}.cu") for part in ("cells", "place", "filter"))
+        text += DOOR
         folder: Path = tmp_path_factory.mktemp("filter")
         library = shared_library(text, folder, "-Wno-unused", "-Wno-unknown-pragmas")
         library.fragment.restype = library.input.restype = ctypes.c_uint
@@ -101,13 +103,17 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     return built
 
 
-def filter_of(wanted: ConvolutionProblem, rows: int, columns: int, shift: int = 0) -> Halves:
+def taps_of(wanted: ConvolutionProblem, transposed: bool) -> Taps:
+    return Taps.flipped(wanted.r, wanted.s) if transposed else Taps.plain(wanted.r, wanted.s)
+
+
+def filter_of(wanted: ConvolutionProblem, shift: int = 0) -> Halves:
     """A filter of numbers all over, `shift` numbers past a multiple of 16 bytes."""
-    count = wanted.c * rows * columns * wanted.width
+    count = wanted.weight_elements
     room = np.zeros(count + 16, np.uint16)
     first = -room.ctypes.data % 16 // 2 + shift
     room[first : first + count] = np.arange(count, dtype=np.uint64) * 40503 % 65521 + 1
-    return room[first : first + count].reshape(wanted.c, rows, columns, wanted.width)
+    return room[first : first + count].reshape(wanted.weight_shape)
 
 
 def brought(library: ctypes.CDLL, case: Case, stored: Halves, base: int, threads: int = 64) -> Halves:
@@ -128,15 +134,12 @@ def test_every_octet_comes_once_and_is_zero_beyond_the_last_channel(
     name: str, transposed: bool, shift: int, threads: int, build: Builder
 ) -> None:
     case = wanted, cut = CASES[name]
-    taps = taps_of(wanted, transposed)
-    stored = filter_of(wanted, taps.rows, taps.columns, shift)
+    stored = filter_of(wanted, shift)
     for base in bases(case):
         memory = brought(build(name, transposed), case, stored, base, threads)
         found = np.sort(memory.reshape(-1, 8)[:, 0])
         expected = [
-            stored[base + outer, taps.row_first + r * taps.row_step, taps.column_first + s * taps.column_step, inner]
-            if base + outer < wanted.c
-            else 0
+            stored[base + outer, r, s, inner] if base + outer < wanted.c else 0
             for r, s, outer, inner in product(
                 range(wanted.r), range(wanted.s), range(cut.channels), range(0, wanted.width, 8)
             )
@@ -146,10 +149,9 @@ def test_every_octet_comes_once_and_is_zero_beyond_the_last_channel(
 
 @pytest.mark.parametrize(("name", "transposed"), BOTH)
 def test_ldmatrix_makes_the_right_operand_of_a_tap(name: str, transposed: bool, build: Builder) -> None:
-    """Fragment f of a warp: octet f div pairs of those it writes, k16 step f mod pairs; two matrices each."""
+    """Fragment f of a stored tap: octet f div pairs of those it writes, k16 step f mod pairs; two matrices each."""
     case = wanted, cut = CASES[name]
-    library, taps = build(name, transposed), taps_of(wanted, transposed)
-    stored = filter_of(wanted, taps.rows, taps.columns)
+    library, stored = build(name, transposed), filter_of(wanted)
     pairs, octets = wanted.width // 16, wanted.width // 8
     count = cut.octets * pairs
     assert library.loads() == -(-count // 2)
@@ -162,10 +164,9 @@ def test_ldmatrix_makes_the_right_operand_of_a_tap(name: str, transposed: bool, 
                 octet, pair = divmod(2 * load + m // 2, pairs)
                 first = octet_of(case, warp)
                 k, c = 8 * (first + octet), 8 * (first // octets * octets + 2 * pair + m % 2)
-                at = taps.row_first + r * taps.row_step, taps.column_first + s * taps.column_step
                 outer, inner = (c, k) if transposed else (k, c)
                 expected = [
-                    [tap_value(wanted, stored, base + outer + i, base + inner + j, *at) for j in range(8)]
+                    [tap_value(wanted, stored, base + outer + i, base + inner + j, r, s) for j in range(8)]
                     for i in range(8)
                 ]
                 assert matrix.tolist() == expected, (base, warp, load, m)

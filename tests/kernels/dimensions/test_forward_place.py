@@ -15,11 +15,11 @@ import pytest
 from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, group_block
 from tapestry.kernels.convolution.forward import constants, kernel_text
 from tapestry.kernels.convolution.forward_dimensions import specification
-from tapestry.kernels.convolution.launch import Taps
+from tapestry.kernels.convolution.launch import TapLine, Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.dimensions.declarations import declarations
 
-from .toolchain import compiler, shared_library
+from .toolchain import compile_text, compiler, shared_library
 
 compiler()
 Builder = Callable[..., ctypes.CDLL]
@@ -44,9 +44,9 @@ extern "C" void input(int warp, int lane, int t, int pair, long long* out) {
     threadIdx.x = lane;
     out[0] = Place(warp).row(t, pair).in_tile(0u).address();
 }
-extern "C" void output(int warp, int lane, int piece, long long* out) {
+extern "C" void output(int warp, int lane, int piece, int row, long long* out) {
     threadIdx.x = lane;
-    out[0] = Place(warp).out(Piece(piece)).in_tile(0u).address();
+    out[0] = Place(warp).out().at(RowParity(row), Piece(piece)).in_tile(0u).address();
 }
 extern "C" void weights(const unsigned short* data, int channels, int base, int warp, int lane, unsigned* out) {
     threadIdx.x = lane;
@@ -54,9 +54,13 @@ extern "C" void weights(const unsigned short* data, int channels, int base, int 
     const Weights stored{data, channels};
     Filter filter;
     filter.load(stored, base + C(place.group).get(), place.octet_in_group(), lane);
-    for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
-        for (int r = 0; r < spec::R; ++r)
-            for (int step = 0; step < spec::STEPS; ++step) *out++ = filter.part[o][r][step];
+    for (RowParity a(0); a < RowParity(spec::CELL_ROWS); ++a)
+        for (ColumnParity b(0); b < ColumnParity(spec::CELL_COLUMNS); ++b)
+            for (int o = 0; o < spec::CHANNEL_OCTETS; ++o)
+                for (TapY r(0); r < TapY(spec::R); ++r)
+                    for (Step step(0); step < Step(spec::STEPS); ++step, ++out)
+                        if (meets(a, r) && meets(b, step))
+                            *out = filter.part[a.get()][b.get()][o][r.get()][step.get()];
 }
 extern "C" void affine(const float* scales, int base, int channels, int warp, int lane, float* out) {
     threadIdx.x = lane;
@@ -68,10 +72,11 @@ extern "C" void affine(const float* scales, int base, int channels, int warp, in
 """
 
 
-def problem(width: int = 8, c: int = 64, s: int = 3, stride: int = 1, dilation: int = 1) -> ConvolutionProblem:
-    return ConvolutionProblem(
-        n=4, h=32, w=32, c=c, groups=c // width, r=3, s=s, stride=(stride, stride), dilation=(dilation, dilation)
-    )
+def problem(
+    width: int = 8, c: int = 64, s: int = 3, stride: int = 1, dilation: int = 1, cell: tuple[int, int] = (1, 1)
+) -> ConvolutionProblem:
+    steps = {"stride": (stride, stride), "dilation": (dilation, dilation)}
+    return ConvolutionProblem(n=4, h=32, w=32, c=c, groups=c // width, r=3, s=s, **steps, cell=cell)
 
 
 Case = tuple[ConvolutionProblem, ForwardConfiguration]
@@ -95,6 +100,12 @@ CASES: dict[str, Case] = {
     "width 32": (problem(width=32), ForwardConfiguration(octets=2, tiles=2)),
     "width 4": (problem(width=4), ForwardConfiguration()),
     "width 1": (problem(width=1), ForwardConfiguration()),
+    "cells": (problem(s=2, cell=(2, 2)), ForwardConfiguration(units=4, tiles=2)),
+    "columns in cells": (problem(c=32, cell=(1, 2)), ForwardConfiguration(channels=32, units=3, tiles=1)),
+    "rows in cells": (problem(c=16, cell=(2, 1)), ForwardConfiguration(channels=16, images=3, units=1, tiles=2)),
+    "ragged cells": (problem(c=32, s=2, cell=(2, 2)), ForwardConfiguration(channels=32, images=3, units=3, tiles=4)),
+    "wide cells": (problem(width=16, cell=(2, 2)), ForwardConfiguration(images=2, units=1, tiles=1, octets=2)),
+    "thin cells": (problem(c=8, s=4, cell=(2, 2)), ForwardConfiguration(channels=8, units=5, tiles=2)),
 }
 
 
@@ -110,17 +121,21 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
         declared = declarations(
             specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})
         )
-        text = declared + SHIM + kernel_text("forward_place.cu") + DOOR
+        text = declared + SHIM + kernel_text("forward_cells.cu") + kernel_text("forward_place.cu") + DOOR
         return shared_library(text, tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas")
 
     return built
 
 
 def taps_of(wanted: ConvolutionProblem, transposed: bool) -> Taps:
-    """A filter of one row more than is used, read from its second row on; transposed, from its last row up."""
-    if transposed:
-        return Taps(wanted.r + 1, wanted.s, wanted.r, -1, wanted.s - 1, -1)
-    return Taps(wanted.r + 1, wanted.s, 1, 1, 0, 1)
+    """A filter of one row more than is used, read from its second row on; transposed, from its last row up.
+
+    A cell of two columns has its even taps in one parity and the odd ones in the other, as strided gradients have.
+    """
+    rows = TapLine(wanted.r + 1, wanted.r, -1) if transposed else TapLine(wanted.r + 1, 1)
+    if wanted.cell[1] == 2:
+        return Taps(rows, TapLine(2 * wanted.s - 1, 2 * wanted.s - 2, -2, 1))
+    return Taps(rows, TapLine(wanted.s, wanted.s - 1, -1) if transposed else TapLine(wanted.s))
 
 
 def ask(function: object, *numbers: int) -> int:
@@ -180,16 +195,25 @@ def test_a_lane_names_the_row_that_its_product_reads(name: str, build: Builder) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_lane_names_the_row_that_its_sums_fill(name: str, build: Builder) -> None:
-    """Matrix m of two pieces is unit m mod 2 of the tile of piece e + m div 2, and its octet."""
-    case = _, cut = CASES[name]
-    library = build(name)
-    for warp, lane, piece in product(range(warps(case)), range(32), range(0, cut.tiles * cut.octets, 2)):
-        tile, octet = divmod(piece + lane // 16, cut.octets)
+    """Matrix m of two pieces is unit m mod 2 of the tile of piece e + m div 2, and its octet and column of the cells.
+
+    The box is images x rows of a cell x columns of the tile; what lies beyond the last unit goes behind it, into the
+    room of one unit.
+    """
+    case = wanted, cut = CASES[name]
+    (rows, columns), library = wanted.cell, build(name)
+    pieces, box = cut.tiles * cut.octets * columns, cut.images * cut.units * 8 * rows * columns
+    for warp, lane, piece, row in product(range(warps(case)), range(32), range(0, pieces, 2), range(rows)):
+        own, column = divmod(piece + lane // 16, columns)
+        tile, octet = divmod(own, cut.octets)
         if tile >= cut.tiles:
             continue  # stored by two matrices
-        position = (2 * (first_tile(case, warp) + tile) + lane // 8 % 2) * 8 + lane % 8
+        image, unit = divmod(2 * (first_tile(case, warp) + tile) + lane // 8 % 2, cut.units)
+        position = (image * rows + row) * cut.units * 8 * columns + (unit * 8 + lane % 8) * columns + column
+        if image >= cut.images:
+            position = box + lane % 8 * columns + column
         chunk = octet_of(case, warp) + octet
-        assert ask(library.output, warp, lane, piece) == swizzled(position, chunk, cut), (warp, lane, piece)
+        assert ask(library.output, warp, lane, piece, row) == swizzled(position, chunk, cut), (warp, lane, piece, row)
 
 
 def filter_of(wanted: ConvolutionProblem, rows: int, columns: int) -> npt.NDArray[np.uint16]:
@@ -209,24 +233,29 @@ def tap_value(wanted: ConvolutionProblem, stored: npt.NDArray[np.uint16], k: int
 @pytest.mark.parametrize(
     ("name", "transposed"),
     [(name, False) for name in CASES]
-    + [(name, True) for name in ("64 channels", "ragged channels", "width 32", "width 1")],
+    + [(name, True) for name in ("64 channels", "ragged channels", "width 32", "width 1", "cells", "wide cells")],
 )
 def test_a_lane_holds_the_weights_of_its_channels(name: str, transposed: bool, build: Builder) -> None:
     """Lane l holds channel l div 4 of an octet written, and two neighbouring channels read, from 2 (l mod 4) on."""
     case = wanted, cut = CASES[name]
     library, octets = build(name, transposed), group_block(wanted) // 8
     taps = taps_of(wanted, transposed)
-    stored = filter_of(wanted, taps.rows, taps.columns)
+    stored = filter_of(wanted, taps.rows.stored, taps.columns.stored)
+    cells = list(product(*map(range, wanted.cell)))
     base = 64 if wanted.c > 64 else 0
     for warp, lane in product(range(warps(case)), range(0, 32, 3)):
-        out = (ctypes.c_uint * (cut.octets * wanted.r * wanted.s * octets))()
+        out = (ctypes.c_uint * (len(cells) * cut.octets * wanted.r * wanted.s * octets))()
         library.weights(ctypes.c_void_p(stored.ctypes.data), wanted.c, base, warp, lane, out)
         first = octet_of(case, warp)
         expected = []
-        for o, r, tap, octet in product(range(cut.octets), range(wanted.r), range(wanted.s), range(octets)):
+        places = product(cells, range(cut.octets), range(wanted.r), range(wanted.s), range(octets))
+        for (a, b), o, r, tap, octet in places:
             k = base + 8 * (first + o) + lane // 4
             c = base + 8 * (first // octets * octets + octet) + 2 * (lane % 4)
-            row, column = taps.row_first + r * taps.row_step, taps.column_first + tap * taps.column_step
+            row, column = taps.rows.tap(a, r), taps.columns.tap(b, tap)
+            if row is None or column is None:
+                expected.append(0)
+                continue
             pair = [(c, k) if transposed else (k, c) for c in (c, c + 1)]
             low, high = (tap_value(wanted, stored, *channels, row, column) for channels in pair)
             expected.append(low | high << 16)
@@ -246,3 +275,35 @@ def test_a_lane_holds_the_scale_of_its_channels(name: str, build: Builder) -> No
             base + 8 * (octet_of(case, warp) + o) + 2 * (lane % 4) + i for o in range(cut.octets) for i in range(2)
         ]
         assert list(out) == [k + 1 if k < wanted.c else 0 for k in channels]
+
+
+CELL_MISTAKES = {
+    "sums by the other parity": ("sums(b, 0, 0, a);", "sums(a, 0, 0, b);", "no match for call"),
+    "a tap of the other direction": ("stored_tap(a, TapX(0));", "stored_tap(b, TapX(0));", "no matching function"),
+    "a parity that meets a row": ("meets(b, TapY(0));", "meets(a, TapY(0));", "no matching function"),
+    "a parity for an output row": ("Row y = a;", "Row y = unfold(P(3), a);", "conversion from"),
+    "parities of two directions": ("unfold(Q(3), a);", "unfold(Q(3), b);", "parts of two dimensions do not unfold"),
+    "a cell and a parity added": ("P(3) + a;", "unfold(P(3), a);", "only indices of one dimension are added"),
+    "a tap as it is stored": ("meets(a, StoredY(0));", "meets(a, TapY(0));", "no matching function"),
+    "a row's place for a column's": ("to.at(b, Piece(0));", "to.at(a, Piece(0));", "cannot convert"),
+    "a step within a swizzle": (
+        "to.at(a, Piece(0))[b];",
+        "to.at(a, Piece(0))[a];",
+        "multiples of the swizzle's period",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CELL_MISTAKES)
+def test_parities_of_a_cell_do_not_mix(name: str) -> None:
+    wanted, cut = CASES["cells"]
+    flags = dict.fromkeys(("TRANSPOSED", "SHARDED", "SCALE", "BIAS", "RESIDUAL"), False)
+    given = {**constants(wanted, cut, taps_of(wanted, False)), **flags}
+    text = declarations(specification(wanted, cut, given)) + SHIM
+    text += kernel_text("forward_cells.cu") + kernel_text("forward_place.cu")
+    body = "void body(Accumulators sums, OutputPlaces to, RowParity a, ColumnParity b) { "
+    wrong, right, phrase = CELL_MISTAKES[name]
+    refused, taken = (compile_text(f"{text}\n{body}{line} }}", "-w", "-fsyntax-only") for line in (wrong, right))
+    assert taken.returncode == 0, taken.stderr
+    assert refused.returncode != 0
+    assert phrase in refused.stderr, refused.stderr

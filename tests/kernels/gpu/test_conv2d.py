@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from tapestry.kernels.convolution import weight_gradient_configuration
 from tapestry.kernels.convolution.candidates import configurations
-from tapestry.kernels.convolution.input_gradient import phases
+from tapestry.kernels.convolution.input_gradient import walk
 from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
@@ -206,11 +206,8 @@ def alternatives(problem: ConvolutionProblem, what: Pass, count: int, seed: int)
     if what == "weight_gradient":
         known: Any = weight_gradient_configuration.configurations(problem)
         return [None, *pick.sample(known, min(count, len(known)))]
-    if what == "forward":
-        known = configurations(problem)
-        return [None, *pick.sample(known, min(count, len(known)))]
-    lists = [configurations(phase.problem) for phase in phases(problem)]
-    return [None, *([pick.choice(known) for known in lists] for _ in range(count if lists and all(lists) else 0))]
+    known = configurations(problem if what == "forward" else walk(problem).problem)
+    return [None, *pick.sample(known, min(count, len(known)))]
 
 
 def to_compile(problem: ConvolutionProblem, what: Pass, given: Any) -> list[Recipe]:
@@ -219,9 +216,8 @@ def to_compile(problem: ConvolutionProblem, what: Pass, given: Any) -> list[Reci
     if what == "weight_gradient":
         return weight_gradient_recipes(problem, given)
     if what == "forward":
-        return [forward_recipe(problem, given, {"taps": Taps(problem.r, problem.s)})]
-    parts = zip(phases(problem), given, strict=True)
-    return [forward_recipe(part.problem, cut, {"transposed": True, "taps": part.taps}) for part, cut in parts]
+        return [forward_recipe(problem, given, {"taps": Taps.plain(problem.r, problem.s)})]
+    return [forward_recipe(walk(problem).problem, given, {"transposed": True, "taps": walk(problem).taps})]
 
 
 def jobs(names: list[str], passes: list[Pass], count: int) -> Iterator[tuple[str, Pass, list[Any]]]:
