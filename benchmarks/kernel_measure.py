@@ -22,8 +22,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "kernels"))
 
-LEADING, SAMPLED = 20, 12  # configurations of a problem: the first by counting, and others
-
 
 def problems(share: float, parts: Sequence[str] = ()) -> list[tuple[str, Any]]:
     """The table's problems, then a sample of the list in an order that has nothing to do with shape.
@@ -32,22 +30,22 @@ def problems(share: float, parts: Sequence[str] = ()) -> list[tuple[str, Any]]:
     """
     from shapes import SHAPES, TABLE  # type: ignore[import-not-found, unused-ignore]
 
-    rest = [item for item in SHAPES.items() if item[0] not in TABLE and item[1].bytes_moved > 2e5]
+    rest = [item for item in SHAPES.items() if item[0] not in TABLE]
     random.Random(1).shuffle(rest)
     found = [*TABLE.items(), *rest[: int(share * len(rest))]]
     return [item for item in found if not parts or any(part in item[0] for part in parts)]
 
 
-def selection(name: str, problem: Any, what: str, gpu: Any, all_of: int) -> list[Any]:
-    """Configurations to try: all where there are few, else the leading ones and a sample of the rest."""
+def selection(name: str, problem: Any, what: str, gpu: Any, arguments: argparse.Namespace) -> list[Any]:
+    """Configurations to try: all where there are few, else those that the model puts first and a sample of the rest."""
     from tapestry.kernels.cost.model import candidates, predict_s
 
     options = list(candidates(problem, what, gpu))
-    if len(options) <= all_of:
+    if len(options) <= arguments.all_of:
         return options
     order = sorted(range(len(options)), key=predict_s(problem, what, options, gpu).tolist().__getitem__)
-    rest = order[LEADING:]
-    picked = [*order[:LEADING], *random.Random(name).sample(rest, min(SAMPLED, len(rest)))]
+    leading, rest = order[: arguments.leading], order[arguments.leading :]
+    picked = [*leading, *random.Random(name).sample(rest, min(arguments.sampled, len(rest)))]
     return [options[i] for i in picked]
 
 
@@ -85,7 +83,7 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     pairs = [(n, p, what) for n, p in problems(arguments.share, arguments.named) for what in arguments.passes]
     cases = [(n, p, what, walked(p, what)) for n, p, what in pairs]
-    chosen = {(n, what): selection(n, walk, what, gpu, arguments.all_of) for n, _, what, walk in cases}
+    chosen = {(n, what): selection(n, walk, what, gpu, arguments) for n, _, what, walk in cases}
     wanted = dict.fromkeys(r for n, p, what, _ in cases for cut in chosen[n, what] for r in sources(p, what, cut))
     begun = monotonic()
     done, failed = compile_all(wanted, begun + 0.7 * arguments.time_limit)
@@ -146,6 +144,8 @@ def main() -> int:
         "--named", nargs="+", default=[], metavar="PART", help="only shapes whose name holds one of these"
     )
     parser.add_argument("--all-of", type=int, default=48, help="try all configurations where there are no more")
+    parser.add_argument("--leading", type=int, default=20, help="configurations of a problem that the model puts first")
+    parser.add_argument("--sampled", type=int, default=12, help="and others")
     parser.add_argument("--passes", nargs="+", default=["forward", "input_gradient", "weight_gradient"])
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "measurements.json")
     parser.add_argument("--merge", type=Path, help="a table whose other entries are kept")
