@@ -51,21 +51,20 @@ def selection(name: str, problem: Any, what: str, gpu: Any, arguments: argparse.
 
 def sources(problem: Any, what: str, cut: Any) -> list[tuple[str, str]]:
     """(kernel, source) of a configuration."""
-    from tapestry.kernels.convolution.input_gradient import walk
-    from tapestry.kernels.convolution.recipes import forward_recipe, weight_gradient_recipes
+    from tapestry.kernels.convolution.recipes import forward_recipe, walk, weight_gradient_recipes
 
     if what == "weight_gradient":
         return [(recipe.name, recipe.source) for recipe in weight_gradient_recipes(problem, cut)]
-    flags = {"transposed": True, "taps": walk(problem).taps} if what == "input_gradient" else {}
-    recipe = forward_recipe(walked(problem, what), cut, flags)
+    walked = walk(problem, what)
+    recipe = forward_recipe(walked.problem, cut, {"transposed": what == "input_gradient", "taps": walked.taps})
     return [(recipe.name, recipe.source)]
 
 
 def walked(problem: Any, what: str) -> Any:
     """The problem that the configurations of a pass are for."""
-    from tapestry.kernels.convolution.input_gradient import walk
+    from tapestry.kernels.convolution.recipes import walk
 
-    return walk(problem).problem if what == "input_gradient" else problem
+    return problem if what == "weight_gradient" else walk(problem, what).problem
 
 
 def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:

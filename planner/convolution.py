@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..expr import Affine, Call, Floor, Read
+from ..kernels.convolution.forward_walk import walk
 from ..kernels.convolution.problem import DTYPES, BadConvolution, ConvolutionProblem
 from ..kernels.cost.gpu import known_gpu
 from ..kernels.cost.model import predicted_s
@@ -45,7 +46,8 @@ def seconds(
     problem = _problem(found, op, program, points, reads, written)
     if problem is None:
         return None
-    return predicted_s(problem, "forward", gpu) * gpu.copy_bytes_per_s / (device.compute_tier.read_gb_per_s * 1e9)
+    walked = walk(problem).problem
+    return predicted_s(walked, "forward", gpu) * gpu.copy_bytes_per_s / (device.compute_tier.read_gb_per_s * 1e9)
 
 
 @lru_cache(maxsize=65536)

@@ -17,16 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd
 
-from .launch import TapLine, Taps
+from .launch import TapLine, Taps, Walk
 from .problem import ConvolutionProblem
-
-
-@dataclass(frozen=True)
-class Walk:
-    """The convolution that the forward kernel walks over dy, and the taps that its outputs meet."""
-
-    problem: ConvolutionProblem
-    taps: Taps
 
 
 @dataclass(frozen=True)

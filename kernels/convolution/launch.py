@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from .configuration import ForwardConfiguration, footprint
 from .divisor import packed as packed_divisor
@@ -65,6 +65,37 @@ class View:
     @classmethod
     def dense(cls, pointer: int, shape: tuple[int, int, int, int], dtype: str) -> View:
         return cls(pointer, shape, (prod(shape[1:]), prod(shape[2:]), shape[3]), dtype)
+
+
+class Every(NamedTuple):
+    """Every `step`-th row or column, from `first` on."""
+
+    step: int = 1
+    first: int = 0
+
+    def of(self, extent: int) -> int:
+        """How many there are."""
+        return -(-(extent - self.first) // self.step)
+
+
+ALL = Every()
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A pass as the forward kernel makes it: a convolution, the taps that its outputs meet, and the input it reads."""
+
+    problem: ConvolutionProblem
+    taps: Taps
+    rows: Every = ALL
+    columns: Every = ALL
+
+    def read(self, x: View) -> View:
+        """The rows and columns of the input that are read, as a tensor."""
+        (n, h, w, c), (image, row, column) = x.shape, x.strides
+        start = x.pointer + 2 * (self.rows.first * row + self.columns.first * column)
+        strides = (image, self.rows.step * row, self.columns.step * column)
+        return View(start, (n, self.rows.of(h), self.columns.of(w), c), strides, x.dtype)
 
 
 @dataclass(frozen=True)

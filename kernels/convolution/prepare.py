@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import WrongLayout, WrongValue
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
-from . import direct, launch, weight_gradient
+from . import direct, forward_walk, input_gradient, launch, weight_gradient
 from .configuration import ForwardConfiguration, footprint
-from .input_gradient import walk
 from .launch import Rows, Taps, View
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
 from .problem import ConvolutionProblem
@@ -89,14 +88,15 @@ def forward_steps(
     apart(out, "out", where, ("x", x), ("w", w))
     source, target = view(x, "x", where), view(out, "out", where)
     added = view(fused.residual, "residual", where) if fused.residual else None
-    inputs, rows = (source, source, source), Rows(0, problem.p)
-    cut = configuration or chosen(problem, "forward", x.device)
-    if cut is not None and fetchable(source, target, added):
-        taps = Taps.plain(problem.r, problem.s)
-        prepared = by_copy_engine(problem, cut, rows, taps, inputs, target, added, pointers, x.device, fused.flags)
+    rows, walk = Rows(0, problem.p), forward_walk.walk(problem)
+    cut, read = configuration or chosen(walk.problem, "forward", x.device), walk.read(source)
+    if cut is not None and fetchable(read, target, added):
+        prepared = by_copy_engine(
+            walk.problem, cut, rows, walk.taps, (read, read, read), target, added, pointers, x.device, fused.flags
+        )
         return Steps((prepared,))
     _no_configuration(configuration, source)
-    recipe = direct_recipe(problem, fused.flags)
+    recipe, inputs = direct_recipe(problem, fused.flags), (source, source, source)
     return Steps((_plainly(recipe, direct.launch(problem, rows, inputs, target, added, pointers), x.device),))
 
 
@@ -115,7 +115,7 @@ def input_gradient_steps(
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
-    walked, taps = walk(problem).problem, walk(problem).taps
+    walked, taps = input_gradient.walk(problem).problem, input_gradient.walk(problem).taps
     cut = configuration or chosen(walked, "input_gradient", dy.device)
     if cut is not None and fetchable(source, target):
         rows, flags = Rows(0, walked.p), {"transposed": True}

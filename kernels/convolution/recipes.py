@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import WrongValue
 from ..runtime.compiler import Recipe
-from . import direct, forward, weight_gradient
+from . import direct, forward, forward_walk, input_gradient, weight_gradient
 from .configuration import ForwardConfiguration
-from .input_gradient import walk
-from .launch import Taps
+from .launch import Walk
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
 
@@ -19,6 +18,11 @@ if TYPE_CHECKING:
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 PASSES: tuple[Pass, ...] = ("forward", "input_gradient", "weight_gradient")
+
+
+def walk(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]) -> Walk:
+    """What the forward kernel walks for a pass of `problem`: its configurations are those of the walk's problem."""
+    return forward_walk.walk(problem) if what == "forward" else input_gradient.walk(problem)
 
 
 def forward_recipe(problem: ConvolutionProblem, cut: ForwardConfiguration, flags: Mapping[str, Any]) -> Recipe:
@@ -50,8 +54,9 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
         return weight_gradient_recipes(problem, choose(problem, what, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
-    walked, taps, given = problem, Taps.plain(problem.r, problem.s), dict(flags or {})
-    if what == "input_gradient":
-        walked, taps, given = walk(problem).problem, walk(problem).taps, {"transposed": True}
-    cut = choose(walked, what, gpu)
-    return [direct_recipe(problem, given) if cut is None else forward_recipe(walked, cut, {**given, "taps": taps})]
+    walked = walk(problem, what)
+    given = {"transposed": True} if what == "input_gradient" else dict(flags or {})
+    cut = choose(walked.problem, what, gpu)
+    if cut is None:
+        return [direct_recipe(problem, given)]
+    return [forward_recipe(walked.problem, cut, {**given, "taps": walked.taps})]

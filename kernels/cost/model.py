@@ -47,7 +47,7 @@ def choose(problem: ConvolutionProblem, what: Literal["weight_gradient"], gpu: G
 def choose(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Configuration | None:
     """The configuration predicted to be fastest, or None where only the plain kernel computes the problem.
 
-    For "input_gradient", `problem` is the convolution that the forward kernel walks over dy.
+    For "forward" and "input_gradient", `problem` is the convolution that the forward kernel walks (`recipes.walk`).
     """
     return _chosen(problem, what, gpu)[0]
 

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import forward, launch
+from tapestry.kernels.convolution import forward, forward_walk, launch
 from tapestry.kernels.convolution.configuration import ForwardConfiguration as Cut
 from tapestry.kernels.convolution.configuration import footprint
 from tapestry.kernels.convolution.input_gradient import walk
@@ -259,10 +259,38 @@ def convolves(kind: Kind, problem: ConvolutionProblem, sms: int, seed: int, data
     np.testing.assert_allclose(out[:, first:last].astype("f8"), wanted[:, first:last], rtol=unit, atol=unit)
 
 
+SPARSE = [Kind(cut(16, 1, 2, 1), 1, 2, stride=(2, 2), dilation=(1, 2)), Kind(cut(32, 2, 1, 1), 3, 1, stride=(2, 2))]
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(SPARSE), st.integers(1, 3), st.integers(0, 999))
+def test_it_walks_the_rows_and_columns_that_windows_meet(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int
+) -> None:
+    """The others are NaN."""
+    kind, problem = case
+    found = forward_walk.walk(problem)
+    if not one_tile(problem, kind.cut):
+        return
+    random = np.random.default_rng(seed)
+    x, w = small(random, problem.input_shape, kind.dtype), small(random, problem.weight_shape, kind.dtype)
+    wanted = expected(problem, x, w)
+    for axis, every in ((1, found.rows), (2, found.columns)):
+        between = np.arange(x.shape[axis]) % every.step != every.first
+        x[(slice(None),) * axis + (between,)] = np.nan
+    out = np.full(problem.output_shape, np.nan, DTYPES[kind.dtype])
+    read = found.read(dense_view(x, kind.dtype))
+    run(
+        found.problem, kind.cut, found.taps, Rows(0, problem.p), [read] * 3, dense_view(out, kind.dtype), None,
+        (w.ctypes.data, 0, 0), sms, seed,
+    )  # fmt: skip
+    np.testing.assert_array_equal(out.astype("f8"), wanted)
+
+
 @pytest.mark.parametrize("kind", BACK, ids=lambda kind: f"{kind.r}x{kind.s} width {kind.width} {kind.stride}")
 @settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(sms=st.integers(1, 3), seed=st.integers(0, 999), shift=st.sampled_from((0, 0, 0, 2)), data=st.data())
-def test_its_walk_over_dy_is_the_input_gradient(
+def test_its_foundover_dy_is_the_input_gradient(
     kind: Kind, sms: int, seed: int, shift: int, data: st.DataObject
 ) -> None:
     """All of dx, which is full of NaN before, and nothing beside it; dy in one buffer, or in three."""

@@ -24,14 +24,13 @@ if __name__ == "__main__":
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from tapestry.kernels.convolution import weight_gradient_configuration
 from tapestry.kernels.convolution.candidates import configurations
-from tapestry.kernels.convolution.input_gradient import walk
-from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
     PASSES,
     Pass,
     forward_recipe,
     recipes,
+    walk,
     weight_gradient_recipes,
 )
 from tapestry.kernels.cost.gpu import described_gpu
@@ -206,7 +205,7 @@ def alternatives(problem: ConvolutionProblem, what: Pass, count: int, seed: int)
     if what == "weight_gradient":
         known: Any = weight_gradient_configuration.configurations(problem)
         return [None, *pick.sample(known, min(count, len(known)))]
-    known = configurations(problem if what == "forward" else walk(problem).problem)
+    known = configurations(walk(problem, what).problem)
     return [None, *pick.sample(known, min(count, len(known)))]
 
 
@@ -215,9 +214,8 @@ def to_compile(problem: ConvolutionProblem, what: Pass, given: Any) -> list[Reci
         return recipes(problem, what, described_gpu(properties(0)))
     if what == "weight_gradient":
         return weight_gradient_recipes(problem, given)
-    if what == "forward":
-        return [forward_recipe(problem, given, {"taps": Taps.plain(problem.r, problem.s)})]
-    return [forward_recipe(walk(problem).problem, given, {"transposed": True, "taps": walk(problem).taps})]
+    walked = walk(problem, what)
+    return [forward_recipe(walked.problem, given, {"transposed": what == "input_gradient", "taps": walked.taps})]
 
 
 def jobs(names: list[str], passes: list[Pass], count: int) -> Iterator[tuple[str, Pass, list[Any]]]:
