@@ -46,11 +46,12 @@ static_assert(images == 1 || x_columns % unit == 0, "the swizzle of every image 
 // Steps of the walk at which a row of x meets some row of dy, and the register slot of the row of dy it meets under filter row r.
 constexpr bool meets(int step, int r) { return (step + 16 * circle - r * dilation_y) % stride_y == 0; }
 constexpr int slot(int step, int r) { return (step + 16 * circle - r * dilation_y) / stride_y % held_rows; }
-constexpr bool meets_any(int step) {
-    for (int r = 0; r < filter_rows; ++r)
-        if (meets(step, r)) return true;
-    return false;
+constexpr int first_met(int step) {
+    int r = 0;
+    while (r < filter_rows && !meets(step, r)) ++r;
+    return r;
 }
+constexpr bool meets_any(int step) { return first_met(step) < filter_rows; }
 
 struct Shape {
     int rows_x;       // h
@@ -160,8 +161,16 @@ struct Consumer {
             }
     }
 
-    __device__ void load_x(unsigned (&a)[4], int step, int pair, unsigned address) const {
-        load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
+    // A row of x.
+    __device__ void multiply_row(int phase, unsigned address) {
+#pragma unroll
+        for (int step = 0; step < own_steps; ++step)
+#pragma unroll
+            for (int pair = 0; pair < tap_pairs; ++pair) {
+                unsigned a[4];
+                load_transposed(a[0], a[1], a[2], a[3], steps_on(x_lane[pair], Step(step)).in_tile(address).address());
+                multiply(phase, step, pair, a);
+            }
     }
 
     __device__ void multiply(int phase, int step, int pair, const unsigned (&a)[4]) {
@@ -173,28 +182,17 @@ struct Consumer {
                     mma_k16<Half>(sums[block][r][pair], a, held[slot(phase, r)][step][block], false);
     }
 
-    // A row of x: the stage is given back before the last products, as soon as all matrices are there. A warp's reads of shared memory
-    // are answered in order, but the assembler changes the order of loads: none of them passes the meeting of the lanes, and behind it
-    // any of the last step's may be the last.
-    template <class GiveBack>
-    __device__ void multiply_row(int phase, unsigned address, const GiveBack& give_back) {
-        unsigned a[tap_pairs][4];
-#pragma unroll
-        for (int step = 0; step + 1 < own_steps; ++step)
-#pragma unroll
-            for (int pair = 0; pair < tap_pairs; ++pair) {
-                load_x(a[pair], step, pair, address);
-                multiply(phase, step, pair, a[pair]);
-            }
-        __syncwarp();
+    // Something of sums that every matrix of the row's stage has gone into: there when all of them are, in whatever order the assembler
+    // has loaded them. Every matrix of x goes into the sums of its pair; those of a row of dy that came with it, into the sums of their
+    // block under the first filter row that meets it, which is the row 0.
+    __device__ unsigned witness(int phase) const {
+        const int r = first_met(phase);
         unsigned read = 0;
 #pragma unroll
-        for (int pair = 0; pair < tap_pairs; ++pair) load_x(a[pair], own_steps - 1, pair, address);
+        for (int pair = 0; pair < tap_pairs; ++pair) read |= __float_as_uint(sums[0][r][pair][0]);
 #pragma unroll
-        for (int pair = 0; pair < tap_pairs; ++pair) read |= a[pair][0];
-        give_back(read);
-#pragma unroll
-        for (int pair = 0; pair < tap_pairs; ++pair) multiply(phase, own_steps - 1, pair, a[pair]);
+        for (int block = 1; block < out_blocks; ++block) read |= __float_as_uint(sums[block][r][0][0]);
+        return read;
     }
 
     __device__ void consume(const Shape& shape, const Shared& shared, int first, int last) {
@@ -211,7 +209,7 @@ struct Consumer {
                     const int t = start + phase;
                     if (t >= walk.steps) break;
                     const bool x = meets_any(phase) && t >= walk.x_begin, dy = phase % stride_y == 0 && t < walk.dy_end;
-                    unsigned read = 0;    // something of every matrix of dy
+                    unsigned read = 0;    // something of every matrix of the stage
                     if (x || dy) shared.full(ring.slot).wait(ring.parity);
                     if (phase % stride_y == 0) {
                         if (dy)
@@ -219,15 +217,15 @@ struct Consumer {
                         else
                             clear(phase / stride_y);
                     }
-                    const auto give_back = [&](unsigned last_read) {
+                    if (meets_any(phase) && x) {
+                        multiply_row(phase, shared.x(ring.slot));
+                        read = witness(phase);
+                    }
+                    if (x || dy) {
                         __syncwarp();
-                        if (lane == 0) shared.empty(ring.slot).arrive_after(last_read, zero);
+                        if (lane == 0) shared.empty(ring.slot).arrive_after(read, zero);
                         ring.advance();
-                    };
-                    if (meets_any(phase) && x)
-                        multiply_row(phase, shared.x(ring.slot), give_back);
-                    else if (dy)
-                        give_back(read);
+                    }
                 }
         }
     }
