@@ -11,7 +11,7 @@ from ...expr import reads
 from ..elementwise.plan import ACCESS, IN_FLIGHT, Load, access_width, classify
 from ..errors import WrongValue
 from .program import COLUMN, ROW, RowProgram
-from .spread import CACHED_BYTES, CLUSTERS, seconds
+from .spread import CACHED_BYTES, CLUSTERS, rows_at_a_time, seconds
 
 HELD_WORDS = 64  # registers of a thread that may hold the row as it lies in memory
 HELD_BYTES = 128 << 10  # of a block: half the registers of a multiprocessor
@@ -22,6 +22,8 @@ SPREAD_BYTES = 32 << 10  # of a row, from which on several blocks may share it
 KEPT = 16  # elements of a thread whose intermediate values may be kept from stage to stage
 LATE_WORDS = 24  # above this, what is the same for every row is fetched where it is used
 LEAST_CLUSTERED = 64  # threads of a block in a cluster
+FIRST_CACHE = 128 << 10  # bytes that stay there from row to row
+MOST_TURNS = 16  # rows that a cluster takes one after another
 BLOCK = 128  # threads of a block whose rows are shorter than that
 MOST_THREADS = 1024  # of a block
 REREAD_THREADS = 1024  # of a row that does not stay in registers
@@ -46,7 +48,8 @@ class RowPlan:
     a thread, all loads first.
 
     Of the vectors, ``kept`` stay in registers, ``parked`` in shared memory; what is left is read again by every stage.
-    ``late``: weights are fetched where they are used.
+    ``late``: weights are fetched where they are used. A cluster takes ``turns`` rows one after another, so that weights
+    that are not late are fetched once for all of them, and each row while the one before is written.
     """
 
     program: RowProgram
@@ -59,6 +62,7 @@ class RowPlan:
     parked: int = 0
     late: bool = False
     cluster: int = 1
+    turns: int = 1
 
     @property
     def held(self) -> bool:
@@ -103,7 +107,7 @@ class RowPlan:
 
     @property
     def blocks(self) -> int:
-        return -(-self.program.rows // self.rows_a_block) * self.cluster
+        return -(-self.program.rows // (self.rows_a_block * self.turns)) * self.cluster
 
     @property
     def forgetful(self) -> bool:
@@ -127,11 +131,20 @@ class RowPlan:
         return sum(self.vector * load.layout.type.bytes for load in self.loads if ROW in load.offset.dims) or ACCESS
 
     @property
+    def fetched(self) -> float:
+        """Bytes that come to a row's multiprocessors, from memory or the second cache."""
+        width = self.program.width
+        weights = width * sum(load.layout.type.bytes for load in self.loads if is_weight(load))
+        if self.cluster == 1 and weights <= FIRST_CACHE:
+            weights = 0
+        return self.streamed * width / self.vector + weights / (1 if self.late else self.turns)
+
+    @property
     def parked_loads(self) -> dict[int, int]:
         """For each load whose vectors are parked, where they begin in shared memory, in bytes."""
         found, at = {}, 0
         for k, load in enumerate(self.loads):
-            if self.parked and load.kind != "uniform" and not is_weight(load):
+            if self.parked and load.kind != "uniform" and not (self.late and is_weight(load)):
                 found[k] = at
                 at += -(-4 * _load_words(load, self.vector) * self.lanes * self.parked // 16) * 16
         return found
@@ -195,24 +208,29 @@ def _alone(draft: RowPlan, lanes: int | None, rows: int | None) -> RowPlan:
 
 
 def _clustered(draft: RowPlan, cluster: int, lanes: int | None) -> list[RowPlan]:
-    """A row for ``cluster`` blocks: in registers, or in shared memory, all of it or half."""
+    """A row for ``cluster`` blocks: in registers, or in shared memory, all of it or half; in turns where it is held."""
     vectors = -(-draft.program.width // (draft.vector * cluster))
     words = max(1, _words(draft, late=True))
-    whole = _part(draft, cluster, lanes or 1024, PARKED_BYTES)
-    half = _part(draft, cluster, lanes or 512, PARKED_BYTES // 2)
-    fast = _part(draft, cluster, lanes or max(LEAST_CLUSTERED, _lanes(draft, vectors, words)), 0)
-    return [plan for plan in (fast, half) if plan.held] or [whole]
+    shapes = [(lanes or max(LEAST_CLUSTERED, _lanes(draft, vectors, words)), 0), (lanes or 512, PARKED_BYTES // 2)]
+    shapes.append((lanes or 1024, PARKED_BYTES))
+    plans = [_part(draft, cluster, *shape, late) for shape in shapes for late in (True, False)]
+    held = [plan for plan in plans if plan.held]
+    return [*held, *map(_in_turns, held)] or [_part(draft, cluster, lanes or 1024, PARKED_BYTES, late=True)]
 
 
-def _part(draft: RowPlan, cluster: int, lanes: int, parked_bytes: int) -> RowPlan:
+def _part(draft: RowPlan, cluster: int, lanes: int, parked_bytes: int, late: bool) -> RowPlan:
     """A row for ``lanes`` threads of each block, so much of it in shared memory and the rest in registers."""
     chunks = -(-draft.program.width // (draft.vector * cluster * lanes))
-    words = max(1, _words(draft, late=True))
+    words = max(1, _words(draft, late=late))
     parked = min(chunks, parked_bytes // (4 * lanes * words))
     room = min(HELD_WORDS, 65536 // lanes - OTHER_REGISTERS) // words
     kept = chunks - parked if chunks - parked <= room else 0  # what is loaded again needs registers on its way
-    late = parked > 0 or chunks * _words(draft, late=False) > LATE_WORDS
     return replace(draft, lanes=lanes, chunks=chunks, kept=kept, parked=parked, late=late, cluster=cluster)
+
+
+def _in_turns(plan: RowPlan) -> RowPlan:
+    """As many rows one after another as leave each place several clusters, so that none waits long for the last."""
+    return replace(plan, turns=max(1, min(MOST_TURNS, plan.program.rows // (4 * rows_at_a_time(plan)))))
 
 
 def _allowed(lanes: int) -> bool:

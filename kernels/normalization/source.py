@@ -47,7 +47,8 @@ class _RowWriter:
         # Before anything is written to another block: every one has to have started, in less time than the loads take.
         body += ["cluster_wait();"] if plan.cluster > 1 else []
         stages = [line for k, stage in enumerate(self.program.stages) for line in self._stage(k, stage)]
-        body += self._row_loop([*self._uniform_loads(), *stages])
+        lines = [*self._uniform_loads(), *stages]
+        body += self._turn_loop(lines) if plan.turns > 1 else self._row_loop(lines)
         bounds = f"__launch_bounds__({plan.threads})"
         if plan.cluster > 1:  # so many registers that the blocks which were counted on find room
             bounds = (
@@ -68,19 +69,21 @@ class _RowWriter:
         if plan.lanes <= 32:
             return []
         folds = [(k, s) for k, s in enumerate(self.program.stages) if s.monoid]
-        lines = [f"__shared__ {self._accumulator(s)} part{k}[{plan.rows}][{plan.lanes // 32}];" for k, s in folds]
-        if plan.cluster > 1:
-            lines += [
-                f"__shared__ Told<{self._accumulator(s)}, {plan.cluster}> told{k}[{plan.rows}];" for k, s in folds
-            ]
-        return lines
+        sets = plan.rows if plan.cluster == 1 else self._sets
+        lines = [f"__shared__ {self._accumulator(s)} part{k}[{sets}][{plan.lanes // 32}];" for k, s in folds]
+        told = [f"__shared__ Told<{self._accumulator(s)}, {plan.cluster}, {sets}> told{k};" for k, s in folds]
+        return [*lines, *told] if plan.cluster > 1 else lines
+
+    @property
+    def _sets(self) -> int:
+        """Of what the blocks of a cluster tell each other: used in turns."""
+        return min(2, self.plan.turns)
 
     def _expecting(self) -> list[str]:
         """The barriers on which the other blocks' parts arrive, and word that this block has started."""
         if self.plan.cluster == 1:
             return []
-        folds = [k for k, stage in enumerate(self.program.stages) if stage.monoid]
-        each = [f"    for (int q = 0; q < {self.plan.rows}; ++q) told{k}[q].expect();" for k in folds]
+        each = [f"    told{k}.init();" for k, stage in enumerate(self.program.stages) if stage.monoid]
         return ["if (threadIdx.x == 0) {", *each, "}", "cluster_arrive();"]
 
     def _place(self) -> list[str]:
@@ -112,6 +115,20 @@ class _RowWriter:
             "}",
         ]
 
+    def _turn_loop(self, lines: Sequence[str]) -> list[str]:
+        """Over the rows of a cluster, one after another: while one is written, the next takes its place."""
+        kind, clusters = self.kind, self.plan.blocks // self.plan.cluster
+        return [
+            f"for (int turn = 0; turn < {self.plan.turns}; ++turn) {{",
+            f"    const {kind} {ROW} = {kind}(first + turn * {clusters}u), next = {ROW} + {clusters};",
+            f"    if ({ROW} >= {self.program.rows}) break;",
+            f"    const bool more = turn + 1 < {self.plan.turns} && next < {self.program.rows};",
+            "    constexpr int q = 0;",
+            "    constexpr bool there = true;",
+            *(f"    {line}" for line in lines),
+            "}",
+        ]
+
     def _chunk_loop(self, part: Part, lines: Sequence[str]) -> list[str]:
         """Over the vectors of the thread in one part of the row."""
         if not lines:
@@ -130,22 +147,43 @@ class _RowWriter:
         ]
 
     def _row_chunks(self, k: int, stage: Stage, lines: Sequence[str]) -> list[str]:
-        """Over all vectors of the thread in one row, with what stage ``k`` reads of them."""
-        found = []
-        parts = self.plan.parts if k else self.plan.arriving
+        """Over all vectors of the thread in one row, with what stage ``k`` reads of them.
+
+        The first takes what is copied as it arrives; the last asks for the next row once it has read a vector.
+        """
+        first, last = k == self._stages[0], k == self._stages[-1] and self.plan.turns > 1
+        parts, found = self.plan.arriving if first or last else self.plan.parts, []
         groups = sum(part.storage == "shared" for part in parts)
         for n, part in enumerate(parts):
-            if k == 0 and part.storage == "shared":
+            if first and part.storage == "shared":
                 found.append(f"wait_copies<{groups - 1 - n}>();")
-            found += self._chunk_loop(part, [*self._fetched(stage, part), *lines])
+            refill = self._refill(part) if last else []
+            found += self._chunk_loop(part, [*self._fetched(stage, part), *lines, *refill])
+            found += ["commit_copies();"] if last and part.storage == "shared" else []
         return found
+
+    @cached_property
+    def _stages(self) -> list[int]:
+        """Those that go over the vectors."""
+        return [k for k, stage in enumerate(self.program.stages) if not stage.whole_row]
+
+    def _refill(self, part: Part) -> list[str]:
+        """A vector of the next row in place of the one that was read."""
+        loads = [
+            (k, load) for k, load in enumerate(self.plan.loads) if self._is_early(load, part) and not is_weight(load)
+        ]
+        lines = [line for k, load in loads for line in self._first_load(k, load, part)]
+        return (
+            ["if (more) {", f"    const {self.kind} {ROW} = next;", *(f"    {line}" for line in lines), "}"]
+            if lines
+            else []
+        )
 
     # -- loading -----------------------------------------------------------------------------------------------------
 
     def _is_early(self, load: Load, part: Part) -> bool:
         """Whether the part's vectors of a load stay where they are from the load phase on."""
-        late = self.plan.late or part.storage == "shared"
-        return part.storage != "again" and load.kind != "uniform" and not (late and is_weight(load))
+        return part.storage != "again" and load.kind != "uniform" and not (self.plan.late and is_weight(load))
 
     def _early_declarations(self) -> list[str]:
         plan, lines = self.plan, []
@@ -162,15 +200,15 @@ class _RowWriter:
         lines = []
         for part in self.plan.arriving:
             early = [(k, load) for k, load in enumerate(self.plan.loads) if self._is_early(load, part)]
-            if part.storage == "shared":
-                lines += self._chunk_loop(
-                    part, [line for k, load in early for line in self._park(load, self._parked(k))]
-                )
-                lines.append("commit_copies();")
-            else:
-                loads = [line for k, load in early for line in self._load(load, f"r{k}[q][c - {part.first}]")]
-                lines += self._chunk_loop(part, loads)
+            lines += self._chunk_loop(part, [line for k, load in early for line in self._first_load(k, load, part)])
+            lines += ["commit_copies();"] if part.storage == "shared" else []
         return lines
+
+    def _first_load(self, k: int, load: Load, part: Part) -> list[str]:
+        """A vector to where it stays."""
+        if part.storage == "shared":
+            return self._park(load, self._parked(k))
+        return self._load(load, f"r{k}[q][c - {part.first}]")
 
     def _parked(self, k: int) -> str:
         """Where a vector of the thread is in shared memory."""
@@ -261,7 +299,9 @@ class _RowWriter:
         loop = self._row_chunks(k, stage, self._elements([*emitter.inner, step]))
         lines = [*emitter.outer, f"{kind} acc{k} = {_identity(stage, kind)};", *loop]
         if self.plan.cluster > 1:
-            folded = f"fold_cluster<{self.plan.lanes}, {self.plan.cluster}, {fold}>(acc{k}, part{k}[q], told{k}[q])"
+            turn = "turn" if self.plan.turns > 1 else "0"
+            template = f"fold_cluster<{self.plan.lanes}, {self.plan.cluster}, {fold}>"
+            folded = f"{template}(acc{k}, part{k}[{turn} % {self._sets}], told{k}, {turn})"
         elif self.plan.lanes > 32:
             folded = f"fold_block<{self.plan.lanes}, {fold}>(acc{k}, part{k}[q])"
         else:

@@ -27,19 +27,22 @@ REMOTE = 0.8e-6, 0.1e-6  # of a cluster: once, and for each block
 EXPOSED = 0.2  # of the time in which a block moves nothing, what no other fills
 
 
+def rows_at_a_time(plan: RowPlan) -> int:
+    """Rows that all multiprocessors together have room for."""
+    return max(1, MULTIPROCESSORS[plan.cluster] * plan.resident // plan.cluster) * plan.rows_a_block
+
+
 def seconds(plan: RowPlan) -> float:
     """Predicted time of a plan, to be compared with that of other plans of the same program."""
-    program, blocks = plan.program, plan.cluster
-    resident = plan.resident
-    slots = max(1, MULTIPROCESSORS[blocks] * resident // blocks) * plan.rows_a_block
-    busy = min(program.rows, slots)
+    program, blocks, slots = plan.program, plan.cluster, rows_at_a_time(plan)
+    busy = min(-(-program.rows // plan.turns), slots)
     rate = min(COPY_RATE, ONE_RATE * min(MULTIPROCESSORS[blocks], ceil(busy / plan.rows_a_block) * blocks))
     folds = sum(stage.monoid is not None for stage in program.stages)
-    meeting = MEETING + (REMOTE[0] + REMOTE[1] * blocks if blocks > 1 else 0.0)
-    waiting = LATENCY + folds * meeting
-    waves = ceil(program.rows / slots)
-    moved = program.bytes_moved / rate + _again(plan, busy, folds, rate)
-    return moved + waiting * (1 + EXPOSED * (waves - 1) / resident)
+    meeting = folds * (MEETING + (REMOTE[0] + REMOTE[1] * blocks if blocks > 1 else 0.0))
+    waves = ceil(program.rows / (slots * plan.turns)) * plan.turns
+    moved = max(program.bytes_moved / rate, program.rows * plan.fetched / CACHE_RATE)
+    exposed = EXPOSED * (waves - 1) * (meeting + LATENCY / plan.turns) / plan.resident
+    return moved + _again(plan, busy, folds, rate) + LATENCY + meeting + exposed
 
 
 def _again(plan: RowPlan, busy: int, folds: int, rate: float) -> float:

@@ -7,11 +7,16 @@ namespace tapestry {
 
 #if defined(__CUDA_ARCH__)
 
-// One thread, before the cluster's first barrier: `arrived` will have been reached once `bytes` were written beside it.
+// One thread: the next phase of `arrived` ends once `bytes` were written beside it.
 TAPESTRY_FN void expect_remote(Natural* arrived, unsigned bytes) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_place(arrived)) : "memory");
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_place(arrived)), "r"(bytes)
                  : "memory");
+}
+
+// The same, of the first phase, before the cluster's first barrier.
+TAPESTRY_FN void init_remote(Natural* arrived, unsigned bytes) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_place(arrived)) : "memory");
+    expect_remote(arrived, bytes);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
@@ -40,14 +45,14 @@ TAPESTRY_FN void put_remote(V* mine, Natural* arrived, unsigned rank, V value) {
     }
 }
 
-// Until all bytes that were expected have arrived.
-TAPESTRY_FN void wait_remote(Natural* arrived) {
+// Until all bytes that were expected have arrived, in the phase of that parity.
+TAPESTRY_FN void wait_remote(Natural* arrived, unsigned parity) {
     unsigned done = 0;
     while (!done) {
         asm volatile(
-            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;\nselp.u32 %0, 1, 0, p;\n}"
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
             : "=r"(done)
-            : "r"(shared_place(arrived))
+            : "r"(shared_place(arrived)), "r"(parity)
             : "memory");
     }
 }
@@ -61,10 +66,11 @@ TAPESTRY_FN unsigned char* dynamic_shared() {
 #else  // whoever runs kernels on the host defines these
 
 void expect_remote(Natural* arrived, unsigned bytes);
+void init_remote(Natural* arrived, unsigned bytes);
 void cluster_arrive();
 void cluster_wait();
 void put_bytes_remote(void* mine, Natural* arrived, unsigned rank, const void* value, int bytes);
-void wait_remote(Natural* arrived);
+void wait_remote(Natural* arrived, unsigned parity);
 unsigned char* dynamic_shared();
 template <class V>
 void put_remote(V* mine, Natural* arrived, unsigned rank, V value) {

@@ -77,30 +77,39 @@ TAPESTRY_FN V fold_block(V value, V* part) {
     return fold_parts<THREADS / 32, Fold>(part);
 }
 
-// What the blocks of a cluster tell each other in one fold; used once. A truth takes a word.
-template <class V, int BLOCKS>
+// What the blocks of a cluster tell each other in one fold of a row, turn after turn. A truth takes a word.
+//
+// Two sets, where there is more than one turn, are enough: whoever writes to a set in turn t + 2 has heard from every block
+// in turn t + 1, which a block speaks in only when all its threads have read what they were told in turn t.
+template <class V, int BLOCKS, int SETS>
 struct Told {
     using Word = choose<sizeof(V) == 1, int, V>;
-    Word whole[BLOCKS];
-    alignas(8) Natural arrived;
+    Word whole[SETS][BLOCKS];
+    alignas(8) Natural arrived[SETS];
 
-    TAPESTRY_FN void expect() { expect_remote(&arrived, sizeof(whole)); }
+    TAPESTRY_FN void init() {
+#pragma unroll
+        for (int set = 0; set < SETS; ++set) init_remote(arrived + set, sizeof(whole[0]));
+    }
 };
 
-// Among all THREADS of each of BLOCKS blocks. No block leaves before all that is written to it has arrived.
-template <int THREADS, int BLOCKS, class Fold, class V>
-TAPESTRY_FN V fold_cluster(V value, V* part, Told<V, BLOCKS>& told) {
-    using Word = typename Told<V, BLOCKS>::Word;
+// Among all THREADS of each of BLOCKS blocks. No block leaves before all that is written to it has arrived. `part` is not
+// that of the turn before.
+template <int THREADS, int BLOCKS, class Fold, class V, int SETS>
+TAPESTRY_FN V fold_cluster(V value, V* part, Told<V, BLOCKS, SETS>& told, int turn) {
+    using Word = typename Told<V, BLOCKS, SETS>::Word;
     static_assert(BLOCKS <= THREADS, "tapestry: a thread for each block that is told");
+    Word* const whole = told.whole[turn % SETS];
+    Natural* const arrived = told.arrived + turn % SETS;
     fold_warps<Fold>(value, part);
     if (threadIdx.x < BLOCKS) {
-        const Word mine = Word(fold_parts<THREADS / 32, Fold>(part));
-        put_remote(told.whole + blockIdx.x % BLOCKS, &told.arrived, threadIdx.x, mine);
+        put_remote(whole + blockIdx.x % BLOCKS, arrived, threadIdx.x, Word(fold_parts<THREADS / 32, Fold>(part)));
     }
-    wait_remote(&told.arrived);
-    V result = V(told.whole[0]);
+    wait_remote(arrived, turn / SETS % 2);
+    if (SETS > 1 && threadIdx.x == 0) expect_remote(arrived, sizeof(told.whole[0]));
+    V result = V(whole[0]);
 #pragma unroll
-    for (int k = 1; k < BLOCKS; ++k) result = Fold::of(result, V(told.whole[k]));
+    for (int k = 1; k < BLOCKS; ++k) result = Fold::of(result, V(whole[k]));
     return result;
 }
 

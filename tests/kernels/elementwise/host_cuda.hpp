@@ -31,7 +31,6 @@ static Position threadIdx, blockIdx;
 
 namespace host {
 
-constexpr unsigned long long EXPECTED = 0xB177E500000000, MARK = ~0xFFFFFFFFull;
 constexpr int GARBAGE = 0xA5, STACK = 1 << 16, WARP = 32;
 
 struct Pointer {
@@ -85,6 +84,27 @@ static std::function<void()> body;
 [[noreturn]] static void fail(const char* why) {
     std::fprintf(stderr, "emulated kernel, block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, why);
     std::abort();
+}
+
+// A barrier that counts bytes: they may come before it is said how many.
+struct Arrivals {
+    unsigned phase;
+    bool expecting;
+    int missing;
+};
+
+constexpr unsigned long long MARK = 0xB177ull << 48;
+constexpr int ZERO = 1 << 20;
+
+static unsigned long long encode(Arrivals state) {
+    if (state.expecting && state.missing == 0) state = {state.phase + 1, false, 0};
+    const unsigned long long phase = state.phase % 0x1000, missing = unsigned(state.missing + ZERO);
+    return MARK | phase << 33 | (unsigned long long)state.expecting << 32 | missing;
+}
+
+static Arrivals decode(unsigned long long bits) {
+    if (bits >> 48 != MARK >> 48) fail("a barrier that was not initialised");
+    return {unsigned(bits >> 33) % 0x1000, bool(bits >> 32 & 1), int(unsigned(bits)) - ZERO};
 }
 
 static unsigned rank() { return blockIdx.x - first_block; }
@@ -215,8 +235,18 @@ inline void cluster_wait() {
     while (host::cluster_gate.phase == host::fibre().awaited) host::yield();
 }
 
-// A barrier here is a mark and the number of bytes that have not arrived.
-inline void expect_remote(Natural* arrived, unsigned bytes) { *arrived = host::EXPECTED | bytes; }
+inline void expect_remote(Natural* arrived, unsigned bytes) {
+    host::Arrivals state = host::decode(*arrived);
+    if (state.expecting) host::fail("expects twice in one phase");
+    state.expecting = true;
+    state.missing += int(bytes);
+    *arrived = host::encode(state);
+}
+
+inline void init_remote(Natural* arrived, unsigned bytes) {
+    *arrived = host::encode({0, false, 0});
+    expect_remote(arrived, bytes);
+}
 
 // To the same place in another block's shared memory, which has to be there.
 inline void put_bytes_remote(void* mine, Natural* arrived, unsigned rank, const void* value, int bytes) {
@@ -228,15 +258,15 @@ inline void put_bytes_remote(void* mine, Natural* arrived, unsigned rank, const 
     if (!target.started || !target.alive) host::fail("writes to a block that does not run");
     char* const there = rank == host::rank() ? __start_tapestry_shared : target.statics.data();
     Natural* const left = reinterpret_cast<Natural*>(there + (reinterpret_cast<char*>(arrived) - __start_tapestry_shared));
-    if ((*left & host::MARK) != host::EXPECTED) host::fail("writes to a block that does not expect it yet");
-    if ((*left & ~host::MARK) < unsigned(bytes)) host::fail("writes more than a block expects");
+    host::Arrivals state = host::decode(*left);
+    state.missing -= bytes;
     std::memcpy(there + at, value, bytes);
-    *left -= bytes;
+    *left = host::encode(state);
     ++host::progress;
 }
 
-inline void wait_remote(Natural* arrived) {
-    while (*const_cast<volatile Natural*>(arrived) != host::EXPECTED) host::yield();
+inline void wait_remote(Natural* arrived, unsigned parity) {
+    while (host::decode(*arrived).phase % 2 == parity) host::yield();
 }
 
 inline unsigned char* dynamic_shared() {
@@ -253,7 +283,12 @@ inline void copy_bytes_async(void* to, const void* from, int bytes) {
     if (reinterpret_cast<std::size_t>(to) % bytes || reinterpret_cast<std::size_t>(from) % bytes) {
         host::fail("copies from or to an address that is not aligned");
     }
-    host::fibre().copies.push_back({to, from, bytes});
+    // In every other cluster at once, otherwise as late as it may be: what must not be overwritten yet shows as well.
+    if (host::first_block / host::launch.cluster % 2) {
+        std::memcpy(to, from, bytes);
+    } else {
+        host::fibre().copies.push_back({to, from, bytes});
+    }
 }
 
 inline void commit_copies() {
@@ -261,7 +296,6 @@ inline void commit_copies() {
     host::fibre().copies.clear();
 }
 
-// As late as it may be.
 inline void wait_copies_but(int pending) {
     std::deque<std::vector<host::Copy>>& groups = host::fibre().pending;
     for (; int(groups.size()) > pending; groups.pop_front()) {

@@ -16,6 +16,7 @@ from tapestry.kernels.errors import KernelError
 from tapestry.kernels.normalization.kernel import compile_rows
 from tapestry.kernels.normalization.plan import HELD_BYTES, HELD_WORDS, PARKED_BYTES, RowPlan, make_row_plan
 from tapestry.kernels.normalization.program import RowProgram, recognise
+from tapestry.kernels.normalization.spread import rows_at_a_time
 from tapestry.testing import program_of
 
 
@@ -30,9 +31,9 @@ def test_threads_cover_each_row_once(rows: int, width: int, single: bool) -> Non
     assert plan.spread * plan.chunks * plan.vector >= width
     assert plan.spread * (plan.chunks - 1) * plan.vector < width
     assert width % plan.vector == 0
-    blocks = plan.blocks // plan.cluster
+    blocks, each = plan.blocks // plan.cluster, plan.rows_a_block * plan.turns
     assert plan.blocks == blocks * plan.cluster
-    assert blocks * plan.rows_a_block >= rows > (blocks - 1) * plan.rows_a_block
+    assert blocks * each >= rows > (blocks - 1) * each
     assert plan.threads % 32 == 0
     assert plan.threads <= 1024
 
@@ -70,6 +71,14 @@ def test_rows_of_long_tensors_are_read_once() -> None:
 def test_few_long_rows_are_spread_over_more_multiprocessors_than_many() -> None:
     few, many = make_row_plan(softmax(8, 128 << 10)), make_row_plan(softmax(8192, 128 << 10))
     assert few.cluster > many.cluster > 1
+
+
+def test_rows_are_taken_in_turns_only_where_many_wait() -> None:
+    assert make_row_plan(softmax(64, 128 << 10)).turns == 1
+    plan = make_row_plan(softmax(8192, 128 << 10))
+    assert plan.turns > 1
+    assert plan.held
+    assert plan.blocks // plan.cluster >= 4 * rows_at_a_time(plan)
 
 
 def test_short_rows_are_no_clusters() -> None:

@@ -133,7 +133,7 @@ def long_job(ch: Choices, seed: int) -> Job:
     """Rows of several blocks: any length, alignment and pitch; the row in registers, shared memory, neither, or all."""
     dtype, cluster, lanes = ch.pick(("f16", "f32", "bf16", "f64")), ch.pick((2, 4, 8, 16)), ch.pick((64, 96, 128))
     width = ch.pick((1, cluster * lanes, ch.integer(1, 4 * cluster * lanes), 8 * ch.integer(1, 2 * cluster * lanes)))
-    kind, other, rows = ch.pick(KINDS), ch.pick((dtype, "f32")), ch.pick((1, 3))
+    kind, other, rows = ch.pick(KINDS), ch.pick((dtype, "f32")), ch.pick((1, 3, 7))
     x, r = values(seed, dtype, rows, width), values(seed + 1, dtype, rows, width)
     w, b = values(seed + 2, other, width), values(seed + 3, other, width)
     program = program_of(lambda x, w, b, r: kind(ch, x, w, b, r), x=x, w=w, b=b, r=r)
@@ -144,7 +144,9 @@ def long_job(ch: Choices, seed: int) -> Job:
     chosen = recognise(program.operations, layouts, program.outputs)
     plan = make_row_plan(chosen, cluster=cluster, lanes=lanes)
     parked = ch.integer(0, plan.chunks)
-    plan = replace(plan, parked=parked, kept=ch.integer(0, plan.chunks - parked), late=parked > 0 or plan.late)
+    kept = ch.pick((plan.chunks - parked, ch.integer(0, plan.chunks - parked)))
+    late, turns = ch.chance(50), ch.pick((1, 2, 3, 5)) if kept + parked == plan.chunks else 1
+    plan = replace(plan, parked=parked, kept=kept, late=late, turns=turns)
     return RowKernel(f"rows_{seed}_{ch.integer(0, 2**60)}", chosen, plan), program, {"x": x, "w": w, "b": b, "r": r}
 
 
@@ -154,6 +156,23 @@ def long_job(ch: Choices, seed: int) -> Job:
 def test_rows_of_several_blocks_agree_with_the_reference(data: st.DataObject) -> None:
     ch = Choices(data.draw)
     assert_jobs([long_job(ch, ch.integer(0, 2**20)) for _ in range(3)])
+
+
+@needs_compiler
+def test_a_value_of_the_row_may_come_before_the_first_fold() -> None:
+    x, scale = values(5, "f32", 5, 2000), values(6, "f32", 5)
+
+    def scaled(x: Any, scale: Any) -> Any:
+        return tp.softmax(x * (scale * 2.0)[:, None])
+
+    program = program_of(scaled, x=x, scale=scale)
+    chosen = recognise(program.operations, layouts_of(program), program.outputs)
+    plan = make_row_plan(chosen, cluster=4, lanes=64)
+    assert chosen.stages[0].whole_row
+    for parked, turns in ((0, 1), (plan.chunks, 1), (plan.chunks, 2)):
+        changed = replace(plan, parked=parked, kept=plan.chunks - parked, turns=turns)
+        kernel = RowKernel(f"rows_scaled_{parked}_{turns}", chosen, changed)
+        assert_jobs([(kernel, program, {"x": x, "scale": scale})])
 
 
 @needs_compiler
@@ -176,8 +195,8 @@ def test_the_same_row_gives_the_same_bits_wherever_it_stays() -> None:
     chosen = recognise(program.operations, layouts, program.outputs)
     plan = make_row_plan(chosen, cluster=8, lanes=64)
     kernels = [
-        RowKernel(f"rows_bits_{kept}_{parked}", chosen, replace(plan, kept=kept, parked=parked))
-        for kept, parked in ((0, 0), (5, 0), (0, 5), (2, 2))
+        RowKernel(f"rows_bits_{kept}_{parked}_{turns}", chosen, replace(plan, kept=kept, parked=parked, turns=turns))
+        for kept, parked, turns in ((0, 0, 1), (5, 0, 1), (0, 5, 1), (2, 2, 1), (2, 3, 2), (5, 0, 3))
     ]
     units = [row_unit(kernel) for kernel in kernels]
     library, found = build(units), []
