@@ -56,9 +56,9 @@ constexpr bool meets_any(int step) { return first_met(step) < filter_rows; }
 struct Shape {
     int rows_x;       // h
     int first_row;    // first output row that meets a row of x under any tap
-    int rows;         // output rows from there on that do
     int top, left;    // padding
-    int column_tiles;
+    Divisor rows;     // output rows from the first on that do
+    Divisor column_tiles;
     int split_rows, longer_splits;    // every split has so many rows of all items, the first so many one more
 };
 
@@ -68,12 +68,12 @@ struct Walk {
     int steps, x_begin, dy_end;    // steps in all; those from x_begin on bring rows of x, those before dy_end rows of dy
 
     __device__ Walk(const Shape& shape, int first, int last) {
-        const int item = first / shape.rows;    // rows of one column tile and image block
-        row = first - item * shape.rows;
-        rows = min(shape.rows - row, last - first);
-        const int block = shape.column_tiles == 1 ? item : item / shape.column_tiles;
+        const int item = shape.rows.quotient(first);    // rows of one column tile and image block
+        row = shape.rows.remainder(first, item);
+        rows = min(shape.rows.value - row, last - first);
+        const int block = shape.column_tiles.quotient(item);
         image = block * images;
-        column = (item - block * shape.column_tiles) * dy_columns;
+        column = shape.column_tiles.remainder(item, block) * dy_columns;
         row += shape.first_row;
         y = row * stride_y - shape.top + static_cast<int>(blockIdx.z) * filter_rows * dilation_y;
         steps = min((rows - 1) * stride_y + (filter_rows - 1) * dilation_y + 1, shape.rows_x - y);
@@ -92,13 +92,13 @@ struct Shared {
     __device__ Barrier empty(int slot) const { return {barriers + 8 * (stages + slot)}; }
 };
 
-// The warp that loads one of the two tensors. Both warps count at a stage's barrier, whether they bring a row to it or not.
+// The warp that loads one of the two tensors, from `walk` on, which begins at `first`. Both warps count at a stage's barrier, whether they
+// bring a row to it or not.
 template <bool loads_x>
-__device__ void produce(const TensorMap& map, const Shape& shape, const Shared& shared, int first, int last) {
+__device__ void produce(const TensorMap& map, const Shape& shape, const Shared& shared, Walk walk, int first, int last) {
     const int channel = static_cast<int>(blockIdx.x) * channel_block;
     Ring<stages> ring;
-    while (first < last) {
-        const Walk walk(shape, first, last);
+    for (; first < last; walk = Walk(shape, first, last)) {
         first += walk.rows;
         const int column = loads_x ? walk.column * stride_x - shape.left : walk.column;
         for (int t = 0; t < walk.steps; ++t) {
@@ -245,14 +245,17 @@ __device__ void gradient(const TensorMap& x_map, const TensorMap& dy_map, const 
     const Shared shared{kept(shared_address(memory)), kept(shared_address(barriers))};
     const int split = blockIdx.y, first = split * shape.split_rows + min(split, shape.longer_splits);
     const int last = first + shape.split_rows + (split < shape.longer_splits);
-    // The loads begin soonest where their code is near the entry: the compiler puts the branches that return behind it.
+    // Launched while the kernel ahead still runs, a block makes ready and then waits for that one's memory: every warp before it first
+    // touches any. The first loads leave soonest where their code is near the entry: the compiler puts the branches that return behind it.
     if (warp < consumers) {
         Consumer consumer(warp, lane);
         meet(ready, threads);
+        wait_for_previous_kernel();
         consumer.consume(shape, shared, first, last);
         end.ends(consumer, warp, shared.data);
         return;
     }
+    const Walk walk(shape, first, last);
     if (threadIdx.x == consumers * 32) {
         prefetch(x_map);
         for (int slot = 0; slot < stages; ++slot) {
@@ -265,10 +268,12 @@ __device__ void gradient(const TensorMap& x_map, const TensorMap& dy_map, const 
     if (warp > consumers) {
         if (lane == 0) prefetch(dy_map);
         meet(ready, threads);
-        produce<false>(dy_map, shape, shared, first, last);
+        wait_for_previous_kernel();
+        produce<false>(dy_map, shape, shared, walk, first, last);
     } else {
         pass(ready, threads);    // the first loads are on their way before anybody waits for them
-        produce<true>(x_map, shape, shared, first, last);
+        wait_for_previous_kernel();
+        produce<true>(x_map, shape, shared, walk, first, last);
     }
     end.loaded();
 }

@@ -18,6 +18,7 @@ from typing import Any
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
 from . import direct_weight_gradient as plain
+from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
@@ -31,6 +32,7 @@ from .weight_gradient_configuration import (
 from .weight_gradient_dimensions import plain_specification, specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of weight_gradient_apart.cu
+NONE = range(0)
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,9 @@ def first_launch(
     x_map = tensor_map(x, box, chosen.channel_block)
     dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), chosen.channel_block)
     rows = live_rows(problem)
-    shape = struct.pack(
-        "<8i", problem.h, rows.start, len(rows), problem.padding[0], problem.padding[2], cut.column_tiles,
-        *divmod(cut.work, chosen.splits),
-    )  # fmt: skip
+    edges = struct.pack("<4i", problem.h, rows.start, problem.padding[0], problem.padding[2])
+    divisors = packed_divisor(max(1, len(rows))), packed_divisor(cut.column_tiles)
+    shape = b"".join([edges, *divisors, struct.pack("<2i", *divmod(cut.work, chosen.splits))])
     grid = (cut.channel_blocks, chosen.splits, chosen.row_parts)
     if not chosen.together:
         return Launch(grid, (cut.threads,), (x_map, dy_map, target, shape), cut.shared_bytes)
@@ -174,17 +175,20 @@ def kernels(
 
 
 def prepared(
-    kernels: tuple[Any, ...], made: tuple[Launch, ...], chosen: WeightGradientConfiguration
+    kernels: tuple[Any, ...], made: tuple[Launch, ...], chosen: WeightGradientConfiguration, behind_event: range = NONE
 ) -> tuple[Any, ...]:
-    """The launches, checked and packed. The one that adds partials starts early and waits for their writes itself."""
-    early = not chosen.direct and not chosen.together
+    """The launches, checked and packed.
+
+    Those by the copy engine start while the kernel ahead still runs and wait for its memory themselves; not those,
+    by number, that an event announces operands to.
+    """
     return tuple(
         kernel.prepare(
             launch.grid,
             launch.block,
             launch.arguments,
             launch.shared,
-            programmatic=early and number + 1 == len(made),
+            programmatic=not chosen.direct and number not in behind_event,
             cluster=launch.cluster,
         )
         for number, (kernel, launch) in enumerate(zip(kernels, made, strict=True))

@@ -65,8 +65,11 @@ __device__ void fold(const float4* partials, int splits, int channels, const Sto
     const long long stride = static_cast<long long>(gridDim.x) * 32;
     const float4* own = partials + static_cast<long long>(blockIdx.x) * 32 + lane;
     float4 sum{0, 0, 0, 0};
-    const Quadruple quadruple(blockIdx.x * 32 + lane, (channels + channel_block - 1) / channel_block);
+    const PartialPlace place(blockIdx.x * 32 + lane);
+    const int block_and_part = place.get<BlockAndPart>().get(), channel_blocks = (channels + channel_block - 1) / channel_block;
+    const Quadruple quadruple(place, block_and_part % channel_blocks, block_and_part / channel_blocks);
     wait_for_previous_kernel();
+    let_next_kernel_start();    // not sooner: its blocks spread best where those of the first kernel are gone
     for (int start = warp; start < splits; start += fold_batch * warps) {
         float4 batch[fold_batch];
 #pragma unroll

@@ -5,6 +5,7 @@
 // eight channels of dy N.
 
 #include <tapestry/async.cuh>
+#include <tapestry/divisor.cuh>
 #include <tapestry/mma.cuh>
 
 namespace tapestry::weight_gradient {
@@ -63,11 +64,10 @@ struct Quadruple {
     C c;
     K k;
 
-    __device__ Quadruple(unsigned index, int channel_blocks) {
-        const PartialPlace at(index);
+    // Of a block of channels and a part of the filter; `at` counts within them.
+    __device__ Quadruple(PartialPlace at, int block, int part) {
         const WarpOctets octets(at.get<C8>(), at.get<K8Block>());
         const auto own = Sums::element(at.get<Lane>().get(), 0);
-        const int block = at.get<BlockAndPart>().get() % channel_blocks, part = at.get<BlockAndPart>().get() / channel_blocks;
         r = at.get<TapY>() + part * filter_rows;
         s = Tap(at.get<TapPair>());
         c = C(octets.x) + cast<C>(Module<TapC, 8>(own.get<TapC>())) + block * channel_block;

@@ -101,7 +101,8 @@ def steps(
     launches = tuple(_launches(found, buffers, view(dy, "dy", WHERE), partials))
     last = weight_gradient.second_launch(problem, all_splits(found), partials, target)
     leave, fold = kernels
-    ordered = weight_gradient.prepared((*[leave] * len(launches), fold), (*launches, last), found[0].chosen)
+    every, halos = (*[leave] * len(launches), fold), range(1, len(launches))
+    ordered = weight_gradient.prepared(every, (*launches, last), found[0].chosen, behind_event=halos)
     return ShardSteps(prepare.Steps(ordered[:1]), prepare.Steps(ordered[1:]))
 
 

@@ -25,7 +25,6 @@ __device__ void give(const Consumer& consumer, int warp, unsigned exchange) {
 
 template <typename Store>
 __device__ void fold(int warp, Lane lane, unsigned exchange, int channels, const Store& store) {
-    const int block = static_cast<int>(blockIdx.z * gridDim.x + blockIdx.x);
     for (Turn turn(warp); unfold(turn, Owner(Item(blockIdx.y))) < Item(items); turn += consumers) {
         float4 sum{0, 0, 0, 0};
 #pragma unroll
@@ -34,7 +33,7 @@ __device__ void fold(int warp, Lane lane, unsigned exchange, int channels, const
             for (int part = 0; part < share; ++part)
                 sum = plus(sum, load_shared(Exchange(exchange)[coord(Rank(rank), Share(part), turn, lane)].address()));
         const Item item = unfold(turn, Owner(Item(blockIdx.y)));
-        Quadruple((block * items + item.get()) * 32 + lane.get(), static_cast<int>(gridDim.x)).write(sum, channels, store);
+        Quadruple(PartialPlace(item.get() * 32 + lane.get()), blockIdx.x, blockIdx.z).write(sum, channels, store);
     }
 }
 
@@ -48,6 +47,7 @@ struct Together {
         if constexpr (ranks > 1) pass_cluster();
     }
     __device__ void loaded() const {
+        let_next_kernel_start();
         if constexpr (ranks > 1) {
             wait_for_cluster();
             pass_cluster();

@@ -239,6 +239,7 @@ def test_a_small_weight_gradient_is_one_launch_of_clusters(notes: Notes, partial
     assert notes.names == [f"weight_gradient_{'partial' if partial else 'rounded'}"] * 2
     assert [kernel["cluster"] for kernel in notes.prepared] == [(1, 4), (1, 1)]
     assert [dtype for _, dtype in notes.allocated] == ["f32" if partial else "f16"] * 2
+    assert [kernel["programmatic"] for kernel in notes.prepared] == [True, True]
 
 
 @pytest.mark.parametrize(("partial", "fold"), [(False, "fold_rounded"), (True, "fold_partials")])
@@ -247,7 +248,7 @@ def test_a_weight_gradient_is_two_launches(notes: Notes, partial: bool, fold: st
     assert dw.shape == W
     assert dw.dtype == (np.float32 if partial else np.float16)
     assert notes.names == ["weight_gradient", fold]
-    assert [kernel["programmatic"] for kernel in notes.prepared] == [False, True]
+    assert [kernel["programmatic"] for kernel in notes.prepared] == [True, True]
     assert [dtype for _, dtype in notes.allocated] == ["f32" if partial else "f16", "uint8"]
 
 
@@ -367,3 +368,5 @@ def test_a_shard_launches_its_own_rows_and_one_boundary_for_each_halo(notes: Not
     conv2d_weight_gradient_shard(x, dy, filter=(3, 3), out=on_device(W, "f32"), workspace=space, **given)
     # x lies in three buffers; the fold ends it.
     assert len(notes.launched) == 12
+    # The halo arrives with an event: what reads it is launched in the plain way.
+    assert [kernel["programmatic"] for kernel in notes.prepared[-4:]] == [True, False, False, True]

@@ -22,14 +22,15 @@ SHAPES = [(2, 14, 64, 8, 3), (64, 64, 64, 8, 3), (16, 28, 128, 16, 5), (1, 7, 32
 def layers(n: int, size: int, c: int, width: int, k: int) -> tuple[Any, list[Callable[[], Any]]]:
     """The result, and what makes it: forward passes and input gradients to and fro between two buffers.
 
-    Between some of them stand a library's kernels; the filter is turned round twice.
+    Between some of them stand a library's kernels; the filter is turned round twice. Behind others stands a weight
+    gradient, one of whose operands the next layer writes over, and later a step along it.
     """
-    from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient
+    from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 
     generator = torch.Generator("cuda").manual_seed(n + c)
     one, other = (torch.randn(n, size, size, c, device="cuda", generator=generator).half() for _ in range(2))
     w = (torch.randn(c, k, k, width, device="cuda", generator=generator) / (k * k * width) ** 0.5).half()
-    start = one.clone()
+    start, first, dw = one.clone(), w.clone(), torch.empty_like(w, dtype=torch.float32)
     options = {"groups": c // width, "padding": k // 2}
 
     def forward(x: Any, y: Any) -> Callable[[], Any]:
@@ -38,10 +39,20 @@ def layers(n: int, size: int, c: int, width: int, k: int) -> tuple[Any, list[Cal
     def backward(x: Any, y: Any) -> Callable[[], Any]:
         return lambda: conv2d_input_gradient(x, w, shape=x.shape, out=y, **options)
 
-    steps: list[Callable[[], Any]] = [lambda: one.copy_(start)]
+    def gradient(x: Any, y: Any) -> Callable[[], Any]:
+        return lambda: conv2d_weight_gradient(x, y, filter=(k, k), out=dw, partial=True, **options)
+
+    def descend() -> Any:
+        return w.sub_((dw / dw.abs().amax() * w.float().abs().amax() / 8).half())
+
+    steps: list[Callable[[], Any]] = [lambda: one.copy_(start), lambda: w.copy_(first)]
     for number in range(LAYERS):
         x, y = (one, other) if number % 2 == 0 else (other, one)
         steps.append((backward if number % 3 == 2 else forward)(x, y))
+        if number % 3 == 1:
+            steps.append(gradient(x, y))
+        if number % 6 == 2:
+            steps.append(descend)
         if number % 4 == 3:
             steps.append(lambda y=y: y.mul_(0.5))
         if number % 5 == 4:
