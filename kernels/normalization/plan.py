@@ -64,6 +64,14 @@ class RowPlan:
     cluster: int = 1
     turns: int = 1
 
+    def is_weight(self, load: Load) -> bool:
+        """The same for every row, different along it. Of a single row nothing is."""
+        return load.kind != "uniform" and ROW not in load.offset.dims and self.program.rows > 1
+
+    def is_streamed(self, load: Load) -> bool:
+        """Different from row to row, and along it."""
+        return load.kind != "uniform" and not self.is_weight(load)
+
     @property
     def held(self) -> bool:
         """Whether the row is read once."""
@@ -117,7 +125,7 @@ class RowPlan:
     @property
     def alone(self) -> bool:
         """Whether a multiprocessor takes one block only: rows that are read again stay in the second cache then."""
-        streamed = (load.layout.type.bytes for load in self.loads if ROW in load.offset.dims)
+        streamed = (load.layout.type.bytes for load in self.loads if self.is_streamed(load))
         return not self.held and not self.parked and 264 * self.program.width * sum(streamed) > CACHED_BYTES
 
     @property
@@ -128,13 +136,13 @@ class RowPlan:
     @property
     def streamed(self) -> int:
         """Bytes of one vector of what differs from row to row."""
-        return sum(self.vector * load.layout.type.bytes for load in self.loads if ROW in load.offset.dims) or ACCESS
+        return sum(self.vector * load.layout.type.bytes for load in self.loads if self.is_streamed(load)) or ACCESS
 
     @property
     def fetched(self) -> float:
         """Bytes that come to a row's multiprocessors, from memory or the second cache."""
         width = self.program.width
-        weights = width * sum(load.layout.type.bytes for load in self.loads if is_weight(load))
+        weights = width * sum(load.layout.type.bytes for load in self.loads if self.is_weight(load))
         if self.cluster == 1 and weights <= FIRST_CACHE:
             weights = 0
         return self.streamed * width / self.vector + weights / (1 if self.late else self.turns)
@@ -144,7 +152,7 @@ class RowPlan:
         """For each load whose vectors are parked, where they begin in shared memory, in bytes."""
         found, at = {}, 0
         for k, load in enumerate(self.loads):
-            if self.parked and load.kind != "uniform" and not (self.late and is_weight(load)):
+            if self.parked and load.kind != "uniform" and not (self.late and self.is_weight(load)):
                 found[k] = at
                 at += -(-4 * _load_words(load, self.vector) * self.lanes * self.parked // 16) * 16
         return found
@@ -237,18 +245,13 @@ def _allowed(lanes: int) -> bool:
     return lanes in (1, 2, 4, 8, 16, 32) or (lanes % 32 == 0 and 32 < lanes <= 1024)
 
 
-def is_weight(load: Load) -> bool:
-    """The same for every row, different along it."""
-    return load.kind != "uniform" and ROW not in load.offset.dims
-
-
 def _vector(program: RowProgram) -> int:
     """Elements that fill one access of what is streamed, and divide the row."""
     loop = program.loop
     sizes = [
         loop.layouts[r.tensor].type.bytes
         for stage in program.stages for r in reads(stage.body)
-        if r.index and {ROW, COLUMN} <= r.index[0].dims
+        if r.index and COLUMN in r.index[0].dims and (ROW in r.index[0].dims or program.rows == 1)
     ]  # fmt: skip
     written = [output for output in program.outputs if COLUMN in output.offset.dims]
     sizes += [output.layout.type.bytes for output in written]
@@ -259,7 +262,7 @@ def _vector(program: RowProgram) -> int:
 
 def _words(plan: RowPlan, *, late: bool) -> int:
     """Registers that one vector of everything along the row takes."""
-    taken = [load for load in plan.loads if load.kind != "uniform" and not (late and is_weight(load))]
+    taken = [load for load in plan.loads if load.kind != "uniform" and not (late and plan.is_weight(load))]
     return sum(_load_words(load, plan.vector) for load in taken)
 
 

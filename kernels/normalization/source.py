@@ -14,7 +14,7 @@ from ..elementwise.emit import BOOL, DOUBLE, INT, Emitter, Value, literal
 from ..elementwise.plan import Load, depends
 from ..elementwise.source import HEADER, Names, floating, indented, is_quick
 from ..elementwise.types import ELEMENT_TYPES
-from .plan import Part, RowPlan, is_weight, store_width
+from .plan import Part, RowPlan, store_width
 from .program import COLUMN, ROW, Output, Stage
 
 FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Least", "any": "Any", "all": "Every"}
@@ -170,7 +170,9 @@ class _RowWriter:
     def _refill(self, part: Part) -> list[str]:
         """A vector of the next row in place of the one that was read."""
         loads = [
-            (k, load) for k, load in enumerate(self.plan.loads) if self._is_early(load, part) and not is_weight(load)
+            (k, load)
+            for k, load in enumerate(self.plan.loads)
+            if self._is_early(load, part) and not self.plan.is_weight(load)
         ]
         lines = [line for k, load in loads for line in self._first_load(k, load, part)]
         return (
@@ -183,7 +185,7 @@ class _RowWriter:
 
     def _is_early(self, load: Load, part: Part) -> bool:
         """Whether the part's vectors of a load stay where they are from the load phase on."""
-        return part.storage != "again" and load.kind != "uniform" and not (self.plan.late and is_weight(load))
+        return part.storage != "again" and load.kind != "uniform" and not (self.plan.late and self.plan.is_weight(load))
 
     def _early_declarations(self) -> list[str]:
         plan, lines = self.plan, []

@@ -81,6 +81,13 @@ def test_rows_are_taken_in_turns_only_where_many_wait() -> None:
     assert plan.blocks // plan.cluster >= 4 * rows_at_a_time(plan)
 
 
+def test_a_single_row_is_read_once_too() -> None:
+    for width in (64, 4096, 32 << 10, 512 << 10):
+        plan = make_row_plan(softmax(1, width))
+        assert (plan.vector, plan.held) == (8, True)
+        assert plan.streamed == 16
+
+
 def test_short_rows_are_no_clusters() -> None:
     for rows in (1, 8, 100_000):
         assert make_row_plan(softmax(rows, 4096)).cluster == 1
