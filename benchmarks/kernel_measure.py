@@ -96,8 +96,12 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], float]:
     for name, problem, what, walk in cases:
         if monotonic() > deadline:
             break
-        if held[0] is not problem:
-            held = (problem, pools.operands(problem))
+        try:
+            if held[0] is not problem:
+                held = (problem, pools.operands(problem))
+        except RuntimeError as error:  # a kernel before has broken the context: what was measured is kept
+            print(f"stopped at {name} {what}: {error!r}"[:300], flush=True)
+            break
         kept, times = _times(name, problem, what, chosen[name, what], held[1], deadline)
         if len(kept) > 1:
             found.append(Measured(name, what, walk, kept, times))

@@ -44,8 +44,8 @@ struct Run {
     int channel, image, column, row, rows;
 
     // The first output of the cells of row `at` of the run, where their box lies.
-    __device__ int output_column() const { return (Column(Q(column)) + spec::FIRST_COLUMN).get(); }
-    __device__ int output_row(int at) const { return (Row(P(row + at)) + spec::FIRST_ROW).get(); }
+    __device__ int output_column() const { return Column(Q(column)).get(); }
+    __device__ int output_row(int at) const { return Row(P(row + at)).get(); }
 };
 
 // All rows of a launch in one line (image block, column tile, row), cut into chunks of every channel block.

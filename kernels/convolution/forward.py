@@ -28,8 +28,6 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
     return {
         **_line("R", taps.rows),
         **_line("S", taps.columns),
-        "FIRST_ROW": taps.rows.begin,
-        "FIRST_COLUMN": taps.columns.begin,
         "CELL_ROWS": problem.cell[0],
         "CELL_COLUMNS": problem.cell[1],
         "WIDTH": problem.width,

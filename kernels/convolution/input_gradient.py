@@ -2,13 +2,14 @@
 
     dx[y] = sum over r with y = p * stride + r * dilation - top of dy[p] * w[r]
 
-Outputs y are walked in cells of `stride`: with y = stride * i + a - shift,
+Outputs y are walked in cells of `stride`: with y = stride * i + a,
 
-    p = i + (a - shift + top - r * dilation) / stride    where that is whole
+    p = i + (a + top - r * dilation) / stride    where that is whole
 
-so that all outputs of a cell read one window of dy around row i, each parity a its own taps there. Of the places where
-the cells can begin (`shift`) that with the shortest window is taken: half as long as the filter, rounded up. Rows and
-columns are walked alike. Outputs that no window touches meet no tap, and are written as zero.
+so that all outputs of a cell read one window of dy around row i, each parity a its own taps there. The window is half
+as long as the filter, rounded up, and for some even filters one more: cells that begin one output early would spare
+that, but the copy engine takes no negative coordinates where it stores. Rows and columns are walked alike. Outputs
+that no window touches meet no tap, and are written as zero.
 """
 
 from __future__ import annotations
@@ -57,20 +58,15 @@ def walk(problem: ConvolutionProblem) -> Walk:
 def _line(extent: int, inputs: int, taps: int, stride: int, dilation: int, before: int) -> _Line:
     """The walk of `extent` elements of dx over `inputs` elements of dy."""
 
-    def window(shift: int) -> tuple[int, int]:
-        """First and last p that the cell i = 0 reads."""
-        numerators = [a - shift + before - r * dilation for a in range(stride) for r in range(taps)]
-        read = [number // stride for number in numerators if number % stride == 0]
-        return min(read), max(read)
-
-    shift = min(range(stride), key=lambda shift: (window(shift)[1] - window(shift)[0], shift))
-    first, last = window(shift)
+    numerators = [a + before - r * dilation for a in range(stride) for r in range(taps)]
+    read = [number // stride for number in numerators if number % stride == 0]  # by the cell i = 0
+    first, last = min(read), max(read)
     gap = dilation // gcd(dilation, stride) if last > first else 1  # one place has no distance to its neighbour
-    cells = ceil((extent + shift) / stride)
-    # Place t reads p = i + first + t * gap, under tap (a - shift + before - stride * (p - i)) / dilation.
-    numbers = (before - shift - stride * first, -stride * gap, 1 if stride > 1 else 0, dilation)
+    cells = ceil(extent / stride)
+    # Place t reads p = i + first + t * gap, under tap (a + before - stride * (p - i)) / dilation.
+    numbers = (before - stride * first, -stride * gap, 1 if stride > 1 else 0, dilation)
     common = gcd(*numbers)
     start, step, skew, unit = (number // common for number in numbers)
     # cells == inputs + before' + after' - (last - first)
     padding = (-first, cells - inputs + last)
-    return _Line((last - first) // gap + 1, gap, padding, TapLine(taps, start, step, skew, unit, -shift))
+    return _Line((last - first) // gap + 1, gap, padding, TapLine(taps, start, step, skew, unit))

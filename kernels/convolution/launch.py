@@ -19,7 +19,7 @@ class TapLine:
     """Which taps, of `stored` along one direction of a filter, a pass meets.
 
     At place `t` of the window the output of parity `a` of a cell meets the tap (first + t * step + a * skew) / unit,
-    and none where that is no tap. The first cell begins with output `begin`, which may lie before the first one.
+    and none where that is no tap.
     """
 
     stored: int
@@ -27,7 +27,6 @@ class TapLine:
     step: int = 1
     skew: int = 0
     unit: int = 1
-    begin: int = 0
 
     def tap(self, parity: int, place: int) -> int | None:
         """The stored tap, if there is one."""

@@ -107,7 +107,8 @@ __device__ __forceinline__ void load_box(unsigned to, const TensorMap& map, int 
     }
 }
 
-// Box from shared memory; what lies outside the tensor is dropped.
+// Box from shared memory; what lies beyond the tensor is dropped. Coordinates are not negative: a GPU (sm_90) stops at such
+// a store with an illegal instruction, though it loads from there.
 template <Hint hint = Hint::none>
 __device__ __forceinline__ void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
     if constexpr (hint == Hint::none) {

@@ -155,6 +155,7 @@ void load_box(unsigned to, const TensorMap& map, int c, int x, int y, int image,
 
 template <Hint hint = Hint::none>
 void store_box(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
+    if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
     stores.open.push_back([=, &map] {
         for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
             if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
