@@ -4,6 +4,8 @@
 // order, the lanes' tree and the warps' order are fixed, so is the result. With one split a block writes the gradient itself, otherwise
 // partials, [split][k][r][s][c / groups], which a second launch adds.
 
+#include <tapestry/async.cuh>
+#include <tapestry/divisor.cuh>
 #include <tapestry/numeric.cuh>
 
 namespace tapestry::direct_weight_gradient {
@@ -12,9 +14,33 @@ using namespace parameters;
 
 constexpr int threads = 32 * warps, slots = threads / lanes;
 
+// Positions of a thread whose values are under way together.
+constexpr int batch = width > 16 ? 1 : 16 / width < 4 ? 16 / width : 4;
+
+struct Position {
+    N n;
+    P p;
+    Q q;
+};
+
 struct Extents {
-    int h, w, p, q, n, channels, top, left;
+    int h, w, channels, top, left;
+    int split_positions, longer_splits;    // every split has so many output positions, the first so many one more
+    Divisor p, q;
+    Position step;    // `slots` positions
     long long x_image, x_row, x_column, dy_image, dy_row, dy_column;    // strides in elements
+
+    __device__ Position position(int index) const {
+        const int row = q.quotient(index), image = p.quotient(row);
+        return {N(image), P(p.remainder(row, image)), Q(q.remainder(index, row))};
+    }
+    // The one `slots` positions further on.
+    __device__ Position next(Position at) const {
+        at.q += step.q, at.p += step.p, at.n += step.n;
+        if (at.q >= Q(q.value)) at.q -= Q(q.value), at.p += 1;
+        if (at.p >= P(p.value)) at.p -= P(p.value), at.n += 1;
+        return at;
+    }
 };
 
 // A channels-last tensor with strides of its own; where one is inside is asked of `Extents`.
@@ -31,22 +57,6 @@ using Exchange = Packed<Extent<Warp, warps>, Extent<InGroup, width>, Extent<KLan
 using Filter = Packed<Extent<K>, Extent<TapY, all_rows>, Extent<Tap, filter_columns>, Extent<InGroup, width>>;
 using Partials = Packed<Extent<Split>, Extent<K>, Extent<TapY, all_rows>, Extent<Tap, filter_columns>, Extent<InGroup, width>>;
 
-// An output position, and the one `slots` positions further on without a division.
-struct Position {
-    N n;
-    P p;
-    Q q;
-
-    __device__ Position(int index, const Extents& at) : n(index / at.q / at.p), p(index / at.q % at.p), q(index % at.q) {}
-    __device__ void advance(const Position& by, const Extents& at) {
-        q += by.q;
-        p += by.p;
-        n += by.n;
-        if (q >= Q(at.q)) q -= Q(at.q), p += 1;
-        if (p >= P(at.p)) p -= P(at.p), n += 1;
-    }
-};
-
 // This thread's part of the sums of its output channel and tap: [c / groups].
 __device__ inline void add_up(float (&sums)[width], const unsigned short* x, const unsigned short* dy, const Extents& at, K k) {
     const Block tap(blockIdx.y);
@@ -54,23 +64,36 @@ __device__ inline void add_up(float (&sums)[width], const unsigned short* x, con
     const X right = cast<X>(tap.get<Tap>() * dilation_x) - at.left;
     const auto inputs = tensor<Y, X, C>(x, at.x_image, at.x_row, at.x_column)[C(k.get() / width * width)];
     const auto gradients = tensor<P, Q, K>(dy, at.dy_image, at.dy_row, at.dy_column)[k];
-    const long long all = static_cast<long long>(at.n) * at.p * at.q;
-    const int first = static_cast<int>(all * blockIdx.z / gridDim.z) + Thread(threadIdx.x).get<Beside>().get();
-    const int last = static_cast<int>(all * (blockIdx.z + 1) / gridDim.z);
+    const int split = blockIdx.z, begin = split * at.split_positions + min(split, at.longer_splits);
+    const int last = begin + at.split_positions + (split < at.longer_splits);
+    const int first = begin + Thread(threadIdx.x).get<Beside>().get();
     const int turns = k < K(at.channels) ? (last - first + slots - 1) / slots : 0;
-    const Position step(slots, at);
-    Position here(first, at);
-#pragma unroll 4
-    for (int turn = 0; turn < turns; ++turn, here.advance(step, at)) {
-        const Y y = cast<Y>(here.p * stride_y) + below;
-        const X column = cast<X>(here.q * stride_x) + right;
-        if (y >= Y(0) && y < Y(at.h) && column >= X(0) && column < X(at.w)) {
-            const float gradient = Half::widen(*gradients[here.n][here.p][here.q]);
-            const auto seen = inputs[here.n][y][column];
+    Position here = at.position(first);
+    wait_for_previous_kernel();
+    for (int start = 0; start < turns; start += batch) {
+        unsigned short gradient[batch], seen[batch][width];
+        bool inside[batch];
 #pragma unroll
-            for (int j = 0; j < width; ++j) sums[j] += gradient * Half::widen(*seen[C(j)]);
+        for (int i = 0; i < batch; ++i, here = at.next(here)) {
+            const Y y = cast<Y>(here.p * stride_y) + below;
+            const X column = cast<X>(here.q * stride_x) + right;
+            inside[i] = start + i < turns && y >= Y(0) && y < Y(at.h) && column >= X(0) && column < X(at.w);
+            // Outside the first position is read, not branched round: so the loads go out together.
+            const Position there = inside[i] ? here : Position{};
+            const auto from = inputs[there.n][inside[i] ? y : Y(0)][inside[i] ? column : X(0)];
+            gradient[i] = *gradients[there.n][there.p][there.q];
+#pragma unroll
+            for (int j = 0; j < width; ++j) seen[i][j] = *from[C(j)];
         }
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+#pragma unroll
+            for (int j = 0; j < width; ++j) {
+                const float sum = sums[j] + Half::widen(gradient[i]) * Half::widen(seen[i][j]);
+                sums[j] = inside[i] ? sum : sums[j];
+            }
     }
+    let_next_kernel_start();
 }
 
 // Calls `store` with every sum of the block, by output channel and place in the group.
@@ -129,6 +152,8 @@ direct_weight_gradient_rounded(const unsigned short* x, const unsigned short* dy
 template <typename Store>
 __device__ void fold_splits(const float* partials, int splits, int elements, const Store& store) {
     const int element = blockIdx.x * blockDim.x + threadIdx.x;
+    tapestry::wait_for_previous_kernel();
+    tapestry::let_next_kernel_start();
     if (element >= elements) return;
     float sum = 0;
 #pragma unroll 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from .divisor import packed as divisor
 from .launch import View
 from .problem import ConvolutionProblem
 
@@ -35,10 +36,14 @@ def sizes(problem: ConvolutionProblem) -> dict[str, int]:
     return {"lanes": lanes(problem), "warps": warps(problem)}
 
 
+def slots(problem: ConvolutionProblem) -> int:
+    """Positions side by side."""
+    return warps(problem) * WARP // lanes(problem)
+
+
 def splits(problem: ConvolutionProblem, sms: int) -> int:
     """Ranges of positions walked by blocks of their own."""
-    slots = warps(problem) * WARP // lanes(problem)
-    turns = -(-problem.n * problem.p * problem.q // slots)
+    turns = -(-problem.n * problem.p * problem.q // slots(problem))
     if turns <= FEW_TURNS:
         return 1
     blocks = -(-problem.c // lanes(problem)) * problem.r * problem.s
@@ -55,8 +60,13 @@ def block(problem: ConvolutionProblem) -> tuple[int]:
     return (WARP * warps(problem),)
 
 
-def arguments(problem: ConvolutionProblem, x: View, dy: View, target: int) -> tuple[Any, ...]:
-    """x, dy, where the sums go, and the extents and strides in elements."""
+def arguments(problem: ConvolutionProblem, splits: int, x: View, dy: View, target: int) -> tuple[Any, ...]:
+    """x, dy, where the sums go, and `Extents` of the kernel: strides in elements."""
     top, _, left, _ = problem.padding
-    numbers = (problem.h, problem.w, problem.p, problem.q, problem.n, problem.c, top, left)
-    return x.pointer, dy.pointer, target, struct.pack("<8i6q", *numbers, *x.strides, *dy.strides)
+    edges = struct.pack("<5i", problem.h, problem.w, problem.c, top, left)
+    dealt = struct.pack("<2i", *divmod(problem.n * problem.p * problem.q, splits))
+    rows, column = divmod(slots(problem), problem.q)
+    step = struct.pack("<3i", *divmod(rows, problem.p), column)
+    strides = struct.pack("<6q", *x.strides, *dy.strides)
+    extents = b"".join([edges, dealt, divisor(problem.p), divisor(problem.q), step, strides])
+    return x.pointer, dy.pointer, target, extents

@@ -146,7 +146,7 @@ def weight_gradient_steps(
     partials = room(workspace, size, where) if workspace is not None else 0
     views = view(x, "x", where), view(dy, "dy", where)
     made = weight_gradient.launches(problem, configuration, *views, partials, dense(out, "out", where))
-    return Steps(weight_gradient.prepared(kernels, made, configuration))
+    return Steps(weight_gradient.prepared(kernels, made))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -121,7 +121,7 @@ def first_launch(
 ) -> Launch:
     """The launch that leaves the partials in a workspace, or where the splits add together the gradient itself."""
     if chosen.direct:
-        made = plain.arguments(problem, x, dy, target)
+        made = plain.arguments(problem, chosen.splits, x, dy, target)
         return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
     cut = Cut(problem, chosen)
     box = (chosen.images, 1, cut.x_columns)
@@ -174,13 +174,11 @@ def kernels(
     return tuple(load(compile_source(text, name=name, arch=arch), device) for name in kernel_names(chosen, partial))
 
 
-def prepared(
-    kernels: tuple[Any, ...], made: tuple[Launch, ...], chosen: WeightGradientConfiguration, behind_event: range = NONE
-) -> tuple[Any, ...]:
+def prepared(kernels: tuple[Any, ...], made: tuple[Launch, ...], behind_event: range = NONE) -> tuple[Any, ...]:
     """The launches, checked and packed.
 
-    Those by the copy engine start while the kernel ahead still runs and wait for its memory themselves; not those,
-    by number, that an event announces operands to.
+    They start while the kernel ahead still runs and wait for its memory themselves; not those, by number, that an event
+    announces operands to.
     """
     return tuple(
         kernel.prepare(
@@ -188,7 +186,7 @@ def prepared(
             launch.block,
             launch.arguments,
             launch.shared,
-            programmatic=not chosen.direct and number not in behind_event,
+            programmatic=number not in behind_event,
             cluster=launch.cluster,
         )
         for number, (kernel, launch) in enumerate(zip(kernels, made, strict=True))
@@ -209,5 +207,5 @@ def run(
 ) -> None:
     """The launches, one after the other, on a stream. `workspace` and `out` are addresses on the device."""
     made = launches(problem, chosen, x, dy, workspace, out)
-    for launch in prepared(kernels(problem, chosen, partial, device), made, chosen):
+    for launch in prepared(kernels(problem, chosen, partial, device), made):
         launch.launch(stream)

@@ -97,12 +97,12 @@ def steps(
     buffers = [view(rows, "x", WHERE) if rows is not None else None for rows in (x, *halo)]
     if found[0].chosen.together:
         made = tuple(_launches(found, buffers, view(dy, "dy", WHERE), target))
-        return ShardSteps(prepare.Steps(weight_gradient.prepared(kernels, made, found[0].chosen)), prepare.Steps(()))
+        return ShardSteps(prepare.Steps(weight_gradient.prepared(kernels, made)), prepare.Steps(()))
     launches = tuple(_launches(found, buffers, view(dy, "dy", WHERE), partials))
     last = weight_gradient.second_launch(problem, all_splits(found), partials, target)
     leave, fold = kernels
     every, halos = (*[leave] * len(launches), fold), range(1, len(launches))
-    ordered = weight_gradient.prepared(every, (*launches, last), found[0].chosen, behind_event=halos)
+    ordered = weight_gradient.prepared(every, (*launches, last), behind_event=halos)
     return ShardSteps(prepare.Steps(ordered[:1]), prepare.Steps(ordered[1:]))
 
 
