@@ -81,6 +81,7 @@ def test_opcheck(name: str) -> None:
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
 def test_compiled_without_graph_breaks() -> None:
     layer = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=8), nn.SiLU()).cuda().half()
     replace_convolutions(layer)

@@ -50,7 +50,10 @@ extern "C" long long left_at(int block, int warp, int lane, int out_block, int r
 }
 extern "C" int folded(unsigned index, int channel_blocks, int channels, int* out) {
     int count = 0;
-    Quadruple(index, channel_blocks).write(float4{0, 1, 2, 3}, channels, [&](long long at, float value) {
+    const PartialPlace place(index);
+    const int both = place.get<BlockAndPart>().get();
+    const Quadruple quadruple(place, both % channel_blocks, both / channel_blocks);
+    quadruple.write(float4{0, 1, 2, 3}, channels, [&](long long at, float value) {
         out[2 * count] = int(at), out[2 * count + 1] = int(value), ++count;
     });
     return count;
@@ -101,9 +104,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
             "#include <tapestry/numeric.cuh>", ""
         )
         declared = declared[: declared.index("namespace tapestry::parameters { using Half")]
-        place = kernel_text("weight_gradient_place.cu").replace(
-            "#include <tapestry/async.cuh>\n#include <tapestry/mma.cuh>\n", ""
-        )
+        place = kernel_text("weight_gradient_place.cu")
+        for header in ("async", "divisor", "mma"):
+            place = place.replace(f"#include <tapestry/{header}.cuh>\n", "")
         place = place[: place.index("// A value the compiler holds in a register")]
         body = [SHIM, declared, place, DOOR, "}"]
         library = shared_library(
