@@ -4,7 +4,8 @@
 
 The trees were fitted to the measurements of `data/measurements.json` (`kernels/cost/train.py`) and hold for the GPU
 those were made on; for other GPUs the counting stands alone. A problem that was itself measured there gets what was
-fastest among what is still legal. Nothing here needs a GPU; equal questions give equal answers.
+fastest among what is still legal, listed among its candidates or not; where only few were measured, these compete with
+the predictions of the others. Nothing here needs a GPU; equal questions give equal answers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from ..convolution import candidates as forward_cuts
 from ..convolution import weight_gradient_configuration as weight_cuts
 from ..convolution.configuration import ForwardConfiguration
+from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
 from .facts import FEATURES, Facts, forward_facts, weight_gradient_facts
@@ -34,6 +36,8 @@ Configuration = ForwardConfiguration | WeightGradientConfiguration
 PLAIN_FLOPS = 1e10
 # So many measured configurations of a problem decide without the model.
 ENOUGH = 8
+# Where fewer were measured, a prediction has to promise so much less: the least of many predictions is one too low.
+DOUBT = 1.07
 # The same kernel walks an input gradient, so it learns from both.
 FAMILY = {"forward": "forward", "input_gradient": "forward", "weight_gradient": "weight_gradient"}
 
@@ -62,14 +66,23 @@ def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configur
     options = candidates(problem, what, gpu)
     if not options:
         return None, gpu.launch_s + max(gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * PLAIN_FLOPS))
-    times = measured_us().get((problem, what), {}) if gpu.learned else {}
-    known = [option for option in options if option in times]
-    if len(known) >= min(ENOUGH, len(options)):
-        fastest = min(known, key=times.__getitem__)
+    measured = measured_us().get((problem, what), {}) if gpu.learned else {}
+    times = {cut: us for cut, us in measured.items() if _legal(problem, cut, gpu)}
+    if times and len(times) >= min(ENOUGH, len(options)):
+        fastest = min(times, key=times.__getitem__)
         return fastest, predict_one_s(problem, what, fastest, gpu)
-    seconds = predict_s(problem, what, options, gpu)
+    pool = list(dict.fromkeys((*options, *times)))
+    seconds = predict_s(problem, what, pool, gpu) * (DOUBT if times else 1.0)
+    for cut, us in times.items():
+        seconds[pool.index(cut)] = us * 1e-6
     best = int(np.argmin(seconds))
-    return options[best], float(seconds[best])
+    return pool[best], float(seconds[best])
+
+
+def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
+    if isinstance(cut, ForwardConfiguration):
+        return forward_legal(problem, cut, gpu.shared_per_block)
+    return not cut.direct and weight_cuts.legal(weight_cuts.Cut(problem, cut), gpu.shared_per_block)
 
 
 @cache
