@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import corners  # type: ignore[import-not-found]
 
-from tapestry.planner.explicit import plan_partitions
 from tapestry.planner.format import Document, Resolved
 from tapestry.planner.machine import load_machine
+from tapestry.planner.search.explicit import plan_partitions
 from tapestry.space import Box, Region
 from tapestry.workers import run
 from tapestry.workers.rank import Rank

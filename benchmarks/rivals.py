@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 from tapestry.errors import Infeasible
 from tapestry.planner import plan
-from tapestry.planner.rivals import rivals
+from tapestry.planner.search.rivals import rivals
 from tapestry.program import Program
 
 

@@ -19,8 +19,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tapestry.planner.pack.check import check_packing
-from tapestry.planner.pack.minimalloc import capacity_of, read_buffers
+from tapestry.planner.solvers.pack.check import check_packing
+from tapestry.planner.solvers.pack.minimalloc import capacity_of, read_buffers
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT.parent / "shared" / "bench" / "minimalloc"

@@ -1,7 +1,7 @@
 """Why this strategy: per operation what it costs, what it moves, and what the next best would cost instead.
 
 All other decisions are held fixed, so the numbers answer "why not that one?". Seconds are work and transfers added up,
-A + B + C of `planner.model`: what overlap hides is not taken off.
+A + B + C of `planner.sharding.model`: what overlap hides is not taken off.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import cached_property
 from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
 from .format import Compute, Document, Resolved, Transfer
-from .layouts import Mesh, Spread
 from .machine.embed import machine_from_json
-from .model import maximal, satisfied
-from .nodes import sink_node
+from .sharding.model import maximal, satisfied
+from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
-from .strategies import Strategy, StrategyTable
+from .strategy.layouts import Layout, Mesh
+from .strategy.strategies import Strategy, StrategyTable
 
 _CHECK = "tapestry check says what is wrong with the plan"
 
@@ -85,7 +85,7 @@ class Explainer:
         machine = machine_from_json(document.machine)
         self.book = PriceBook(machine, self.mesh)
         self.prices = Prices(resolved, self.book)
-        self.table = StrategyTable(resolved.program, self.mesh, machine, self.book.spreads)
+        self.table = StrategyTable(resolved.program, self.mesh, machine, self.book.layouts)
         self._chosen: dict[str, Strategy] = {}
 
     @property
@@ -121,7 +121,7 @@ class Explainer:
                 return strategy
         return self.table.explicit(op, regions)
 
-    def home(self, name: str) -> Spread:
+    def home(self, name: str) -> Layout:
         """Where a tensor is before it is moved: its initial layout, or what its operation writes."""
         program = self.resolved.program
         if name in program.producer:
@@ -129,12 +129,12 @@ class Explainer:
         initial = next((b.initial for b in self.document.buffers if b.tensor == name and b.initial is not None), None)
         if initial is None:
             raise CheckFailed("no buffer of the plan holds it before the run", where=f"tensor {name}", hint=_CHECK)
-        return self.book.spreads.of(program.tensor(name).shape, self.resolved.regions(initial))
+        return self.book.layouts.of(program.tensor(name).shape, self.resolved.regions(initial))
 
     def cost(self, op: Operation, strategy: Strategy) -> tuple[float, int]:
         """Seconds and bytes that depend on one operation's strategy: its work, the moves of what it reads and writes.
 
-        A tensor that several operations read is moved once for all whose needs one layout serves: see `planner.model`.
+        A tensor that several operations read is moved once for all whose needs one layout serves.
         """
         seconds, nbytes = strategy.slowest, 0
         for name in (*op.operands, op.output):
@@ -145,20 +145,20 @@ class Explainer:
             seconds, nbytes = seconds + moved[0], nbytes + moved[1]
         return seconds, nbytes
 
-    def _moves(self, name: str, have: Spread, needs: Sequence[Spread]) -> tuple[float, int]:
+    def _moves(self, name: str, have: Layout, needs: Sequence[Layout]) -> tuple[float, int]:
         """Seconds and bytes of the moves that serve all needs."""
         itemsize = self.resolved.program.tensor(name).itemsize
         wanted = maximal([need for need in needs if not satisfied(have, need)])
         moves = [self.book.traffic.move(have, need, itemsize) for need in wanted]
         return sum(move.seconds for move in moves), itemsize * sum(move.elements for move in moves)
 
-    def _ends(self, name: str, have: Spread) -> list[tuple[Spread, ...]]:
+    def _ends(self, name: str, have: Layout) -> list[tuple[Layout, ...]]:
         """The layouts in which a partial result may end; nothing to choose for all others."""
         program = self.resolved.program
         last = name in program.outputs or any(value == name for _, value in program.states)
         return list(sink_node(program.tensor(name), self.table).needs) if last and have.parts is not None else [()]
 
-    def _need(self, reader: Operation, name: str, changed: Operation, strategy: Strategy) -> Spread:
+    def _need(self, reader: Operation, name: str, changed: Operation, strategy: Strategy) -> Layout:
         return (strategy if reader is changed else self.chosen(reader)).needs[reader.operands.index(name)]
 
     def row(self, op: Operation) -> Row:

@@ -89,7 +89,7 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the plan, whole or not at all."""
-        from .atomic import write_atomically
+        from .format.atomic import write_atomically
 
         write_atomically(path, self.to_json())
 
@@ -158,8 +158,8 @@ def plan(
 
     from ..verify import verify
     from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
-    from .layouts import Mesh
-    from .pipeline import Context, make_plan
+    from .search.pipeline import Context, make_plan
+    from .strategy.layouts import Mesh
 
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)

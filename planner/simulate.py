@@ -14,14 +14,14 @@ from ..errors import UsageError
 from ..program import Operation, Program
 from ..space import Region
 from ..space.projection import count_points, operand_images, write_image
-from .cost import compute_seconds
 from .format import Compute, Document, Resolved, Task, Transfer
 from .format.events import Event as Event
-from .layouts import Mesh, Spread, Spreads
 from .machine import Machine
 from .machine.embed import machine_from_json
-from .strategies import structure
-from .traffic import Move, Traffic
+from .strategy.cost import compute_seconds
+from .strategy.layouts import Layout, Layouts, Mesh
+from .strategy.strategies import structure
+from .strategy.traffic import Move, Traffic
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PriceBook:
     """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans."""
 
     def __init__(self, machine: Machine, mesh: Mesh) -> None:
-        self.machine, self.traffic, self.spreads = machine, Traffic(mesh, machine), Spreads(mesh)
+        self.machine, self.traffic, self.layouts = machine, Traffic(mesh, machine), Layouts(mesh)
         self._work: dict[tuple[str, Region], float] = {}
         self._signatures: dict[str, str] = {}
 
@@ -95,7 +95,7 @@ class Prices:
         tensor = self.resolved.program.tensor(task.tensor)
         key = (f"{tensor.shape} {tensor.itemsize}", task.have, task.need)
         if key not in self._moves:
-            have, need = (self._spread(tensor.shape, name) for name in (task.have, task.need))
+            have, need = (self._layout(tensor.shape, name) for name in (task.have, task.need))
             self._moves[key] = self.book.traffic.move(have, need, tensor.itemsize)
         return self._moves[key]
 
@@ -113,8 +113,8 @@ class Prices:
             self._links[key] = found
         return self._links[key]
 
-    def _spread(self, shape: tuple[int, ...], layout: str) -> Spread:
-        return self.book.spreads.of(shape, self.resolved.regions(layout), self.resolved.layout(layout).parts)
+    def _layout(self, shape: tuple[int, ...], layout: str) -> Layout:
+        return self.book.layouts.of(shape, self.resolved.regions(layout), self.resolved.layout(layout).parts)
 
 
 def simulate(document: Document, prices: Prices | None = None) -> Timeline:

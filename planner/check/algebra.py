@@ -149,17 +149,17 @@ class Shape:
 
     def left_out(self, points: int) -> int:
         """The points that share an element with some of these and are not among them."""
-        return self._algebra.minus(self._spread(points, self._folded), points)
+        return self._algebra.minus(self._layout(points, self._folded), points)
 
     def uncut(self, points: int) -> bool:
         """Dimensions that may not be cut are whole."""
-        return self._algebra.within(self._spread(points, self._uncut), points)
+        return self._algebra.within(self._layout(points, self._uncut), points)
 
     def whole_records(self, elements: int) -> bool:
         """Elements that are one value together (along an uncut dimension, as a softmax state is) are all there."""
-        return self._algebra.within(self._spread(elements, self._records), elements)
+        return self._algebra.within(self._layout(elements, self._records), elements)
 
-    def _spread(self, region: int, whole: Mapping[int, IntSet]) -> int:
+    def _layout(self, region: int, whole: Mapping[int, IntSet]) -> int:
         """The same tuples with the given axes made whole."""
         if not whole:
             return region

@@ -41,9 +41,9 @@ def bench_iopddl(
     Exit code 3 where no choice keeps the memory limit, 4 where none was found in time.
     """
     began = time.monotonic() - time.process_time()  # the start of the interpreter counts
-    from ..assign import solve
-    from ..assign.check import check_choice
-    from ..assign.iopddl import read_problem, write_choice
+    from ..solvers.assign import solve
+    from ..solvers.assign.check import check_choice
+    from ..solvers.assign.iopddl import read_problem, write_choice
 
     with working("reading"):
         problem = read_problem(file)
@@ -96,9 +96,9 @@ def bench_pack(
     Exit code 3 where it is proved that none fits, 4 where none was found in time.
     """
     began = time.monotonic()
-    from ..pack import pack
-    from ..pack.check import check_packing
-    from ..pack.minimalloc import capacity_of, read_buffers, write_solution
+    from ..solvers.pack import pack
+    from ..solvers.pack.check import check_packing
+    from ..solvers.pack.minimalloc import capacity_of, read_buffers, write_solution
 
     buffers = read_buffers(file)
     limit = capacity_of(file) if capacity is None else capacity

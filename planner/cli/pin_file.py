@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ...program import Pin, PinKind
-from ..toml_table import Table, read_toml
+from ..machine.toml_table import Table, read_toml
 
 
 def load_pins(path: Path) -> tuple[Pin, ...]:

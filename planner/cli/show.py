@@ -87,7 +87,7 @@ def _pictures(plan: Plan, files: dict[str, Path | None]) -> dict[str, str]:
 
 
 def _write(files: dict[str, Path | None], contents: dict[str, str]) -> None:
-    from ..atomic import write_atomically
+    from ..format.atomic import write_atomically
 
     for name, path in files.items():
         if path is not None:

@@ -13,7 +13,7 @@ import safetensors
 from ...dtypes import name_of, numpy_dtype
 from ...errors import UsageError, close_match
 from ...program import Program, Tensor
-from ..atomic import write_atomically
+from ..format.atomic import write_atomically
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -38,7 +38,7 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Base of all records of the document: immutable, unknown fields refused."""
 
 
-class Layout(Struct, frozen=True):
+class LayoutText(Struct, frozen=True):
     """Per rank a region as text (`tapestry.space.parse_region`).
 
     ``parts`` numbers the contributions of a partial layout.
@@ -147,7 +147,7 @@ class Document(Struct, frozen=True):
     mesh: tuple[int, ...]
     mesh_axes: tuple[str, ...]
     devices: tuple[int, ...]
-    layouts: dict[str, Layout]
+    layouts: dict[str, LayoutText]
     buffers: tuple[Buffer, ...]
     tasks: tuple[Task, ...]
     outputs: dict[str, str]

@@ -11,7 +11,7 @@ from ...program import Program
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .messages import Message, complete_messages, partial_messages
-from .model import Buffer, Document, Layout, Task, Transfer
+from .model import Buffer, Document, LayoutText, Task, Transfer
 
 
 class Resolved:
@@ -41,7 +41,7 @@ class Resolved:
     def buffers(self) -> dict[str, Buffer]:
         return {buffer.name: buffer for buffer in self.document.buffers}
 
-    def layout(self, name: str) -> Layout:
+    def layout(self, name: str) -> LayoutText:
         return self.document.layouts[name]
 
     def regions(self, layout: str) -> tuple[Region, ...]:

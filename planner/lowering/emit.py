@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..format import Buffer, Compute, Layout, Sharding, Task, Transfer
-from ..layouts import Mesh, Spread, kinds
-from ..strategies import Strategy
+from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
+from ..strategy.layouts import Layout, Mesh, kinds
+from ..strategy.strategies import Strategy
 from .memory import Arena
 from .steps import COMPUTE, Step, Steps
 
@@ -15,7 +15,7 @@ class LayoutTable:
     """Names layouts by content, in order of first use."""
 
     def __init__(self) -> None:
-        self.layouts: dict[str, Layout] = {}
+        self.layouts: dict[str, LayoutText] = {}
         self._names: dict[tuple[tuple[str, ...], tuple[int, ...] | None], str] = {}
         self._seen: dict[int, str] = {}
 
@@ -24,17 +24,17 @@ class LayoutTable:
         key = (texts, parts)
         if key not in self._names:
             self._names[key] = f"L{len(self._names)}"
-            self.layouts[self._names[key]] = Layout(texts, parts)
+            self.layouts[self._names[key]] = LayoutText(texts, parts)
         return self._names[key]
 
-    def of(self, spread: Spread) -> str:
-        if id(spread) not in self._seen:
-            self._seen[id(spread)] = self.name(spread.regions, spread.parts)
-        return self._seen[id(spread)]
+    def of(self, layout: Layout) -> str:
+        if id(layout) not in self._seen:
+            self._seen[id(layout)] = self.name(layout.regions, layout.parts)
+        return self._seen[id(layout)]
 
-    def stored(self, spread: Spread) -> str:
+    def stored(self, layout: Layout) -> str:
         """The layout of a buffer: where, not which share."""
-        return self.name(spread.regions) if spread.parts is not None else self.of(spread)
+        return self.name(layout.regions) if layout.parts is not None else self.of(layout)
 
     def shards(self, strategy: Strategy) -> str:
         if id(strategy) not in self._seen:
@@ -46,7 +46,7 @@ class LayoutTable:
 class Emitted:
     """The parts of a document that lowering makes."""
 
-    layouts: dict[str, Layout]
+    layouts: dict[str, LayoutText]
     buffers: tuple[Buffer, ...]
     tasks: tuple[Task, ...]
     outputs: dict[str, str]
@@ -65,7 +65,7 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
             Buffer(
                 names[id(slot)],
                 slot.tensor.name,
-                table.stored(slot.spread),
+                table.stored(slot.layout),
                 tier,
                 arena.offsets[id(slot)],
                 life.nbytes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..pack import Buffer, minimize_peak
+from ..solvers.pack import Buffer, minimize_peak
 from .steps import COMM, Slot, Steps
 
 ALIGN = 256
@@ -32,7 +32,7 @@ def lifetimes(steps: Steps) -> list[Lifetime]:
     for slot in steps.slots:
         begin = -1 if slot.initial is not None else first.get(id(slot), -1)
         end = len(steps.steps) if slot.keep else last.get(id(slot), begin)
-        found.append(Lifetime(slot, begin, end, slot.spread.storage_size * slot.tensor.itemsize))
+        found.append(Lifetime(slot, begin, end, slot.layout.storage_size * slot.tensor.itemsize))
     return found
 
 
@@ -51,7 +51,7 @@ LINGER = (24, 8, 0)
 
 
 def place(steps: Steps, capacity: int) -> Arena:
-    """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.pack`).
+    """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
 
     The peak may exceed the capacity; the caller decides what to do about it.
     """

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program import Operation, Program
-from ..layouts import Spread
-from ..model import maximal, satisfied
-from ..traffic import Traffic
+from ..sharding.model import maximal, satisfied
+from ..strategy.layouts import Layout
+from ..strategy.traffic import Traffic
 from .steps import Decisions
 
 
@@ -22,7 +22,7 @@ class _Lanes:
     compute: float = 0.0
     comm: float = 0.0
     made: dict[str, float] = field(default_factory=dict)
-    moved: dict[str, list[tuple[Spread, float]]] = field(default_factory=dict)
+    moved: dict[str, list[tuple[Layout, float]]] = field(default_factory=dict)
 
 
 class _Lister:
@@ -33,7 +33,7 @@ class _Lister:
         }
         self.level = self._levels()
 
-    def _moves(self, name: str) -> list[tuple[Spread, float]]:
+    def _moves(self, name: str) -> list[tuple[Layout, float]]:
         """The layouts a tensor is moved to, with seconds."""
         have = self._have(name)
         needs = [self._need(op, name) for op in self.program.consumers[name]]
@@ -43,11 +43,11 @@ class _Lister:
             for need in maximal([n for n in needs if not satisfied(have, n)])
         ]
 
-    def _have(self, name: str) -> Spread:
+    def _have(self, name: str) -> Layout:
         producer = self.program.producer.get(name)
         return self.decisions.homes[name] if producer is None else self.decisions.strategies[producer.name].writes
 
-    def _need(self, op: Operation, name: str) -> Spread:
+    def _need(self, op: Operation, name: str) -> Layout:
         return self.decisions.strategies[op.name].needs[op.operands.index(name)]
 
     def _levels(self) -> dict[str, float]:
@@ -94,7 +94,7 @@ class _Lister:
             if name not in lanes.made:
                 continue
             need = self._need(op, name)
-            moved = next((end for spread, end in lanes.moved[name] if need.within(spread)), lanes.made[name])
+            moved = next((end for layout, end in lanes.moved[name] if need.within(layout)), lanes.made[name])
             latest = max(latest, lanes.made[name] if satisfied(self._have(name), need) else moved)
         return latest
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...program import Operation, Program, Tensor
-from ..layouts import Spread, Spreads
-from ..model import maximal, satisfied
-from ..strategies import Strategy
-from ..traffic import Traffic
+from ..sharding.model import maximal, satisfied
+from ..strategy.layouts import Layout, Layouts
+from ..strategy.strategies import Strategy
+from ..strategy.traffic import Traffic
 
 COMPUTE, COMM = "compute", "comm"
 
@@ -18,9 +18,9 @@ COMPUTE, COMM = "compute", "comm"
 class Decisions:
     """What was decided: where source tensors lie, how operations are sharded, how partial outputs end."""
 
-    homes: Mapping[str, Spread]
+    homes: Mapping[str, Layout]
     strategies: Mapping[str, Strategy]
-    ends: Mapping[str, Spread]
+    ends: Mapping[str, Layout]
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Schedule:
 
 @dataclass(eq=False)
 class Slot:
-    """A buffer before it has an offset: ``spread`` is what it may store, ``initial`` what it holds before the run."""
+    """A buffer before it has an offset: ``layout`` is what it may store, ``initial`` what it holds before the run."""
 
     name: str
     tensor: Tensor
-    spread: Spread
-    initial: Spread | None = None
+    layout: Layout
+    initial: Layout | None = None
     keep: bool = False
 
 
@@ -56,11 +56,11 @@ class Step:
     tensor: Tensor
     reads: tuple[Slot, ...]
     write: Slot
-    have: Spread | None = None
-    need: Spread | None = None
+    have: Layout | None = None
+    need: Layout | None = None
     kind: str = ""
     monoid: str | None = None
-    touched: tuple[tuple[Slot, Spread, bool], ...] = ()
+    touched: tuple[tuple[Slot, Layout, bool], ...] = ()
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class _Move:
     """A pending transfer of a tensor to one needed layout."""
 
     tensor: Tensor
-    need: Spread
+    need: Layout
     target: Slot
     slot: int
 
@@ -87,14 +87,14 @@ class StepBuilder:
     """Builds `Steps`: one pass over the operations."""
 
     def __init__(
-        self, program: Program, decisions: Decisions, traffic: Traffic, spreads: Spreads, schedule: Schedule
+        self, program: Program, decisions: Decisions, traffic: Traffic, layouts: Layouts, schedule: Schedule
     ) -> None:
-        self.program, self.decisions, self.traffic, self.spreads = program, decisions, traffic, spreads
+        self.program, self.decisions, self.traffic, self.layouts = program, decisions, traffic, layouts
         self.schedule = schedule
         self.result = Steps()
         self.home: dict[str, Slot] = {}
-        self.have: dict[str, Spread] = {}
-        self.copies: dict[str, list[tuple[Spread, Slot]]] = {}
+        self.have: dict[str, Layout] = {}
+        self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
         self.pending: dict[int, list[_Move]] = {}
         self.index = {op.name: k for k, op in enumerate(program.operations)}
 
@@ -109,7 +109,7 @@ class StepBuilder:
         self._finish()
         return self.result
 
-    def _settle(self, tensor: Tensor, have: Spread, made: int) -> None:
+    def _settle(self, tensor: Tensor, have: Layout, made: int) -> None:
         """Register where a tensor is, and schedule the moves its consumers need."""
         self.have[tensor.name] = have
         needs = self._needs(tensor)
@@ -119,7 +119,7 @@ class StepBuilder:
             keep = tensor.role in ("param", "state", "const") or tensor.name in self.program.outputs
             self.home[tensor.name] = self._slot(tensor.name, tensor, grown or have, have, keep)
         elif grown is not None:
-            self.home[tensor.name].spread = grown
+            self.home[tensor.name].layout = grown
         self.copies[tensor.name] = []
         for number, need in enumerate(moved):
             target = self.home[tensor.name] if need is grown else self._slot(f"{tensor.name}>{number}", tensor, need)
@@ -128,7 +128,7 @@ class StepBuilder:
             slot = max(0, first - self.schedule.ahead) if made < 0 else max(made + 1, first - 3)
             self.pending.setdefault(slot, []).append(_Move(tensor, need, target, first))
 
-    def _needs(self, tensor: Tensor) -> list[tuple[int, Spread]]:
+    def _needs(self, tensor: Tensor) -> list[tuple[int, Layout]]:
         """(operation index, layout) of every consumer, the end of the program included."""
         found = []
         end = len(self.program.operations)
@@ -141,7 +141,7 @@ class StepBuilder:
         found += [(end, self.have[state]) for state, value in self.program.states if value == tensor.name]
         return found
 
-    def _in_place(self, tensor: Tensor, have: Spread, moved: list[Spread]) -> Spread | None:
+    def _in_place(self, tensor: Tensor, have: Layout, moved: list[Layout]) -> Layout | None:
         """A needed layout so little larger than the home that the home is laid out for it (a halo), without a copy."""
         if tensor.role in ("param", "state", "const") or have.parts is not None:
             return None
@@ -149,9 +149,9 @@ class StepBuilder:
         return near[0] if near else None
 
     def _slot(
-        self, name: str, tensor: Tensor, spread: Spread, initial: Spread | None = None, keep: bool = False
+        self, name: str, tensor: Tensor, layout: Layout, initial: Layout | None = None, keep: bool = False
     ) -> Slot:
-        slot = Slot(name, tensor, spread, initial, keep)
+        slot = Slot(name, tensor, layout, initial, keep)
         self.result.slots.append(slot)
         return slot
 
@@ -189,9 +189,9 @@ class StepBuilder:
         """What folds the contributions of a partial value."""
         return self.program.producer[tensor.name].monoid if self.have[tensor.name].parts is not None else None
 
-    def _difference(self, need: Spread, have: Spread) -> Spread:
+    def _difference(self, need: Layout, have: Layout) -> Layout:
         regions = [n - h for n, h in zip(need.regions, have.regions, strict=True)]
-        return self.spreads.of(need.shape, regions)
+        return self.layouts.of(need.shape, regions)
 
     def _emit_compute(self, op: Operation) -> None:
         strategy = self.decisions.strategies[op.name]
@@ -203,11 +203,11 @@ class StepBuilder:
         touched.append((write, strategy.writes, True))
         self.result.steps.append(Step(COMPUTE, op, strategy, out, reads, write, touched=tuple(touched)))
 
-    def _source(self, name: str, need: Spread) -> Slot:
+    def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""
         if satisfied(self.have[name], need):
             return self.home[name]
-        return next(slot for spread, slot in self.copies[name] if need.within(spread))
+        return next(slot for layout, slot in self.copies[name] if need.within(layout))
 
     def _finish(self) -> None:
         for name in self.program.outputs:
@@ -222,4 +222,4 @@ class StepBuilder:
         if self.have[name].parts is None:
             return self.home[name]
         end = self.decisions.ends[name]
-        return next(slot for spread, slot in self.copies[name] if end.within(spread))
+        return next(slot for layout, slot in self.copies[name] if end.within(layout))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from ..layouts import Spread
+from ..strategy.layouts import Layout
 from .memory import Arena
 from .steps import Slot, Step, Steps
 
@@ -44,7 +44,7 @@ def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
     """Per step the positions of the steps it waits for."""
     owners, inherited = _Owners(), {}
     last_touch: dict[int, Clock] = {}
-    writers: dict[int, list[tuple[int, Spread]]] = {}
+    writers: dict[int, list[tuple[int, Layout]]] = {}
     clocks: list[Clock] = []
     lane_clock: dict[str, Clock] = {}
     result = []
@@ -54,13 +54,13 @@ def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
         inherited[id(life.slot)] = _claim(life.slot, owners, arena, sizes, last_touch)
     for position, step in enumerate(steps.steps):
         wanted: Clock = {}
-        for slot, spread, write in step.touched:
+        for slot, layout, write in step.touched:
             if id(slot) not in inherited:
                 inherited[id(slot)] = _claim(slot, owners, arena, sizes, last_touch)
             if write:
                 _merge(wanted, inherited[id(slot)])
             else:
-                _merge(wanted, _writers_clock(writers.get(id(slot), []), spread, steps.steps))
+                _merge(wanted, _writers_clock(writers.get(id(slot), []), layout, steps.steps))
         clock = dict(lane_clock.get(step.lane, {}))
         needed = []
         for lane, at in sorted(wanted.items(), key=lambda item: -item[1]):
@@ -85,22 +85,22 @@ def _claim(slot: Slot, owners: _Owners, arena: Arena, sizes: dict[int, int], las
     return before
 
 
-def _writers_clock(written: list[tuple[int, Spread]], need: Spread, steps: list[Step]) -> Clock:
+def _writers_clock(written: list[tuple[int, Layout]], need: Layout, steps: list[Step]) -> Clock:
     """The last positions, per lane, of the writes that a read needs."""
     clock: Clock = {}
-    for position, spread in written:
-        if any(a and b and a.meet_size(b) for a, b in zip(spread.regions, need.regions, strict=True)):
+    for position, layout in written:
+        if any(a and b and a.meet_size(b) for a, b in zip(layout.regions, need.regions, strict=True)):
             _merge(clock, {steps[position].lane: position})
     return clock
 
 
 def _touch(
-    step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Spread]]]
+    step: Step, position: int, last_touch: dict[int, Clock], writers: dict[int, list[tuple[int, Layout]]]
 ) -> None:
-    for slot, spread, write in step.touched:
+    for slot, layout, write in step.touched:
         last_touch.setdefault(id(slot), {})[step.lane] = position
         if write:
-            writers.setdefault(id(slot), []).append((position, spread))
+            writers.setdefault(id(slot), []).append((position, layout))
 
 
 def _merge(clock: Clock, other: Clock) -> None:

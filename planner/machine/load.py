@@ -9,8 +9,8 @@ from typing import Literal, cast
 
 from ...dtypes import DTYPES
 from ...errors import close_match
-from ..toml_table import Table, parse_toml, read_toml
 from .model import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .toml_table import Table, parse_toml, read_toml
 
 _PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
 _TIERS = ("hbm", "host", "disk")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from ...drawing.svg import Drawing, line, number, rect, shortened, tag, text, text_width, title
-from ..cost import kernel_class
 from ..format import Compute, Resolved, Transfer
 from ..format.events import Event
+from ..strategy.cost import kernel_class
 from .colours import kind_colour
 
 WIDTH, LEFT, RIGHT = 1080.0, 92.0, 24.0

@@ -10,8 +10,8 @@ from tapestry.errors import UsageError
 from tapestry.planner import Plan, plan
 from tapestry.planner.explain import Alternative, Explainer
 from tapestry.planner.format import Compute, Transfer
-from tapestry.planner.layouts import Cut
 from tapestry.planner.simulate import Prices
+from tapestry.planner.strategy.layouts import Cut
 from tapestry.program import Pin, Program
 
 

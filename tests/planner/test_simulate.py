@@ -9,9 +9,9 @@ import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.errors import UsageError
 from tapestry.planner import Plan
-from tapestry.planner.explicit import plan_partitions
 from tapestry.planner.format import Compute, Document, Transfer
 from tapestry.planner.machine import Machine, load_machine
+from tapestry.planner.search.explicit import plan_partitions
 from tapestry.planner.simulate import Timeline, simulate
 from tapestry.space import Box, Region
 

@@ -12,7 +12,7 @@ from tapestry.planner.format import (
     Compute,
     Copy,
     Document,
-    Layout,
+    LayoutText,
     Predicted,
     Resolved,
     Solver,
@@ -42,7 +42,7 @@ class Sheet:
 
     def __init__(self, program: Program, ranks: int) -> None:
         self.program, self.ranks = program, ranks
-        self.layouts: dict[str, Layout] = {}
+        self.layouts: dict[str, LayoutText] = {}
         self.buffers: list[Buffer] = []
         self.tasks: list[Task] = []
         self.end = 0
@@ -50,7 +50,7 @@ class Sheet:
     def layout(self, regions: Sequence[str] | str, parts: Sequence[int] | None = None) -> str:
         each = (regions,) * self.ranks if isinstance(regions, str) else tuple(regions)
         name = f"L{len(self.layouts)}"
-        self.layouts[name] = Layout(each, None if parts is None else tuple(parts))
+        self.layouts[name] = LayoutText(each, None if parts is None else tuple(parts))
         return name
 
     def buffer(self, tensor: str, regions: Sequence[str] | str, *, initial: bool | Sequence[str] = False) -> str:

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tapestry.planner import load_machine
-from tapestry.planner.explicit import plan_partitions
 from tapestry.planner.format import Resolved
+from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, partitions, programs
 from tapestry.workers.local import run_local

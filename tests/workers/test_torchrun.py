@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tapestry.errors import UsageError
 from tapestry.planner import load_machine
-from tapestry.planner.explicit import plan_partitions
 from tapestry.planner.format import Document
+from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers import TaskError, run
 from tapestry.workers.faults import described

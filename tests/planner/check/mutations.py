@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tapestry.planner.format.model import Compute, Document, Layout, Task, Transfer
+from tapestry.planner.format.model import Compute, Document, LayoutText, Task, Transfer
 from tapestry.program import Program
 
 from .elements import points, write
@@ -111,7 +111,7 @@ def _put(items: tuple[Any, ...], k: int, item: Any) -> tuple[Any, ...]:
     return (*items[:k], item, *items[k + 1 :])
 
 
-def _region_changes(layout: Layout) -> Iterator[tuple[str, Layout]]:
+def _region_changes(layout: LayoutText) -> Iterator[tuple[str, LayoutText]]:
     """One rank's region loses its first or last element, or all; gains the next; or is exchanged with another's."""
     for rank, text in enumerate(layout.regions):
         mine = points(text)
@@ -128,7 +128,7 @@ def _region_changes(layout: Layout) -> Iterator[tuple[str, Layout]]:
             yield f"ranks {rank} and {other} exchange", swapped
 
 
-def _with(layout: Layout, rank: int, text: str) -> Layout:
+def _with(layout: LayoutText, rank: int, text: str) -> LayoutText:
     return replace(layout, regions=_put(layout.regions, rank, text))
 
 

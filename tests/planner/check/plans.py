@@ -9,7 +9,7 @@ from tapestry.expr import Affine, Bound, Const, Read
 from tapestry.planner.format.model import (
     Compute,
     Document,
-    Layout,
+    LayoutText,
 )
 from tapestry.program import Operation, Program, Tensor
 
@@ -126,9 +126,9 @@ def overlapped_halo() -> Document:
     """The same stencil, its inner rows computed while the halo travels: unordered tasks on other rows of one buffer."""
     base = halo()
     tasks = list(base.tasks)
-    inner, edges = Layout(("0:3", "4:5", "7:9")), Layout(("empty", "3:4|5:6", "6:7"))
-    inner = Layout(("0:2", "4:5", "7:9"))
-    edges = Layout(("2:3", "3:4|5:6", "6:7"))
+    inner, edges = LayoutText(("0:3", "4:5", "7:9")), LayoutText(("empty", "3:4|5:6", "6:7"))
+    inner = LayoutText(("0:2", "4:5", "7:9"))
+    edges = LayoutText(("2:3", "3:4|5:6", "6:7"))
     last = tasks[2]
     assert isinstance(last, Compute)
     tasks[2:] = [

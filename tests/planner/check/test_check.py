@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code, Report, check
-from tapestry.planner.format.model import Document, Layout, Traffic
+from tapestry.planner.format.model import Document, LayoutText, Traffic
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
@@ -35,7 +35,7 @@ def buffer(document: Document, which: str, **changes: Any) -> Document:
 
 def laid(document: Document, *regions: str, parts: tuple[int, ...] | None = None) -> Document:
     """With one layout more, named "extra"."""
-    return replace(document, layouts={**document.layouts, "extra": Layout(regions, parts)})
+    return replace(document, layouts={**document.layouts, "extra": LayoutText(regions, parts)})
 
 
 def machine(document: Document, **changes: Any) -> Document:

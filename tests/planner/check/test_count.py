@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tapestry.planner.check import count, wellformed
 from tapestry.planner.check.report import Findings
-from tapestry.planner.format.model import Document, Layout, Transfer
+from tapestry.planner.format.model import Document, LayoutText, Transfer
 from tapestry.program import Program
 
 from . import traffic, writing
@@ -33,8 +33,8 @@ def transfers(draw: st.DrawFn) -> Document:
     y, z = sheet.buffer("y", "y", whole), sheet.buffer("z", "y", whole)
     monoid = None if parts is None else "sum"
     sheet.layouts |= {
-        "have": Layout(tuple(map(write, have)), parts),
-        "need": Layout(tuple(write(region & there) for region in need)),
+        "have": LayoutText(tuple(map(write, have)), parts),
+        "need": LayoutText(tuple(write(region & there) for region in need)),
     }
     sheet.transfer("sends", "y", y, z, "have", "need", monoid=monoid, ranks=among)
     return sheet.done({"y": "z"})
@@ -80,13 +80,13 @@ def test_closed_forms(ranks: int, kind: str, times: int | None) -> None:
     by_columns = [f"0:{n},{a}:{b}" if a < b else "empty" for a, b in cuts]
     parts = tuple(range(ranks))
     have, need = {
-        "all_gather": (Layout(tuple(by_rows)), Layout((whole,) * ranks)),
-        "reduce_scatter": (Layout((whole,) * ranks, parts), Layout(tuple(by_rows))),
-        "all_reduce": (Layout((whole,) * ranks, parts), Layout((whole,) * ranks)),
-        "broadcast": (Layout((whole, *["empty"] * (ranks - 1))), Layout((whole,) * ranks)),
-        "all_to_all": (Layout(tuple(by_rows)), Layout(tuple(by_columns))),
+        "all_gather": (LayoutText(tuple(by_rows)), LayoutText((whole,) * ranks)),
+        "reduce_scatter": (LayoutText((whole,) * ranks, parts), LayoutText(tuple(by_rows))),
+        "all_reduce": (LayoutText((whole,) * ranks, parts), LayoutText((whole,) * ranks)),
+        "broadcast": (LayoutText((whole, *["empty"] * (ranks - 1))), LayoutText((whole,) * ranks)),
+        "all_to_all": (LayoutText(tuple(by_rows)), LayoutText(tuple(by_columns))),
     }[kind]
-    sheet.layouts |= {"whole": Layout((whole,) * ranks), "have": have, "need": need}
+    sheet.layouts |= {"whole": LayoutText((whole,) * ranks), "have": have, "need": need}
     y, z = sheet.buffer("y", "y", "whole"), sheet.buffer("z", "y", "whole")
     sheet.transfer(kind, "y", y, z, "have", "need", monoid="sum" if have.parts else None)
     case = wellformed.read(sheet.done({"y": "z"}), Findings())

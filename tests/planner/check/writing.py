@@ -14,7 +14,7 @@ from tapestry.planner.format.model import (
     Compute,
     Copy,
     Document,
-    Layout,
+    LayoutText,
     Predicted,
     Solver,
     Task,
@@ -50,14 +50,14 @@ class Sheet:
 
     def __init__(self, program: Program, ranks: int, mesh: tuple[int, ...] | None = None) -> None:
         self.program, self.ranks, self.mesh = program, ranks, mesh or (ranks,)
-        self.layouts: dict[str, Layout] = {}
+        self.layouts: dict[str, LayoutText] = {}
         self.buffers: list[Buffer] = []
         self.tasks: list[Task] = []
         self.free = {"hbm": 0, "host": 0}
 
     def layout(self, regions: Sequence[str] | str, parts: Sequence[int] | None = None) -> str:
         each = (regions,) * self.ranks if isinstance(regions, str) else tuple(regions)
-        made = Layout(each, None if parts is None else tuple(parts))
+        made = LayoutText(each, None if parts is None else tuple(parts))
         for name, known in self.layouts.items():
             if known == made:
                 return name

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tapestry.planner.pack.check import check_packing
-from tapestry.planner.pack.minimalloc import read_buffers
+from tapestry.planner.solvers.pack.check import check_packing
+from tapestry.planner.solvers.pack.minimalloc import read_buffers
 
 Tapestry = Callable[..., Any]
 

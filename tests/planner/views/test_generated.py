@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry.drawing.program import program_svg
 from tapestry.planner import load_machine
-from tapestry.planner.explicit import plan_partitions
+from tapestry.planner.search.explicit import plan_partitions
 from tapestry.planner.views.html import plan_html, plan_svg
 from tapestry.planner.views.shards import shard_maps
 from tapestry.planner.views.text import plan_text

@@ -1,0 +1,44 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import UsageError
+
+
+def write_atomically(path: str | Path, content: str | bytes) -> None:
+    """Writes text (UTF-8) or bytes under another name in the same folder, then renames.
+
+    Whoever reads `path` sees the old content or the new, never a part; a failure leaves nothing behind. Raises
+    UsageError where the folder does not exist or may not be written.
+    """
+    path = Path(path)
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        _replace(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(scratch).chmod(0o666 & ~_umask())
+        Path(scratch).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(scratch).unlink()
+        raise
+
+
+def _umask() -> int:
+    """The process's mask; reading it means setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

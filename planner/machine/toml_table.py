@@ -1,0 +1,148 @@
+"""One TOML table read strictly: every key is asked for, typed and within its range, and none is left over."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import cast
+
+from ...errors import UsageError, close_match
+
+
+def read_toml(path: Path, error: type[UsageError] = UsageError) -> Table:
+    """The top level of a TOML file; `error` is raised for everything that is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
+        raise error(f"cannot be read: {reason}", where=str(path)) from cause
+    return parse_toml(text, str(path), error)
+
+
+def parse_toml(text: str, file: str, error: type[UsageError] = UsageError) -> Table:
+    try:
+        return Table(file, "top level", tomllib.loads(text), error)
+    except tomllib.TOMLDecodeError as cause:
+        raise error(f"not TOML: {cause}", where=file) from cause
+
+
+class Table:
+    """A table of `file`, called `path` in messages. `close()` complains about keys that nobody asked for."""
+
+    def __init__(self, file: str, path: str, raw: Mapping[str, object], error: type[UsageError] = UsageError) -> None:
+        self.file, self.path, self._raw, self._error = file, path, raw, error
+        self._asked: dict[str, None] = {}
+
+    @property
+    def _place(self) -> str:
+        return f"{self.file} [{self.path}]"
+
+    def error(self, key: str, expected: str, got: object) -> UsageError:
+        shown = "nothing" if got is None else repr(got)
+        return self._error(f"wrong {key!r}", where=self._place, sides={"expected": expected, "got": shown})
+
+    def close(self, known: Iterable[str] | None = None) -> None:
+        """No keys are left but those asked for. `known` are the keys to offer instead of a misspelt one."""
+        for key in self._raw:
+            if key not in self._asked:
+                hint = close_match(key, list(self._asked if known is None else known))
+                raise self._error(f"unknown key {key!r}", where=self._place, hint=hint)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._raw
+
+    def keys_in(self, known: tuple[str, ...]) -> list[str]:
+        """Those of the known keys that are here, in the order of the file."""
+        return [key for key in self._raw if key in known]
+
+    def text(self, key: str) -> str:
+        value = self._get(key)
+        if not isinstance(value, str) or not value:
+            raise self.error(key, "text", value)
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self._get(key)
+        if not isinstance(value, str) or value not in choices:
+            raise self.error(key, "one of " + ", ".join(map(repr, choices)), value)
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false", value)
+        return value
+
+    def integer(self, key: str, *, least: int) -> int:
+        value = self._get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.error(key, f"an integer, {least} or more", value)
+        return value
+
+    def number(self, key: str, *, least: float | None = None, above: float | None = None) -> float:
+        value = self._get(key)
+        expected = f"a number, {least:g} or more" if least is not None else f"a number greater than {above or 0:g}"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            raise self.error(key, expected, value)
+        if (least is not None and value < least) or (above is not None and value <= above):
+            raise self.error(key, expected, value)
+        return float(value)
+
+    def points(self, key: str) -> tuple[tuple[int, float], ...]:
+        """A list of [bytes, GB/s] pairs."""
+        value = self._get(key)
+        expected = "a list of [bytes, GB/s], whole bytes, both greater than 0"
+        if not isinstance(value, list) or not all(_is_point(point) for point in value):
+            raise self.error(key, expected, value)
+        return tuple((size, float(rate)) for size, rate in cast("list[list[int]]", value))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts, empty where the key is missing."""
+        value = self._get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, "a list of texts", value)
+        return tuple(value)
+
+    def text_pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        """A table of texts, empty where the key is missing."""
+        value = self._get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise self.error(key, "a table of texts", value)
+        return tuple(value.items())
+
+    def table(self, key: str) -> Table:
+        value = self._get(key)
+        if not isinstance(value, dict):
+            raise self.error(key, "a table", value)
+        return self._child(key, value)
+
+    def tables(self, key: str) -> list[Table]:
+        """A list of tables, none where the key is missing; the first is number 0 in messages."""
+        value = self._get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(key, f"a list of tables, [[{key}]]", value)
+        return [self._child(f"{key}.{number}", item) for number, item in enumerate(value)]
+
+    def _child(self, key: str, raw: Mapping[str, object]) -> Table:
+        return Table(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw, self._error)
+
+    def _get(self, key: str) -> object:
+        self._asked[key] = None
+        return self._raw.get(key)
+
+
+def _is_point(point: object) -> bool:
+    if not isinstance(point, list) or len(point) != 2 or any(isinstance(value, bool) for value in point):
+        return False
+    size, rate = point
+    return isinstance(size, int) and size > 0 and isinstance(rate, (int, float)) and isfinite(rate) and rate > 0

@@ -1,0 +1,1 @@
+"""What ties the rooms together: decide, lower, simulate, keep the best."""

@@ -1,0 +1,66 @@
+"""Plans from partitions that are given, not solved for: what tests and hand-made studies start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...errors import UsageError
+from ...program import Program
+from ...space import Region
+from ..format import Solver
+from ..interface import Plan
+from ..lowering.steps import Decisions, Schedule
+from ..machine import Machine
+from ..strategy.layouts import SINGLE, Cut, Layout, Mesh
+from .pipeline import Context, lower, with_prediction
+
+Regions = Sequence[Region]
+
+
+def plan_partitions(
+    program: Program,
+    machine: Machine,
+    partitions: Mapping[str, Regions],
+    *,
+    homes: Mapping[str, Regions] | None = None,
+    ends: Mapping[str, Regions] | None = None,
+    schedule: Schedule | None = None,
+) -> Plan:
+    """Lower a program whose every operation has an explicit partition: one region of its index space per rank.
+
+    The regions of an operation cover its domain; ranks may repeat a region (redundant computation). homes: where
+    inputs, params, states start, per rank (default: inputs cut along their longest axis, all else on every rank). ends:
+    where partial outputs are folded to (default: cut along the longest axis). UsageError if an operation has no
+    partition or the numbers of ranks differ.
+    """
+    counts = {len(regions) for regions in partitions.values()}
+    missing = [op.name for op in program.operations if op.name not in partitions]
+    if missing or len(counts) != 1:
+        raise UsageError(
+            "every operation needs one region per rank",
+            where="partitions",
+            sides={"without": ", ".join(missing) or "none", "numbers of ranks": str(sorted(counts))},
+        )
+    mesh = Mesh.of((counts.pop(),), machine.device_count)
+    context = Context(program, machine, mesh, "time", (), 60.0, 0, 1, lambda _: None)
+    strategies = {op.name: context.table.explicit(op, partitions[op.name]) for op in program.operations}
+    sources = program.of_role("input", "param", "state", "const")
+    outputs = {*program.outputs, *(value for _, value in program.states)} & set(program.producer)
+    decisions = Decisions(
+        {t.name: _layout(context, t.shape, (homes or {}).get(t.name), t.role != "input") for t in sources},
+        strategies,
+        {name: _layout(context, program.tensor(name).shape, (ends or {}).get(name), False) for name in sorted(outputs)},
+    )
+    candidate = lower(context, decisions, schedule or Schedule())
+    solver = Solver("pinned", "time", candidate.timeline.makespan_s, 0, None, 0.0, None, None, 0)
+    return Plan(with_prediction(candidate.document, candidate.timeline, solver, context), program)
+
+
+def _layout(context: Context, shape: tuple[int, ...], given: Regions | None, replicate: bool) -> Layout:
+    if given is not None:
+        return context.layouts.of(shape, given)
+    if replicate:
+        return context.layouts.replicated(shape)
+    if not shape:
+        return context.layouts.cut(shape, (Cut(SINGLE),))
+    return context.layouts.cut(shape, (Cut(str(max(range(len(shape)), key=lambda k: shape[k]))),))

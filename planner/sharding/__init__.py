@@ -1,0 +1,1 @@
+"""Sharding as one assignment problem: its decisions, what they cost, the answer read back, bounds and shortages."""

@@ -1,0 +1,231 @@
+"""The planner's model as an assignment problem for `planner.solvers.assign`, and its answer read back.
+
+A representative node becomes a node, its options strategies. A tensor becomes a supply: its home is the source, the
+layouts that consumers need are the items, and an item that a larger needed layout contains need not be moved. Memory is
+a limited resource over the operations at which it is counted. The larger of A + B and B + C is the peak of a resource
+of two instants, counted in halves, whose price is half of what T weighs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solvers import assign
+from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
+from ..strategy.layouts import Layout
+from .model import TIE, Flow, Model, satisfied
+
+Ints = NDArray[np.int64]
+
+UNLIMITED = assign.FORBIDDEN
+_LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
+
+
+@dataclass(frozen=True)
+class Solution:
+    """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units."""
+
+    status: str
+    choice: dict[int, int]
+    objective: int
+    bound: int
+
+    @property
+    def gap(self) -> float:
+        """How far from the best the choice may be; infinite where there is none."""
+        if not self.choice:
+            return 0.0 if self.status == "infeasible" else inf
+        return max(0.0, 1 - self.bound / self.objective) if self.objective else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Moved:
+    """Flows that cost the same, as one supply: a need per item, [home option, item] what moving it costs and takes.
+
+    ``serves[i, j]``: whether reader j may use a copy made for item i.
+    """
+
+    flows: list[Flow]
+    asks: tuple[Ints, ...]
+    within: NDArray[np.bool_]
+    prices: Ints
+    stored: Ints
+    serves: NDArray[np.bool_]
+
+
+class Translation:
+    """A model written down once, as problems under different views of overlap and budgets."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.decided = sorted(set(model.tied_to))
+        self.number = {node: k for k, node in enumerate(self.decided)}
+        self.work = {node: self._work(node) for node in self.decided}
+        self.moved = [self._moved(flows) for flows in model.alike()]
+        self.held = self._held()
+        most = sum(int(work.max()) for work in self.work.values())
+        most += sum(int(m.prices.max(initial=0)) * len(m.asks) * len(m.flows) for m in self.moved)
+        self.unit = 1 if model.objective == "bytes" else 1 + 2 * (TIE + 1) * most // _LARGEST
+
+    def _work(self, node: int) -> Ints:
+        """Per option, of the node and all that are tied to it."""
+        options = range(len(self.model.nodes[node].labels))
+        times = self.model.weight[node] if self.model.nodes[node].kind == "op" else 0
+        return np.array([times * self.model.work(node, k) for k in options], dtype=np.int64)
+
+    def _moved(self, flows: list[Flow]) -> _Moved:
+        model, flow = self.model, flows[0]
+        options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
+        needs = [[model.need(reader, k) for k in mine] for reader, mine in zip(flow.readers, options, strict=True)]
+        items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
+        homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
+        free = np.array([[satisfied(home, need) for need in items] for home in homes], dtype=bool)
+        free = free.reshape(len(homes), len(items))
+        prices = _priced(model, flow.itemsize, homes, list(items))
+        stored = np.array([model.stored(need, flow.itemsize) for need in items], dtype=np.int64)
+        serves = [[any(n.within(need) for n in dict.fromkeys(mine)) for mine in needs] for need in items]
+        return _Moved(
+            flows,
+            tuple(np.array([items[need] for need in mine], dtype=np.int64) for mine in needs),
+            _strictly_within(list(items)),
+            prices,
+            np.where(free, 0, stored),
+            np.array(serves, dtype=bool).reshape(len(items), len(needs)),
+        )
+
+    def _held(self) -> dict[tuple[int, int, int], Ints]:
+        """(node, start, stop) -> bytes per option of the tensors that lie there, over the instants that are counted."""
+        held: dict[tuple[int, int, int], Ints] = {}
+        for flow in self.model.flows:
+            start, stop = self._counted(flow.first, flow.last)
+            if start < stop:
+                options = range(len(self.model.nodes[flow.home].labels))
+                stored = [self.model.stored(self.model.home(flow, k), flow.itemsize) for k in options]
+                key = (self.number[flow.home], start, stop)
+                held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
+        return held
+
+    def _counted(self, first: int, last: int) -> tuple[int, int]:
+        """The numbers [start, stop) of the counted instants within first..last."""
+        return bisect_left(self.model.instants, first), bisect_right(self.model.instants, last)
+
+    def problem(self, exposed: int = 2) -> AssignmentProblem:
+        """The model within its capacity; ``exposed`` halves of the transfers of values add to compute."""
+        builder = ProblemBuilder()
+        memory = builder.add_resource(self.model.capacity, "memory")
+        timed = self.model.objective == "time"
+        spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
+        for node in self.decided:
+            work = self.work[node] // self.unit
+            number = builder.add_node(work, self.model.nodes[node].name)
+            for span in spans if work.any() else ():
+                builder.use(number, span, 0, 1, 2 * work)
+        self._hold(builder, memory)
+        for moved in self.moved:
+            uses = self._copies(moved, memory)
+            prices = len(moved.flows) * moved.prices // self.unit
+            for span in spans if prices.any() else ():
+                before = 0 if moved.flows[0].source else exposed
+                uses.append(SupplyUse(span, ((0, 1),), before * prices))
+                uses.append(SupplyUse(span, ((1, 2),), 2 * prices))
+            builder.add_supply(self._supply(moved, prices, uses))
+        return builder.build()
+
+    def lean_problem(self) -> AssignmentProblem:
+        """Nothing costs anything but the peak of memory, of which there is enough."""
+        builder = ProblemBuilder()
+        memory = builder.add_resource(UNLIMITED, "memory", price=1)
+        for node in self.decided:
+            builder.add_node(0 * self.work[node], self.model.nodes[node].name)
+        self._hold(builder, memory)
+        for moved in self.moved:
+            builder.add_supply(self._supply(moved, 0 * moved.prices, self._copies(moved, memory)))
+        return builder.build()
+
+    def _hold(self, builder: ProblemBuilder, memory: int) -> None:
+        for (node, start, stop), stored in self.held.items():
+            builder.use(node, memory, start, stop, stored)
+
+    def _supply(self, moved: _Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
+        flow = moved.flows[0]
+        readers = tuple(self.number[node] for node, _ in flow.readers)
+        return Supply(self.number[flow.home], readers, moved.asks, moved.within, prices, tuple(uses))
+
+    def _copies(self, moved: _Moved, memory: int) -> list[SupplyUse]:
+        """The memory of moved copies, each from the first to the last consumer that may use it."""
+        of_lifetime: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for item, serves in enumerate(moved.serves):
+            spans = []
+            for flow in moved.flows:
+                at = [flow.reader_at[j] for j in np.flatnonzero(serves)]
+                spans.append(self._counted(min(at), max(at)))
+            alive = tuple(span for span in spans if span[0] < span[1])
+            of_lifetime.setdefault(alive, []).append(item)
+        uses = []
+        for intervals, items in of_lifetime.items():
+            amounts = np.zeros_like(moved.stored)
+            amounts[:, items] = moved.stored[:, items]
+            if intervals and amounts.any():
+                uses.append(SupplyUse(memory, intervals, amounts))
+        return uses
+
+    def choice(self, answer: assign.Assignment) -> dict[int, int]:
+        """Option per representative node."""
+        return dict(zip(self.decided, answer.choice, strict=True)) if answer.choice else {}
+
+
+def _priced(model: Model, itemsize: int, homes: list[Layout], needs: list[Layout]) -> Ints:
+    """[home, need] what moving costs; nothing where the home holds what is needed."""
+    found = {
+        (have, need): 0 if satisfied(have, need) else model.price(have, need, itemsize)
+        for have in dict.fromkeys(homes)
+        for need in needs
+    }
+    prices = np.array([[found[have, need] for need in needs] for have in homes], dtype=np.int64)
+    return prices.reshape(len(homes), len(needs))
+
+
+def _strictly_within(needs: list[Layout]) -> NDArray[np.bool_]:
+    """Which needed layout lies within which; of two that are equal the later within the earlier."""
+    inside = [[j != i and n.within(m) for j, m in enumerate(needs)] for i, n in enumerate(needs)]
+    matrix = np.array(inside, dtype=bool).reshape(len(needs), len(needs))
+    return matrix & ~(matrix.T & np.triu(np.ones_like(matrix)))
+
+
+def solve(
+    translation: Translation,
+    *,
+    time_limit: float,
+    seed: int,
+    jobs: int,
+    exposed: int = 2,
+    gap: float = 0.0,
+    work_limit: int | None = None,
+) -> Solution:
+    """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
+
+    exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
+    proved to be that near to the best is good enough. work_limit: see `_work_limit`.
+    """
+    problem = translation.problem(exposed)
+    answer = assign.solve(problem, time_limit, seed, jobs, work_limit or _work_limit(time_limit), gap=gap)
+    bound = (answer.bound or 0) * translation.unit
+    return Solution(answer.status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
+
+
+def least_memory(
+    translation: Translation, *, time_limit: float, seed: int, jobs: int
+) -> tuple[int, dict[int, int]] | None:
+    """The least capacity that some choice fits in, with that choice; None if not found in time."""
+    answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit))
+    return None if answer.cost is None else (answer.cost, translation.choice(answer))
+
+
+def _work_limit(time_limit: float) -> int:
+    """Ends long searches at the same place on every machine, where the time limit does not end them first."""
+    return int(50 * time_limit)

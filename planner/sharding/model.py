@@ -1,0 +1,231 @@
+"""Sharding as one assignment problem: one option per node, the price of every transfer, the memory of every instant.
+
+A tensor is moved once for each layout that some consumer needs and that no larger needed layout contains. Repeated
+layers are tied: their nodes share one decision and their costs are multiplied, so that depth costs nothing.
+
+Objective ``time``, in seconds: T + (A + B + C) / 1024 with T = max(A + B, B + C), where A is compute (slowest rank of
+each operation), B transfers of inputs and computed values, which something waits for, and C transfers of resident
+tensors, which can run ahead of their use. Objective ``bytes``: all bytes received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...program import Program
+from ..strategy.layouts import Layout
+from ..strategy.traffic import Traffic
+from .nodes import Node
+from .repetition import Repetition
+
+PICO = 10**12
+TIE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """One tensor: the node that is its home, the (node, operand) pairs that read it, the operations it lives between.
+
+    ``source``: resident (param, state, const), so that its transfers can run ahead.
+    """
+
+    tensor: str
+    home: int
+    readers: tuple[tuple[int, int], ...]
+    first: int
+    last: int
+    source: bool
+    itemsize: int
+    reader_at: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Model:
+    """Nodes tied into classes, and the flows between them.
+
+    ``instants`` are the indices of the operations at which memory is counted.
+    """
+
+    program: Program
+    nodes: list[Node]
+    tied_to: list[int]
+    weight: dict[int, int]
+    flows: list[Flow]
+    instants: list[int]
+    traffic: Traffic
+    objective: str
+    capacity: int
+    align: int = 256
+
+    def option(self, choice: Mapping[int, int], node: int) -> int:
+        """The option a node takes under a choice of the representatives."""
+        return choice[self.tied_to[node]]
+
+    def home(self, flow: Flow, option: int) -> Layout:
+        layout = self.nodes[flow.home].homes[option]
+        assert layout is not None
+        return layout
+
+    def need(self, reader: tuple[int, int], option: int) -> Layout:
+        return self.nodes[reader[0]].needs[option][reader[1]]
+
+    def alike(self) -> list[list[Flow]]:
+        """The flows, those together that tie the same nodes in the same way: they cost the same."""
+        groups: dict[tuple[object, ...], list[Flow]] = {}
+        for flow in self.flows:
+            groups.setdefault((flow.home, flow.readers, flow.source, flow.itemsize), []).append(flow)
+        return list(groups.values())
+
+    def stored(self, layout: Layout, itemsize: int) -> int:
+        """Aligned bytes of a buffer for a layout."""
+        return -(-layout.storage_size * itemsize // self.align) * self.align
+
+    def price(self, have: Layout, need: Layout, itemsize: int) -> int:
+        """Picoseconds or bytes of one transfer."""
+        move = self.traffic.move(have, need, itemsize)
+        return move.elements * itemsize if self.objective == "bytes" else round(move.seconds * PICO)
+
+    def work(self, node: int, option: int) -> int:
+        """Picoseconds of an option's slowest rank; 0 for the objective ``bytes``."""
+        return 0 if self.objective == "bytes" else round(self.nodes[node].seconds[option] * PICO)
+
+
+def satisfied(have: Layout, need: Layout) -> bool:
+    """A complete layout that already holds what is needed: no transfer, no copy."""
+    return have.parts is None and need.within(have)
+
+
+def maximal(needs: Sequence[Layout]) -> list[Layout]:
+    """The distinct layouts that no other one contains, in order of appearance."""
+    different = list(dict.fromkeys(needs))
+    return [
+        n
+        for n in different
+        if not any(
+            m is not n and n.within(m) and not (m.within(n) and different.index(m) > different.index(n))
+            for m in different
+        )
+    ]
+
+
+def build_model(
+    program: Program, nodes: list[Node], repetition: Repetition, traffic: Traffic, objective: str, capacity: int
+) -> Model:
+    """Tie repeated layers, collect flows."""
+    op_index = {op.name: k for k, op in enumerate(program.operations)}
+    node_of_op = {node.name: k for k, node in enumerate(nodes) if node.kind == "op"}
+    tied_to = _tie(program, nodes, repetition, op_index, node_of_op)
+    weight: dict[int, int] = {}
+    for target in tied_to:
+        weight[target] = weight.get(target, 0) + 1
+    flows = _flows(program, nodes, tied_to, op_index)
+    count = len(program.operations)
+    first_copy_end = repetition.start + repetition.period * min(repetition.count, 2)
+    last_copy = repetition.start + repetition.period * repetition.count
+    uneven = any(
+        tied_to[k] == k
+        for k in tied_to
+        if nodes[k].kind == "op" and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
+    )
+    instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
+    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, capacity)
+
+
+def _tie(
+    program: Program,
+    nodes: list[Node],
+    repetition: Repetition,
+    op_index: Mapping[str, int],
+    node_of_op: Mapping[str, int],
+) -> list[int]:
+    """Per node its representative: operations by position in the stretch, source tensors by their single reader."""
+    tied = list(range(len(nodes)))
+    for k, node in enumerate(nodes):
+        if node.kind == "op":
+            stands = program.operations[repetition.representative(op_index[node.name])]
+            tied[k] = _if_alike(nodes, k, node_of_op[stands.name])
+    source_of = {node.name: k for k, node in enumerate(nodes) if node.kind == "source"}
+    for name, k in source_of.items():
+        readers = program.consumers[name]
+        if len(readers) != 1:
+            continue
+        stands = program.operations[repetition.representative(op_index[readers[0].name])]
+        twin = stands.operands[readers[0].operands.index(name)]
+        tied[k] = _if_alike(nodes, k, source_of.get(twin, k))
+    return tied
+
+
+def _if_alike(nodes: list[Node], node: int, other: int) -> int:
+    """The representative, unless pins by name left the two with different options."""
+    a, b = nodes[node], nodes[other]
+    return other if (a.homes, a.needs, a.seconds) == (b.homes, b.needs, b.seconds) else node
+
+
+def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Mapping[str, int]) -> list[Flow]:
+    home_of = {node.tensor.name: k for k, node in enumerate(nodes) if node.kind != "sink"}
+    readers_of: dict[str, list[tuple[int, int]]] = {name: [] for name in home_of}
+    for k, node in enumerate(nodes):
+        if node.kind == "sink":
+            readers_of[node.tensor.name].append((k, 0))
+        elif node.op is not None:
+            for j, name in enumerate(node.op.operands):
+                readers_of[name].append((k, j))
+    outputs = {*program.outputs, *(value for _, value in program.states)}
+    end = len(program.operations)
+    flows = []
+    for name, home in home_of.items():
+        tensor = program.tensor(name)
+        source = nodes[home].kind == "source"
+        at = tuple(op_index.get(nodes[k].name, end) for k, _ in readers_of[name])
+        stays = name in outputs or tensor.role in ("param", "state", "const")
+        first = -1 if source else op_index[nodes[home].name]
+        last = end if stays else max(at, default=first)
+        readers = tuple((tied_to[k], j) for k, j in readers_of[name])
+        resident = tensor.role in ("param", "state", "const")
+        flows.append(Flow(name, tied_to[home], readers, first, last, resident, tensor.itemsize, at))
+    return flows
+
+
+def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple[int, dict[str, int]]:
+    """The objective of a choice (one option per representative), plainly, and its parts A, B, C (picoseconds) or bytes.
+
+    Shares nothing with the solver: what it says is what a solver must find.
+    """
+    parts = {"compute": 0, "values": 0, "resident": 0}
+    for node in range(len(model.nodes)):
+        parts["compute"] += model.work(node, model.option(choice, node))
+    for flow in model.flows:
+        have = model.home(flow, choice[flow.home])
+        wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
+        for need in maximal([n for n in wanted if not satisfied(have, n)]):
+            parts["resident" if flow.source else "values"] += model.price(have, need, flow.itemsize)
+    return combine(model.objective, parts, exposed), parts
+
+
+def combine(objective: str, parts: Mapping[str, int], exposed: int = 2) -> int:
+    """The objective from its parts; see the module's docstring.
+
+    exposed: halves of B that add to A, 2 in the objective itself.
+    """
+    total = parts["compute"] + parts["values"] + parts["resident"]
+    if objective == "bytes":
+        return total
+    worked = 2 * parts["compute"] + exposed * parts["values"]
+    return TIE // 2 * max(worked, 2 * (parts["values"] + parts["resident"])) + total
+
+
+def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str, int]:
+    """Bytes of every buffer alive while operation ``instant`` runs, by tensor (a moved copy as ``tensor>``)."""
+    found: dict[str, int] = {}
+    for flow in model.flows:
+        if not flow.first <= instant <= flow.last:
+            continue
+        have = model.home(flow, choice[flow.home])
+        found[flow.tensor] = model.stored(have, flow.itemsize)
+        wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
+        for need in maximal([n for n in wanted if not satisfied(have, n)]):
+            users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
+            if min(users) <= instant <= max(users):
+                found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.itemsize)
+    return found

@@ -1,0 +1,248 @@
+"""The decisions of a plan as nodes with options: where sources lie, how operations are sharded, how outputs end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ...errors import UsageError
+from ...program import Operation, Pin, Program, Tensor
+from ...space import Region
+from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
+from ..strategy.strategies import Strategy, StrategyTable, pin_allows
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One decision. ``homes[k]`` is the layout option k leaves its tensor in; ``needs[k][j]`` the one it wants of
+    operand j.
+
+    kind "source" (inputs, params, states, consts), "op", or "sink" (an output's final layout; None home).
+    """
+
+    name: str
+    kind: str
+    tensor: Tensor
+    labels: tuple[str, ...]
+    homes: tuple[Layout | None, ...]
+    needs: tuple[tuple[Layout, ...], ...]
+    seconds: tuple[float, ...]
+    strategies: tuple[Strategy, ...] = ()
+    op: Operation | None = None
+
+
+def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[Pin]) -> Node:
+    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow."""
+    options = [table.strategy(op, cuts) for cuts in _pinned_cuts(op, table, pins)]
+    options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
+    if not options:
+        raise _pin_error(
+            f"operation {op.name}", table.mesh, [d.name for d in op.dims if d.cut], _op_pins(op.name, pins)
+        )
+    if objective == "bytes":
+        options = balanced(options, op)
+    options = distinct(options)
+    return Node(
+        op.name,
+        "op",
+        table.program.tensor(op.output),
+        tuple(str(s) for s in options),
+        tuple(s.writes for s in options),
+        tuple(s.needs for s in options),
+        tuple(s.slowest for s in options),
+        tuple(options),
+        op,
+    )
+
+
+def _op_pins(name: str, pins: Sequence[Pin]) -> list[Pin]:
+    return [pin for pin in pins if pin.target == "op" and fnmatchcase(name, pin.pattern)]
+
+
+def _tensor_pins(name: str, pins: Sequence[Pin]) -> list[Pin]:
+    return [pin for pin in pins if pin.target == "tensor" and fnmatchcase(name, pin.pattern)]
+
+
+def _pinned_cuts(op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> list[tuple[Cut | None, ...]]:
+    mine = _op_pins(op.name, pins)
+    if not mine:
+        return table.candidates(op)
+    kinds = {pin.kind for pin in mine}
+    options = [Cut(dim.name, kind) for dim in op.dims if dim.cut for kind in sorted(kinds | {"block"})]
+    every = choices_per_axis([*options, None], table.mesh)
+    return [c for c in every if all(pin_allows(c, table.mesh, dict(pin.cuts), pin.kind) for pin in mine)]
+
+
+def _tensor_pin_allows(strategy: Strategy, op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> bool:
+    """A pinned value is written in the pinned layout, whole."""
+    tensor = table.program.tensor(op.output)
+    return all(strategy.writes in _pinned_layouts(tensor, table, pin) for pin in _tensor_pins(op.output, pins))
+
+
+def _pinned_layouts(tensor: Tensor, table: StrategyTable, pin: Pin) -> list[Layout]:
+    """All layouts of a tensor that a pin on it allows; the axis ``@0`` stands for "on coordinate 0 alone"."""
+    wanted = {axis: _axis_number(tensor, name) for axis, name in pin.cuts}
+    options = [*(Cut(str(k), pin.kind) for k in range(len(tensor.shape))), Cut(SINGLE, pin.kind), None]
+    found = [c for c in choices_per_axis(options, table.mesh) if pin_allows(c, table.mesh, wanted, pin.kind)]
+    return [table.layouts.cut(tensor.shape, cuts) for cuts in found]
+
+
+def _axis_number(tensor: Tensor, name: str | None) -> str | None:
+    if name is None or name == SINGLE:
+        return name
+    if name in tensor.axes:
+        return str(tensor.axes.index(name))
+    if name.isdigit() and int(name) < len(tensor.shape):
+        return name
+    raise UsageError(f"tensor {tensor.name} has no axis {name!r}", where="pins", sides={"axes": ", ".join(tensor.axes)})
+
+
+def _pin_error(what: str, mesh: Mesh, dims: list[str], pins: Sequence[Pin]) -> UsageError:
+    asked = "; ".join(", ".join(f"{axis} = {dim}" for axis, dim in pin.cuts) for pin in pins)
+    return UsageError(
+        f"no strategy of {what} satisfies its pins",
+        where="pins",
+        sides={
+            "pinned": asked or "(through a tensor)",
+            "can be cut": ", ".join(dims) or "nothing",
+            "mesh": ", ".join(mesh.axes),
+        },
+        hint="name mesh axes on the left and dimensions of the operation (axes of the tensor) on the right",
+    )
+
+
+def check_pins(program: Program, mesh: Mesh, pins: Sequence[Pin]) -> None:
+    """Every pin names mesh axes that exist and matches something."""
+    for pin in pins:
+        names = [op.name for op in program.operations] if pin.target == "op" else [t.name for t in program.tensors]
+        if not any(fnmatchcase(name, pin.pattern) for name in names):
+            raise UsageError(
+                f"pin {pin.pattern!r} matches no {'operation' if pin.target == 'op' else 'tensor'}", where="pins"
+            )
+        for axis, _ in pin.cuts:
+            if axis not in (*mesh.axes, "*"):
+                raise UsageError(
+                    f"pin {pin.pattern!r} names mesh axis {axis!r}",
+                    where="pins",
+                    sides={"mesh axes": ", ".join(mesh.axes)},
+                )
+
+
+def balanced(options: list[Strategy], op: Operation) -> list[Strategy]:
+    """Strategies that give no rank more than its equal share of the points, up to rounding; else the most even."""
+    ranks = len(options[0].points)
+    total = min(sum(s.points) for s in options)
+    rounding = 1.0
+    for dim in op.dims:
+        rounding *= 1 + ranks / dim.extent if dim.extent > 1 else 1
+    even = [s for s in options if max(s.points) <= -(-total // ranks) * min(rounding, 1.5)]
+    least = min(max(s.points) for s in options)
+    return even or [s for s in options if max(s.points) == least]
+
+
+def distinct(options: list[Strategy]) -> list[Strategy]:
+    """Drop strategies that another one, earlier in the list, equals or beats: the same layouts in no more time."""
+    kept: dict[tuple[int, ...], Strategy] = {}
+    for option in options:
+        key = (id(option.writes), *(id(need) for need in option.needs))
+        if key not in kept or option.slowest < kept[key].slowest:
+            kept[key] = option
+    return list(kept.values())
+
+
+def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], pins: Sequence[Pin]) -> Node:
+    """Where an input, param, state or const may lie before the run; ``wanted`` are the layouts its consumers ask for.
+
+    Inputs have one copy of each element unless pinned; params and states may be replicated; consts are everywhere.
+    """
+    homes: dict[Layout, str] = {}
+    mine = _tensor_pins(tensor.name, pins)
+    if mine:
+        allowed = [_pinned_layouts(tensor, table, pin) for pin in mine]
+        homes = {s: "pinned" for s in allowed[0] if all(s in others for others in allowed[1:])}
+    elif tensor.role == "const":
+        homes = {table.layouts.replicated(tensor.shape): "(replicated)"}
+    else:
+        homes = _free_homes(tensor, table, wanted)
+    if not homes:
+        raise _pin_error(f"tensor {tensor.name}", table.mesh, list(tensor.axes), mine)
+    count = len(homes)
+    return Node(tensor.name, "source", tensor, tuple(homes.values()), tuple(homes), ((),) * count, (0.0,) * count)
+
+
+def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) -> dict[Layout, str]:
+    single = tensor.role == "input"
+    options: list[Cut | None] = [Cut(str(k)) for k, n in enumerate(tensor.shape) if n > 1]
+    options.append(Cut(SINGLE) if single else None)
+    homes: dict[Layout, str] = {}
+    for cuts in choices_per_axis(options, table.mesh):
+        layout = table.layouts.cut(tensor.shape, cuts)
+        if all(_fits(tensor, cuts, table.mesh)):
+            homes.setdefault(layout, _label(tensor, cuts))
+    for layout in wanted:
+        homes.setdefault(_resting(layout, table, single), "as needed")
+    return homes
+
+
+def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
+    """A layout to rest in that serves a needed one: what nobody needs is given to the last rank.
+
+    With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone.
+    """
+    taken, regions = Region(), []
+    for region in layout.regions:
+        regions.append(region - taken if single else region)
+        taken = taken | region
+    regions[-1] = regions[-1] | (full_box(layout.shape) - taken)
+    return table.layouts.of(layout.shape, regions)
+
+
+def _fits(tensor: Tensor, cuts: Sequence[Cut | None], mesh: Mesh) -> list[bool]:
+    """Per axis of the tensor: at least one element for every shard."""
+    parts = dict.fromkeys(range(len(tensor.shape)), 1)
+    for axis, c in enumerate(cuts):
+        if c is not None and c.dim != SINGLE:
+            parts[int(c.dim)] *= mesh.shape[axis]
+    return [tensor.shape[k] >= n for k, n in parts.items()]
+
+
+def _label(tensor: Tensor, cuts: Sequence[Cut | None]) -> str:
+    names = ["-" if c is None else c.dim if c.dim == SINGLE else tensor.axes[int(c.dim)] for c in cuts]
+    return "(" + ", ".join(names) + ")"
+
+
+def sink_node(tensor: Tensor, table: StrategyTable) -> Node:
+    """How an output that may be partial ends: one copy of each element, cut along any axes or on one rank."""
+    options = [*(Cut(str(k)) for k, n in enumerate(tensor.shape) if n > 1), Cut(SINGLE)]
+    ends: dict[Layout, str] = {}
+    for cuts in choices_per_axis(options, table.mesh):
+        if all(_fits(tensor, cuts, table.mesh)):
+            ends.setdefault(table.layouts.cut(tensor.shape, cuts), _label(tensor, cuts))
+    count = len(ends)
+    return Node(
+        f"{tensor.name} (end)",
+        "sink",
+        tensor,
+        tuple(ends.values()),
+        (None,) * count,
+        tuple((s,) for s in ends),
+        (0.0,) * count,
+    )
+
+
+def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequence[Pin]) -> list[Node]:
+    """Sources, operations and sinks, in that order; UsageError for pins that cannot hold."""
+    check_pins(program, table.mesh, pins)
+    ops = [op_node(op, table, objective, pins) for op in program.operations]
+    wanted: dict[str, dict[Layout, None]] = {}
+    for node in ops:
+        assert node.op is not None
+        for j, name in enumerate(node.op.operands):
+            wanted.setdefault(name, {}).update(dict.fromkeys(needs[j] for needs in node.needs))
+    roles = program.of_role("input", "param", "state", "const")
+    sources = [source_node(t, table, list(wanted.get(t.name, ())), pins) for t in roles]
+    partial = {node.tensor.name for node in ops if any(h is not None and h.parts is not None for h in node.homes)}
+    ends = [*program.outputs, *(value for _, value in program.states)]
+    sinks = [sink_node(program.tensor(name), table) for name in dict.fromkeys(ends) if name in partial]
+    return [*sources, *ops, *sinks]

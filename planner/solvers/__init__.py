@@ -1,0 +1,1 @@
+"""Solvers that know nothing of tensors: assignment of options, packing of buffers."""

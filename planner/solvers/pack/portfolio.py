@@ -1,0 +1,237 @@
+"""Many short searches with different preferences, because each is either lucky soon or not at all.
+
+Runs are numbered, share nothing and depend on the seed and their number alone, so the packing found, that of the first
+run in order that finds one, is the same however many threads there are.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import combinations
+from time import monotonic
+
+import numpy as np
+
+from .groups import Group, grouped, reuse_pairs, share_greedily
+from .instance import arranged
+from .problem import Buffer
+from .search import EXHAUSTED, FOUND, STOPPED, begin, search
+from .tables import Instance, Ints, State
+
+Pairs = list[tuple[int, int]]
+_NODES = 1000  # of a short run: what succeeds at all mostly does so within
+_AHEAD = 8  # runs chosen before the answer of the first of them is heard, whatever the number of threads
+_NOISE = (0.02, 0.08, 0.25, 1.0)  # of the later runs' ranks, as a share of the number of items
+
+
+class Arrangement:
+    """One choice of which outputs share the place of their input, and the runs made for it.
+
+    A packing below a lower ceiling is one below the capacity, and a low ceiling prunes more: where there is room above
+    the largest total alive, every other run is for a ceiling of less room.
+    """
+
+    def __init__(self, buffers: Sequence[Buffer], groups: list[Group], capacity: int) -> None:
+        self._buffers = len(buffers)
+        self._groups = groups
+        self._layout, self._items = arranged(buffers, groups, capacity)
+        self._orders = _orders(self._layout)
+        self._lower = [self._layout._replace(capacity=np.array([c], np.int64)) for c in _ceilings(self._layout)]
+        self.runs = 0
+        self.exhausted = False
+
+    def next_run(self, seed: int) -> "Run":
+        """The next of this arrangement's runs."""
+        turn, lower = divmod(self.runs, 2) if self._lower else (self.runs, 0)
+        instance, number = self._layout, turn
+        if lower:
+            number, level = divmod(turn, len(self._lower))
+            instance = self._lower[level]
+        self.runs += 1
+        return Run(self, instance, _rank(self._orders, number, seed), number, proves=not lower)
+
+    def offsets(self, settled: Ints) -> Ints:
+        """Offsets of all buffers from those of the items; pinned ones where they are pinned, empty ones at 0."""
+        offsets = np.zeros(self._buffers, np.int64)
+        for group in self._groups:
+            offsets[list(group.members)] = group.offset or 0
+        for group, offset in zip(self._items, settled, strict=True):
+            offsets[list(group.members)] = offset
+        return offsets
+
+
+class Run:
+    """One search from scratch, with an order of preference and a number of nodes."""
+
+    def __init__(self, arrangement: Arrangement, instance: Instance, rank: Ints, number: int, *, proves: bool) -> None:
+        self.arrangement, self.proves = arrangement, proves
+        self._layout, self._rank, self._number = instance, rank, number
+        self.state: State | None = None
+        self._stop = False
+
+    def __call__(self) -> int:
+        """FOUND, EXHAUSTED or STOPPED."""
+        self.state = fresh_state(self._layout)
+        if self._stop:
+            return STOPPED
+        # Short runs mostly. Every eighth is longer, and longer over time, so that proofs end; every other one of these
+        # goes strictly upwards, which suits some instances of many small buffers.
+        long, turn = self._number % 8 == 7, self._number // 8
+        nodes = 2 * _NODES * luby(turn + 1) if long else _NODES
+        return search(self._layout, self.state, self._rank, long and turn % 2 == 0, nodes)
+
+    def stop(self) -> None:
+        """Let the search end at its next node."""
+        self._stop = True
+        if self.state is not None:
+            self.state.registers[4] = 1
+
+
+def hunt(buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int, jobs: int) -> tuple[int, Ints | None]:
+    """FOUND with the offsets [buffers], EXHAUSTED if there are none, or STOPPED at the deadline (of `monotonic`)."""
+    pool = _Pool(_arrangements(buffers, capacity))
+    waiting: deque[tuple[Run, Future[int]]] = deque()
+    with ThreadPoolExecutor(jobs) as threads:
+        try:
+            while monotonic() < deadline:
+                while len(waiting) < _AHEAD and (chosen := pool.next_arrangement()) is not None:
+                    run = chosen.next_run(seed)
+                    waiting.append((run, threads.submit(run)))
+                if not waiting:
+                    return EXHAUSTED, None
+                run, future = waiting.popleft()
+                if not wait([future], timeout=max(deadline - monotonic(), 0.0)).done:
+                    run.stop()
+                    return STOPPED, None
+                answer = future.result()
+                if answer == FOUND and run.state is not None:
+                    return FOUND, run.arrangement.offsets(run.state.offset)
+                run.arrangement.exhausted |= answer == EXHAUSTED and run.proves
+            return STOPPED, None
+        finally:
+            for run, _ in waiting:
+                run.stop()
+
+
+def _ceilings(instance: Instance) -> list[int]:
+    """Ceilings below the capacity, from the largest total of a section upwards; none where that is the capacity."""
+    load = np.zeros(len(instance.starts) - 1, np.int64)
+    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(instance.sec_at)), instance.sec_height)
+    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(instance.pin_at)), instance.pin_high - instance.pin_low)
+    least = max(int(load.max(initial=0)), int(instance.pin_high.max(initial=0)))
+    room = int(instance.capacity[0]) - least
+    return sorted({least, least + room // 4}) if room > 0 else []
+
+
+class _Pool:
+    """Whose turn it is: those begun in rotation, one more when all begun are exhausted or the rounds double."""
+
+    def __init__(self, arrangements: Iterator[Arrangement]) -> None:
+        self._unbegun = arrangements
+        self._begun: list[Arrangement] = []
+        self._turn: deque[Arrangement] = deque()
+        self._rounds = 0
+
+    def next_arrangement(self) -> Arrangement | None:
+        """The arrangement whose run comes next; None when every one there is has been exhausted."""
+        while self._turn:
+            chosen = self._turn.popleft()
+            if not chosen.exhausted:
+                return chosen
+        self._begun = [a for a in self._begun if not a.exhausted]
+        self._rounds += 1
+        if not self._begun or self._rounds & (self._rounds - 1) == 0:
+            self._begun.extend(next(([a] for a in self._unbegun), []))
+        self._turn.extend(self._begun)
+        return self._turn.popleft() if self._turn else None
+
+
+def _arrangements(buffers: Sequence[Buffer], capacity: int) -> Iterator[Arrangement]:
+    """Every consistent choice of sharing, those nearest to sharing as much as possible first."""
+    pairs, most = reuse_pairs(buffers), set(share_greedily(buffers))
+    for changes in range(len(pairs) + 1):
+        for changed in combinations(pairs, changes):
+            groups = grouped(buffers, sorted(most.symmetric_difference(changed)), capacity)
+            if groups is not None:
+                yield Arrangement(buffers, groups, capacity)
+
+
+def fresh_state(instance: Instance) -> State:
+    """Nothing placed."""
+    n, m = len(instance.first), len(instance.starts) - 1
+    cells = np.zeros(3 * n + 2 * m, np.int64)
+    cells[2 * n : 3 * n] = -1
+    cells[3 * n + m :] = np.diff(instance.sec_at)
+    np.add.at(cells[3 * n : 3 * n + m], np.repeat(np.arange(m), np.diff(instance.sec_at)), instance.sec_height)
+    # Full sections are where it will fail: blaming them from the start finds what else is not found (docs/solver.md).
+    blame = 10 * cells[3 * n : 3 * n + m] // max(int(instance.capacity[0]), 1)
+    # A placement changes one cell of its own, two of each section and at most two of each neighbour; an item is
+    # postponed at most once for each time it is raised.
+    longest = 2 * n + 2 * len(instance.sec_item) + 3 * len(instance.adj_item) + 1
+    state = State(
+        cells=cells,
+        lowest=cells[:n],
+        postponed=cells[n : 2 * n],
+        offset=cells[2 * n : 3 * n],
+        left=cells[3 * n : 3 * n + m],
+        open=cells[3 * n + m :],
+        row_item=instance.sec_item.copy(),
+        row_height=instance.sec_height.copy(),
+        trail=np.empty((longest, 2), np.int64),
+        reach=np.zeros(n, np.int64),
+        top=np.zeros(m, np.int64),
+        able=np.zeros(m, np.int64),
+        end=np.zeros((m, 2), np.int64),
+        owner=np.zeros(m, np.int64),
+        stale=np.zeros(m, np.int64),
+        frames=np.zeros((2 * n + 2 * m + 2, 5), np.int64),
+        registers=np.array([0, 0, STOPPED, 0, 0], np.int64),
+        blame=blame,
+    )
+    begin(instance, state)
+    return state
+
+
+def _orders(instance: Instance) -> list[Ints]:
+    """Ranks of the items by total alive with them, area, width and size, the largest first; five ways."""
+    n = len(instance.first)
+    width = instance.last - instance.first
+    load = np.zeros(len(instance.starts) - 1, np.int64)
+    section = np.repeat(np.arange(len(load)), np.diff(instance.sec_at))
+    np.add.at(load, section, instance.sec_height)
+    size, area, total = (np.zeros(n, np.int64) for _ in range(3))
+    np.maximum.at(size, instance.sec_item, instance.sec_height)
+    np.add.at(area, instance.sec_item, instance.sec_height)
+    np.maximum.at(total, instance.sec_item, load[section])
+    keys = [(total, width, area), (size, width, total), (total, area, width), (width, area, total), (area, size, width)]
+    return [_ranked(*(-k for k in key)) for key in keys]
+
+
+def _ranked(*keys: Ints) -> Ints:
+    """Position of each item in the order of the first key, ties by the next."""
+    rank = np.empty(len(keys[0]), np.int64)
+    rank[np.lexsort(keys[::-1])] = np.arange(len(rank))
+    return rank
+
+
+def _rank(orders: list[Ints], run: int, seed: int) -> Ints:
+    """The order of one run: the five plain ones, then the same shaken more and more, again and again."""
+    plain = orders[run % len(orders)]
+    lap = run // len(orders)
+    if lap == 0:
+        return plain
+    noise = np.random.default_rng((seed, run)).normal(size=len(plain)) * (len(plain) * _NOISE[(lap - 1) % len(_NOISE)])
+    rank = np.empty(len(plain), np.int64)
+    rank[np.argsort(plain + noise, kind="stable")] = np.arange(len(plain))
+    return rank
+
+
+def luby(k: int) -> int:
+    """The k-th (from 1) of 1 1 2 1 1 2 4 …: short runs mostly, and ever longer ones, so that proofs end too.
+
+    >>> [luby(k) for k in range(1, 16)]
+    [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
+    """
+    while k & (k + 1):
+        k -= (1 << (k.bit_length() - 1)) - 1
+    return (k + 1) >> 1

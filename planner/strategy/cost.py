@@ -1,0 +1,68 @@
+"""How long a shard of an operation computes: a roofline over the machine's sustained rates.
+
+Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ...expr import FUNCTIONS, Call, Expr, Read, walk
+from ...program import Block, Operation, Program
+from ...space import Region
+from ...space.projection import Image
+from ..machine import Machine
+from . import convolution
+
+
+def compute_seconds(
+    op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
+) -> float:
+    """max(operations / rate, bytes / bandwidth) + launch; 0 for no points. Each element moves once."""
+    if not points:
+        return 0.0
+    kernel, flops = kernel_class(op), flops_per_point(op)
+    moved = written.size * program.tensor(op.output).itemsize
+    moved += sum(image.region.size * program.tensor(name).itemsize for name, image in reads.items())
+    device = machine.device
+    arithmetic = points * flops / device.ops_per_s(kernel, compute_dtype(op, program))
+    roofline = max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
+    return max(roofline, convolution.seconds(op, program, device, points, reads, written) or 0.0)
+
+
+def compute_dtype(op: Operation, program: Program) -> str:
+    """The widest operand type: the one whose rate counts."""
+    names = [program.tensor(name).dtype for name in op.operands] or [program.tensor(op.output).dtype]
+    if isinstance(op.body, Block):
+        return names[0]
+    order = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
+    return max(names, key=order.index)
+
+
+@lru_cache(maxsize=65536)
+def kernel_class(op: Operation) -> str:
+    """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise."""
+    if isinstance(op.body, Block):
+        return "attention" if op.body.kernel.startswith("attention") else "gather"
+    if op.monoid == "sum" and _is_product(op.body):
+        reduced = set(op.reduce_dims)
+        rows = [row for read in op.reads for row in read.index]
+        windowed = any(len(row.dims) > 1 for row in rows)
+        shared = all(any(reduced & row.dims for row in read.index) for read in op.reads)
+        return "conv" if windowed and shared else "matmul" if shared else "reduce"
+    return "reduce" if op.reduce_dims else "elementwise"
+
+
+def _is_product(body: Expr) -> bool:
+    return isinstance(body, Call) and body.function == "multiply" and all(isinstance(arg, Read) for arg in body.args)
+
+
+@lru_cache(maxsize=65536)
+def flops_per_point(op: Operation) -> int:
+    """Operations per index point: the body's functions, and one for the fold."""
+    if isinstance(op.body, Block):
+        # Per (query, head, key) and element of the head width: a multiply-add for the score and one for the value.
+        return 4
+    total = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
+    return max(1, total + (1 if op.reduce_dims else 0))

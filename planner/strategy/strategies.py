@@ -1,0 +1,207 @@
+"""Strategies: the ways to shard one operation over the mesh, and the operand layouts they imply.
+
+A strategy gives each mesh axis one dimension of the operation to cut (parallel or reduction), or none: then the work is
+done redundantly along it. Everything else follows from the projections: what each rank reads, writes, computes, and how
+long that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...expr import MONOIDS
+from ...program import Operation, Program
+from ...space import Grid, IntSet, Region
+from ...space.projection import count_points, operand_images, write_image
+from ..machine import Machine
+from .cost import compute_seconds
+from .layouts import Cut, Layout, Layouts, Mesh, choices_per_axis, shards
+
+Cuts = tuple[Cut | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """One way to run an operation.
+
+    shards     per rank the points it computes
+    needs      per operand (order of Operation.operands) the layout it reads
+    writes     the layout it leaves, with part numbers when a reduction is cut
+    seconds    per rank; ``exact`` False where some need is a labelled superset of what is read
+    """
+
+    cuts: Cuts
+    shards: tuple[Region, ...]
+    needs: tuple[Layout, ...]
+    writes: Layout
+    seconds: tuple[float, ...]
+    points: tuple[int, ...]
+    exact: bool
+
+    @property
+    def slowest(self) -> float:
+        return max(self.seconds)
+
+    def __str__(self) -> str:
+        return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")"
+
+
+class StrategyTable:
+    """All strategies of all operations of a program, computed once per structure: repeated layers cost nothing."""
+
+    def __init__(self, program: Program, mesh: Mesh, machine: Machine, layouts: Layouts) -> None:
+        self.program, self.mesh, self.machine, self.layouts = program, mesh, machine, layouts
+        self._zigzag = zigzag_dims(program)
+        self._known: dict[tuple[str, Cuts], Strategy] = {}
+        self._signatures: dict[str, str] = {}
+
+    def signature(self, op: Operation) -> str:
+        """The operation without its names: equal for the same operation in another layer."""
+        if op.name not in self._signatures:
+            self._signatures[op.name] = structure(op, self.program)
+        return self._signatures[op.name]
+
+    def candidates(self, op: Operation) -> list[Cuts]:
+        """All cuts that leave no rank without work, most cut first; pins are applied elsewhere."""
+        options: list[Cut | None] = []
+        for dim in op.dims:
+            if dim.cut and dim.extent > 1:
+                options.append(Cut(dim.name))
+                if (op.name, dim.name) in self._zigzag:
+                    options.append(Cut(dim.name, "zigzag"))
+        found = [c for c in choices_per_axis([*options, None], self.mesh) if self._fills(op, c)]
+        return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
+
+    def _fills(self, op: Operation, cuts: Cuts) -> bool:
+        parts: dict[str, int] = {}
+        for axis, chosen in enumerate(cuts):
+            if chosen is not None:
+                parts[chosen.dim] = parts.get(chosen.dim, 1 if chosen.kind == "block" else 2) * self.mesh.shape[axis]
+        return all(op.extents[dim] >= count for dim, count in parts.items())
+
+    def strategy(self, op: Operation, cuts: Cuts) -> Strategy:
+        key = (self.signature(op), cuts)
+        if key not in self._known:
+            self._known[key] = self._evaluate(op, cuts)
+        return self._known[key]
+
+    def explicit(self, op: Operation, given: Iterable[Region]) -> Strategy:
+        """The strategy of explicit shards; parts are numbered by the reduction share they stand for."""
+        regions = tuple(given)
+        return self._from_shards(op, (None,) * len(self.mesh.shape), regions, reduction_parts(op, regions))
+
+    def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
+        regions = tuple(shards(self.mesh, op.extents, cuts))
+        axes = [axis for axis, c in enumerate(cuts) if c is not None and c.dim in op.reduce_dims]
+        count, numbers = self.mesh.shard_index(axes)
+        return self._from_shards(op, cuts, regions, tuple(numbers) if count > 1 else None)
+
+    def _from_shards(
+        self, op: Operation, cuts: Cuts, regions: tuple[Region, ...], parts: tuple[int, ...] | None
+    ) -> Strategy:
+        shapes = {name: self.program.tensor(name).shape for name in op.operands}
+        distinct = dict.fromkeys(regions)
+        images = {region: operand_images(op, shapes, region) for region in distinct}
+        writes = {region: write_image(op, region) for region in distinct}
+        counts = {region: count_points(op, region).value if region else 0 for region in distinct}
+        seconds = {
+            region: compute_seconds(
+                op, self.program, self.machine, counts[region], images[region], writes[region].region
+            )
+            for region in distinct
+        }
+        needs = tuple(
+            self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
+            for name in op.operands
+        )
+        exact = all(image.exact for found in images.values() for image in found.values())
+        out = self.program.tensor(op.output).shape
+        written = self.layouts.of(out, [writes[r].region for r in regions], parts)
+        return Strategy(
+            cuts, regions, needs, written, tuple(seconds[r] for r in regions), tuple(counts[r] for r in regions), exact
+        )
+
+    def _whole_records(self, name: str, region: Region) -> Region:
+        """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
+        producer = self.program.producer.get(name)
+        if producer is None or producer.monoid is None or not MONOIDS[producer.monoid].state_axis:
+            return region
+        whole = IntSet.interval(0, self.program.tensor(name).shape[-1])
+        return Region.of(*(Grid((*grid.axes[:-1], whole)) for grid in region.grids))
+
+
+def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ...] | None:
+    """Number the distinct shares of the reduction among shards that are single grids; None when nobody cuts it."""
+    axes = [k for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims]
+    shares = [tuple(region.grids[0].axes[k] for k in axes) if region else None for region in regions]
+    order = sorted({share for share in shares if share is not None}, key=lambda share: [axis.lo for axis in share])
+    if len(order) <= 1:
+        return None
+    return tuple(order.index(share) if share is not None else 0 for share in shares)
+
+
+def structure(op: Operation, program: Program) -> str:
+    """Everything about an operation but its names, as text."""
+    names = {name: f"%{k}" for k, name in enumerate(op.operands)}
+    body = str(op.body)
+    reads = [(names[r.tensor], r.index, r.guard, r.fill) for r in op.reads]
+    operands = [(program.tensor(n).shape, program.tensor(n).dtype) for n in op.operands]
+    out = program.tensor(op.output)
+    for name in sorted(names, key=len, reverse=True):
+        body = body.replace(f"{name}[", f"{names[name]}[")
+    attributes = getattr(op.body, "attributes", ())
+    return repr(
+        (
+            op.dims,
+            op.write,
+            op.reduce_dims,
+            op.monoid,
+            op.where,
+            reads,
+            operands,
+            out.shape,
+            out.dtype,
+            body,
+            attributes,
+        )
+    )
+
+
+def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:
+    """(operation, dimension) pairs that a causal operation's dimensions are carried to through the tensors between.
+
+    A dimension is carried where a read or write row is that dimension alone; so the cut that balances causal attention
+    is offered to the operations around it.
+    """
+    edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
+
+    def join(a: tuple[str, str], b: tuple[str, str]) -> None:
+        edges.setdefault(a, set()).add(b)
+        edges.setdefault(b, set()).add(a)
+
+    for op in program.operations:
+        rows = [(op.output, axis, row) for axis, row in enumerate(op.write)]
+        rows += [(read.tensor, axis, row) for read in op.reads for axis, row in enumerate(read.index)]
+        for tensor, axis, row in rows:
+            if not row.const and len(row.terms) == 1 and isinstance(row.terms[0][0], str) and row.terms[0][1] == 1:
+                join((f"op {op.name}", row.terms[0][0]), (f"tensor {tensor}", str(axis)))
+    reached = {(f"op {op.name}", d) for op in program.operations for bound in op.where for d in bound.expr.dims}
+    frontier = list(reached)
+    while frontier:
+        for neighbour in edges.get(frontier.pop(), ()):
+            if neighbour not in reached:
+                reached.add(neighbour)
+                frontier.append(neighbour)
+    return frozenset((name.removeprefix("op "), d) for name, d in reached if name.startswith("op "))
+
+
+def pin_allows(cuts: Cuts, mesh: Mesh, wanted: Mapping[str, str | None], kind: str) -> bool:
+    """Whether cuts respect a pin: mesh axis (or ``*`` for every axis not named) -> dimension (or None: not cut)."""
+    for axis, name in enumerate(mesh.axes):
+        if name in wanted or "*" in wanted:
+            chosen = cuts[axis]
+            asked = wanted[name] if name in wanted else wanted["*"]
+            if (chosen.dim if chosen else None) != asked or (chosen is not None and chosen.kind != kind):
+                return False
+    return True

@@ -1,0 +1,140 @@
+"""Exact traffic between two layouts, its name as a collective, and its time on the links.
+
+Per element with holders H, needers N, and for partials one contributor chosen per part (d parts): |N - H| copies, or (d
+- 1) + |N| - [some needer contributes] messages. Summed over elements by counting regions, never by enumerating
+elements:
+
+    complete   sum over ranks of |N_r| - |N_r & H_r|
+    partial    (d - 1) |union of N| + sum of |N_r| - |union of (N_r & H_r)|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...space import Region
+from ..machine import Machine
+from .layouts import Layout, Mesh
+
+
+@dataclass(frozen=True)
+class Move:
+    """A transfer between two layouts: elements received in all and by the busiest rank, its kind, its time."""
+
+    elements: int
+    busiest: int
+    kind: str
+    seconds: float
+
+
+class Traffic:
+    """Prices transfers on one mesh of a machine, cached by layout pair."""
+
+    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+        self.mesh, self.machine = mesh, machine
+        self._moves: dict[tuple[int, int, int], Move] = {}
+        self._keep: list[Layout] = []
+
+    @cached_property
+    def hosts(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks by host."""
+        found: dict[int, list[int]] = {}
+        for rank in range(self.mesh.size):
+            found.setdefault(self.machine.host_of(rank), []).append(rank)
+        return tuple(tuple(ranks) for ranks in found.values())
+
+    def move(self, have: Layout, need: Layout, itemsize: int) -> Move:
+        """The transfer that completes ``need`` from ``have``."""
+        key = (id(have), id(need), itemsize)
+        if key not in self._moves:
+            self._keep += [have, need]
+            self._moves[key] = (
+                self._partial(have, need, itemsize) if have.parts is not None else self._complete(have, need, itemsize)
+            )
+        return self._moves[key]
+
+    def _complete(self, have: Layout, need: Layout, itemsize: int) -> Move:
+        if have is need:
+            return Move(0, 0, "local", 0.0)
+        missing = [n.size - n.meet_size(h) for n, h in zip(need.regions, have.regions, strict=True)]
+        total, busiest = sum(missing), max(missing)
+        if not total:
+            return Move(0, 0, "local", 0.0)
+        kind = complete_kind(have, need, missing)
+        return Move(
+            total, busiest, kind, self._seconds(kind, busiest * itemsize, self._crossing(have, need) * itemsize)
+        )
+
+    def _crossing(self, have: Layout, need: Layout) -> int:
+        """Most elements that a rank can only get from another host."""
+        if len(self.hosts) == 1:
+            return 0
+        return max(
+            need.regions[rank].size - need.regions[rank].meet_size(have.union(ranks))
+            for ranks in self.hosts
+            for rank in ranks
+        )
+
+    def _partial(self, have: Layout, need: Layout, itemsize: int) -> Move:
+        wanted = need.everything
+        local = [n & h for n, h in zip(need.regions, have.regions, strict=True)]
+        if all(a is b or a <= b for a, b in zip(need.regions, have.regions, strict=True)):
+            kept = wanted.size
+        else:
+            kept = Region.of(*(grid for region in dict.fromkeys(local) for grid in region.grids)).size
+        total = (have.part_count - 1) * wanted.size + need.total - kept
+        receivers = max(1, sum(bool(region) for region in need.regions))
+        kind = partial_kind(need)
+        busiest = -(-total // receivers)
+        crossing = busiest if len(self.hosts) > 1 else 0
+        return Move(total, busiest, kind, self._seconds(kind, busiest * itemsize, crossing * itemsize))
+
+    def _seconds(self, kind: str, received: int, crossing: int) -> float:
+        """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""
+        collective = kind if kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast") else None
+        if not crossing:
+            return self.machine.link_among(self.hosts[0]).seconds(received, collective, self.mesh.size)
+        network = self.machine.link_among(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)
+        inside = (
+            self.machine.link_among(self.hosts[0]).seconds(received - crossing, collective)
+            if len(self.hosts[0]) > 1
+            else 0.0
+        )
+        return network + inside
+
+
+def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:
+    """What a library would call the transfer of complete data."""
+    needers = [region for region, lack in zip(need.regions, missing, strict=True) if lack]
+    same = all(region == needers[0] for region in needers)
+    holders = [rank for rank, region in enumerate(have.regions) if region]
+    if len(holders) == 1:
+        return "broadcast" if same else "sends"
+    if same and have.disjoint and len(needers) == len(need.regions):
+        return "all_gather"
+    if have.disjoint and need.disjoint and need.total == have.total:
+        return "all_to_all"
+    if need.part_count == 1 and all(h <= n for h, n in zip(have.regions, need.regions, strict=True)):
+        return "shift" if _neighbours_only(have, need) else "all_gather"
+    return "sends"
+
+
+def _neighbours_only(have: Layout, need: Layout) -> bool:
+    """Every rank finds all it lacks on ranks one away."""
+    size = len(have.regions)
+    for rank, region in enumerate(need.regions):
+        near = [r for r in (rank - 1, rank, rank + 1) if 0 <= r < size]
+        if not region <= have.union(near):
+            return False
+    return True
+
+
+def partial_kind(need: Layout) -> str:
+    """What a library would call the transfer that folds partial data."""
+    needers = [region for region in need.regions if region]
+    if len(needers) == 1:
+        return "reduce"
+    if need.disjoint:
+        return "reduce_scatter"
+    return "all_reduce"

@@ -1,0 +1,81 @@
+"""On the examples, no hand-made sharding has a shorter simulated makespan than the plan."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapestry.errors import Infeasible
+from tapestry.planner import plan
+from tapestry.planner.search.rivals import rivals
+from tapestry.program import Program
+
+
+def bound(example: str, name: str, **extents: Any) -> Program:
+    spec = importlib.util.spec_from_file_location(example, Path(__file__).parents[3] / "examples" / f"{example}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program: Program = getattr(module, name).bind(**extents)
+    return program
+
+
+CASES = [
+    ("llama", "forward", {"layers": 4}, "h200x8", 8, None),
+    ("llama", "forward", {"layers": 4, "tokens": 32768}, "h200x8", 4, None),
+    ("llama", "forward", {"layers": 4}, "h200x8", 8, {"hbm": "1200MiB"}),
+    ("llama", "forward", {"layers": 3, "tokens": 512}, "h200x8-2node", 16, None),
+    ("convnet", "forward", {}, "cpu-4", 4, None),
+    ("convnet", "forward", {"n": 1}, "cpu-4", 4, None),
+    ("convnet", "forward", {"n": 16}, "h200x8", 8, None),
+    ("mlp", "forward", {}, "cpu-4", 4, None),
+    ("mlp", "forward", {"n": 8, "hidden": 4096}, "cpu-4", 4, None),
+    ("corners", "corners", {"y": 427, "x": 640}, "cpu-4", 4, None),
+]
+
+
+@pytest.mark.parametrize(("example", "name", "extents", "machine", "ranks", "memory"), CASES)
+def test_no_rival_is_faster(
+    example: str, name: str, extents: dict[str, Any], machine: str, ranks: int, memory: dict[str, str] | None
+) -> None:
+    program = bound(example, name, **extents)
+    mine = plan(program, machine, mesh=(ranks,), memory=memory)
+    assert mine.check().ok
+    compared = 0
+    for rival in rivals(program):
+        try:
+            theirs = plan(program, machine, mesh=(ranks,), memory=memory, pins=rival.pins)
+        except Infeasible:
+            continue
+        compared += 1
+        assert mine.document.predicted.makespan_s <= theirs.document.predicted.makespan_s * (1 + 1e-9), rival.name
+    assert compared >= 1
+
+
+def test_llama_with_plenty_of_memory_replicates_weights_and_cuts_tokens() -> None:
+    made = plan(bound("llama", "forward", layers=4), "h200x8")
+    cuts = {tuple(s.partition.items()) for s in made.document.shardings.values()}
+    assert cuts == {(("t", "mesh0"),)}
+    resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
+    assert all(len(regions) == 1 for name, regions in resident.items() if name.endswith((".wq", ".w_up", ".w_down")))
+
+
+def test_llama_with_little_memory_cuts_weights() -> None:
+    made = plan(bound("llama", "forward", layers=4), "h200x8", memory={"hbm": "1200MiB"})
+    resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
+    assert any(len(regions) == 8 for name, regions in resident.items() if ".w" in name)
+    assert made.document.peak_bytes["0"]["hbm"] <= 1200 * 2**20
+
+
+def test_llama_without_memory_says_what_binds() -> None:
+    with pytest.raises(Infeasible) as found:
+        plan(bound("llama", "forward"), "h200x8", memory={"hbm": "1GiB", "host": 0})
+    text = str(found.value)
+    assert "1 GiB" in text
+    assert "needs" in text
+    assert "layers." in text
+    assert "--memory hbm=" in text

@@ -1,0 +1,89 @@
+"""Repeated layers are found by structure, with their period, whatever surrounds them."""
+
+from __future__ import annotations
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32
+from tapestry.planner import load_machine
+from tapestry.planner.search.pipeline import Context
+from tapestry.planner.sharding.repetition import Repetition, find_repetition
+from tapestry.planner.strategy.layouts import Mesh
+from tapestry.program import Program
+
+
+def found(program: Program) -> Repetition:
+    model = load_machine("h200x8")
+    context = Context(program, model, Mesh.of((4,), 8), "time", (), 30.0, 0, 1, lambda _: None)
+    return find_repetition(program, context.table)
+
+
+@tp.program
+def layered(x: f32[Tensor, "n c"], *, layers: int = 4, wide: int = 0, shared: int = 0) -> Tensor:
+    """Two operations a layer, one before and one after; ``wide``: the layer that is of another shape."""
+    table = tp.param("table", "f32", (x.shape[1],))
+    x = tp.tanh(x)
+    for k in range(layers):
+        c = x.shape[1]
+        w = tp.param(f"w{k}", "f32", (c, c + 1 if k == wide - 1 else c))
+        x = tp.einsum("nc,cd->nd", x, w)[:, :c]
+        x = tp.maximum(x, table) if shared else tp.relu(x)
+    return tp.exp(x)
+
+
+@pytest.mark.parametrize("layers", [2, 3, 7])
+def test_layers_are_found_with_their_period(layers: int) -> None:
+    program = layered.bind(n=8, c=6, layers=layers)
+    assert found(program) == Repetition(1, 2, layers)
+
+
+def test_layers_that_share_a_tensor_are_found() -> None:
+    assert found(layered.bind(n=8, c=6, layers=5, shared=1)) == Repetition(1, 2, 5)
+
+
+def test_representatives_are_in_the_first_layer() -> None:
+    repetition = Repetition(1, 2, 3)
+    assert [repetition.representative(k) for k in range(9)] == [0, 1, 2, 1, 2, 1, 2, 7, 8]
+
+
+def test_a_layer_of_another_shape_ends_the_stretch() -> None:
+    assert found(layered.bind(n=8, c=6, layers=7, wide=3)) == Repetition(7, 2, 4)
+
+
+@tp.program
+def straight(x: f32[Tensor, "n c"]) -> Tensor:
+    return tp.exp(tp.tanh(tp.relu(x)))
+
+
+def test_nothing_repeats() -> None:
+    assert found(straight.bind(n=8, c=6)).count == 0
+
+
+@tp.program
+def skipping(x: f32[Tensor, "n c"]) -> Tensor:
+    """Operations of equal structure whose wiring differs: the third reads the first again."""
+    a = tp.relu(x)
+    b = a + x
+    c = tp.relu(b)
+    return c + a
+
+
+def test_equal_operations_wired_otherwise_do_not_repeat() -> None:
+    assert found(skipping.bind(n=8, c=6)).count == 0
+
+
+@tp.program
+def tapped(x: f32[Tensor, "n c"]) -> tuple[Tensor, Tensor]:
+    """Layers of which one is an output too."""
+    a = tp.relu(x * 0.5)
+    b = tp.relu(a * 0.5)
+    c = tp.relu(b * 0.5)
+    return a, tp.relu(c * 0.5)
+
+
+def test_a_layer_whose_value_leaves_the_program_is_apart() -> None:
+    repetition = found(tapped.bind(n=8, c=6))
+    program = tapped.bind(n=8, c=6)
+    tied = [k for k in range(len(program.operations)) if repetition.representative(k) != k]
+    assert not any(program.operations[k].output in program.outputs for k in tied)
