@@ -11,7 +11,7 @@ count        the stated traffic is what the tasks move
 
 from __future__ import annotations
 
-from ..format.model import Document
+from ..format.document import Document
 from . import count, cover, ends, flow, memory, order, wellformed
 from .report import Code, Findings, Report, Verdict
 

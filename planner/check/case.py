@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...program import Operation, Program
-from ..format.model import Buffer, Compute, Document, Task, Transfer
+from ..format.document import Buffer, Compute, Document, Task, Transfer
 from .algebra import EMPTY, Algebra, Shape
 
 

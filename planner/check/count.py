@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..format.model import Transfer
+from ..format.document import Transfer
 from .case import Case
 from .report import Code, Findings
 

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ...program import Operation
-from ..format.model import Compute
+from ..format.document import Compute
 from .algebra import EMPTY
 from .case import Case
 from .report import Code, Findings

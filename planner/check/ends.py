@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from ...program import Tensor
 from ...space import Box
-from ..format.model import Buffer
+from ..format.document import Buffer
 from .algebra import EMPTY
 from .case import Case
 from .flow import Flow

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..format.model import Compute, Copy, Task, Transfer
+from ..format.document import Compute, Copy, Task, Transfer
 from .algebra import EMPTY, Share
 from .case import Case, Touch
 from .folds import Contribution, Fold, fold_fault

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..format.model import Buffer
+from ..format.document import Buffer
 from .case import Case
 from .report import Code, Findings
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..format.model import Transfer
+from ..format.document import Transfer
 from .algebra import EMPTY
 from .case import Case, Touch
 from .report import Code, Findings

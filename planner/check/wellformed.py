@@ -10,7 +10,7 @@ from ...errors import TapestryError
 from ...program import Operation, Program
 from ...serialize import program_from_json
 from ...space import Box, parse_region
-from ..format.model import Compute, Copy, Document, Transfer
+from ..format.document import Compute, Copy, Document, Transfer
 from .algebra import EMPTY, Algebra
 from .case import Case, Memory
 from .report import Code, Findings

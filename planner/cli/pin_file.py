@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ...program import Pin, PinKind
-from ..machine.toml_table import Table, read_toml
+from ..machine.toml_table import TomlTable, read_toml
 
 
 def load_pins(path: Path) -> tuple[Pin, ...]:
@@ -24,7 +24,7 @@ def load_pins(path: Path) -> tuple[Pin, ...]:
     return pins
 
 
-def _pin(table: Table) -> Pin:
+def _pin(table: TomlTable) -> Pin:
     if ("op" in table) == ("tensor" in table):
         raise table.error("op", "either op or tensor", "both" if "op" in table else None)
     target: Literal["op", "tensor"] = "op" if "op" in table else "tensor"

@@ -1,7 +1,6 @@
 """The plan document: records, JSON codec, resolution, and the messages that transfers stand for."""
 
-from .messages import Message
-from .model import (
+from .document import (
     FORMAT,
     Buffer,
     Compute,
@@ -15,6 +14,7 @@ from .model import (
     Traffic,
     Transfer,
 )
+from .messages import Message
 from .resolve import Resolved
 
 __all__ = [

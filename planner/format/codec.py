@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from ...errors import UsageError
+from .document import FORMAT, Document
 from .fold import fold, unfold
-from .model import FORMAT, Document
 
 _FOLDED = ("buffers", "tasks")
 

@@ -10,8 +10,8 @@ from ...expr import MONOIDS
 from ...program import Program
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
+from .document import Buffer, Document, LayoutText, Task, Transfer
 from .messages import Message, complete_messages, partial_messages
-from .model import Buffer, Document, LayoutText, Task, Transfer
 
 
 class Resolved:

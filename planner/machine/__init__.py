@@ -2,7 +2,7 @@
 
 from .embed import machine_from_json, machine_to_json
 from .load import load_machine, machine_names
-from .model import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .machine import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
 from .units import format_bytes, parse_bytes
 
 __all__ = [

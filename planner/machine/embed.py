@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .model import Machine, MachineError
+from .machine import Machine, MachineError
 
 
 def machine_to_json(machine: Machine) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Literal, cast
 
 from ...dtypes import DTYPES
 from ...errors import close_match
-from .model import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
-from .toml_table import Table, parse_toml, read_toml
+from .machine import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .toml_table import TomlTable, parse_toml, read_toml
 
 _PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
 _TIERS = ("hbm", "host", "disk")
@@ -39,7 +39,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
     return _machine(parse_toml(packaged, f"{text}.toml", MachineError))
 
 
-def _machine(table: Table) -> Machine:
+def _machine(table: TomlTable) -> Machine:
     name = table.text("name")
     if not _NAME.fullmatch(name):
         raise table.error("name", "letters, digits, '.', '_' and '-'", name)
@@ -56,7 +56,7 @@ def _machine(table: Table) -> Machine:
     return machine
 
 
-def _connected(machine: Machine, table: Table) -> None:
+def _connected(machine: Machine, table: TomlTable) -> None:
     """Every pair of devices has a link."""
     scopes = {link.scope for link in machine.links}
     if machine.hosts > 1 and "cluster" not in scopes:
@@ -65,7 +65,7 @@ def _connected(machine: Machine, table: Table) -> None:
         raise table.error("links", f"a link between the {machine.devices_per_host} devices of a host", [])
 
 
-def _device(table: Table) -> DeviceModel:
+def _device(table: TomlTable) -> DeviceModel:
     tiers = tuple(_tier(tier) for tier in table.tables("tiers"))
     names = [tier.name for tier in tiers]
     if not tiers or len(set(names)) < len(names):
@@ -82,7 +82,7 @@ def _device(table: Table) -> DeviceModel:
     return device
 
 
-def _rates(table: Table) -> tuple[Rate, ...]:
+def _rates(table: TomlTable) -> tuple[Rate, ...]:
     rates = [rate for kernel in table.keys_in(KERNEL_CLASSES) for rate in _rates_of(kernel, table.table(kernel))]
     table.close(KERNEL_CLASSES)
     if not any(rate.kernel == "elementwise" and rate.dtype == "f64" for rate in rates):
@@ -90,7 +90,7 @@ def _rates(table: Table) -> tuple[Rate, ...]:
     return tuple(rates)
 
 
-def _rates_of(kernel: str, table: Table) -> list[Rate]:
+def _rates_of(kernel: str, table: TomlTable) -> list[Rate]:
     spelled = {f"{dtype}_{unit}": (dtype, scale) for dtype in DTYPES for unit, scale in _RATE_SCALE.items()}
     rates = {}
     for key in table.keys_in(tuple(spelled)):
@@ -102,7 +102,7 @@ def _rates_of(kernel: str, table: Table) -> list[Rate]:
     return list(rates.values())
 
 
-def _tier(table: Table) -> Tier:
+def _tier(table: TomlTable) -> Tier:
     tier = Tier(
         name=table.choice("name", _TIERS),
         capacity_bytes=round(table.number("capacity_gb", above=0.0) * 1e9),
@@ -114,7 +114,7 @@ def _tier(table: Table) -> Tier:
     return tier
 
 
-def _link(table: Table) -> Link:
+def _link(table: TomlTable) -> Link:
     link = Link(
         kind=table.text("kind"),
         gb_per_s=table.number("gb_per_s", above=0.0),
@@ -126,7 +126,7 @@ def _link(table: Table) -> Link:
     return link
 
 
-def _curve(table: Table) -> Curve:
+def _curve(table: TomlTable) -> Curve:
     curve = Curve(
         collective=table.choice("collective", COLLECTIVES),
         ranks=table.integer("ranks", least=2),

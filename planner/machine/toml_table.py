@@ -11,7 +11,7 @@ from typing import cast
 from ...errors import UsageError, close_match
 
 
-def read_toml(path: Path, error: type[UsageError] = UsageError) -> Table:
+def read_toml(path: Path, error: type[UsageError] = UsageError) -> TomlTable:
     """The top level of a TOML file; `error` is raised for everything that is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -21,14 +21,14 @@ def read_toml(path: Path, error: type[UsageError] = UsageError) -> Table:
     return parse_toml(text, str(path), error)
 
 
-def parse_toml(text: str, file: str, error: type[UsageError] = UsageError) -> Table:
+def parse_toml(text: str, file: str, error: type[UsageError] = UsageError) -> TomlTable:
     try:
-        return Table(file, "top level", tomllib.loads(text), error)
+        return TomlTable(file, "top level", tomllib.loads(text), error)
     except tomllib.TOMLDecodeError as cause:
         raise error(f"not TOML: {cause}", where=file) from cause
 
 
-class Table:
+class TomlTable:
     """A table of `file`, called `path` in messages. `close()` complains about keys that nobody asked for."""
 
     def __init__(self, file: str, path: str, raw: Mapping[str, object], error: type[UsageError] = UsageError) -> None:
@@ -118,13 +118,13 @@ class Table:
             raise self.error(key, "a table of texts", value)
         return tuple(value.items())
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> TomlTable:
         value = self._get(key)
         if not isinstance(value, dict):
             raise self.error(key, "a table", value)
         return self._child(key, value)
 
-    def tables(self, key: str) -> list[Table]:
+    def tables(self, key: str) -> list[TomlTable]:
         """A list of tables, none where the key is missing; the first is number 0 in messages."""
         value = self._get(key)
         if value is None:
@@ -133,8 +133,8 @@ class Table:
             raise self.error(key, f"a list of tables, [[{key}]]", value)
         return [self._child(f"{key}.{number}", item) for number, item in enumerate(value)]
 
-    def _child(self, key: str, raw: Mapping[str, object]) -> Table:
-        return Table(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw, self._error)
+    def _child(self, key: str, raw: Mapping[str, object]) -> TomlTable:
+        return TomlTable(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw, self._error)
 
     def _get(self, key: str) -> object:
         self._asked[key] = None

@@ -6,7 +6,7 @@ from ...drawing.graph import Notes
 from ...drawing.program import program_drawing
 from ...drawing.svg import Drawing
 from ..format import Compute, Resolved, Transfer
-from ..format.model import Copy, Sharding
+from ..format.document import Copy, Sharding
 from ..machine.units import format_bytes
 
 

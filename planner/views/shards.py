@@ -11,7 +11,7 @@ from ...program import Tensor
 from ...space import Region
 from ...space.projection import write_image
 from ..format import Compute, Resolved, Transfer
-from ..format.model import Copy
+from ..format.document import Copy
 
 
 @dataclass(frozen=True)

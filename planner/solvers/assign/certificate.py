@@ -6,15 +6,17 @@ import numpy as np
 
 from .answer import DualCertificate, Step
 from .flat import Flat
-from .model import HALF, Loads, Model
 from .problem import Ints
+from .reduced import HALF, Loads, Reduced
 from .trws import Duals
 
 _MESSAGE_BITS = 50  # messages fit in so many bits after scaling
 _MULTIPLIER_BITS = 44
 
 
-def dual_certificate(model: Model, loads: Loads, flat: Flat, duals: Duals, steps: tuple[Step, ...]) -> DualCertificate:
+def dual_certificate(
+    model: Reduced, loads: Loads, flat: Flat, duals: Duals, steps: tuple[Step, ...]
+) -> DualCertificate:
     """Rounds the duals to integers and puts back what the reduction had folded out of the matrices."""
     owners = _owners(model, steps)
     whole = _whole_matrices(model)
@@ -35,13 +37,13 @@ def dual_certificate(model: Model, loads: Loads, flat: Flat, duals: Duals, steps
     return DualCertificate(steps, tuple(pairs), tuple(messages), unit, tuple(prices), 2**_MULTIPLIER_BITS)
 
 
-def _owners(model: Model, steps: tuple[Step, ...]) -> list[int]:
+def _owners(model: Reduced, steps: tuple[Step, ...]) -> list[int]:
     """The node that each group is known by: groups are numbered in the order of these nodes."""
     merged = {step.other for step in steps if step.merge}
     return [v for v in range(model.problem.node_count) if v not in merged]
 
 
-def _whole_matrices(model: Model) -> dict[tuple[int, int], Ints]:
+def _whole_matrices(model: Reduced) -> dict[tuple[int, int], Ints]:
     """What the problem's edges cost between two groups, before any folding."""
     whole: dict[tuple[int, int], Ints] = {}
     problem = model.problem

@@ -19,26 +19,26 @@ from .problem import FORBIDDEN, AssignmentProblem
 
 _Array = NDArray[np.int64]
 _Variable = tuple[int, int]  # (node, -1), or (node, supply): what the node means to the supply
-_Table = tuple[tuple[_Variable, ...], _Array]  # axes in ascending order of their variables
+_Factor = tuple[tuple[_Variable, ...], _Array]  # axes in ascending order of their variables
 
 
 def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertificate) -> int:
     """The lower bound on the cost of every choice that fits. Raises ValueError where the certificate is none."""
     charge, worth = _charges(problem, certificate)
-    tables, total = _tables(problem, charge, certificate.price_unit, set(certificate.order)), 0
+    factors, total = _factors(problem, charge, certificate.price_unit, set(certificate.order)), 0
     for variable in certificate.order:
-        mine = [table for table in tables if variable in table[0]]
-        tables = [table for table in tables if variable not in table[0]]
+        mine = [factor for factor in factors if variable in factor[0]]
+        factors = [factor for factor in factors if variable not in factor[0]]
         if not mine:
-            raise ValueError(f"certificate: variable {variable} is in no table, or was eliminated before")
+            raise ValueError(f"certificate: variable {variable} is in no factor, or was eliminated before")
         variables, joint = _added(mine)
         least = np.minimum(joint.min(axis=variables.index(variable)), FORBIDDEN)
         if least.ndim:
-            tables.append((tuple(v for v in variables if v != variable), least))
+            factors.append((tuple(v for v in variables if v != variable), least))
         else:
             total += int(least)
-    if tables:
-        raise ValueError(f"certificate: {tables[0][0][0]} is never eliminated")
+    if factors:
+        raise ValueError(f"certificate: {factors[0][0][0]} is never eliminated")
     return total - worth
 
 
@@ -66,27 +66,27 @@ def _charges(problem: AssignmentProblem, certificate: EliminationCertificate) ->
     return charge, -(-worth // unit)
 
 
-def _tables(problem: AssignmentProblem, charge: Any, unit: int, variables: set[_Variable]) -> list[_Table]:
+def _factors(problem: AssignmentProblem, charge: Any, unit: int, variables: set[_Variable]) -> list[_Factor]:
     charged: list[Any] = [0] * problem.node_count
     usages = problem.usages
     for q, v in enumerate(usages.node.tolist()):
         interval = (int(usages.start[q]), int(usages.stop[q]))
         charged[v] = charged[v] + charge(int(usages.resource[q]), [interval], usages.amounts[q])
     unary = [_with_charge(problem.costs[v], extra, unit) for v, extra in enumerate(charged)]
-    tables: list[_Table] = [(((v, -1),), np.minimum(costs, FORBIDDEN)) for v, costs in enumerate(unary)]
+    factors: list[_Factor] = [(((v, -1),), np.minimum(costs, FORBIDDEN)) for v, costs in enumerate(unary)]
     for e, (u, v) in enumerate(problem.edges.tolist()):
         matrix = np.minimum(problem.matrix(e), FORBIDDEN)
         if u == v:
-            tables.append((((u, -1),), matrix.diagonal()))
+            factors.append((((u, -1),), matrix.diagonal()))
         else:
-            tables.append((((u, -1), (v, -1)), matrix) if u < v else (((v, -1), (u, -1)), matrix.T))
+            factors.append((((u, -1), (v, -1)), matrix) if u < v else (((v, -1), (u, -1)), matrix.T))
     for k in range(len(problem.supplies)):
-        tables += _of_supply(problem, k, charge, unit, variables)
-    return tables
+        factors += _of_supply(problem, k, charge, unit, variables)
+    return factors
 
 
-def _of_supply(problem: AssignmentProblem, k: int, charge: Any, unit: int, variables: set[_Variable]) -> list[_Table]:
-    """The table of a supply, and the links from nodes to what they mean to it where the certificate has such."""
+def _of_supply(problem: AssignmentProblem, k: int, charge: Any, unit: int, variables: set[_Variable]) -> list[_Factor]:
+    """The factor of a supply, and the links from nodes to what they mean to it where the certificate has such."""
     supply, links = problem.supplies[k], []
     nodes = sorted({supply.source, *supply.readers})
     axes: list[_Variable] = []
@@ -144,11 +144,11 @@ def _supply_costs(
     return total
 
 
-def _added(tables: Sequence[_Table]) -> _Table:
+def _added(factors: Sequence[_Factor]) -> _Factor:
     """The sum over the union of the variables."""
-    variables = tuple(sorted({v for table in tables for v in table[0]}))
+    variables = tuple(sorted({v for factor in factors for v in factor[0]}))
     joint: _Array = np.zeros((1,) * len(variables), dtype=np.int64)
-    for mine, costs in tables:
+    for mine, costs in factors:
         shape, sizes = [1] * len(variables), iter(costs.shape)
         for axis, v in enumerate(variables):
             shape[axis] = next(sizes) if v in mine else 1

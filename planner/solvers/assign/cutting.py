@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
+from .factors import PRICE_UNIT
 from .places import Places
 from .problem import FORBIDDEN
-from .tables import PRICE_UNIT
 
 if TYPE_CHECKING:
     from .lagrange import Trial

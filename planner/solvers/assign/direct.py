@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .answer import Assignment, Certificate, EliminationCertificate, EngineProof, Status
+from .factors import PRICE_UNIT, TooWide
 from .lagrange import Relaxation, Trial, examine
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem
-from .tables import PRICE_UNIT, TooWide
 
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
@@ -129,7 +129,7 @@ def _take(state: _State, relaxation: Relaxation) -> None:
 def _certificate(relaxation: Relaxation) -> EliminationCertificate:
     places = relaxation.places
     prices = [(int(places.resource[p]), int(places.instant[p]), k) for p, k in relaxation.multipliers.items()]
-    order = tuple(relaxation.tables.origin[v] for v in relaxation.elimination.order)
+    order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
     return EliminationCertificate(order, tuple(sorted(prices)), PRICE_UNIT)
 
 

@@ -1,6 +1,6 @@
-"""Exact minimisation of a sum of tables, one variable eliminated after another.
+"""Exact minimisation of a sum of factors, one variable eliminated after another.
 
-Where few variables meet in tables, all that lies behind them fits in one array over their values (bucket elimination:
+Where few variables meet in factors, all that lies behind them fits in one array over their values (bucket elimination:
 Dechter, Artificial Intelligence 113, 1999). Everything is exact in 64-bit integers.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .factors import TooWide
 from .problem import FORBIDDEN, Ints
-from .tables import TooWide
 
 MOST_ENTRIES = 12_000_000  # in the largest array of an elimination
 MOST_WORK = 60_000_000  # entries in all of its arrays together
@@ -23,11 +23,11 @@ _ADDENDS = 7  # forbidden entries whose sum still fits 64 bits
 
 @dataclass(frozen=True, eq=False)
 class _Bucket:
-    """What happens when a variable goes: the tables that hold it, arranged over `scope`, which begins with it."""
+    """What happens when a variable goes: the factors that hold it, arranged over `scope`, which begins with it."""
 
     scope: tuple[int, ...]
     shape: tuple[int, ...]
-    inputs: tuple[int, ...]  # numbers of tables; messages follow the given tables in the order of the buckets
+    inputs: tuple[int, ...]  # numbers of factors; messages follow the given factors in the order of the buckets
     arranged: tuple[tuple[tuple[int, ...], tuple[Any, ...]], ...]  # per input: axes transposed, then index
 
 
@@ -37,7 +37,7 @@ class Elimination:
     def __init__(self, sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int = MOST_WORK) -> None:
         self.sizes, self.given = sizes, len(scopes)
         self.buckets: list[_Bucket] = []
-        self.reader: dict[int, int] = {}  # table -> the bucket that reads it
+        self.reader: dict[int, int] = {}  # factor -> the bucket that reads it
         self.order = _order(sizes, scopes, most_work)
         held: dict[int, dict[int, tuple[int, ...]]] = {v: {} for v in sizes}
         for number, scope in enumerate(scopes):
@@ -55,9 +55,9 @@ class Elimination:
             for w in scope[1:]:
                 held[w][self.given + position] = scope[1:]
 
-    def least(self, tables: Sequence[Ints]) -> tuple[int, dict[int, int], list[Ints]]:
-        """The least sum (at least FORBIDDEN / 2 where all are forbidden), values that attain it, all tables."""
-        known, total = list(tables), 0
+    def least(self, factors: Sequence[Ints]) -> tuple[int, dict[int, int], list[Ints]]:
+        """The least sum (at least FORBIDDEN / 2 where all are forbidden), values that attain it, all factors."""
+        known, total = list(factors), 0
         for bucket in self.buckets:
             message = np.minimum(self._joint(bucket, known).min(axis=0), FORBIDDEN)
             known.append(message)
@@ -68,7 +68,7 @@ class Elimination:
         return total, values, known
 
     def _joint(self, bucket: _Bucket, known: Sequence[Ints], without: int = -1) -> Ints:
-        """The sum of a bucket's tables."""
+        """The sum of a bucket's factors."""
         joint = np.zeros(bucket.shape, dtype=np.int64)
         for count, (number, (axes, index)) in enumerate(zip(bucket.inputs, bucket.arranged, strict=True)):
             if number != without:
@@ -82,13 +82,13 @@ class Elimination:
         total = np.zeros(bucket.shape[0], dtype=np.int64)
         rest = tuple(values[w] for w in bucket.scope[1:])
         for number, (axes, index) in zip(bucket.inputs, bucket.arranged, strict=True):
-            table = known[number].transpose(axes)[index]
-            at = tuple(0 if size == 1 else value for size, value in zip(table.shape[1:], rest, strict=True))
-            total = np.minimum(total + table[(slice(None), *at)], FORBIDDEN)
+            factor = known[number].transpose(axes)[index]
+            at = tuple(0 if size == 1 else value for size, value in zip(factor.shape[1:], rest, strict=True))
+            total = np.minimum(total + factor[(slice(None), *at)], FORBIDDEN)
         return int(total.argmin())
 
     def least_with(self, known: Sequence[Ints]) -> dict[int, Ints]:
-        """Per variable, for each of its values the least sum with it; `known` are all tables after `least`."""
+        """Per variable, for each of its values the least sum with it; `known` are all factors after `least`."""
         outer: dict[int, Ints] = {}  # per bucket: the least of all that is not behind it, over its scope's rest
         found: dict[int, Ints] = {}
         roots = [int(known[self.given + k]) for k, bucket in enumerate(self.buckets) if len(bucket.scope) == 1]
@@ -114,7 +114,7 @@ def _over(joint: Ints, scope: tuple[int, ...], kept: tuple[int, ...]) -> Ints:
 
 
 def _arranged(variables: tuple[int, ...], scope: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """How a table over `variables` is laid over the axes of `scope`."""
+    """How a factor over `variables` is laid over the axes of `scope`."""
     axes = tuple(sorted(range(len(variables)), key=lambda k: scope.index(variables[k])))
     present = set(variables)
     return axes, tuple(slice(None) if w in present else None for w in scope)

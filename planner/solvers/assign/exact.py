@@ -15,8 +15,8 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from .incumbent import Incumbent
-from .model import HALF, Loads, Model
 from .problem import Ints
+from .reduced import HALF, Loads, Reduced
 
 EAGER_PLACES = 48  # as many memory rows are all stated at once
 _EXACT_OBJECTIVE = 2**50  # larger objectives are scaled down, rounding costs down, so that bounds stay bounds
@@ -78,7 +78,7 @@ def _first_places(incumbent: Incumbent) -> list[int]:
     return list(incumbent.places) or _heaviest(loads)
 
 
-def _state(model: Model) -> _Stated:
+def _state(model: Reduced) -> _Stated:
     """The Booleans, their sums and the objective, each matrix with its row and column minima moved into the labels."""
     cp = cp_model.CpModel()
     unary = [costs.copy() for costs in model.unary]

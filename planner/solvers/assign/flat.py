@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import HALF, Loads, Model
 from .problem import Ints
+from .reduced import HALF, Loads, Reduced
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class FlatLoads(NamedTuple):
     slack: Ints
 
 
-def flatten(model: Model) -> Flat:
+def flatten(model: Reduced) -> Flat:
     counts = model.label_counts
     pairs = sorted(model.edges)
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -78,7 +78,7 @@ def _starts(lengths: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _matrices(model: Model, pairs: list[tuple[int, int]]) -> Floats:
+def _matrices(model: Reduced, pairs: list[tuple[int, int]]) -> Floats:
     if not pairs:
         return np.zeros(0)
     joined = np.concatenate([model.edges[pair].reshape(-1) for pair in pairs])

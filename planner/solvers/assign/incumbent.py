@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .answer import EngineProof
-from .model import HALF, Loads, Model
 from .problem import Ints
+from .reduced import HALF, Loads, Reduced
 
 
 class Tally:
-    """The exact cost of labels from joined arrays: what `Model.cost` says, in milliseconds for 65,000 groups."""
+    """The exact cost of labels from joined arrays: what `Reduced.cost` says, in milliseconds for 65,000 groups."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Reduced) -> None:
         pairs = sorted(model.edges)
         counts = model.label_counts
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -53,7 +53,7 @@ class Tally:
 class Incumbent:
     """Engines offer labels and bounds from their own threads; `finished` is set once nothing is left to find out."""
 
-    model: Model
+    model: Reduced
     loads: Loads
     began: float
     deadline: float

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from .eliminate import MOST_WORK, Elimination
+from .factors import PRICE_UNIT, Factors
 from .places import Places, asked_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import supplied
-from .tables import PRICE_UNIT, Tables
 
 _TRIALS = 24  # eliminations in one ascent
 _SETTLED = 1e-5  # of the bound: what a further trial must promise to be worth it
@@ -63,7 +63,7 @@ class Relaxation:
     """The best bound so far with its multipliers (units of 1 / PRICE_UNIT), and the choices seen on the way."""
 
     places: Places
-    tables: Tables
+    factors: Factors
     elimination: Elimination
     most: int  # that any choice costs
     bound: int = -FORBIDDEN
@@ -73,9 +73,9 @@ class Relaxation:
     @staticmethod
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
         """Raises TooWide."""
-        tables = Tables(places)
-        elimination = Elimination(tables.sizes, tables.scopes(), most_work)
-        return Relaxation(places, tables, elimination, cost_bound(places.problem))
+        factors = Factors(places)
+        elimination = Elimination(factors.sizes, factors.scopes(), most_work)
+        return Relaxation(places, factors, elimination, cost_bound(places.problem))
 
     @property
     def impossible(self) -> bool:
@@ -111,7 +111,7 @@ class Relaxation:
 
     def attempt(self, multipliers: Mapping[int, int]) -> None:
         """One elimination: maybe a better bound, maybe a choice not seen."""
-        least, values, _ = self.elimination.least(self.tables.under(multipliers))
+        least, values, _ = self.elimination.least(self.factors.under(multipliers))
         bound = least - limits_worth(self.places, multipliers)
         if bound > self.bound:
             self.bound, self.multipliers = bound, dict(multipliers)
@@ -160,7 +160,7 @@ class Relaxation:
 
     def spare(self) -> dict[int, Ints]:
         """Per node, for each strategy how much more than the bound every choice with it costs at least."""
-        least, _, known = self.elimination.least(self.tables.under(self.multipliers))
+        least, _, known = self.elimination.least(self.factors.under(self.multipliers))
         with_each = self.elimination.least_with(known)
         return {v: with_each[v] - least for v in range(self.places.problem.node_count)}
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .answer import Step
-from .model import Model, loads_of
 from .problem import AssignmentProblem, Costs, Ints, Usages
 from .reduce import Contradiction, reduce
+from .reduced import Reduced, loads_of
 
 
 def restrict(problem: AssignmentProblem, nodes: Sequence[int]) -> AssignmentProblem:
@@ -65,7 +65,7 @@ def why(problem: AssignmentProblem) -> set[int] | None:
     return _behind(_overloaded(model, int(loads.resource[worst]), int(loads.instant[worst])), steps, problem)
 
 
-def _overloaded(model: Model, resource: int, instant: int) -> set[int]:
+def _overloaded(model: Reduced, resource: int, instant: int) -> set[int]:
     """All nodes of the groups that together hold too much at an instant, those that hold most at the least first."""
     usages = model.problem.usages
     alive = (usages.resource == resource) & (usages.start <= instant) & (instant < usages.stop)

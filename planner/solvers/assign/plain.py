@@ -11,10 +11,10 @@ from .answer import Assignment, Certificate, EngineProof, Status
 from .conflict import find_conflict
 from .direct import Request
 from .incumbent import Incumbent
-from .model import Loads, loads_of
-from .portfolio import Plan, run
+from .portfolio import Effort, run
 from .problem import AssignmentProblem
 from .reduce import Contradiction, reduce
+from .reduced import Loads, loads_of
 
 
 def solve_plain(
@@ -35,7 +35,7 @@ def solve_plain(
     incumbent = Incumbent(model, loads, began, began + time_limit)
     _start(incumbent, hint)
     prepared = time.monotonic() - began
-    certificate = run(incumbent, steps, Plan(time_limit, prepared, seed, request.jobs, iteration_limit))
+    certificate = run(incumbent, steps, Effort(time_limit, prepared, seed, request.jobs, iteration_limit))
     if incumbent.infeasible:
         places = list(incumbent.places) or list(range(len(loads.slack)))
         return _infeasible(problem, began, time_limit, seed, incumbent.proof, _named(loads, places))

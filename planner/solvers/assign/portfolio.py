@@ -38,7 +38,7 @@ _Engine = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Effort:
     """What was asked of `solve`."""
 
     time_limit: float
@@ -48,26 +48,26 @@ class Plan:
     iteration_limit: int | None
 
 
-def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificate | None:
+def run(incumbent: Incumbent, steps: tuple[Step, ...], effort: Effort) -> Certificate | None:
     """Runs the engines; returns what certifies the incumbent's bound.
 
     An interrupt ends them like the time limit, once there is something to show.
     """
     entries = incumbent.model.pair_entries
     if entries <= _TINY_ENTRIES:
-        exact.run_exact(incumbent, plan.seed, _work(plan))
+        exact.run_exact(incumbent, effort.seed, _work(effort))
         return incumbent.proof
     several = int((incumbent.model.label_counts > 1).sum())
     small = entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT
-    reserve = min(0.2 + (_RESERVE if small else 0.2) * plan.prepared_s, 0.15 * plan.time_limit)
+    reserve = min(0.2 + (_RESERVE if small else 0.2) * effort.prepared_s, 0.15 * effort.time_limit)
     incumbent.deadline -= reserve
-    duals = _Duals(incumbent, plan, steps)
+    duals = _Duals(incumbent, effort, steps)
     incumbent.prove(incumbent.tally.least(), "least costs", "feasible")
     try:
         if small:
-            _small(incumbent, plan, duals, entries <= _EXACT_ENTRIES)
+            _small(incumbent, effort, duals, entries <= _EXACT_ENTRIES)
         else:
-            _large(incumbent, plan, duals)
+            _large(incumbent, effort, duals)
     except KeyboardInterrupt as interrupt:
         incumbent.finished.set()
         if incumbent.labels is None or type(interrupt) is not KeyboardInterrupt:  # being terminated is no question
@@ -78,19 +78,19 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], plan: Plan) -> Certificat
     return duals.certificate or incumbent.proof
 
 
-def _work(plan: Plan) -> float | None:
+def _work(effort: Effort) -> float | None:
     """CP-SAT's deterministic time for an iteration limit."""
-    return None if plan.iteration_limit is None else max(0.01, plan.iteration_limit / 100)
+    return None if effort.iteration_limit is None else max(0.01, effort.iteration_limit / 100)
 
 
 class _Duals:
     """The ascent and the moves of one solve, on arrays that both share."""
 
-    def __init__(self, incumbent: Incumbent, plan: Plan, steps: tuple[Step, ...]) -> None:
+    def __init__(self, incumbent: Incumbent, effort: Effort, steps: tuple[Step, ...]) -> None:
         self.incumbent, self._steps = incumbent, steps
         self.flat, self.loads = flatten(incumbent.model), flat_loads(incumbent.loads)
         self.ascent = Ascent.begin(self.flat, self.loads)
-        self.search = Search.begin(self.flat, self.loads, incumbent, plan.seed)
+        self.search = Search.begin(self.flat, self.loads, incumbent, effort.seed)
         self._made: tuple[int, DualCertificate] | None = None
         self._counted: Duals | None = None
 
@@ -115,34 +115,34 @@ class _Duals:
             self._made = bound, made
 
 
-def _small(incumbent: Incumbent, plan: Plan, duals: _Duals, exact_fits: bool) -> None:
+def _small(incumbent: Incumbent, effort: Effort, duals: _Duals, exact_fits: bool) -> None:
     def warm_up() -> None:
-        _warm_up(incumbent, plan, duals)
+        _warm_up(incumbent, effort, duals)
 
     def network() -> None:
-        wcsp.run_wcsp(incumbent, plan.seed)
+        wcsp.run_wcsp(incumbent, effort.seed)
 
     def polytope() -> None:
         if exact_fits:
-            exact.run_exact(incumbent, plan.seed, _work(plan))
+            exact.run_exact(incumbent, effort.seed, _work(effort))
 
     def moving() -> None:
-        _keep_moving(duals, duals.search, _rounds(plan))
+        _keep_moving(duals, duals.search, _rounds(effort))
 
-    if plan.iteration_limit is not None:
+    if effort.iteration_limit is not None:
         _in_turn(incumbent, [warm_up, polytope] if exact_fits else [warm_up, moving])
-    elif plan.jobs == 1:
+    elif effort.jobs == 1:
         _in_turn(incumbent, [network, warm_up, polytope, network] if exact_fits else [network, warm_up, network])
-    elif plan.jobs == 2:
+    elif effort.jobs == 2:
         _side_by_side(incumbent, [[network], [warm_up, polytope, moving]])
     else:
         _side_by_side(incumbent, [[network], [polytope], [warm_up, moving]])
 
 
-def _warm_up(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
+def _warm_up(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
     """Duals, feasible labels from them, and the rows that the duals price highest for the engines to state at once."""
-    seconds = min(0.1 * plan.time_limit, 10.0) if plan.iteration_limit is None else math.inf
-    for steps, share in ((_FIRST_STEPS, 0.1), (_rounds(plan), 0.3), (_rounds(plan), 0.6)):
+    seconds = min(0.1 * effort.time_limit, 10.0) if effort.iteration_limit is None else math.inf
+    for steps, share in ((_FIRST_STEPS, 0.1), (_rounds(effort), 0.3), (_rounds(effort), 0.6)):
         if incumbent.left > 0.0:
             duals.climb(share * seconds, steps)
             multipliers = duals.search.from_duals(duals.ascent.best)
@@ -151,28 +151,28 @@ def _warm_up(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
     incumbent.need(sorted(prices.nonzero()[0].tolist(), key=lambda p: -prices[p])[:6])
 
 
-def _rounds(plan: Plan) -> int:
-    return plan.iteration_limit if plan.iteration_limit is not None else 10**9
+def _rounds(effort: Effort) -> int:
+    return effort.iteration_limit if effort.iteration_limit is not None else 10**9
 
 
-def _large(incumbent: Incumbent, plan: Plan, duals: _Duals) -> None:
+def _large(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
     if incumbent.labels is None:
         duals.search.first()
-    duals.climb(0.05 * plan.time_limit, _LARGE_FIRST_STEPS)
+    duals.climb(0.05 * effort.time_limit, _LARGE_FIRST_STEPS)
     duals.search.from_duals(duals.ascent.best)  # the next steps aim at the best cost: too high a one spoils them
-    other = Search.begin(duals.flat, duals.loads, incumbent, plan.seed + 1)
+    other = Search.begin(duals.flat, duals.loads, incumbent, effort.seed + 1)
 
     def climbing() -> None:
-        duals.climb(min(0.6 * plan.time_limit, incumbent.left - 3 * _RESERVE * plan.prepared_s), _rounds(plan))
+        duals.climb(min(0.6 * effort.time_limit, incumbent.left - 3 * _RESERVE * effort.prepared_s), _rounds(effort))
         duals.certify()
 
     def moving() -> None:
-        _keep_moving(duals, duals.search, _rounds(plan))
+        _keep_moving(duals, duals.search, _rounds(effort))
 
     def moving_too() -> None:
-        _keep_moving(duals, other, _rounds(plan))
+        _keep_moving(duals, other, _rounds(effort))
 
-    if plan.jobs == 1:
+    if effort.jobs == 1:
         climbing()
         moving()
     else:

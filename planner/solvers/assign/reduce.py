@@ -21,8 +21,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from .answer import Step
-from .model import HALF, Model
 from .problem import FORBIDDEN, AssignmentProblem, Ints
+from .reduced import HALF, Reduced
 
 _Pairs = list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node, labels of neighbour]
 _Causes = list[dict[int, tuple[int, ...]]]  # per node: neighbour -> the edges in that matrix
@@ -50,7 +50,7 @@ class _State:
     merges: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def reduce(problem: AssignmentProblem, *, merging: bool = True) -> tuple[Model, tuple[Step, ...]]:
+def reduce(problem: AssignmentProblem, *, merging: bool = True) -> tuple[Reduced, tuple[Step, ...]]:
     """The smaller model with the same feasible choices and costs, and why. Raises Contradiction if there are none."""
     state = _initial(problem)
     while state.queue or state.merges:
@@ -207,7 +207,7 @@ def _merge(state: _State, g: int, h: int) -> None:
         state.queue[min(g, k), max(g, k)] = None
 
 
-def _model(problem: AssignmentProblem, state: _State) -> Model:
+def _model(problem: AssignmentProblem, state: _State) -> Reduced:
     """Numbers the surviving nodes as groups and composes the chains of merges, each owner before what it absorbed."""
     n = problem.node_count
     number = {v: i for i, v in enumerate(v for v in range(n) if state.into[v] is None)}
@@ -229,4 +229,4 @@ def _model(problem: AssignmentProblem, state: _State) -> Model:
         for v, matrix in state.pairs[u].items()
         if u < v
     }
-    return Model(problem, np.array(owner, dtype=np.int64), strategy, [state.unary[v] for v in number], edges)
+    return Reduced(problem, np.array(owner, dtype=np.int64), strategy, [state.unary[v] for v in number], edges)

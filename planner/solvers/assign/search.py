@@ -15,9 +15,9 @@ from scipy.ndimage import maximum_filter1d
 
 from .flat import Flat, FlatLoads, Floats
 from .incumbent import Incumbent
-from .model import HALF
 from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
 from .problem import Ints
+from .reduced import HALF
 from .trws import Ascent, Duals, decode, excess, price, send_messages
 
 _LARGE_STEPS = 20  # of a run of the ascent

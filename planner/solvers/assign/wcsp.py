@@ -19,8 +19,8 @@ import numpy as np
 
 from .exact import normalised, violated_places
 from .incumbent import Incumbent
-from .model import HALF, Loads, Model
 from .problem import Ints
+from .reduced import HALF, Loads, Reduced
 
 ENTRY_LIMIT = 1_200_000  # pair entries that still fit its propagation
 NODE_LIMIT = 2_000  # groups with a choice
@@ -119,7 +119,7 @@ def _proved(incumbent: Incumbent, last: Ints | None, above: int) -> bool:
     return True
 
 
-def _write(path: Path, model: Model, loads: Loads, places: list[int]) -> int:
+def _write(path: Path, model: Reduced, loads: Loads, places: list[int]) -> int:
     """The network as arrays; returns the constant that its costs leave out."""
     unary = [costs.copy() for costs in model.unary]
     matrices = [normalised(matrix, unary[g], unary[h]) for (g, h), matrix in model.edges.items()]
@@ -138,5 +138,5 @@ def _write(path: Path, model: Model, loads: Loads, places: list[int]) -> int:
     return constant
 
 
-def _row(model: Model, loads: Loads, place: int) -> list[tuple[int, Ints]]:
+def _row(model: Reduced, loads: Loads, place: int) -> list[tuple[int, Ints]]:
     return list(loads.row(place, model.label_counts).items())

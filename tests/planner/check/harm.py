@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tapestry.planner.check import Code, check
-from tapestry.planner.format.model import Document
+from tapestry.planner.format.document import Document
 from tapestry.program import Program
 from tapestry.reference import evaluate
 

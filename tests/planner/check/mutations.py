@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tapestry.planner.format.model import Compute, Document, LayoutText, Task, Transfer
+from tapestry.planner.format.document import Compute, Document, LayoutText, Task, Transfer
 from tapestry.program import Program
 
 from .elements import points, write

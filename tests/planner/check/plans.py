@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapestry.expr import Affine, Bound, Const, Read
-from tapestry.planner.format.model import (
+from tapestry.planner.format.document import (
     Compute,
     Document,
     LayoutText,

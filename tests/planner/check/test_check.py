@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code, Report, check
-from tapestry.planner.format.model import Document, LayoutText, Traffic
+from tapestry.planner.format.document import Document, LayoutText, Traffic
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 

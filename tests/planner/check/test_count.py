@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tapestry.planner.check import count, wellformed
 from tapestry.planner.check.report import Findings
-from tapestry.planner.format.model import Document, LayoutText, Transfer
+from tapestry.planner.format.document import Document, LayoutText, Transfer
 from tapestry.program import Program
 
 from . import traffic, writing

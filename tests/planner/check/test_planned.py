@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry.expr import Affine, Bound, Const, Read
 from tapestry.planner import load_machine
-from tapestry.planner.format.model import Document
+from tapestry.planner.format.document import Document
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Operation, Program
 from tapestry.space import Box, Region, parse_region

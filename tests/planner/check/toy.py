@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapestry.expr import Call, Const, Read
-from tapestry.planner.format.model import Compute, Document, Task, Transfer
+from tapestry.planner.format.document import Compute, Document, Task, Transfer
 from tapestry.program import Operation, Program
 
 from .elements import Point, places, points

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from msgspec.structs import replace
 
 from tapestry.dtypes import DTYPES
-from tapestry.planner.format.model import Document, Traffic, Transfer
+from tapestry.planner.format.document import Document, Traffic, Transfer
 from tapestry.program import Program
 
 from .elements import Point, points

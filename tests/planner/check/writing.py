@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapestry.expr import Affine, Call, Const, Read
-from tapestry.planner.format.model import (
+from tapestry.planner.format.document import (
     Buffer,
     Compute,
     Copy,

@@ -218,7 +218,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_no_value_anywhere_crashes_the_loader(value: object, data: st.DataObject) -> None:
     """Whatever one value is replaced by, the result is a machine or a MachineError."""
     from tapestry.planner.machine.load import _machine
-    from tapestry.planner.machine.toml_table import Table
+    from tapestry.planner.machine.toml_table import TomlTable
 
     raw = tomllib.loads((PACKAGED / "h200x8.toml").read_text(encoding="utf-8"))
     spot: dict[str, object] | list[object] = raw
@@ -231,7 +231,7 @@ def test_no_value_anywhere_crashes_the_loader(value: object, data: st.DataObject
         spot = inner
     spot[key] = value  # type: ignore[index]
     try:
-        outcome: Machine | str = _machine(Table("drawn", "top level", raw, MachineError))
+        outcome: Machine | str = _machine(TomlTable("drawn", "top level", raw, MachineError))
     except MachineError as error:
         outcome = str(error)
     assert isinstance(outcome, Machine) or outcome.startswith("drawn [")

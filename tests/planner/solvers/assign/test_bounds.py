@@ -13,14 +13,14 @@ from tapestry.planner.solvers.assign import AssignmentProblem, DualCertificate
 from tapestry.planner.solvers.assign.certificate import dual_certificate
 from tapestry.planner.solvers.assign.check import certified_bound
 from tapestry.planner.solvers.assign.flat import flat_loads, flatten
-from tapestry.planner.solvers.assign.model import Loads, Model, loads_of
 from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
+from tapestry.planner.solvers.assign.reduced import Loads, Reduced, loads_of
 from tapestry.planner.solvers.assign.trws import Ascent, Duals, certified
 
 from .problems import cheapest, ladder, problems
 
 
-def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertificate, Duals, Model, Loads]:
+def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertificate, Duals, Reduced, Loads]:
     try:
         model, why = reduce(problem)
     except Contradiction:

@@ -24,10 +24,10 @@ from tapestry.planner.solvers.assign.check import check, check_choice
 from tapestry.planner.solvers.assign.check_elimination import eliminated_bound
 from tapestry.planner.solvers.assign.direct import Request, solve_narrow
 from tapestry.planner.solvers.assign.eliminate import Elimination
+from tapestry.planner.solvers.assign.factors import PRICE_UNIT, Factors, charged
 from tapestry.planner.solvers.assign.integer import solve_integer
 from tapestry.planner.solvers.assign.lagrange import Relaxation, examine
 from tapestry.planner.solvers.assign.places import places_of
-from tapestry.planner.solvers.assign.tables import PRICE_UNIT, Tables, charged
 
 from .problems import cheapest, problems
 from .supplied import cheapest_of, cost_of, supply_problems
@@ -74,7 +74,7 @@ def test_any_multipliers_give_a_bound_and_the_checker_finds_the_same(
     assert best is None or relaxation.bound <= best
     of = relaxation.places
     prices = tuple((int(of.resource[p]), int(of.instant[p]), k) for p, k in relaxation.multipliers.items())
-    order = tuple(relaxation.tables.origin[v] for v in relaxation.elimination.order)
+    order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
     bound = eliminated_bound(problem, EliminationCertificate(order, prices, PRICE_UNIT))
     if best is not None:
         rounding = len(relaxation.places.rows) * (problem.node_count + 1)  # which the checker does once a node
@@ -148,9 +148,9 @@ def test_elimination_alone_is_right_about_plain_problems(problem: AssignmentProb
 @settings(max_examples=60, deadline=None)
 @given(supply_problems())
 def test_least_with_each_value_is_the_least_of_all_with_it(problem: AssignmentProblem) -> None:
-    tables = Tables(places_of(problem))
-    elimination = Elimination(tables.sizes, tables.scopes())
-    least, values, known = elimination.least(tables.under({}))
+    factors = Factors(places_of(problem))
+    elimination = Elimination(factors.sizes, factors.scopes())
+    least, values, known = elimination.least(factors.under({}))
     assume(least < FORBIDDEN // 2)
     for variable, costs in elimination.least_with(known).items():
         assert int(costs.min()) == costs[values[variable]] == least

@@ -14,9 +14,9 @@ from tapestry.planner.solvers.assign import AssignmentProblem, ProblemBuilder
 from tapestry.planner.solvers.assign.exact import run_exact
 from tapestry.planner.solvers.assign.flat import flat_loads, flatten
 from tapestry.planner.solvers.assign.incumbent import Incumbent
-from tapestry.planner.solvers.assign.model import loads_of
 from tapestry.planner.solvers.assign.moves import scratch_for, sweep_forest, try_moves
 from tapestry.planner.solvers.assign.reduce import reduce
+from tapestry.planner.solvers.assign.reduced import loads_of
 from tapestry.planner.solvers.assign.search import Search, climb
 from tapestry.planner.solvers.assign.trws import Ascent, excess, price
 from tapestry.planner.solvers.assign.wcsp import run_wcsp

@@ -16,8 +16,8 @@ from tapestry.planner.solvers.assign.check import check, check_conflict
 from tapestry.planner.solvers.assign.conflict import find_conflict
 from tapestry.planner.solvers.assign.flat import flat_loads, flatten
 from tapestry.planner.solvers.assign.incumbent import Incumbent
-from tapestry.planner.solvers.assign.model import HALF, loads_of
 from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
+from tapestry.planner.solvers.assign.reduced import HALF, loads_of
 from tapestry.planner.solvers.assign.search import Search
 
 from .problems import cheapest, ladder, problems

@@ -1,7 +1,7 @@
-"""A problem as cost tables, each over a few variables: what elimination adds up.
+"""A problem as factors, tables of costs over a few variables each: what elimination adds up.
 
 Variables are the nodes, and stand-ins where a node with many strategies means only few different things to a supply:
-tables then grow with meanings and not with strategies. Under multipliers on places the same tables also count
+factors then grow with meanings and not with strategies. Under multipliers on places the same factors also count
 what is held there, rounded down, so that a least sum of them stays a bound.
 """
 
@@ -29,7 +29,7 @@ class TooWide(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Factor:
     """Costs over the strategies (or meanings) of a few variables: one axis each."""
 
     variables: tuple[int, ...]
@@ -37,8 +37,8 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class SupplyTable:
-    """How the table of a supply comes about: [forms of the source, sets of items] spread over its variables."""
+class SupplyFactor:
+    """How the factor of a supply comes about: [forms of the source, sets of items] spread over its variables."""
 
     variables: tuple[int, ...]
     form_of: Ints  # per value of the source's variable its form
@@ -47,24 +47,24 @@ class SupplyTable:
     members: Ints  # [sets, items]
 
     def spread(self, costs: Ints) -> Ints:
-        """The table, from costs [strategies of the source, items]."""
+        """The factor, from costs [strategies of the source, items]."""
         per_set = np.minimum(costs[self.first_of_form] @ self.members.T, FORBIDDEN)
         forms = self.form_of.reshape(-1, *(1,) * (self.set_of.ndim - 1))
         spread: Ints = per_set[forms, self.set_of]
         return spread
 
 
-class Tables:
-    """The tables of a problem under any multipliers. Raises TooWide."""
+class Factors:
+    """The factors of a problem under any multipliers. Raises TooWide."""
 
     def __init__(self, places: Places) -> None:
         self.places, self.problem = places, places.problem
         self.sizes = dict(enumerate(self.problem.strategy_counts.tolist()))
         self.origin = {v: (v, -1) for v in self.sizes}  # (node, supply) of a stand-in, (node, -1) of a node
-        self.fixed = [Table(*_oriented(self.problem, e)) for e in range(len(self.problem.edges))]
+        self.fixed = [Factor(*_oriented(self.problem, e)) for e in range(len(self.problem.edges))]
         self.supplies = [self._of_supply(k) for k in range(len(self.problem.supplies))]
 
-    def _of_supply(self, k: int) -> SupplyTable:
+    def _of_supply(self, k: int) -> SupplyFactor:
         supply = self.problem.supplies[k]
         forms = _forms(supply)
         nodes, faces = supply.nodes, []
@@ -84,25 +84,25 @@ class Tables:
         set_of, members = _sets_asked_for(supply, meanings)
         form_of = np.array([meaning[0] for meaning in meanings[0]], dtype=np.int64)
         first = np.array([forms.index(f) for f in range(max(forms) + 1)], dtype=np.int64)
-        return SupplyTable(tuple(variables), form_of, first, set_of, members)
+        return SupplyFactor(tuple(variables), form_of, first, set_of, members)
 
     def _stand_in(self, node: int, k: int, face: list[tuple[int, ...]], meanings: list[tuple[int, ...]]) -> int:
-        """A variable for what a node means to a supply, bound to the node by a table of forbidden pairs."""
+        """A variable for what a node means to a supply, bound to the node by a factor of forbidden pairs."""
         number = len(self.sizes)
         self.sizes[number], self.origin[number] = len(meanings), (node, k)
         link = np.full((len(face), len(meanings)), FORBIDDEN, dtype=np.int64)
         at = {meaning: i for i, meaning in enumerate(meanings)}
         link[np.arange(len(face)), [at[meaning] for meaning in face]] = 0
-        self.fixed.append(Table((node, number), link))
+        self.fixed.append(Factor((node, number), link))
         return number
 
     def scopes(self) -> list[tuple[int, ...]]:
-        """The variables of every table, in the order of `under`."""
+        """The variables of every factor, in the order of `under`."""
         nodes = [(v,) for v in range(self.problem.node_count)]
         return nodes + [t.variables for t in self.fixed] + [t.variables for t in self.supplies]
 
     def under(self, multipliers: Mapping[int, int]) -> list[Ints]:
-        """All tables, what is held at each place charged at its multiplier."""
+        """All factors, what is held at each place charged at its multiplier."""
         problem = self.problem
         unary = [problem.costs[v] for v in range(problem.node_count)]
         supplied_at = [supply.costs for supply in problem.supplies]
@@ -114,7 +114,7 @@ class Tables:
                 unary[row.node] = unary[row.node] + charged(row.amounts, rate)
             else:
                 supplied_at[row.supply] = supplied_at[row.supply] + charged(row.amounts, rate)
-        spread = [table.spread(costs) for table, costs in zip(self.supplies, supplied_at, strict=True)]
+        spread = [factor.spread(costs) for factor, costs in zip(self.supplies, supplied_at, strict=True)]
         return [np.minimum(costs, FORBIDDEN) for costs in unary] + [t.costs for t in self.fixed] + spread
 
 

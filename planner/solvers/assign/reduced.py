@@ -1,6 +1,6 @@
 """The problem as the solvers see it: groups of nodes that move together, one matrix per pair, memory as load rows.
 
-A `Model` is the problem after reduction. A group holds nodes whose strategies are functions of one label; labels are
+A `Reduced` is the problem after reduction. A group holds nodes whose strategies are functions of one label; labels are
 numbered 0, 1, … per group. `Loads` is what its labels hold of every resource at every instant that can be violated at
 all; the instants of all resources lie on one axis, so solvers see one limit per instant and no resources.
 """
@@ -17,7 +17,7 @@ HALF = FORBIDDEN // 2
 
 
 @dataclass(eq=False)
-class Model:
+class Reduced:
     """`unary[g]` per label of group g, `edges[g, h]` (g < h) as [labels of g, labels of h].
 
     `group[v]` is the group of node v and `strategy[v][label]` its strategy under the group's label.
@@ -103,7 +103,7 @@ class Loads:
         return held
 
 
-def loads_of(model: Model) -> Loads:
+def loads_of(model: Reduced) -> Loads:
     """The load rows of a model: constant parts folded into the limits, instants that cannot be violated dropped."""
     merged = _merged_rows(model)
     keys = np.array(list(merged), dtype=np.int64).reshape(-1, 4)  # group, resource, start, stop
@@ -141,7 +141,7 @@ def _joined(vectors: list[Ints]) -> Ints:
     return np.concatenate(vectors) if vectors else np.zeros(0, dtype=np.int64)
 
 
-def _merged_rows(model: Model) -> dict[tuple[int, int, int, int], Ints]:
+def _merged_rows(model: Reduced) -> dict[tuple[int, int, int, int], Ints]:
     """(group, resource, start, stop) -> amounts per label, of every usage that lasts."""
     usages = model.problem.usages
     rows: dict[tuple[int, int, int, int], Ints] = {}
