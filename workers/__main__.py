@@ -1,4 +1,4 @@
-"""One rank of a launch: `python -m torch.distributed.run ... -m tapestry.workers FOLDER` (see `workers.launch`)."""
+"""One rank of a launch: `python -m torch.distributed.run ... -m tapestry.workers FOLDER` (see `engines.launch`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from .launch import serve
+from .engines.launch import serve
 
 
 def main(arguments: list[str]) -> None:

@@ -11,14 +11,14 @@ from ..errors import TapestryError
 from ..planner.format import Compute, Copy, Resolved, Task, Transfer
 from ..program import Tensor
 from ..space import Box, Region
-from .arena import Arena
 from .faults import TaskError
-from .folding import Array
-from .loops import Runner
-from .numpy_device import bind_compute
-from .scratch import Scratch
-from .transfer import demand, move, region_pairs
-from .views import Stored
+from .memory import Arena
+from .numpy.binding import bind_compute
+from .numpy.folding import Array
+from .numpy.loops import Runner
+from .numpy.scratch import Scratch
+from .numpy.transfer import demand, move, region_pairs
+from .numpy.views import Stored
 
 
 def name_of(task: Task) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..planner.format.events import Event as Event
-from .folding import Array
+from .numpy.folding import Array
 
 
 @dataclass(frozen=True)

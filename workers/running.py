@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..planner.format import Document, Resolved
-from .folding import Array
+from .numpy.folding import Array
 from .result import RunResult
 
 
@@ -36,7 +36,7 @@ def run(
     if device != "numpy":
         _refuse_device(device)
     if engine == "local":
-        from .local import run_local
+        from .engines.local import run_local
 
         return run_local(document, inputs, order=order, poison=poison)
     if order is not None:
@@ -46,11 +46,11 @@ def run(
 
 def _run_torchrun(document: Document | Resolved, inputs: Mapping[str, Array], poison: bool) -> RunResult:
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        from .distributed import run_distributed
-        from .group import group
+        from .engines.group import group
+        from .engines.torchrun import run_distributed
 
         return run_distributed(document, inputs, group(), poison=poison)
-    from .launch import launch
+    from .engines.launch import launch
 
     plain = document.document if isinstance(document, Resolved) else document
     return launch([(plain, inputs)], poison=poison)[0]

@@ -13,7 +13,7 @@ from tapestry.planner.format import Buffer, Compute, Resolved, Task
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, programs
-from tapestry.workers.local import run_local
+from tapestry.workers.engines.local import run_local
 
 MACHINE = load_machine("h200x8")
 

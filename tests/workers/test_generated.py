@@ -13,7 +13,7 @@ from tapestry.planner.format import Resolved
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, partitions, programs
-from tapestry.workers.local import run_local
+from tapestry.workers.engines.local import run_local
 
 # `make fuzz` asks for more. Eight tests of distinct draws, so that they can run side by side.
 EXAMPLES = int(os.environ.get("TAPESTRY_FUZZ", 0)) or 2000

@@ -9,7 +9,7 @@ import pytest
 
 from tapestry.planner.check import check
 from tapestry.reference import evaluate
-from tapestry.workers.local import run_local
+from tapestry.workers.engines.local import run_local
 
 from . import plans, writing
 from .harm import drawn

@@ -13,7 +13,7 @@ from tapestry.planner.check import check
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, partitions, programs
-from tapestry.workers.local import run_local
+from tapestry.workers.engines.local import run_local
 
 from .harm import FITTING
 from .mutations import mutants

@@ -10,9 +10,9 @@ from ..dtypes import numpy_dtype
 from ..planner.format import Resolved
 from ..space import Grid
 from .faults import TaskError
-from .folding import Array
-from .scratch import aligned_empty
-from .views import Stored
+from .numpy.folding import Array
+from .numpy.scratch import aligned_empty
+from .numpy.views import Stored
 
 _PAGE = 4096
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..expr import Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
+from ...expr import Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
 from .evaluate import BOOL, Compiler, Kernel, round_into
 from .folding import Array, fold_ufunc, identity_of
 from .pieces import Piece, guarded, masked, resolve

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from ..planner.format import Resolved, Task, Transfer
-from .exchange import Action, Exchange, Piecewise
+from ...planner.format import Resolved, Task, Transfer
+from ..rank import Rank
+from ..transport.exchange import Action, Exchange, Piecewise
 from .order import Ordered
-from .rank import Rank
 
 
 class Shuffled(Ordered):

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from ..expr import Affine, Call, Expr, Read
-from ..space import Grid, IntSet
+from ...expr import Affine, Call, Expr, Read
+from ...space import Grid, IntSet
 from .evaluate import round_into
 from .folding import Array
 from .loops import Context, Runner, accumulator, bind_map, depends_on, in_order

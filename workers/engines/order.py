@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from ..planner.format import Resolved, Task, Transfer
-from .exchange import Exchange
-from .faults import Deadlock
-from .rank import Rank, name_of
-from .result import Event
+from ...planner.format import Resolved, Task, Transfer
+from ..faults import Deadlock
+from ..rank import Rank, name_of
+from ..result import Event
+from ..transport.exchange import Exchange
 
 
 class Ordered:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, numpy_dtype
-from ..errors import TapestryError
-from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
+from ...dtypes import DTYPES, numpy_dtype
+from ...errors import TapestryError
+from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
 from .folding import Array, Scalar, compute_of, fold_call
 from .pieces import decided
 from .scratch import Scratch

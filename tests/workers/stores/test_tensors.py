@@ -12,7 +12,7 @@ import pytest
 import safetensors.numpy
 
 from tapestry.errors import UsageError
-from tapestry.workers.tensors import read_tensors, write_tensors
+from tapestry.workers.stores.tensors import read_tensors, write_tensors
 
 ARRAYS = {
     "x": np.arange(6, dtype=np.float32).reshape(2, 3),

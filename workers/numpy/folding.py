@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DTYPES, numpy_dtype
-from ..expr import FUNCTIONS, Call, Const, Expr
+from ...dtypes import DTYPES, numpy_dtype
+from ...expr import FUNCTIONS, Call, Const, Expr
 
 Array = NDArray[Any]
 Scalar = float | int | bool

@@ -12,9 +12,9 @@ from itertools import product
 
 import numpy as np
 
-from ..errors import TapestryError
-from ..expr import Affine, Bound, Call, Const, Expr
-from ..space import Grid, IntSet
+from ...errors import TapestryError
+from ...expr import Affine, Bound, Call, Const, Expr
+from ...space import Grid, IntSet
 from .folding import Array
 from .loops import Context, Runner, bind_map, depends_on, in_order
 from .pieces import Piece, Simplify, decided

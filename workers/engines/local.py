@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..planner.format import Document, Resolved
+from ...planner.format import Document, Resolved
+from ..numpy.blas import single_threaded
+from ..numpy.folding import Array
+from ..numpy.scratch import Scratch
+from ..rank import Rank, gather
+from ..result import RunResult
+from ..stores.inputs import checked_inputs
 from .adversary import Shuffled
-from .blas import single_threaded
-from .folding import Array
-from .inputs import checked_inputs
 from .order import Ordered
-from .rank import Rank, gather
-from .result import RunResult
-from .scratch import Scratch
 
 
 def run_local(

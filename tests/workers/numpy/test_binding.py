@@ -13,11 +13,11 @@ from tapestry.dtypes import name_of
 from tapestry.expr import Affine, Bound, Cast, Const, Expr, IndexValue, Inside, Read
 from tapestry.program import Block, Dim, Operation, Program, Tensor
 from tapestry.space import Box, Region, parse_region
-from tapestry.workers.numpy_device import bind_compute
-from tapestry.workers.scratch import Scratch
-from tapestry.workers.views import Stored
+from tapestry.workers.numpy.binding import bind_compute
+from tapestry.workers.numpy.scratch import Scratch
+from tapestry.workers.numpy.views import Stored
 
-from .sheets import call, dim, read
+from ..sheets import call, dim, read
 
 RNG = np.random.default_rng(7)
 BF16 = ml_dtypes.bfloat16
@@ -95,7 +95,7 @@ def test_batched_product_with_grouped_heads_and_two_axes_at_once() -> None:
 
 def test_packed_operands_in_blocks() -> None:
     """More than one block of rows, columns and folded elements."""
-    from tapestry.workers import contraction
+    from tapestry.workers.numpy import contraction
 
     a, b = normal(70, 90, dtype=BF16), normal(90, 50, dtype=BF16)
     size = {"i": 70, "j": 50, "k": 90}
@@ -373,7 +373,7 @@ def softmax_attention(q: Any, k: Any, v: Any, offset: int | None) -> Any:
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
 def test_attention_states_and_their_parts(offset: int | None, dtype: Any) -> None:
     """One shard, a zigzag of queries, and two halves of the keys folded, all against plain softmax."""
-    from tapestry.workers.attention import fold_states
+    from tapestry.workers.numpy.attention import fold_states
 
     t, h, s, e = 290, 4, 600, 8
     q, k, v = normal(t, h, e, dtype=dtype), normal(s, 2, e, dtype=dtype), normal(s, 2, e, dtype=dtype)

@@ -14,10 +14,10 @@ from math import prod
 
 import numpy as np
 
-from ..errors import TapestryError
-from ..expr import Affine, Call, Const, Expr, Read, walk
-from ..program import Block, Operation, Program
-from ..space import Box, Grid, Region
+from ...errors import TapestryError
+from ...expr import Affine, Call, Const, Expr, Read, walk
+from ...program import Block, Operation, Program
+from ...space import Box, Grid, Region
 from .attention import bind_attention, identity_state
 from .contraction import bind_contraction, extent, match
 from .evaluate import DOUBLE, SINGLE

@@ -10,7 +10,7 @@ import pytest
 from tapestry.errors import UsageError
 from tapestry.workers import run
 
-from .sheets import halo_blur, matmul, split_matmul
+from ..sheets import halo_blur, matmul, split_matmul
 
 A, B = np.zeros((6, 8), np.float32), np.zeros((8, 5), np.float32)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TapestryError
-from ..space import Grid, IntSet, Region
+from ...errors import TapestryError
+from ...space import Grid, IntSet, Region
 from .attention import fold_states
 from .folding import Array, fold_ufunc
 from .views import Place, Stored, axis_pairs, grid_pairs

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from ..dtypes import DTYPES
-from ..expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, children, walk
+from ...dtypes import DTYPES
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, children, walk
 from .folding import fold_call
 
 MAX_PIECES = 400

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..expr import Call, Cast, Expr, Read, walk
-from ..space import Box, Grid
+from ...expr import Call, Cast, Expr, Read, walk
+from ...space import Box, Grid
 from .loops import Context, Runner
 from .pieces import Piece, typed_fill
 from .views import Stored, grid_pairs

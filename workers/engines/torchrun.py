@@ -15,20 +15,20 @@ from time import perf_counter
 
 import numpy as np
 
-from ..dtypes import numpy_dtype
-from ..errors import TapestryError, UsageError
-from ..planner.format import Document, Message, Resolved, Task, Transfer
-from ..planner.format.messages import complete_messages
-from ..space import Box, Region
-from .blas import single_threaded
-from .faults import TaskError
-from .folding import Array
+from ...dtypes import numpy_dtype
+from ...errors import TapestryError, UsageError
+from ...planner.format import Document, Message, Resolved, Task, Transfer
+from ...planner.format.messages import complete_messages
+from ...space import Box, Region
+from ..faults import TaskError
+from ..numpy.blas import single_threaded
+from ..numpy.folding import Array
+from ..numpy.transfer import demand, fold_parts, move, pack, received, unpack
+from ..numpy.views import Stored
+from ..rank import Rank, empty_whole, final_regions, name_of, results
+from ..result import Event, RunResult
+from ..stores.inputs import checked_inputs
 from .group import Group, wait_all
-from .inputs import checked_inputs
-from .rank import Rank, empty_whole, final_regions, name_of, results
-from .result import Event, RunResult
-from .transfer import demand, fold_parts, move, pack, received, unpack
-from .views import Stored
 
 # The main thread looks this often whether another rank failed.
 POLL_S = 0.1

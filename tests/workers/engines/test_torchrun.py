@@ -21,11 +21,11 @@ from tapestry.planner.format import Document
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers import TaskError, run
+from tapestry.workers.engines.launch import Job, _first_error, launch
+from tapestry.workers.engines.local import run_local
 from tapestry.workers.faults import described
-from tapestry.workers.launch import Job, _first_error, launch
-from tapestry.workers.local import run_local
 
-from .sheets import halo_blur, split_matmul
+from ..sheets import halo_blur, split_matmul
 
 X = np.arange(8, dtype=np.float32)
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..expr import Affine
-from ..space import Grid, IntSet
+from ...expr import Affine
+from ...space import Grid, IntSet
 from .folding import Array
 
 Slices = tuple[slice, ...]

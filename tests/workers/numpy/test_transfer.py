@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry.space import Box, Grid, IntSet, Region
-from tapestry.workers.transfer import fold_parts, move, pack, received, unpack
-from tapestry.workers.views import Stored
+from tapestry.workers.numpy.transfer import fold_parts, move, pack, received, unpack
+from tapestry.workers.numpy.views import Stored
 
 SHAPE = (9, 7)
 

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from ..errors import UsageError
-from .faults import PeerFailed, described
-from .folding import Array
+from ...errors import UsageError
+from ..faults import PeerFailed, described
+from ..numpy.folding import Array
 
 # Ranks that do not hear of a failure within this time are left to their fate.
 FAREWELL_S = 3.0

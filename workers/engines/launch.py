@@ -19,16 +19,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..errors import TapestryError
-from ..planner.format import Document, Resolved
-from ..planner.format.codec import decode, encode
-from .distributed import run_distributed
-from .faults import TaskError, described, rebuilt
-from .folding import Array
+from ...errors import TapestryError
+from ...planner.format import Document, Resolved
+from ...planner.format.codec import decode, encode
+from ..faults import TaskError, described, rebuilt
+from ..numpy.folding import Array
+from ..result import Event, RunResult
+from ..stores.inputs import checked_inputs
+from ..stores.tensors import read_tensors, write_tensors
 from .group import Group, group
-from .inputs import checked_inputs
-from .result import Event, RunResult
-from .tensors import read_tensors, write_tensors
+from .torchrun import run_distributed
 
 Job = tuple[Document, Mapping[str, Array]]
 
@@ -77,7 +77,7 @@ def _torchrun(folder: Path, ranks: int, poison: bool) -> None:
 
 def _environment() -> dict[str, str]:
     """One thread a rank, sockets on the loopback, and this very package on the path."""
-    root = str(Path(__file__).absolute().parents[2])  # of the package, through the link if it is one
+    root = str(Path(__file__).absolute().parents[3])  # of the package, through the link if it is one
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
 

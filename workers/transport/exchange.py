@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from ..planner.format import Message, Resolved, Transfer
-from .folding import Array
-from .rank import Rank
-from .transfer import demand, fold_parts, move, pack, received, unpack
-from .views import Stored
+from ...planner.format import Message, Resolved, Transfer
+from ..numpy.folding import Array
+from ..numpy.transfer import demand, fold_parts, move, pack, received, unpack
+from ..numpy.views import Stored
+from ..rank import Rank
 
 Action = Callable[[], None]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import name_of, numpy_dtype
-from ..errors import UsageError
-from .folding import Array
+from ...dtypes import name_of, numpy_dtype
+from ...errors import UsageError
+from ..numpy.folding import Array
 
 _CODES = {
     "bool": "BOOL",

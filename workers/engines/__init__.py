@@ -1,0 +1,1 @@
+"""How the ranks of a plan are run: all in this process, or one process each under torchrun."""

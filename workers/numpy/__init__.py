@@ -1,0 +1,1 @@
+"""The NumPy device: compute tasks as NumPy calls on the memory of a rank."""
