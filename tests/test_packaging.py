@@ -94,6 +94,53 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
     assert machines == ["cpu-4", "h200", "h200x8", "h200x8-2node"]
 
 
+@pytest.fixture(scope="module")
+def beside_the_clone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The folder that holds a clone called `tapestry`, and a Python in which that clone is installed as editable."""
+    folder = tmp_path_factory.mktemp("editable")
+    git("clone", "--quiet", "--no-hardlinks", ROOT, folder / "tapestry")
+    (folder / "pyproject.toml").write_bytes(b"")  # ends a type checker's search for settings here
+    build = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
+    clone = folder / "tapestry"
+    subprocess.run([sys.executable, "-c", build, folder], cwd=clone, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=120)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    return folder, folder / "venv" / "bin" / "python"
+
+
+def test_an_editable_install_is_a_plain_entry_on_the_path(beside_the_clone: tuple[Path, Path]) -> None:
+    """What type checkers can follow: they do not run the import hooks of other kinds of editable install."""
+    folder, python = beside_the_clone
+    (entry,) = python.parents[1].glob("lib/python*/site-packages/*tapestry*.pth")
+    assert entry.read_text(encoding="utf-8").strip() == str(folder / "tapestry")
+
+
+def test_an_editable_install_is_seen_from_the_folder_that_holds_the_clone(beside_the_clone: tuple[Path, Path]) -> None:
+    """There `tapestry` is the name of the clone as well."""
+    folder, python = beside_the_clone
+    code = "import sys; sys.path.insert(0, ''); import tapestry.errors, tapestry.planner; print(tapestry.__file__)"
+    done = subprocess.run(
+        [python, "-E", "-c", code], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert Path(done.stdout.strip()) == folder / "tapestry" / "tapestry" / "__init__.py"
+
+
+def test_mypy_sees_an_editable_install_from_the_folder_of_the_clone(
+    beside_the_clone: tuple[Path, Path],
+) -> None:
+    folder, python = beside_the_clone
+    user = folder / "user.py"
+    user.write_text("from tapestry.errors import UsageError\n\nreveal_type(UsageError.exit_code)\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--python-executable", python, user.name],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert 'Revealed type is "int"' in done.stdout.replace("builtins.", ""), done.stdout
+
+
 def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w-]", line)[0] for line in requirements}
 
