@@ -5,13 +5,21 @@
       came       strides (100352, 56, 2, 1568)
       hint       ...
 
-Each kind is also the built-in exception a caller would look for (`TypeError`, `ValueError`, `RuntimeError`).
+Each kind is a `TapestryError`, worded and printed as all of them, and also the built-in exception a caller would look
+for (`TypeError`, `ValueError`, `RuntimeError`).
+
+>>> print(WrongDtype("x has the wrong dtype", where="conv2d", expected="f16 or bf16", came="f64"))
+conv2d: x has the wrong dtype
+  expected   f16 or bf16
+  came       f64
 """
 
 from __future__ import annotations
 
+from ..errors import TapestryError
 
-class KernelError(Exception):
+
+class KernelError(TapestryError):
     """A kernel cannot be built or called as asked. `where` names the function or kernel and the argument."""
 
     def __init__(
@@ -23,20 +31,19 @@ class KernelError(Exception):
         came: object = None,
         hint: str | None = None,
     ) -> None:
-        self.what, self.where, self.expected, self.came, self.hint = what, where, expected, came, hint
-        super().__init__(what)
+        sides = {"expected": expected, "came": came}
+        given = {label: side for label, side in sides.items() if side is not None}
+        super().__init__(what, where=where, sides=given, hint=hint)
 
-    def __str__(self) -> str:
-        """The message as the user reads it.
+    @property
+    def expected(self) -> object:
+        """What would have been right, or None where nothing was said."""
+        return self.sides.get("expected")
 
-        >>> print(WrongDtype("x has the wrong dtype", where="conv2d", expected="f16 or bf16", came="f64"))
-        conv2d: x has the wrong dtype
-          expected   f16 or bf16
-          came       f64
-        """
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        rows = [("expected", self.expected), ("came", self.came), ("hint", self.hint)]
-        return "\n".join([head, *(f"  {label:<8}   {text}" for label, text in rows if text is not None)])
+    @property
+    def came(self) -> object:
+        """What was there instead, or None where nothing was said."""
+        return self.sides.get("came")
 
 
 class WrongDtype(KernelError, TypeError):

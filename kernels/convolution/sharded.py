@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import WrongShape
+from ..errors import WrongShape, WrongType
 from ..runtime.array import DeviceArray
 from ..runtime.compiler import Recipe
 from . import direct, prepare
@@ -63,7 +63,12 @@ def event_pointer(event: object) -> int:
             return int(getattr(event, name))
     if isinstance(event, int):
         return event
-    raise TypeError(f"not a CUDA event: {event!r}")
+    raise WrongType(
+        "not a CUDA event",
+        where="arrived",
+        expected="a CuPy event, a torch.cuda.Event, or a handle as an int",
+        came=f"{type(event).__name__} {event!r:.80}",
+    )
 
 
 def interior(problem: ConvolutionProblem, above: int, below: int) -> tuple[int, int]:

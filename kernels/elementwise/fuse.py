@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...expr import Bound, Call, Cast, Const, Expr, Inside, Read, rewrite, substitute, walk
+from ...program import Operation
 from ..errors import TooLarge, WrongValue
-from .types import Dimension, Operation, Primitive
+from .loop import scalar_body
 
 MOST_NODES = 2000  # of a body: beyond, compiling takes longer than it gains
 
 
-def fuse(operations: Sequence[Primitive], dtypes: Mapping[str, str]) -> Operation:
+def fuse(operations: Sequence[Operation], dtypes: Mapping[str, str]) -> Operation:
     """The last operation with all the others, in order, written into it; ``dtypes`` by tensor.
 
     Raises `WrongValue` for an operation that is not a map of plain dimensions or that nothing reads, and `TooLarge`
@@ -29,16 +30,17 @@ def fuse(operations: Sequence[Primitive], dtypes: Mapping[str, str]) -> Operatio
     bodies: dict[str, _Inlined] = {}
     *earlier, last = operations
     for op in earlier:
-        if op.monoid is not None or op.where or not isinstance(op.body, Expr):
+        if op.monoid is not None or op.where:
             raise WrongValue("only whole maps are written into others", where=op.name, came=op.body)
-        bodies[op.output] = _Inlined(_dims_written(op), written_out(op.body, bodies, op.name), dtypes[op.output])
-    read = {node.tensor for op in operations for node in walk(op.body) if isinstance(node, Read)}
+        bodies[op.output] = _Inlined(
+            _dims_written(op), written_out(scalar_body(op), bodies, op.name), dtypes[op.output]
+        )
+    read = {node.tensor for op in operations for node in walk(scalar_body(op)) if isinstance(node, Read)}
     for op in earlier:
         if op.output not in read:
             raise WrongValue("a result that no operation reads", where=op.name, came=op.output)
-    body = written_out(last.body, bodies, last.name)
-    dims = tuple(Dimension(dim.name, dim.extent) for dim in last.dims)
-    return Operation(last.name, dims, last.output, last.write, body, last.reduce_dims, last.monoid, last.where)
+    body = written_out(scalar_body(last), bodies, last.name)
+    return replace(last, body=body)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _both(node: Read, read: Read) -> tuple[Bound, ...]:
     return tuple(dict.fromkeys((*node.guard, *read.guard)))
 
 
-def _dims_written(op: Primitive) -> tuple[str | None, ...]:
+def _dims_written(op: Operation) -> tuple[str | None, ...]:
     axes: list[str | None] = []
     extents = {dim.name: dim.extent for dim in op.dims}
     for row in op.write:

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from ...expr import Affine, Bound, Expr
+from ...program import Operation
 from ..errors import WrongShape, WrongValue
 from .launch import GeneratedKernel
-from .loop import Loop, build_loop, footprint
+from .loop import Loop, build_loop, footprint, scalar_body
 from .plan import Plan, make_plan
 from .shard import localised
 from .source import source
-from .types import Layout, Primitive
+from .types import Layout
 
 
 class ElementwiseKernel(GeneratedKernel):
@@ -38,7 +39,7 @@ class ElementwiseKernel(GeneratedKernel):
 
 
 def compile_map(
-    operation: Primitive,
+    operation: Operation,
     layouts: Mapping[str, Layout],
     *,
     points: Mapping[str, range] | None = None,
@@ -60,7 +61,7 @@ def compile_map(
     local = localised(operation, points or {}, origins)
     operands = tuple((name, layout) for name, layout in layouts.items() if name != operation.output)
     dims = tuple((dim.name, dim.extent) for dim in local.dims)
-    output, key = layouts[operation.output], _Key(local.body)
+    output, key = layouts[operation.output], _Key(scalar_body(local))
     return _compiled(dims, key, local.write, output, operands, local.where, vector, unroll, operation.name)
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import prod
 
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Expr, IndexValue, Inside, Read, substitute, walk
+from ...program import Block, Operation
 from ..errors import TooLarge, WrongLayout, WrongShape, WrongValue
 from .indices import (
     Ranges,
@@ -102,10 +103,16 @@ def build_loop(
     return normalised(loop)
 
 
-def check_body(dims: Sequence[tuple[str, int]], body: object, operands: Mapping[str, Layout], name: str) -> None:
-    """Refuse what no kernel can be made of: blocks, unknown functions, dimensions or tensors, wrong ranks."""
-    if not isinstance(body, Expr):
-        raise WrongValue("only scalar expressions are compiled", where=name, came=f"{type(body).__name__}: {body}")
+def scalar_body(operation: Operation) -> Expr:
+    """What an operation computes at a point. Raises `WrongValue` for a block, which is a kernel of its own."""
+    body = operation.body
+    if isinstance(body, Block):
+        raise WrongValue("only scalar expressions are compiled", where=operation.name, came=f"the block {body}")
+    return body
+
+
+def check_body(dims: Sequence[tuple[str, int]], body: Expr, operands: Mapping[str, Layout], name: str) -> None:
+    """Refuse what no kernel can be made of: unknown functions, dimensions or tensors, wrong ranks."""
     known = {dim for dim, _ in dims}
     for node in walk(body):
         if isinstance(node, Call) and (node.function not in FUNCTIONS or not _arity(node)):

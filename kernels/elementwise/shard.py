@@ -7,14 +7,16 @@ local   y[n', d] = f(x[n', d - 1]) over 4 rows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...expr import Affine, Expr, Read, rewrite, substitute
+from ...program import Operation
 from ..errors import WrongShape
-from .types import Dimension, Operation, Primitive
+from .loop import scalar_body
 
 
 def localised(
-    operation: Primitive, points: Mapping[str, range], origins: Mapping[str, Sequence[int]] | None = None
+    operation: Operation, points: Mapping[str, range], origins: Mapping[str, Sequence[int]] | None = None
 ) -> Operation:
     """The operation restricted to ranges of some dimensions, renumbered from 0.
 
@@ -24,15 +26,15 @@ def localised(
     _check(operation, points)
     values = {name: Affine(((name, run.step),), run.start) for name, run in points.items()}
     starts = dict(origins or {})
-    dims = tuple(Dimension(dim.name, len(points.get(dim.name, range(dim.extent)))) for dim in operation.dims)
+    dims = tuple(replace(dim, extent=len(points.get(dim.name, range(dim.extent)))) for dim in operation.dims)
     write = tuple(row.substitute(values) for row in operation.write)
-    body = operation.body
-    if isinstance(body, Expr):
-        body = _shifted(substitute(body, values), starts, operation.name)
-    return Operation(
-        operation.name, dims, operation.output, _moved(write, starts.get(operation.output), operation.name), body,
-        operation.reduce_dims, operation.monoid, tuple(bound.substitute(values) for bound in operation.where),
-    )  # fmt: skip
+    return replace(
+        operation,
+        dims=dims,
+        write=_moved(write, starts.get(operation.output), operation.name),
+        body=_shifted(substitute(scalar_body(operation), values), starts, operation.name),
+        where=tuple(bound.substitute(values) for bound in operation.where),
+    )
 
 
 def _shifted(body: Expr, starts: Mapping[str, Sequence[int]], name: str) -> Expr:
@@ -52,7 +54,7 @@ def _moved(index: tuple[Affine, ...], start: Sequence[int] | None, name: str) ->
     return tuple(row - first for row, first in zip(index, start, strict=True))
 
 
-def _check(operation: Primitive, points: Mapping[str, range]) -> None:
+def _check(operation: Operation, points: Mapping[str, range]) -> None:
     extents = {dim.name: dim.extent for dim in operation.dims}
     for dim, run in points.items():
         if dim not in extents or (run and (min(run) < 0 or max(run) >= extents[dim])):

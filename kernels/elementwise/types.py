@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from ...expr import Affine, Bound
 from ..errors import WrongDtype, WrongLayout, WrongShape
 
 Kind = Literal["bool", "int", "float"]
@@ -93,58 +92,3 @@ class Layout:
     def elements(self) -> int:
         """Extents multiplied."""
         return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """A dimension of an index space: 0 <= name < extent."""
-
-    name: str
-    extent: int
-
-
-class Extent(Protocol):
-    """A dimension of an index space: 0 <= name < extent."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def extent(self) -> int: ...
-
-
-class Primitive(Protocol):
-    """What a kernel needs of an operation; the language's operations are such.
-
-    ``output[write] = fold by monoid over reduce_dims of body`` at every point of ``dims`` inside ``where``.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dims(self) -> Sequence[Extent]: ...
-    @property
-    def output(self) -> str: ...
-    @property
-    def write(self) -> tuple[Affine, ...]: ...
-    @property
-    def body(self) -> Any: ...
-    @property
-    def reduce_dims(self) -> tuple[str, ...]: ...
-    @property
-    def monoid(self) -> str | None: ...
-    @property
-    def where(self) -> tuple[Bound, ...]: ...
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A `Primitive` made here, from others."""
-
-    name: str
-    dims: tuple[Dimension, ...]
-    output: str
-    write: tuple[Affine, ...]
-    body: Any
-    reduce_dims: tuple[str, ...] = ()
-    monoid: str | None = None
-    where: tuple[Bound, ...] = ()

@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from ...program import Operation
 from ..elementwise.launch import GeneratedKernel, Launch
-from ..elementwise.types import Layout, Primitive
+from ..elementwise.types import Layout
 from ..errors import WrongShape
 from .plan import RowPlan, make_row_plan
 from .program import RowProgram, recognise
@@ -39,7 +40,7 @@ class RowKernel(GeneratedKernel):
 
 
 def compile_rows(
-    operations: Sequence[Primitive],
+    operations: Sequence[Operation],
     layouts: Mapping[str, Layout],
     *,
     outputs: Sequence[str] | None = None,

@@ -17,9 +17,10 @@ from functools import cached_property
 from math import prod
 
 from ...expr import Affine, Bound, Call, Cast, Const, Expr, Read, rewrite, substitute, walk
+from ...program import Operation
 from ..elementwise.indices import flattened, offset, ranges_of, simplified, simplified_body, undecided
-from ..elementwise.loop import MAX_32, Loop, check_body
-from ..elementwise.types import Layout, Primitive
+from ..elementwise.loop import MAX_32, Loop, check_body, scalar_body
+from ..elementwise.types import Layout
 from ..errors import TooLarge, WrongShape, WrongValue
 
 ROW, COLUMN = "r", "x"
@@ -104,7 +105,7 @@ class RowProgram:
 
 
 def recognise(
-    operations: Sequence[Primitive], layouts: Mapping[str, Layout], outputs: Sequence[str] | None = None
+    operations: Sequence[Operation], layouts: Mapping[str, Layout], outputs: Sequence[str] | None = None
 ) -> RowProgram:
     """The row program of some operations, in order.
 
@@ -118,7 +119,7 @@ def recognise(
         _check(op, layouts)
     values = _common(operations, made)
     space = _Space(next(op for op in operations if op.monoid is not None), values)
-    read = {node.tensor for op in operations for node in walk(op.body) if isinstance(node, Read)}
+    read = {node.tensor for op in operations for node in walk(scalar_body(op)) if isinstance(node, Read)}
     wanted = [op.output for op in operations if op.output not in read] if outputs is None else list(outputs)
     for name in wanted:
         if name not in made:
@@ -126,14 +127,14 @@ def recognise(
     return _assembled(operations, layouts, wanted, space)
 
 
-def _check(op: Primitive, layouts: Mapping[str, Layout]) -> None:
+def _check(op: Operation, layouts: Mapping[str, Layout]) -> None:
     if op.monoid is not None and op.monoid not in MONOIDS:
         raise NotRows("a fold that no row is folded by", where=op.name, expected=", ".join(MONOIDS), came=op.monoid)
     if op.where and op.monoid is None:
         raise NotRows("a map over part of its points", where=op.name, came=op.where)
     if op.output not in layouts:
         raise WrongShape("no layout for a tensor", where=op.name, expected=op.output, came=", ".join(layouts))
-    check_body([(dim.name, dim.extent) for dim in op.dims], op.body, layouts, op.name)
+    check_body([(dim.name, dim.extent) for dim in op.dims], scalar_body(op), layouts, op.name)
     for row in op.write:
         if row != Affine() and _single(row) is None:
             raise NotRows("a write that is not by plain dimensions", where=op.name, came=row)
@@ -142,7 +143,7 @@ def _check(op: Primitive, layouts: Mapping[str, Layout]) -> None:
 # -- one index space ---------------------------------------------------------------------------------------------------
 
 
-def _common(operations: Sequence[Primitive], made: Mapping[str, Primitive]) -> dict[str, dict[str, str]]:
+def _common(operations: Sequence[Operation], made: Mapping[str, Operation]) -> dict[str, dict[str, str]]:
     """For each operation (by output) its dimensions by the names of the first fold's, found by following reads."""
     first = next((op for op in operations if op.monoid is not None), None)
     if first is None:
@@ -150,7 +151,7 @@ def _common(operations: Sequence[Primitive], made: Mapping[str, Primitive]) -> d
     known = {first.output: {dim.name: dim.name for dim in first.dims}}
     links = [
         (op, made[node.tensor], node)
-        for op in operations for node in walk(op.body) if isinstance(node, Read) and node.tensor in made
+        for op in operations for node in walk(scalar_body(op)) if isinstance(node, Read) and node.tensor in made
     ]  # fmt: skip
     shared = [(a, b, x, y) for a, x in _operand_reads(operations, made) for b, y in _operand_reads(operations, made)]
     for _ in range(2 * len(operations)):
@@ -162,15 +163,15 @@ def _common(operations: Sequence[Primitive], made: Mapping[str, Primitive]) -> d
     return known
 
 
-def _operand_reads(operations: Sequence[Primitive], made: Mapping[str, Primitive]) -> list[tuple[Primitive, Read]]:
+def _operand_reads(operations: Sequence[Operation], made: Mapping[str, Operation]) -> list[tuple[Operation, Read]]:
     return [
         (op, node)
-        for op in operations for node in walk(op.body) if isinstance(node, Read) and node.tensor not in made
+        for op in operations for node in walk(scalar_body(op)) if isinstance(node, Read) and node.tensor not in made
     ]  # fmt: skip
 
 
 def _follow(
-    known: dict[str, dict[str, str]], a: Primitive, b: Primitive, pairs: Sequence[tuple[Affine, Affine]]
+    known: dict[str, dict[str, str]], a: Operation, b: Operation, pairs: Sequence[tuple[Affine, Affine]]
 ) -> None:
     """Dimensions of two operations that index the same axis of a tensor are the same."""
     for x, y in pairs:
@@ -193,7 +194,7 @@ def _single(row: Affine) -> str | None:
 class _Space:
     """Kept and folded dimensions of the first fold, as one row number r and one column number x."""
 
-    def __init__(self, first: Primitive, values: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, first: Operation, values: Mapping[str, Mapping[str, str]]) -> None:
         self.values = values
         self.extents = {dim.name: dim.extent for dim in first.dims}
         self.folded = tuple(dim.name for dim in first.dims if dim.name in first.reduce_dims)
@@ -211,26 +212,26 @@ class _Space:
             left = left // self.extents[name]
         return places
 
-    def substitution(self, op: Primitive) -> dict[str, Affine]:
+    def substitution(self, op: Operation) -> dict[str, Affine]:
         """The operation's dimensions over r and x. `NotRows` where one is unknown."""
         own = self.values.get(op.output, {})
         found = {}
         for dim in op.dims:
             name = own.get(dim.name)
             if name is None and dim.extent != 1:
-                raise NotRows(f"dimension {dim.name} is in no relation to the rows", where=op.name, came=f"{op.body}")
+                raise NotRows(f"dimension {dim.name} is in no relation to the rows", where=op.name, came=op.body)
             if name is not None and self.extents[name] != dim.extent:
                 raise NotRows("another extent", where=op.name, expected=self.extents[name], came=dim.extent)
             found[dim.name] = Affine() if name is None else self.places[name]
         self._check_folded(op, own)
         return found
 
-    def _check_folded(self, op: Primitive, own: Mapping[str, str]) -> None:
+    def _check_folded(self, op: Operation, own: Mapping[str, str]) -> None:
         large = {name for name, extent in self.extents.items() if extent > 1}
         folded = {own.get(dim, "") for dim in op.reduce_dims} & large
         over = {own[dim.name] for dim in op.dims if dim.extent > 1}
         if len(over) != sum(dim.extent > 1 for dim in op.dims):
-            raise NotRows("two dimensions along one", where=op.name, came=f"{op.body}")
+            raise NotRows("two dimensions along one", where=op.name, came=op.body)
         if op.monoid is not None and (folded != set(self.folded) & large or over != large):
             raise NotRows("a fold over other dimensions", where=op.name, expected=self.folded, came=op.reduce_dims)
         if op.monoid is None and over != large and over != set(self.kept) & large:
@@ -241,7 +242,7 @@ class _Space:
 
 
 def _assembled(
-    operations: Sequence[Primitive], layouts: Mapping[str, Layout], wanted: Sequence[str], space: _Space
+    operations: Sequence[Operation], layouts: Mapping[str, Layout], wanted: Sequence[str], space: _Space
 ) -> RowProgram:
     dtypes = {name: layout.dtype for name, layout in layouts.items()}
     stages: dict[str, Stage] = {}
@@ -254,7 +255,7 @@ def _assembled(
             raise NotRows("no point is inside", where=op.name, came=op.where)
         write = tuple(simplified(row.substitute(values), space.ranges) for row in op.write)
         writes[op.output] = write
-        body = _body(op, substitute(op.body, values), stages, writes, layouts, space)
+        body = _body(op, substitute(scalar_body(op), values), stages, writes, layouts, space)
         body = _guarded(simplified_body(body, space.ranges, dtypes), where)
         whole = op.monoid is None and all(COLUMN not in row.dims for row in write) and space.width > 1
         stages[op.output] = Stage(op.output, dtypes[op.output], _prepared(op, body, dtypes), op.monoid, whole, where)
@@ -271,7 +272,7 @@ def _assembled(
 
 
 def _body(
-    op: Primitive,
+    op: Operation,
     body: Expr,
     stages: Mapping[str, Stage],
     writes: Mapping[str, tuple[Affine, ...]],
@@ -303,7 +304,7 @@ def _guarded(body: Expr, where: tuple[Bound, ...]) -> Expr:
     return rewrite(body, leaf)
 
 
-def _prepared(op: Primitive, body: Expr, dtypes: Mapping[str, str]) -> Expr:
+def _prepared(op: Operation, body: Expr, dtypes: Mapping[str, str]) -> Expr:
     """As it enters the fold: integers wrap before they are compared, any and all take truths."""
     stored = isinstance(body, Read) and dtypes[body.tensor] == dtypes[op.output]
     if op.monoid in ("max", "min") and dtypes[op.output] in ("bool", "int8", "int32") and not stored:

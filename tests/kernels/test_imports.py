@@ -38,6 +38,17 @@ def test_importing_every_module_loads_neither_cupy_nor_torch_nor_the_driver() ->
     assert json.loads(run(code)) == [[], []]
 
 
+def test_of_the_language_they_load_the_program_and_what_it_is_made_of() -> None:
+    """Not the front end, the operations, the reference or the planner; a program is checked only when one is given."""
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {modules()}: importlib.import_module(name)\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('tapestry.')}\n"
+        "print(json.dumps(sorted(rooms - {'kernels', 'expr', 'program', 'space', 'errors', 'dtypes', 'lazy'})))"
+    )
+    assert json.loads(run(code)) == []
+
+
 def test_there_are_modules_to_import() -> None:
     assert {"tapestry.kernels.errors", "tapestry.kernels.runtime.compiler"} <= set(modules())
 

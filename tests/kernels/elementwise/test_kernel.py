@@ -14,7 +14,7 @@ from tapestry.expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Ind
 from tapestry.kernels.elementwise.cost import Ceilings, map_seconds, map_work
 from tapestry.kernels.elementwise.kernel import ElementwiseKernel, compile_expression, compile_map
 from tapestry.kernels.elementwise.launch import checked
-from tapestry.kernels.elementwise.types import ELEMENT_TYPES, Dimension, Layout, Operation
+from tapestry.kernels.elementwise.types import ELEMENT_TYPES, Layout
 from tapestry.kernels.errors import (
     KernelError,
     TooLarge,
@@ -25,6 +25,7 @@ from tapestry.kernels.errors import (
     WrongType,
     WrongValue,
 )
+from tapestry.program import Dim, Operation
 from tapestry.reference.values import round_to
 from tapestry.testing import program_of
 
@@ -203,7 +204,7 @@ def test_bad_maps_are_refused() -> None:
 def test_bad_points_writes_and_sizes_are_refused() -> None:
     dims, operands = (("i", 64), ("j", 1000)), {"a": F16}
     read = Read("a", (ROW, COLUMN))
-    op = Operation("copy", (Dimension("i", 64), Dimension("j", 1000)), "y", (ROW, COLUMN), read)
+    op = Operation("copy", (Dim("i", 64), Dim("j", 1000)), "y", (ROW, COLUMN), read)
     both = {"a": F16, "y": F16}
     refused(WrongShape, "points outside", lambda: compile_map(op, both, points={"i": range(70)}))
     refused(WrongShape, "one origin", lambda: compile_map(op, both, origins={"a": (1,)}))
