@@ -12,12 +12,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..errors import TapestryError, UsageError
 from ..expr import Affine, Bound, Expr, Read, reads, rewrite
+from ..expr.simplify import simplify, simplify_bounds
 from ..names import check_name
 from ..program import Block, Dim, Operation, Pin, Program, Role
 from ..program import Tensor as TensorRecord
 from ..result_type import may_store, reduced_dtype, result_dtype
 from .caller import assigned_name, located, place, user_frame
-from .simplify import simplify, simplify_bounds
 from .tensor import Tensor, base_at, unique_names
 
 P = ParamSpec("P")

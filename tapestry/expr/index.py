@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -46,14 +46,25 @@ class Affine:
     def of(value: Indexable) -> Affine:
         return value if isinstance(value, Affine) else Affine((), int(value))
 
+    @staticmethod
+    def sum_of(terms: Iterable[tuple[Atom, int]], const: int = 0) -> Affine:
+        """The sum of any terms: equal atoms are added up, zeros dropped, dimensions stand first, by name."""
+        total: dict[Atom, int] = {}
+        for atom, c in terms:
+            total[atom] = total.get(atom, 0) + c
+        kept = [(atom, c) for atom, c in total.items() if c]
+        return Affine(tuple(sorted(kept, key=lambda term: (not isinstance(term[0], str), str(term[0])))), const)
+
     def __add__(self, other: Indexable) -> Affine:
         other = Affine.of(other)
-        return _affine([*self.terms, *other.terms], self.const + other.const)
+        return Affine.sum_of([*self.terms, *other.terms], self.const + other.const)
 
     __radd__ = __add__
 
     def __mul__(self, factor: int) -> Affine:
-        return _affine([(atom, c * factor) for atom, c in self.terms], self.const * factor)
+        if factor == 1:
+            return self
+        return Affine(tuple((atom, c * factor) for atom, c in self.terms) if factor else (), self.const * factor)
 
     __rmul__ = __mul__
 
@@ -87,6 +98,14 @@ class Affine:
         """No floors."""
         return all(isinstance(atom, str) for atom, _ in self.terms)
 
+    @property
+    def floors(self) -> Iterator[Floor]:
+        """All floors, each before those inside of it."""
+        for atom, _ in self.terms:
+            if isinstance(atom, Floor):
+                yield atom
+                yield from atom.inner.floors
+
     def coefficient(self, name: str) -> int:
         """Coefficient of a dimension outside of floors."""
         return next((c for atom, c in self.terms if atom == name), 0)
@@ -100,6 +119,16 @@ class Affine:
             else:
                 result += atom.inner.substitute(values) // atom.divisor * c
         return result
+
+    def rescaled(self, divisors: Mapping[str, int]) -> Affine:
+        """Divide the coefficients of the given dimensions, inside floors too; divisor 0 removes the dimension."""
+        terms: list[tuple[Atom, int]] = []
+        for atom, c in self.terms:
+            if isinstance(atom, Floor):
+                terms.append((Floor(atom.inner.rescaled(divisors), atom.divisor), c))
+            elif divisors.get(atom, 1):
+                terms.append((atom, c // divisors.get(atom, 1)))
+        return Affine.sum_of(terms, self.const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Value at a point; dimensions may be Python ints or integer arrays that broadcast."""
@@ -140,15 +169,6 @@ def _readable(terms: Iterable[tuple[Atom, int]]) -> list[tuple[str, int]]:
     return [(shown.get(atom, str(atom)), c) for atom, c in left.items()]
 
 
-def _affine(terms: Iterable[tuple[Atom, int]], const: int) -> Affine:
-    """Add up equal atoms, drop zeros, sort: dimensions first, by name."""
-    total: dict[Atom, int] = {}
-    for atom, c in terms:
-        total[atom] = total.get(atom, 0) + c
-    kept = [(atom, c) for atom, c in total.items() if c]
-    return Affine(tuple(sorted(kept, key=lambda term: (not isinstance(term[0], str), str(term[0])))), const)
-
-
 def _floor_bounds(atom: Floor, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
     lo, hi = atom.inner.bounds(ranges)
     return lo // atom.divisor, (hi - 1) // atom.divisor + 1
@@ -168,6 +188,16 @@ class Bound:
     def holds(self, values: Mapping[str, int]) -> bool:
         value = self.expr.evaluate(values)
         return (self.lo is None or self.lo <= value) and (self.hi is None or value < self.hi)
+
+    def decided(self, ranges: Mapping[str, tuple[int, int]]) -> bool | None:
+        """Whether it holds everywhere in a box (True) or nowhere (False); None: on some points, as far as intervals
+        tell."""
+        lo, hi = self.expr.bounds(ranges)
+        if (self.lo is None or self.lo <= lo) and (self.hi is None or hi <= self.hi):
+            return True
+        if (self.lo is not None and hi <= self.lo) or (self.hi is not None and self.hi <= lo):
+            return False
+        return None
 
     def __str__(self) -> str:
         left = "" if self.lo is None else f"{self.lo} <= "

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from ..dsl.define import define
 from ..dsl.index import indices
-from ..dsl.simplify import Ranges, simplify
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import composite, current
 from ..dtypes import DTYPES, promote
 from ..errors import UsageError
 from ..expr import Affine, Bound, Read
+from ..expr.simplify import Ranges, simplify
 from ..program import Block, Dim
 
 

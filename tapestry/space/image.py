@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from math import gcd
 
 from ..expr.index import Affine, Bound, Floor
+from ..expr.simplify import simplify_index
 from .intset import IntSet
-from .quasi import column, floors, primitive, rescale, simplify
 from .region import Region
 from .runs import add, clip_linear, digits, flipped, piece_count, scale, unscale
 
@@ -63,10 +64,19 @@ class _Problem:
         return {name: (values.lo, values.hi) for name, values in self.sets.items()}
 
     @property
+    def outer(self) -> list[Affine]:
+        """Rows and conditions."""
+        return [*self.rows, *(bound.expr for bound in self.bounds)]
+
+    @property
+    def floors(self) -> dict[Floor, None]:
+        """The distinct floors, in order of appearance."""
+        return dict.fromkeys(floor for expr in self.outer for floor in expr.floors)
+
+    @property
     def places(self) -> list[Affine]:
         """Every linear form: rows, conditions, insides of floors."""
-        outer = [*self.rows, *(bound.expr for bound in self.bounds)]
-        return [*outer, *(floor.inner for floor in dict.fromkeys(floors(outer)))]
+        return [*self.outer, *(floor.inner for floor in self.floors)]
 
     def substituted(self, name: str, value: Affine, sets: Sets) -> _Problem:
         rows = tuple(row.substitute({name: value}) for row in self.rows)
@@ -111,7 +121,7 @@ class _Search:
 
     def _split(self, problem: _Problem) -> _Cases | None:
         """Replace x under floor((a*x + b) / c) by quotient and remainder, one case for each product of digits."""
-        for floor in sorted(set(floors(problem.places)), key=lambda f: (-f.divisor, str(f))):
+        for floor in sorted(problem.floors, key=lambda f: (-f.divisor, str(f))):
             if len(floor.inner.terms) != 1 or not isinstance(floor.inner.terms[0][0], str):
                 continue
             cases = _digit_cases(problem, floor, min(self.left, SPLIT_LIMIT))
@@ -182,11 +192,11 @@ def clip_bounds(bounds: Iterable[Bound], sets: Sets) -> tuple[Bounds, dict[str, 
     ranges, sets = {name: (values.lo, values.hi) for name, values in sets.items()}, dict(sets)
     kept: list[Bound] = []
     for bound in bounds:
-        expr = simplify(bound.expr, ranges)
-        lo, hi = expr.bounds(ranges)
-        if (bound.lo is not None and hi <= bound.lo) or (bound.hi is not None and lo >= bound.hi):
+        expr = simplify_index(bound.expr, ranges)
+        verdict = Bound(expr, bound.lo, bound.hi).decided(ranges)
+        if verdict is False:
             return None
-        if (bound.lo is None or bound.lo <= lo) and (bound.hi is None or hi <= bound.hi):
+        if verdict is True:
             continue
         if len(expr.terms) == 1 and isinstance(expr.terms[0][0], str):
             name, factor = expr.terms[0][0], expr.terms[0][1]
@@ -202,7 +212,8 @@ def _clip(problem: _Problem) -> _Problem | None:
     if clipped is None:
         return None
     bounds, sets = clipped
-    rows = tuple(simplify(row, problem.ranges) for row in problem.rows)
+    ranges = problem.ranges
+    rows = tuple(simplify_index(row, ranges) for row in problem.rows)
     used = {name for expr in [*rows, *(bound.expr for bound in bounds)] for name in expr.dims}
     return _Problem(rows, bounds, {name: values for name, values in sets.items() if name in used})
 
@@ -212,7 +223,7 @@ def _merge(problem: _Problem) -> tuple[_Problem, bool]:
     places = problem.places
     groups: dict[tuple[int, ...], list[tuple[str, int]]] = {}
     for name in problem.sets:
-        direction, factor = primitive(column(name, places))
+        direction, factor = _primitive(tuple(place.coefficient(name) for place in places))
         groups.setdefault(direction, []).append((name, factor))
     divisors: dict[str, int] = {}
     sets, exact = dict(problem.sets), True
@@ -228,9 +239,17 @@ def _merge(problem: _Problem) -> tuple[_Problem, bool]:
         divisors |= {first: factor, **{name: 0 for name, _ in others}}
     if not divisors:
         return problem, True
-    rows = tuple(rescale(row, divisors) for row in problem.rows)
-    bounds = tuple(Bound(rescale(bound.expr, divisors), bound.lo, bound.hi) for bound in problem.bounds)
+    rows = tuple(row.rescaled(divisors) for row in problem.rows)
+    bounds = tuple(Bound(bound.expr.rescaled(divisors), bound.lo, bound.hi) for bound in problem.bounds)
     return _Problem(rows, bounds, sets), exact
+
+
+def _primitive(vector: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """A non-zero vector as (primitive vector with positive leading entry, factor)."""
+    factor = gcd(*vector)
+    if next(c for c in vector if c) < 0:
+        factor = -factor
+    return tuple(c // factor for c in vector), factor
 
 
 def _components(problem: _Problem) -> list[tuple[tuple[int, ...], _Problem]]:
@@ -277,7 +296,7 @@ def _product(count: int, parts: list[tuple[tuple[int, ...], _Answer]]) -> _Answe
 
 def _project(problem: _Problem) -> _Cases | None:
     """Eliminate a dimension that occurs only in conditions, outside of floors."""
-    inner = {name for floor in floors(problem.places) for name in floor.inner.dims}
+    inner = {name for floor in problem.floors for name in floor.inner.dims}
     used = inner | {name for row in problem.rows for name in row.dims}
     for name in problem.sets:
         if name in used:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.dsl.simplify import simplify, simplify_bounds, simplify_index
 from tapestry.expr import Affine, Bound, Const, Inside, Read
+from tapestry.expr.simplify import simplify, simplify_bounds, simplify_index
 
 DIMS = ("a", "b", "c")
 RANGES = {"a": (0, 5), "b": (0, 1), "c": (0, 7)}
@@ -56,6 +56,13 @@ def test_bounds_hold_at_the_same_points(rows: list[tuple[Affine, int, int]]) -> 
         assert holds == all(bound.holds(point) for bound in bounds)
 
 
+@given(indices(2), st.none() | st.integers(-30, 30), st.none() | st.integers(-30, 30))
+def test_a_decided_bound_holds_at_every_point_or_at_none(index: Affine, lo: int | None, hi: int | None) -> None:
+    bound = Bound(index, lo, hi)
+    verdict = bound.decided(RANGES)
+    assert verdict is None or all(bound.holds(point) == verdict for point in points())
+
+
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
@@ -68,11 +75,18 @@ def test_bounds_hold_at_the_same_points(rows: list[tuple[Affine, int, int]]) -> 
         ((C // 2) // 3, "c//6"),
         (C // 3 + B, "c//3"),
         ((6 * A + 2 * B + C + 3) // 3, "2*a + c//3 + 1"),
-        (B, "b"),
+        (B, "0"),
+        ((11 * A - 11 * C + 4) // 8 - A + C, "(3*a - 3*c + 4)//8"),
+        ((8 * A + C) // 6, "(8*a + c)//6"),
+        (C + B, "c"),
     ],
 )
 def test_floors_that_the_ranges_decide_vanish(index: Affine, expected: str) -> None:
     assert str(simplify_index(index, RANGES)) == expected
+
+
+def test_a_dimension_of_one_value_keeps_its_name_where_it_stands_alone_in_a_program() -> None:
+    assert str(simplify(Read("x", (B, B + 1, B // 2)), RANGES)) == "x[b, 1, 0]"
 
 
 def test_a_read_that_is_never_inside_is_its_fill() -> None:
