@@ -17,7 +17,7 @@ from ...expr import Affine, Bound, Call, Const, Expr
 from ...space import Grid, IntSet
 from .folding import Array
 from .loops import Context, Runner, bind_map, depends_on, in_order
-from .pieces import Piece, Simplify, decided
+from .pieces import Piece, Simplify
 from .views import Stored, strided
 
 QUERIES, KEYS = 128, 512
@@ -80,7 +80,7 @@ def _fixed(piece: Piece, at: dict[str, int]) -> Piece:
         dims=dims,
         write=tuple(simplify.index(index) for index in piece.write),
         body=simplify.expr(piece.body),
-        where=simplify.bounds(piece.where),
+        where=simplify.where(piece.where),
     )
 
 
@@ -181,7 +181,7 @@ class _Head:
         ranges = {self.key: keys, **({self.query: rows} if self.query else {})}
         left: list[Bound] = []
         for bound in self.where:
-            known = decided(bound, ranges)
+            known = bound.decided(ranges)
             if known is False:
                 return False
             if known is None:

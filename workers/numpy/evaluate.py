@@ -16,7 +16,6 @@ from ...dtypes import DTYPES, numpy_dtype
 from ...errors import TapestryError
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
 from .folding import Array, Scalar, compute_of, fold_call
-from .pieces import decided
 from .scratch import Scratch
 from .views import Slices, Stored, position_table, slab_shape, strided, within
 
@@ -353,7 +352,7 @@ class Compiler:
         return found
 
     def _sides(self, bound: Bound) -> list[Slot | Scalar]:
-        known = decided(bound, self.ranges)
+        known = bound.decided(self.ranges)
         if known is not None:
             return [] if known else [False]
         value = self._index(bound.expr)

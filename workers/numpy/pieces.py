@@ -16,13 +16,13 @@ from math import prod
 
 from ...dtypes import DTYPES
 from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, children, walk
+from ...expr.simplify import Ranges, Simplifier
 from .folding import fold_call
 
 MAX_PIECES = 400
 WINDOW = 16  # a dimension at most this long is written out where a guard couples it with another
 WORTHWHILE = 4096  # points below which a mask is cheaper than more pieces
-
-Ranges = Mapping[str, tuple[int, int]]
+NOWHERE = (Bound(Affine(), 1, None),)  # the conditions of a domain without points
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Piece:
     @cached_property
     def empty(self) -> bool:
         """No points: an extent or a bound of the domain leaves none."""
-        return not self.size or any(decided(bound, self.ranges) is False for bound in self.where)
+        return not self.size or any(bound.decided(self.ranges) is False for bound in self.where)
 
     def substituted(self, dims: tuple[tuple[str, int], ...], values: Mapping[str, Affine]) -> Piece:
         """The piece over other dimensions, simplified."""
@@ -73,7 +73,7 @@ class Piece:
             reduce=frozenset(name for name, _ in dims) & reduce,
             write=tuple(simplify.index(expr) for expr in self.write),
             body=simplify.expr(self.body),
-            where=simplify.bounds(self.where),
+            where=simplify.where(self.where),
         )
 
     def part(self, name: str, lo: int, hi: int) -> Piece:
@@ -97,86 +97,26 @@ def whole(piece: Piece, start: Mapping[str, range]) -> Piece:
     return piece.substituted(dims, values)
 
 
-def decided(bound: Bound, ranges: Ranges) -> bool | None:
-    """Whether a bound holds everywhere (True), nowhere (False) or neither is known (None) over a non-empty box."""
-    lo, hi = bound.expr.bounds(ranges)
-    if (bound.lo is None or bound.lo <= lo) and (bound.hi is None or hi <= bound.hi):
-        return True
-    if (bound.lo is not None and hi <= bound.lo) or (bound.hi is not None and bound.hi <= lo):
-        return False
-    return None
-
-
-class Simplify:
-    """Rewrites expressions over a box: substitution, constant floors, decided guards."""
+class Simplify(Simplifier):
+    """Expressions over other dimensions, for what is computed: constants are folded, fills have their tensor's kind."""
 
     def __init__(self, ranges: Ranges, values: Mapping[str, Affine], dtypes: Mapping[str, str]) -> None:
-        self.ranges, self.values, self.dtypes = ranges, values, dtypes
-        self.empty = any(hi <= lo for lo, hi in ranges.values())
-        self._seen: dict[int, tuple[Expr, Expr]] = {}
-        self._indices: dict[Affine, Affine] = {}
+        super().__init__(ranges, values)
+        self.dtypes = dtypes
 
-    def index(self, expr: Affine) -> Affine:
-        """An index expression over the box; most occur many times."""
-        found = self._indices.get(expr)
-        if found is None:
-            found = Affine((), expr.const)
-            for atom, c in expr.terms:
-                found += (self._dim(atom) if isinstance(atom, str) else self._floor(atom)) * c
-            self._indices[expr] = found
-        return found
+    def where(self, bounds: Collection[Bound]) -> tuple[Bound, ...]:
+        """The conditions of a domain; `NOWHERE` when they can never all hold."""
+        found = self.bounds(bounds)
+        return NOWHERE if found is None else found
 
-    def _dim(self, name: str) -> Affine:
-        value = self.values.get(name, Affine.dim(name))
-        return Affine(tuple(t for t in value.terms if self.ranges[str(t[0])] != (0, 1)), value.const)
+    def missed(self, read: Read) -> Expr:
+        return Const(typed_fill(read, self.dtypes[read.tensor]))
 
-    def _floor(self, atom: Floor) -> Affine:
-        inner = self.index(atom.inner)
-        whole = Affine(tuple(term for term in inner.terms if term[1] % atom.divisor == 0))
-        rest = inner - whole
-        lo, hi = rest.bounds(self.ranges)
-        if lo // atom.divisor == (hi - 1) // atom.divisor:
-            return whole // atom.divisor + lo // atom.divisor
-        return whole // atom.divisor + Affine(((Floor(rest, atom.divisor), 1),))
+    def called(self, call: Call) -> Expr:
+        return fold_call(call)
 
-    def bounds(self, bounds: Collection[Bound]) -> tuple[Bound, ...]:
-        """The bounds that are not certain, each once; one that fails everywhere stays."""
-        found = (Bound(self.index(bound.expr), bound.lo, bound.hi) for bound in bounds)
-        if self.empty:
-            return tuple(dict.fromkeys(found))
-        return tuple(dict.fromkeys(bound for bound in found if decided(bound, self.ranges) is not True))
-
-    def expr(self, node: Expr) -> Expr:
-        """Rewritten expression; shared nodes stay shared."""
-        if id(node) not in self._seen:
-            self._seen[id(node)] = (node, self._rewrite(node))
-        return self._seen[id(node)][1]
-
-    def _rewrite(self, node: Expr) -> Expr:
-        if isinstance(node, Call):
-            return fold_call(Call(node.function, tuple(self.expr(arg) for arg in node.args)))
-        if isinstance(node, Cast):
-            return Cast(node.dtype, self.expr(node.arg))
-        if isinstance(node, Read):
-            return self._read(node)
-        if isinstance(node, IndexValue):
-            index = self.index(node.index)
-            return IndexValue(index) if index.terms else Const(index.const)
-        if isinstance(node, Inside):
-            left = self.bounds(node.bounds)
-            if any(self._fails(bound) for bound in left):
-                return Const(False)
-            return Inside(left) if left else Const(True)
-        return node
-
-    def _read(self, node: Read) -> Expr:
-        guard = self.bounds(node.guard)
-        if any(self._fails(bound) for bound in guard):
-            return Const(typed_fill(node, self.dtypes[node.tensor]))
-        return Read(node.tensor, tuple(self.index(expr) for expr in node.index), guard, node.fill)
-
-    def _fails(self, bound: Bound) -> bool:
-        return not self.empty and decided(bound, self.ranges) is False
+    def indexed(self, index: Affine) -> Expr:
+        return IndexValue(index) if index.terms else Const(index.const)
 
 
 def typed_fill(read: Read, dtype: str) -> float | int | bool:
