@@ -62,6 +62,10 @@ class UsageError(TapestryError):
     exit_code = 2
 
 
+class NoSuchAttribute(UsageError, AttributeError):
+    """An attribute that tensors do not have; also Python's own error, so that `hasattr` answers."""
+
+
 class ProgramError(UsageError):
     """A program that means nothing: verify's verdict, with the place and a witness."""
 

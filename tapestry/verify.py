@@ -18,6 +18,7 @@ from .bounds import affine_text, bound_text, escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
 from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
+from .literals import check_literals, held
 from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
 from .result_type import may_store, reduced_dtype, result_dtype
@@ -76,6 +77,9 @@ def _tensor(tensor: Tensor) -> None:
     ):
         sides = {"values": "none" if tensor.data is None else len(tensor.data), "elements": tensor.size}
         raise ProgramError("constants, and only they, hold a value for each element", where=where, sides=sides)
+    odd = next((value for value in tensor.data or () if not held(value, tensor.dtype)), None)
+    if odd is not None:
+        raise ProgramError(f"the value {odd!r} is not one of {tensor.dtype}", where=where)
 
 
 def _form(op: Operation, program: Program) -> None:
@@ -285,6 +289,7 @@ def _dtype(op: Operation, output: Tensor, program: Program) -> None:
         return
     try:
         value = result_dtype(op.body, _DTypesOf(program))
+        check_literals(op.body, value if op.monoid else output.dtype, _DTypesOf(program))
         value = reduced_dtype(op.monoid, value) if op.monoid else value
     except TapestryError as error:
         raise ProgramError(error.what, where=place(op), sides=error.sides, hint=error.hint) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import UsageError
+from ..errors import NoSuchAttribute, UsageError
+from ..expr import FUNCTIONS
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 class Arithmetic(ABC):
     """NumPy's operators. ``&``, ``|`` and ``~`` are logical; comparisons are elementwise, so ``==`` gives a tensor."""
-
-    __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # NumPy's scalars leave the operation to us
 
     @abstractmethod
     def _apply(self, function: str, *args: Any) -> Tensor:
@@ -110,3 +108,84 @@ class Arithmetic(ABC):
             "a tensor has no truth value while a program is traced",
             hint="write tp.where(condition, a, b); join conditions with & and |, not with and, or, or a < b < c",
         )
+
+    def _no_value(self, asked: str) -> UsageError:
+        """Python asks for a value: a program is traced before it has any."""
+        hint = "write it with tp.* functions, or make it a setting of the program"
+        return UsageError(f"{asked} needs a value, and a tensor has none while a program is traced", hint=hint)
+
+    def __int__(self) -> NoReturn:
+        raise self._no_value("int(...)")
+
+    def __float__(self) -> NoReturn:
+        raise self._no_value("float(...)")
+
+    def __complex__(self) -> NoReturn:
+        raise self._no_value("complex(...)")
+
+    def __index__(self) -> NoReturn:
+        raise self._no_value("an index or a range")
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        raise self._no_value("round(...)")
+
+    def __hash__(self) -> NoReturn:
+        raise self._no_value("a set, a dict or a cache that looks tensors up")
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise self._no_value("in")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise self._no_value("a NumPy array")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
+        """NumPy's scalars, and its functions that have a namesake here."""
+        name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or name not in FUNCTIONS:
+            raise _not_numpy(ufunc.__name__)
+        return self._apply(name, *inputs)
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        raise _not_numpy(function.__name__)
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        raise UsageError("a tensor is not assigned to", hint="choose with tp.where, or join parts with tp.concat")
+
+    def __delitem__(self, key: object) -> NoReturn:
+        raise UsageError("nothing is deleted from a tensor", hint="join the parts that stay with tp.concat")
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for one that exists
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(name)
+
+        def _no_operator(self, other: object) -> NoReturn:  # noqa: ARG002
+            raise UsageError("tensors have no such operator", hint="they have + - * / // % ** @, comparisons, & | ~")
+
+        __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
+        __divmod__ = __rdivmod__ = _no_operator
+
+
+# NumPy's names of functions that are called otherwise here.
+_UFUNCS = {"true_divide": "divide", "absolute": "abs"}
+
+
+def missing_attribute(name: str) -> AttributeError:
+    """The error of ``x.name``: with the function of that name, where there is one."""
+    import tapestry
+
+    if name.startswith("__"):
+        return AttributeError(name)
+    known = callable(getattr(tapestry, name, None))
+    return NoSuchAttribute(f"a tensor has no attribute {name!r}", hint=f"tp.{name}(x, ...)" if known else None)
+
+
+def _not_numpy(name: str) -> UsageError:
+    import tapestry
+
+    hint = (
+        f"write tp.{name}"
+        if callable(getattr(tapestry, name, None))
+        else "write it with tp.* functions or index notation"
+    )
+    return UsageError(f"np.{name} computes with arrays, and a program is traced without any", hint=hint)

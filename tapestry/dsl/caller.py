@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import dis
+import re
 import sys
 from functools import lru_cache
 from pathlib import PurePath
 from types import CodeType, FrameType
 
+from ..errors import TapestryError
+
 _PACKAGE = __name__.partition(".")[0]
+_LINE = re.compile(r":\d+")
 
 
 def user_frame() -> FrameType | None:
     """The innermost frame outside this package; None beyond the call that binds the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] != _PACKAGE:
+        if not _ours(frame):
             return frame
-        if module == f"{_PACKAGE}.dsl.program" and frame.f_code.co_name == "bind":
+        if frame.f_globals.get("__name__") == f"{_PACKAGE}.dsl.program" and frame.f_code.co_name == "bind":
             return None
         frame = frame.f_back
     return None
+
+
+def locate(error: TapestryError) -> None:
+    """Give an error that names no line the line of the user's expression that it came through, the innermost one."""
+    if _LINE.search(f"{error.where} {error.what}"):
+        return
+    found = None
+    step = error.__traceback__
+    while step is not None:
+        if not _ours(step.tb_frame):
+            found = f"{PurePath(step.tb_frame.f_code.co_filename).name}:{step.tb_lineno}"
+        step = step.tb_next
+    if found:
+        error.where = located(error.where, found) if error.where else found
+
+
+def _ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
 
 
 def place(frame: FrameType | None) -> str:

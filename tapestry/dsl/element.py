@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
+from ..literals import python_number
 from ..notation import format_expr
+from .door import spoken
 from .index import Index
 from .tensor import Tensor
 
@@ -37,6 +39,10 @@ class Element(Tensor):
     def __init__(self, expr: Expr, accesses: tuple[Access, ...] = (), reductions: tuple[Reduction, ...] = ()) -> None:
         self.expr, self.accesses, self.reductions = expr, accesses, reductions
         self._shape, self._axes, self.key = (), (), ""
+
+    @property
+    def is_tensor(self) -> bool:
+        return False
 
     @property
     def trace(self) -> NoReturn:
@@ -104,10 +110,11 @@ def element(value: object) -> Element:
 
 def number(value: object) -> float | int | bool:
     """A Python number, from NumPy's scalars too. UsageError for anything else."""
-    item = value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
-    if isinstance(item, bool | int | float):
-        return item
-    raise UsageError(f"{value!r} is neither a number nor a tensor", hint="wrap arrays with tp.constant")
+    found = python_number(value)
+    if found is None:
+        hint = "write the values of an array into the program with tp.constant, or declare an input"
+        raise UsageError(f"{spoken(value)} is neither a number nor a tensor", hint=hint)
+    return found
 
 
 def combine(function: str, *args: object) -> Element:

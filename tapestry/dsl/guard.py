@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from ..dtypes import DTYPES
+from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Const, Expr, Inside, Read, rewrite
+from ..literals import python_number, stored
+from .door import spoken
 from .tensor import Tensor
 
 
 def guarded(tensor: Tensor, index: tuple[Affine, ...], fill: float | int | bool) -> Expr:
     """The element where the index is inside the tensor, ``fill`` elsewhere; nothing outside is ever touched."""
     bounds = tuple(Bound(i, 0, extent) for i, extent in zip(index, tensor.shape, strict=True))
-    return guard(tensor.at(index), bounds, fill)
+    return guard(tensor.at(index), bounds, fill_for(tensor, fill))
+
+
+def fill_for(tensor: Tensor, fill: object) -> float | int | bool:
+    """The fill as an element of the tensor: exact, or a float rounded once. UsageError where it cannot be one."""
+    found = python_number(fill)
+    if found is None:
+        raise UsageError(f"the fill {spoken(fill)} is not a number", sides={"tensor": repr(tensor)})
+    exact = stored(found, tensor.dtype)
+    return found if exact == found and DTYPES[tensor.dtype].kind == "float" else exact
 
 
 def guard(expr: Expr, bounds: tuple[Bound, ...], fill: float | int | bool) -> Expr:

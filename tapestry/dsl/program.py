@@ -12,6 +12,7 @@ from ..errors import TapestryError, UsageError, close_match
 from ..program import Program
 from ..verify import verify
 from .annotations import Spec, read_annotations
+from .caller import locate
 from .tensor import Tensor
 from .trace import Trace, tracing
 
@@ -65,7 +66,7 @@ class ProgramFunction:
         """
         settings = self._settings(values)
         bound = self._bound_extents(values, settings)
-        trace = Trace(self.__name__)
+        trace = Trace(self.__name__, self.place)
         try:
             with tracing(trace):
                 extents = self._derived(bound)
@@ -73,6 +74,7 @@ class ProgramFunction:
                 result = self.function(**arguments, **settings)
                 program = trace.finish(_outputs(result, self.source), {**bound, **settings}, self._meta())
         except TapestryError as error:
+            locate(error)
             error.add_note(f"while binding {self.place}")
             raise
         verify(program)

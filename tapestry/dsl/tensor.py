@@ -53,6 +53,11 @@ class Tensor(Arithmetic):
         return self._trace
 
     @property
+    def is_tensor(self) -> bool:
+        """Whether it is a whole tensor, and not one element of index notation."""
+        return True
+
+    @property
     def is_view(self) -> bool:
         """A view of other tensors: no operation has computed it."""
         return not self.key
@@ -62,12 +67,17 @@ class Tensor(Arithmetic):
         return self._at(index)
 
     def view(self, shape: tuple[int, ...], axes: tuple[str, ...], at: At) -> Tensor:
-        """Another handle on the same elements: no operation, no copy."""
+        """Another handle on the same elements: no operation, no copy. UsageError for a handle of another trace."""
+        from .trace import current
+
+        current("a view").demand(self)
         return Tensor(self.trace, shape, self._dtype, unique_names(axes), at)
 
     def named(self, name: str) -> Tensor:
         """The same tensor; it, and the operation that computes it, get this name (inside the open `tp.name` scopes)."""
-        return self.trace.rename(self, name)
+        from .trace import current
+
+        return current("named").rename(self, name)
 
     def astype(self, dtype: str) -> Tensor:
         """Elementwise conversion."""
@@ -124,9 +134,14 @@ class Tensor(Arithmetic):
 
         return matmul(self, other)
 
+    def __rmatmul__(self, other: Tensor) -> Tensor:
+        from ..ops.linear import matmul
+
+        return matmul(other, self)
+
     def __len__(self) -> int:
         if not self.shape:
-            raise UsageError("a 0-d tensor has no length")
+            raise UsageError(f"{self!r} has no length: it has no axes")
         return self.shape[0]
 
     def __iter__(self) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import count
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from ..errors import TapestryError, UsageError
 from ..expr import Affine, Bound, Expr, Read, reads, rewrite
 from ..expr.simplify import simplify, simplify_bounds
+from ..literals import check_literals
 from ..names import check_name
 from ..program import Block, Dim, Operation, Pin, Program, Role
 from ..program import Tensor as TensorRecord
@@ -23,14 +26,22 @@ from .tensor import Tensor, base_at, unique_names
 P = ParamSpec("P")
 R = TypeVar("R")
 _CURRENT: ContextVar[Trace | None] = ContextVar("tapestry_trace", default=None)
+_NUMBERS = count()
+_OWNERS: WeakValueDictionary[str, Trace] = WeakValueDictionary()
+"""Every tensor's key is its own in the whole process, so that a handle of another trace is known for one."""
 
 
 @dataclass
 class TensorDraft:
-    """A tensor whose final name is given at the end; ``fixed`` names (inputs, outputs by key) are given out first."""
+    """A tensor whose final name is given at the end; ``fixed`` names (inputs, outputs by key) are given out first.
+
+    ``number`` counts the tensors of its trace; ``made`` is the line that made it.
+    """
 
     record: TensorRecord
     hint: str
+    number: int
+    made: str
     fixed: bool = False
     named: bool = False
 
@@ -43,9 +54,13 @@ class OpDraft:
 
 @dataclass
 class Trace:
-    """A program under construction. Tensors are known by keys ("%3") until `finish` names them."""
+    """A program under construction. Tensors are known by keys ("%3") until `finish` names them.
+
+    ``place`` is how errors name the program: "net (file.py:12)".
+    """
 
     name: str
+    place: str = ""
     tensors: dict[str, TensorDraft] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
     ops: list[OpDraft] = field(default_factory=list)
@@ -64,11 +79,38 @@ class Trace:
     ) -> Tensor:
         """Declare a tensor; anything but a value keeps exactly the name given."""
         shape, axes = tuple(shape), unique_names(tuple(axes))
-        key = f"%{len(self.tensors)}"
+        key = f"%{next(_NUMBERS)}"
         record = TensorRecord(key, Tensor.check_dtype(dtype), shape, role, axes, data)
-        self.tensors[key] = TensorDraft(record, hint, role != "value")
+        made = place(user_frame()) or self.place
+        self.tensors[key] = TensorDraft(record, hint, len(self.tensors), made, role != "value")
         self.dtypes[key] = dtype
+        _OWNERS[key] = self
         return Tensor(self, shape, dtype, axes, base_at(key), key)
+
+    def demand_own(self, keys: Iterable[str], where: str = "") -> None:
+        """UsageError, with both places, where a key is that of a tensor of another trace."""
+        for key in keys:
+            if key not in self.tensors:
+                raise self._foreign(key, where or place(user_frame()) or self.place)
+
+    def _foreign(self, key: str, where: str) -> UsageError:
+        hint = "handles live while their program is traced: pass the tensor as an argument, or make it in the program"
+        hint += " that uses it (a global, a default or a cache has kept this one)"
+        owner = _OWNERS.get(key)
+        if owner is None:
+            return UsageError("a tensor of another program is used", where=where, hint=hint)
+        draft = owner.tensors[key]
+        what = f"the {draft.record.role} {draft.hint} belongs to another program"
+        if owner.place == self.place:
+            what = f"the {draft.record.role} {draft.hint} belongs to another binding of the program"
+        sides = {"made": f"at {draft.made} in {owner.place}", "used": f"at {where} in {self.place}"}
+        return UsageError(what, where=where, sides=sides, hint=hint)
+
+    def demand(self, tensor: Tensor) -> None:
+        """UsageError where the handle is that of another trace."""
+        if tensor.trace is not self:
+            bases = [tensor.key] if tensor.key else [read.tensor for read in _base_reads(tensor)]
+            self.demand_own(bases)
 
     def describe(self, tensor: Tensor) -> str:
         """How errors speak of a tensor."""
@@ -85,6 +127,7 @@ class Trace:
 
     def rename(self, tensor: Tensor, name: str) -> Tensor:
         """Give a tensor, and the operation that computes it, another name; a view is copied first."""
+        _good_name(name)
         base = self.materialise(tensor)
         draft = self.tensors[base.key]
         if draft.record.role != "value":
@@ -98,6 +141,7 @@ class Trace:
     def materialise(self, tensor: Tensor, name: str = "copy") -> Tensor:
         """The tensor itself, or a copy of the view."""
         if not tensor.is_view:
+            self.demand_own([tensor.key])
             return tensor
         dims = tuple(Dim(axis, extent) for axis, extent in zip(tensor.axes, tensor.shape, strict=True))
         body = tensor.at(tuple(Affine.dim(dim.name) for dim in dims))
@@ -127,8 +171,9 @@ class Trace:
         source = place(frame) or self.done_at
         bounds = simplify_bounds(tuple(where), ranges)
         bounds = tuple(where) if bounds is None else bounds  # it never holds: the fold is the identity
-        body = body if isinstance(body, Block) else simplify(body, ranges)
+        self.demand_own((read.tensor for read in _reads(body)), located(name, source))
         dtype = self._dtype(name, source, body, monoid, dtype)
+        body = body if isinstance(body, Block) else simplify(body, ranges)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
         out = self.add_tensor(hint, dtype, [dim.extent for dim in parallel], [dim.name for dim in parallel])
@@ -146,6 +191,7 @@ class Trace:
         try:
             value = result_dtype(body, self.dtypes)
             result = declared or (reduced_dtype(monoid, value) if monoid else value)
+            check_literals(body, value if monoid else result, self.dtypes)
         except TapestryError as error:
             raise type(error)(error.what, where=located(name, source), sides=error.sides, hint=error.hint) from None
         if not may_store(value, result):
@@ -188,8 +234,8 @@ class Trace:
 
     def name_result(self, result: object, variable: str, before: int) -> None:
         """Name a composite's result after the variable it is assigned to."""
-        if isinstance(result, Tensor) and result.key and int(result.key[1:]) >= before:
-            draft = self.tensors[result.key]
+        draft = self.tensors.get(result.key) if isinstance(result, Tensor) else None
+        if draft and draft.number >= before:
             draft.hint, draft.named = f"{self.groups[-1][0]}.{variable}" if self.groups else self.scoped(variable), True
 
     def finish(self, outputs: Mapping[str, Tensor], bindings: Mapping[str, Any], meta: Mapping[str, str]) -> Program:
@@ -270,6 +316,10 @@ def _named(operation: Operation, name: str, names: Mapping[str, str]) -> Operati
     return replace(operation, name=name, output=names[operation.output], body=renamed)
 
 
+def _reads(body: Expr | Block) -> tuple[Read, ...]:
+    return body.reads if isinstance(body, Block) else reads(body)
+
+
 def _base_reads(tensor: Tensor) -> list[Read]:
     return list(reads(tensor.at(tuple(Affine.dim(f"i{k}") for k in range(tensor.ndim)))))
 
@@ -284,6 +334,7 @@ def current(what: str) -> Trace:
     if trace is None:
         raise UsageError(
             f"{what} is called outside of a program",
+            where=place(user_frame()) or None,
             hint="call it inside a function decorated with @tp.program; the function runs when the program is bound",
         )
     return trace

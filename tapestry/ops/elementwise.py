@@ -10,11 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..dsl.caller import place, user_frame
+from ..dsl.declare import axis_names
+from ..dsl.door import door, spoken
 from ..dsl.element import Element, combine, element, is_notation, number
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import current
 from ..errors import UsageError
-from ..expr import Affine, Call, Cast, Const, Expr
+from ..expr import FUNCTIONS, Affine, Call, Cast, Const, Expr
+from ..literals import python_number, stored
 from ..program import Dim
 
 Body = Callable[..., Expr]
@@ -27,8 +31,13 @@ class Elementwise:
         self.__name__ = name
         self.__doc__ = doc
         self.body = body
+        self.arity = FUNCTIONS[name].arity if name in FUNCTIONS else 1
 
     def __call__(self, *args: Any, name: str = "") -> Tensor:
+        """The function of tensors that broadcast, and of numbers. UsageError for too few or too many of them."""
+        if len(args) != self.arity:
+            what = f"{self.__name__} takes {self.arity} argument{'s' * (self.arity > 1)}, {len(args)} are given"
+            raise UsageError(what, where=place(user_frame()) or None, hint=f"tp.{self.__name__}: {self.__doc__}")
         if is_notation(*args):
             return _notation(self.body, args)
         return elementwise(self.__name__, self.body, *args, name=name)
@@ -39,7 +48,7 @@ def elementwise(function: str, body: Body, *args: Any, name: str = "") -> Tensor
     trace = current(function)
     tensors = [arg for arg in args if isinstance(arg, Tensor)]
     if not tensors:
-        raise UsageError(f"{function} needs a tensor", sides={"given": ", ".join(map(repr, args))})
+        raise UsageError(f"{function} needs a tensor", sides={"given": ", ".join(map(spoken, args))})
     shape = broadcast_shape(function, tensors)
     dims = tuple(Dim(axis, extent) for axis, extent in zip(_axes(tensors, len(shape)), shape, strict=True))
     index = tuple(Affine.dim(dim.name) for dim in dims)
@@ -171,10 +180,12 @@ def gelu(x: Tensor, *, approximate: str = "none", name: str = "") -> Tensor:
     return (_GELU if approximate == "none" else _GELU_TANH)(x, name=name)
 
 
-def full(
-    shape: Sequence[int], value: float | int | bool, dtype: str, *, axes: Sequence[str] | None = None, name: str = ""
-) -> Tensor:
-    """A tensor filled with one value."""
-    names = unique_names(tuple(axes or (f"d{k}" for k in range(len(shape)))))
-    dims = tuple(Dim(axis, extent) for axis, extent in zip(names, shape, strict=True))
-    return current("full").compute("full", dims, Const(value), dtype=Tensor.check_dtype(dtype), explicit=name)
+@door
+def full(shape: Sequence[int], value: Any, dtype: str, *, axes: Sequence[str] | None = None, name: str = "") -> Tensor:
+    """A tensor filled with one number: exactly it, a float rounded once; UsageError where the dtype has no such one."""
+    trace, number = current("full"), python_number(value)
+    if number is None:
+        raise UsageError(f"full: the value {spoken(value)} is not a number")
+    dims = tuple(Dim(*axis) for axis in zip(axis_names("full", shape, axes), shape, strict=True))
+    fill = Const(stored(number, Tensor.check_dtype(dtype)))
+    return trace.compute("full", dims, fill, dtype=dtype, explicit=name)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..dsl.guard import guard, shielded
+from ..dsl.guard import fill_for, guard, shielded
 from ..dsl.tensor import Tensor
 from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Expr, Inside
@@ -200,6 +200,7 @@ def pad(
     ``tp.pad(image, y=1, x=(0, 2))``. Negative widths crop.
     """
     pairs = _pad_pairs(x, width, axes)
+    fill = fill_for(x, value)
     shape = tuple(extent + before + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
     if any(extent < 1 for extent in shape):
         raise UsageError(f"pad leaves nothing of {x!r}", sides={"widths": pairs, "shape": list(shape)})
@@ -208,7 +209,7 @@ def pad(
         inner = tuple(i - before for i, (before, _) in zip(index, pairs, strict=True))
         wide = zip(inner, x.shape, pairs, strict=True)
         bounds = tuple(Bound(i, 0, extent) for i, extent, widths in wide if max(widths) > 0)
-        return guard(x.at(inner), bounds, value) if bounds else x.at(inner)
+        return guard(x.at(inner), bounds, fill) if bounds else x.at(inner)
 
     return x.view(shape, x.axes, at)
 

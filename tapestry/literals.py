@@ -1,0 +1,159 @@
+"""Numbers written into programs: which of them a dtype holds, and that every other one is refused.
+
+Integers and truths are stored exactly or not at all. A float (or an integer written where floats are computed) is
+rounded once, to the nearest value with ties to even; a finite number beyond the dtype's range is refused. NaN and
+infinities belong to floats alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .dtypes import DTYPES
+from .errors import UsageError
+from .expr import FUNCTIONS, Call, Cast, Const, Expr, Read
+from .result_type import join, typed
+
+Number = float | int | bool
+
+
+@dataclass(frozen=True)
+class _Binary:
+    """A binary floating-point format: bits of the significand, exponents of `math.frexp` of its normal numbers."""
+
+    precision: int
+    least: int
+    largest: int
+
+
+_BINARY = {
+    "f16": _Binary(11, -13, 16),
+    "bf16": _Binary(8, -125, 128),
+    "f32": _Binary(24, -125, 128),
+    "f64": _Binary(53, -1021, 1024),
+}
+_BITS = {"int8": 8, "int32": 32, "int64": 64}
+
+
+def python_number(value: object) -> Number | None:
+    """A Python number, also out of one of NumPy's scalars or 0-d arrays; None for anything else (a complex one too).
+
+    >>> import numpy as np
+    >>> python_number(np.int64(3)), python_number(True), python_number(1j), python_number("3")
+    (3, True, None, None)
+    """
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == () and hasattr(value, "item"):
+        # The kind of bf16 is V: NumPy does not know what is in it.
+        value = float(value) if getattr(value.dtype, "kind", "") == "V" else value.item()  # type: ignore[arg-type]
+    return value if type(value) in (bool, int, float) else None  # type: ignore[return-value]
+
+
+def stored(value: Number, dtype: str) -> Number:
+    """The number as an element of that dtype. UsageError where the dtype has nothing for it.
+
+    >>> stored(0.1, "f32"), stored(2.0, "int8"), stored(1, "bool")
+    (0.10000000149011612, 2, True)
+    """
+    kind = DTYPES[dtype].kind
+    if kind == "float":
+        found = nearest(value, _BINARY[dtype])
+        if math.isinf(found) and not (isinstance(value, float) and math.isinf(value)):
+            raise _refused(value, dtype, f"the largest is {_largest(dtype):g}")
+        return found
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refused(value, dtype, f"{dtype} has no {'NaN' if math.isnan(value) else 'infinity'}")
+    if value != int(value):
+        raise _refused(value, dtype, "it is not a whole number")
+    if kind == "bool":
+        if value not in (0, 1):
+            raise _refused(value, dtype, "truths are True and False, or 1 and 0")
+        return bool(value)
+    half = 2 ** (_BITS[dtype] - 1)
+    if not -half <= value < half:
+        raise _refused(value, dtype, f"it holds {-half} to {half - 1}")
+    return int(value)
+
+
+def held(value: Number, dtype: str) -> bool:
+    """Whether a dtype has exactly this number (or NaN)."""
+    try:
+        found = stored(value, dtype)
+    except UsageError:
+        return False
+    return found == value or (found != found and value != value)
+
+
+def _refused(value: Number, dtype: str, why: str) -> UsageError:
+    return UsageError(f"{_short(value)} is no {dtype}: {why}", hint="choose a wider dtype, or another number")
+
+
+def _short(value: Number) -> str:
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 200 else f"{value:#x}"
+    return text if len(text) <= 40 else f"{text[:30]}... ({len(text)} digits)"
+
+
+def _largest(dtype: str) -> float:
+    form = _BINARY[dtype]
+    return math.ldexp(1.0 - math.ldexp(1.0, -form.precision), form.largest)
+
+
+def nearest(value: Number, form: _Binary) -> float:
+    """The nearest number of a binary format, ties to even; infinity beyond its range."""
+    if not value or (isinstance(value, float) and (not math.isfinite(value) or form.precision == 53)):
+        return float(value)
+    sign = -1.0 if value < 0 else 1.0
+    exponent = math.frexp(value)[1] if isinstance(value, float) else int(value).bit_length()
+    unit = max(exponent, form.least) - form.precision  # below the normal numbers the spacing stays the same
+    units = round(math.ldexp(value, -unit)) if isinstance(value, float) else _shifted(int(value), unit)
+    if abs(units).bit_length() + unit > form.largest:
+        return sign * math.inf
+    return sign * math.ldexp(abs(units), unit)
+
+
+def _shifted(value: int, bits: int) -> int:
+    """value / 2**bits, rounded to an integer with ties to even."""
+    if bits <= 0:
+        return value << -bits
+    whole, rest = divmod(value, 1 << bits)
+    half = 1 << (bits - 1)
+    return whole + (rest > half or (rest == half and whole % 2 == 1))
+
+
+def check_literals(body: Expr, target: str, dtypes: Mapping[str, str]) -> None:
+    """Every number of an expression fits the type it is computed in, every fill the tensor it stands in for.
+
+    ``target`` is the dtype that takes the value, for an expression of numbers alone. UsageError for the first number
+    that does not fit, and for integers raised to a negative one.
+    """
+    if isinstance(body, Const):
+        stored(body.value, target)
+    elif isinstance(body, Read):
+        if body.guard:
+            stored(body.fill, dtypes[body.tensor])
+    elif isinstance(body, Cast):
+        check_literals(body.arg, typed(body.arg, dtypes)[0], dtypes)
+    elif isinstance(body, Call):
+        _check_call(body, target, dtypes)
+
+
+def _check_call(call: Call, target: str, dtypes: Mapping[str, str]) -> None:
+    """Arguments made of numbers alone take the type that the call's other arguments, or its reader, give it."""
+    rule = FUNCTIONS[call.function].result
+    branches = call.args[1:] if rule == "branch" else call.args
+    own, weak = join([typed(arg, dtypes) for arg in branches])
+    if weak and rule != "bool":
+        own = join([(own, True), (target, False)])[0]
+    if rule == "float" and DTYPES[own].kind != "float":
+        own = "f32"
+    if call.function == "power" and DTYPES[own].kind != "float" and _negative(call.args[1]):
+        raise UsageError(
+            f"an integer to the power {call.args[1]} is no integer", hint="cast it first: x.astype('f32') ** -1"
+        )
+    for arg in call.args:
+        check_literals(arg, own if arg in branches else "bool", dtypes)
+
+
+def _negative(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value < 0
