@@ -131,6 +131,8 @@ def step_us(step: Callable[[list[Shard], int], None], shards: list[Shard], k: in
     """Microseconds of one step: the least of several rounds of many steps queued behind a pause."""
     import torch
 
+    from tapestry.kernels.cost.gpu import tuned_gpu
+
     def synchronize() -> None:
         for shard in shards:
             torch.cuda.synchronize(shard.device)
@@ -148,7 +150,7 @@ def step_us(step: Callable[[list[Shard], int], None], shards: list[Shard], k: in
         ends = []
         for shard in shards:
             with torch.cuda.device(shard.device), torch.cuda.stream(shard.work):
-                torch.cuda._sleep(int((2 * queued + 1e-3) * 2e9))
+                torch.cuda._sleep(int((2 * queued + 1e-3) * tuned_gpu().clock_hz))
                 shard.copies.wait_stream(shard.work)
                 start = torch.cuda.Event(enable_timing=True)
                 start.record()

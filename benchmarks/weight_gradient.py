@@ -30,6 +30,8 @@ from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import kernel_names, run, source, workspace_bytes
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
+from tapestry.kernels.cost.gpu import described_gpu
+from tapestry.kernels.runtime.device import properties
 
 Job = tuple[ConvolutionProblem, WeightGradientConfiguration]
 TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
@@ -135,7 +137,7 @@ def correct(each: int, only: str) -> None:
     jobs: dict[str, tuple[ConvolutionProblem, list[WeightGradientConfiguration]]] = {}
     for name, problem in SHAPES.items():
         if only in name:
-            found = configurations(problem)
+            found = configurations(problem, described_gpu(properties(0)))
             jobs[name] = problem, [found[0], *pick.sample(found[1:], min(each - 1, len(found) - 1))]
     compile_all([(problem, one) for problem, chosen in jobs.values() for one in chosen], partial=True)
     wrong, runs = [], 0
@@ -171,7 +173,11 @@ def timed(only: str, limit: int, out: str | None) -> None:
     torch.backends.cudnn.benchmark = True
     ceiling = copy_ceiling()
     print(f"copy {ceiling / 1e9:.0f} GB/s", flush=True)
-    chosen_of = {problem: list(configurations(problem))[:limit] for name, problem in TABLE.items() if only in name}
+    chosen_of = {
+        problem: list(configurations(problem, described_gpu(properties(0))))[:limit]
+        for name, problem in TABLE.items()
+        if only in name
+    }
     compile_all([(problem, one) for problem, found in chosen_of.items() for one in found], partial=False)
     rows = []
     for problem, found in chosen_of.items():

@@ -2,7 +2,7 @@
 
 The guess counts, for the busiest multiprocessor, the rows it walks, and for each the longer of what memory and the
 tensor cores need; a quarter of the shorter is taken not to overlap. Before the first row the weights have to be there.
-Its constants were fitted on one H200, but for those of filters in shared memory, which are not measured yet.
+Its constants are those of `ForwardFit`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil, prod
 
+from ..cost.gpu import Gpu, fitted, tuned_gpu
 from .configuration import (
     BARRIER_BYTES,
     RESERVED_SHARED,
     SERVICE_WARPS,
-    SHARED,
-    SMS,
     Filter,
     ForwardConfiguration,
     filter_bytes,
@@ -29,25 +28,34 @@ from .configuration import (
 from .problem import ConvolutionProblem
 
 MOST = 40
-CLOCK = 1.7  # GHz
-MEMORY = 30.0  # bytes a ns of one multiprocessor's share, reads and writes
-LATENCY = 1100.0  # ns from asking for a row to having it
-CHAIN = 260.0  # clocks of a row's dependent steps beside its products
-STAGE = 30.0  # clocks in which a warp rounds and stages a tile and octet of outputs
-PRODUCT = 6.5  # clocks of one m16n8k16 on one of the four tensor cores
-START = 2500.0  # ns
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
-GATHER = 14.0  # clocks in which a multiprocessor gathers one register of a warp's weights from memory
-FILL = 64.0  # bytes a clock that the L2 gives one multiprocessor
-FRAGMENT = 35.0  # clocks from asking shared memory for a fragment to having it
 ROW_BYTES = (1024, 2048, 4096, 8192, 16384)  # of the input rows one step brings, about
 RINGS = (56 * 1024, 100 * 1024)  # bytes asked for ahead in one multiprocessor, where as much is written as read
 DEEP = 72 * 1024  # from here on more bytes in flight disturb the order in which memory is swept
 
 
-def configurations(problem: ConvolutionProblem, sms: int = SMS, shared: int = SHARED) -> list[ForwardConfiguration]:
+@dataclass(frozen=True)
+class ForwardFit:
+    """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
+
+    memory_bytes_per_ns: float
+    latency_ns: float
+    chain_clocks: float
+    stage_clocks: float
+    product_clocks: float
+    start_ns: float
+    gather_clocks: float
+    fill_bytes_per_clock: float
+    fragment_clocks: float
+
+
+FIT = fitted(ForwardFit, "forward")
+CLOCKS_PER_NS = tuned_gpu().sustained_clock_hz / 1e9
+
+
+def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
     """Legal configurations of forward.cu, at most forty, the analytic best guess first. Empty where it cannot run."""
-    found = {cut: guess(problem, cut, sms) for cut in _all(problem, sms, shared)}
+    found = {cut: guess(problem, cut, gpu.sms) for cut in _all(problem, gpu.sms, gpu.shared_per_block)}
     return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
 
 
@@ -135,11 +143,11 @@ def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int
     return sorted({min(chunk, share) for chunk in (4, 8, 16, problem.p, share)})
 
 
-def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int = SMS) -> float:
+def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
     """Estimated ns of a launch."""
     walk = _walk(problem, cut, sms)
     memory, compute = _memory(problem, cut, sms, walk.blocks), _compute(problem, cut, walk.useful)
-    ready = START + max(LATENCY, filter_ns(problem, cut))
+    ready = FIT.start_ns + max(FIT.latency_ns, filter_ns(problem, cut))
     return ready + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
 
 
@@ -170,9 +178,9 @@ def _walk(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> W
 def filter_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
     """ns until the weights of all blocks of a multiprocessor are there."""
     if cut.filter != "registers":
-        return 0.6 * LATENCY + filter_bytes(problem, cut) * cut.blocks / FILL / CLOCK
+        return 0.6 * FIT.latency_ns + filter_bytes(problem, cut) * cut.blocks / FIT.fill_bytes_per_clock / CLOCKS_PER_NS
     registers = cut.octets * problem.tap_count * group_block(problem) // 8
-    return registers * _warps(problem, cut) * cut.blocks * GATHER / CLOCK
+    return registers * _warps(problem, cut) * cut.blocks * FIT.gather_clocks / CLOCKS_PER_NS
 
 
 def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
@@ -184,20 +192,22 @@ def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, ac
     row = footprint(problem, cut).row_bytes
     out = cut.images * min(problem.q, 8 * cut.units) * cut.channels * 2 * prod(problem.cell) / problem.stride[0]
     busy = ceil(active / sms)
-    rate = MEMORY * (0.96 if busy * cut.stages * row > DEEP else 1.0) * min(2.0, max(1.0, sms / active))
-    return max((row + out) * busy / rate, LATENCY / (cut.stages - 1))
+    rate = (
+        FIT.memory_bytes_per_ns * (0.96 if busy * cut.stages * row > DEEP else 1.0) * min(2.0, max(1.0, sms / active))
+    )
+    return max((row + out) * busy / rate, FIT.latency_ns / (cut.stages - 1))
 
 
 def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration, useful: float) -> float:
     """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
-    products = cut.tiles * cut.octets * _products(problem) / problem.stride[0] * PRODUCT
-    chain = CHAIN + STAGE * cut.tiles * cut.octets * (prod(problem.cell) - 1)
+    products = cut.tiles * cut.octets * _products(problem) / problem.stride[0] * FIT.product_clocks
+    chain = FIT.chain_clocks + FIT.stage_clocks * cut.tiles * cut.octets * (prod(problem.cell) - 1)
     warps = _warps(problem, cut) * cut.blocks
     if cut.filter != "shared":
-        return max(chain + products, products * warps / 4) / CLOCK
+        return max(chain + products, products * warps / 4) / CLOCKS_PER_NS
     # Rows beyond a run cost nothing; every fragment passes through shared memory, an 8 x 8 matrix a clock.
     products *= useful
     fragments = cut.octets * _products(problem) * useful / problem.stride[0]
     matrices = 2 * fragments + 4 * cut.tiles * _pairs(problem)
-    chain += problem.s * FRAGMENT + products
-    return max(chain, products * ceil(warps / 4), matrices * warps) / CLOCK
+    chain += problem.s * FIT.fragment_clocks + products
+    return max(chain, products * ceil(warps / 4), matrices * warps) / CLOCKS_PER_NS

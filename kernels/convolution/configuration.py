@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Literal
 
+from ..cost.gpu import tuned_gpu
 from .problem import ConvolutionProblem
 
 KIB = 1024
 SERVICE_WARPS = 2
 MAX_BOX = 256  # elements in one direction of a box
 MAX_THREADS = 1024
-THREADS_PER_SM = 2048
 BARRIER_BYTES = 8
-REGISTERS = 65536
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
 REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
 CELL_ROOM = 8  # the same where a position is more than one output
 RESERVED_SHARED = KIB  # of every block, for the driver
 Filter = Literal["registers", "staged", "shared"]
-SMS, SHARED = 132, 232448  # of an H200: multiprocessors, and bytes of shared memory that a block can have
+# The same on every GPU that the kernels are for.
+REGISTERS, THREADS_PER_SM = tuned_gpu().registers_per_sm, tuned_gpu().threads_per_sm
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def copyable(problem: ConvolutionProblem) -> bool:
     return problem.c % 8 == 0
 
 
-def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int = SHARED) -> bool:
-    """Whether forward.cu can be built and launched so: boxes, threads, shared memory and registers suffice."""
+def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> bool:
+    """Whether forward.cu can be built and launched so: boxes, threads, `shared` bytes a block and registers suffice."""
     taken = footprint(problem, cut)
     return (
         copyable(problem)

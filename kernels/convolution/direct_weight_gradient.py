@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from ..cost.gpu import tuned_gpu
 from .divisor import packed as divisor
 from .launch import View
 from .problem import ConvolutionProblem
@@ -20,9 +21,12 @@ EXCHANGED = 8192  # sums of all warps that shared memory holds
 FEW_TURNS, FEWEST_TURNS, MOST_SPLITS = 32, 4, 64
 
 
-def lanes(problem: ConvolutionProblem, sms: int = 132) -> int:
-    """Output channels of a block: few where that makes no more blocks than two for each multiprocessor."""
-    fitting = (size for size in LANES if -(-problem.c // size) * problem.r * problem.s <= 2 * sms)
+def lanes(problem: ConvolutionProblem) -> int:
+    """Output channels of a block: few where that makes no more blocks than two for each multiprocessor.
+
+    Of the GPU the kernels were tuned on, so that the source follows from the problem alone.
+    """
+    fitting = (size for size in LANES if -(-problem.c // size) * problem.r * problem.s <= 2 * tuned_gpu().sms)
     return next(fitting, LANES[-1])
 
 

@@ -20,7 +20,7 @@ from .launch import Rows, Taps, View
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
-from .weight_gradient_configuration import WeightGradientConfiguration
+from .weight_gradient_configuration import WeightGradientConfiguration, plain
 
 if TYPE_CHECKING:
     from ..runtime.module import Prepared
@@ -156,9 +156,9 @@ def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: Devi
     if fetchable(view(x, "x", where), view(dy, "dy", where)):
         found: WeightGradientConfiguration = chosen(problem, "weight_gradient", x.device)
         return found
-    from .weight_gradient_configuration import configurations
+    from ..runtime.device import properties
 
-    return next(choice for choice in configurations(problem) if choice.direct)
+    return plain(problem, properties(x.device).sms)
 
 
 def checked(

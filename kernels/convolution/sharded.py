@@ -16,7 +16,6 @@ from ..errors import WrongShape, WrongType
 from ..runtime.array import DeviceArray
 from ..runtime.compiler import Recipe
 from . import direct, prepare
-from .candidates import configurations
 from .configuration import ForwardConfiguration
 from .input_gradient import walk
 from .launch import Rows, Taps, View
@@ -136,15 +135,15 @@ class Pass(NamedTuple):
     what: str
     flags: dict[str, Any]
 
-    @property
-    def copyable(self) -> bool:
+    def copyable(self, device: int) -> bool:
         """Whether forward.cu can do it."""
-        return fetchable(*self.inputs, self.output, self.residual) and bool(configurations(self.problem))
+        fetched = fetchable(*self.inputs, self.output, self.residual)
+        return fetched and prepare.chosen(self.problem, self.what, device) is not None
 
 
 def _steps(pass_: Pass, plain: Pass, configuration: ForwardConfiguration | None, halo: Halo, device: int) -> ShardSteps:
     """The launches of a pass; `plain` is what the plain kernel would have to do in its place."""
-    if not pass_.copyable:
+    if not pass_.copyable(device):
         return _plainly(plain, halo, device)
     first, later = parts(pass_.problem, *halo.rows)
     inner = _prepared(pass_, configuration, first, device, sharded=False)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..cost.gpu import Gpu, fitted, tuned_gpu
 from . import direct_weight_gradient
 from .problem import ConvolutionProblem
 
@@ -18,16 +19,17 @@ UNIT = 8  # positions of a matrix, channels of a 16-byte chunk
 BOX_LIMIT = 256  # elements of a tensor map's box along one dimension
 SWIZZLE_PERIOD = 1024  # bytes
 STATIC_SHARED = 1024  # barriers, then alignment of the ring
-REGISTER_FILE = 65536
 FEWEST_STAGES, MOST_STAGES = 3, 16
 RINGS = (64 << 10, 100 << 10)  # bytes under way on a multiprocessor: more makes the first of them late
 MOST_UNITS = 16
-WARP_SLOTS, MOST_THREADS = 64, 1024
+MOST_THREADS = 1024
 LOADERS = 2  # warps that load
 MOST_PARTS = 4  # of a filter
 MOST_RANKS = 8  # blocks of a cluster on every GPU that has clusters
 FEW_ROWS = 16  # of a split: one launch for all of it is soon at an end
 QUADRUPLE_BYTES, LANES = 16, 32
+# The same on every GPU that the kernels are for.
+REGISTER_FILE, WARP_SLOTS = tuned_gpu().registers_per_sm, tuned_gpu().threads_per_sm // LANES
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -232,22 +234,22 @@ def live_rows(problem: ConvolutionProblem) -> range:
 
 
 @functools.lru_cache(maxsize=4096)
-def configurations(
-    problem: ConvolutionProblem, sms: int = 132, shared: int = 232448
-) -> tuple[WeightGradientConfiguration, ...]:
-    """All legal configurations of a problem on a GPU with `sms` multiprocessors of `shared` bytes, best guess first.
+def configurations(problem: ConvolutionProblem, gpu: Gpu) -> tuple[WeightGradientConfiguration, ...]:
+    """All legal configurations of a problem on a GPU, best guess first.
 
     The order is that of `estimate`, then of the numbers themselves: the same everywhere. Never empty: the plain kernel
     is legal for every problem.
     """
-    found = list(_by_copy_engine(problem, sms, shared)) if reads_by_copy_engine(problem) else []
+    sms = gpu.sms
+    found = list(_by_copy_engine(problem, sms, gpu.shared_per_block)) if reads_by_copy_engine(problem) else []
     found.sort(key=lambda chosen: (estimate(problem, chosen, sms), chosen))
-    return (*found, *_plain(problem, sms))
+    return (*found, plain(problem, sms))
 
 
-def _plain(problem: ConvolutionProblem, sms: int) -> Iterator[WeightGradientConfiguration]:
+def plain(problem: ConvolutionProblem, sms: int) -> WeightGradientConfiguration:
+    """The plain kernel, which every problem can have."""
     splits = direct_weight_gradient.splits(problem, sms)
-    yield WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits, together=splits == 1)
+    return WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits, together=splits == 1)
 
 
 def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
@@ -343,38 +345,47 @@ def _splits(cut: Cut, places: int) -> list[int]:
     return sorted({min(work, max(1, waves * places // blocks)) for waves in (1, 2)})
 
 
-# What a launch and a cluster take, not measured yet: the second launch of two, two barriers of a cluster.
-SECOND_LAUNCH_S, CLUSTER_S = 2.0e-6, 0.4e-6
-CLUSTERED = 128  # of the multiprocessors a cluster of many can have: whole clusters in each part of the GPU
+@dataclass(frozen=True)
+class WeightGradientFit:
+    """The constants of the estimate; `data/gpus.json` says what each is and where it comes from."""
 
-# Fitted to an H200's times of 560 configurations of six problems, to 6 % (docs/kernels-notes.md).
-LAUNCH_S, BANDWIDTH, FOLD_BANDWIDTH, CLOCK = 7.0e-6, 5.0e12, 4.6e12, 1.7e9
-FILL = 0.4  # of the time in which memory fills the rings: the first rows wait for all that is asked for at once
-MMA_CLOCKS, LONE_WARPS = 1.07, 1.5  # an m16n8k16 on four tensor cores, times 1 + 1.5 / warps
-MATRIX_CLOCKS, POSITION_CLOCKS = 1.5, 1.5  # an 8 x 8 matrix from shared memory; a position of the copy engine
-STEP_CLOCKS = 170.0  # the waits of one stage
-OVERLAP = 2.6  # memory, multiprocessor and waits hide one another as a norm of this order
-SECTORS = 64  # bytes of a position that memory delivers at least
+    launch_s: float
+    second_launch_s: float
+    cluster_s: float
+    bytes_per_s: float
+    fold_bytes_per_s: float
+    fill: float
+    mma_clocks: float
+    lone_warps: float
+    matrix_clocks: float
+    position_clocks: float
+    step_clocks: float
+    overlap: float
+    sector_bytes: int
 
 
-def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int = 132) -> float:
+FIT, CLOCK = fitted(WeightGradientFit, "weight_gradient"), tuned_gpu().sustained_clock_hz
+
+
+def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int) -> float:
     """Seconds a configuration should take, by counting bytes, products, matrices and waits; for the order of trying."""
     cut, work = Cut(problem, chosen), _work_of_a_split(problem, chosen)
     blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
     residents = max(1.0, min(chosen.residents, blocks / sms))
-    memory = work.bytes * min(sms * residents, blocks) / BANDWIDTH
-    clocks = (work.steps * residents * _stage_clocks(cut), work.steps * STEP_CLOCKS)
-    body = math.pow(sum(part**OVERLAP for part in (memory, *(count / CLOCK for count in clocks))), 1 / OVERLAP)
+    memory = work.bytes * min(sms * residents, blocks) / FIT.bytes_per_s
+    clocks = (work.steps * residents * _stage_clocks(cut), work.steps * FIT.step_clocks)
+    body = math.pow(sum(part**FIT.overlap for part in (memory, *(count / CLOCK for count in clocks))), 1 / FIT.overlap)
     waves = math.ceil(blocks / (places(chosen, sms) * chosen.residents))
     shallow = 1 + 0.5 / chosen.stages**2
-    fill = FILL * chosen.stages * cut.stage_bytes * min(sms * residents, blocks) / BANDWIDTH
-    start = (LAUNCH_S - launch_saved_s(chosen) + fill) * (1 + 0.01 * math.log2(chosen.share))
-    return start + waves * body * shallow + 16 * fold_passes(chosen) * cut.quadruples / FOLD_BANDWIDTH
+    fill = FIT.fill * chosen.stages * cut.stage_bytes * min(sms * residents, blocks) / FIT.bytes_per_s
+    start = (FIT.launch_s - launch_saved_s(chosen) + fill) * (1 + 0.01 * math.log2(chosen.share))
+    return start + waves * body * shallow + 16 * fold_passes(chosen) * cut.quadruples / FIT.fold_bytes_per_s
 
 
 def places(chosen: WeightGradientConfiguration, sms: int) -> int:
     """Multiprocessors that blocks of threads can have: of large clusters not all fit into the parts of the GPU."""
-    return sms * CLUSTERED // 132 if chosen.together and chosen.splits > 2 else sms
+    gpu = tuned_gpu()
+    return sms * gpu.clustered_sms // gpu.sms if chosen.together and chosen.splits > 2 else sms
 
 
 def fold_passes(chosen: WeightGradientConfiguration) -> float:
@@ -386,7 +397,7 @@ def launch_saved_s(chosen: WeightGradientConfiguration) -> float:
     """What splits that add together take less than two launches."""
     if not chosen.together:
         return 0.0
-    return SECOND_LAUNCH_S if chosen.splits == 1 else SECOND_LAUNCH_S - CLUSTER_S
+    return FIT.second_launch_s if chosen.splits == 1 else FIT.second_launch_s - FIT.cluster_s
 
 
 @dataclass(frozen=True)
@@ -407,7 +418,8 @@ def _work_of_a_split(problem: ConvolutionProblem, chosen: WeightGradientConfigur
     steps = each * max(problem.stride[0], problem.h / rows) + images * min(reach, max(0, problem.padding[0])) + inside
     columns = min(problem.w, problem.w / cut.column_tiles + (problem.s - 1) * problem.dilation[1])
     positions = (each * problem.h / rows + inside) * columns + each * problem.q / cut.column_tiles
-    channels = max(problem.c / cut.channel_blocks, SECTORS / 2 if chosen.channel_block * 2 < SECTORS else 0)
+    sector = FIT.sector_bytes / 2 if chosen.channel_block * 2 < FIT.sector_bytes else 0
+    channels = max(problem.c / cut.channel_blocks, sector)
     return _Work(steps, 2 * channels * problem.n / cut.image_blocks * positions)
 
 
@@ -418,5 +430,5 @@ def _stage_clocks(cut: Cut) -> float:
     products = steps * cut.filter_rows / stride * cut.tap_pairs * chosen.out_blocks
     matrices = steps * (4 * cut.tap_pairs + 2 * chosen.out_blocks / stride)
     positions = chosen.images * (cut.x_columns + UNIT * chosen.units / stride)
-    alone = 1 + LONE_WARPS / (cut.consumers * chosen.residents)
-    return max(products * MMA_CLOCKS * alone, matrices * MATRIX_CLOCKS, positions * POSITION_CLOCKS)
+    alone = 1 + FIT.lone_warps / (cut.consumers * chosen.residents)
+    return max(products * FIT.mma_clocks * alone, matrices * FIT.matrix_clocks, positions * FIT.position_clocks)

@@ -18,7 +18,7 @@ from .launch import View
 from .operands import dense, fetchable, like, room, view
 from .problem import ConvolutionProblem
 from .sharded import Halo, ShardSteps, check
-from .weight_gradient_configuration import Cut, WeightGradientConfiguration, configurations, live_rows
+from .weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows, plain
 
 WHERE = "conv2d_weight_gradient_shard"
 
@@ -71,7 +71,9 @@ def choice(problem: ConvolutionProblem, x: DeviceArray, halo: Halo, dy: DeviceAr
     """The configuration of the shard's own rows, or the plain one where a buffer cannot be fetched."""
     if all(fetchable(view(rows, "halo", WHERE)) for rows in halo if rows is not None):
         return prepare.weight_gradient_choice(problem, x, dy)
-    return next(chosen for chosen in configurations(problem) if chosen.direct)
+    from ..runtime.device import properties
+
+    return plain(problem, properties(x.device).sms)
 
 
 @lru_cache(maxsize=prepare.REMEMBERED)

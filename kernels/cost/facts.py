@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields
 from math import ceil, log, prod
 
 from ..convolution import direct_weight_gradient
-from ..convolution.candidates import MEMORY, filter_ns, guess
-from ..convolution.configuration import REGISTERS, SMS, Filter, ForwardConfiguration, footprint, group_block
+from ..convolution.candidates import FIT as FORWARD
+from ..convolution.candidates import filter_ns, guess
+from ..convolution.configuration import REGISTERS, Filter, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
+from ..convolution.weight_gradient_configuration import FIT as WEIGHT_GRADIENT
 from ..convolution.weight_gradient_configuration import (
-    BANDWIDTH,
     Cut,
     WeightGradientConfiguration,
     estimate,
@@ -24,13 +25,26 @@ from ..convolution.weight_gradient_configuration import (
     live_rows,
     places,
 )
-from .gpu import Gpu
+from .gpu import Gpu, fitted, tuned_gpu
 
-# Clocks of a multiprocessor: an m16n8k16 on its four tensor cores, an 8 x 8 matrix from shared memory, the waits of
-# one row of the ring, and what a block needs before its first row has come.
-MMA_CLOCKS, MATRIX_CLOCKS, ROW_CLOCKS, START_CLOCKS = 1.6, 1.0, 180.0, 2500.0
 LINE = 32  # bytes of a sector
+WARP = 32
 FILTER_PLACES: tuple[Filter, ...] = ("registers", "staged", "shared")
+
+
+@dataclass(frozen=True)
+class CountedFit:
+    """The constants of the counting; `data/gpus.json` says what each is and where it comes from."""
+
+    mma_clocks: float
+    matrix_clocks: float
+    row_clocks: float
+    start_clocks: float
+    plain_load_clocks: float
+    plain_flops: float
+
+
+COUNTED = fitted(CountedFit, "facts")
 
 
 @dataclass(frozen=True)
@@ -107,16 +121,16 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     working = places / cut.blocks
     seconds = {
         "memory": (loaded + 2 * problem.output_elements + 2 * problem.weight_elements) / gpu.copy_bytes_per_s,
-        "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
-        "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
-        "row": longest * walk / cut.stage_rows * ROW_CLOCKS / gpu.clock_hz / cut.blocks,
-        "start": gpu.launch_s + START_CLOCKS / gpu.clock_hz,
+        "mma": mmas * COUNTED.mma_clocks / gpu.clock_hz / working,
+        "shared": matrices * COUNTED.matrix_clocks / gpu.clock_hz / working,
+        "row": longest * walk / cut.stage_rows * COUNTED.row_clocks / gpu.clock_hz / cut.blocks,
+        "start": gpu.launch_s + COUNTED.start_clocks / gpu.clock_hz,
         "filter": filter_ns(problem, cut) * 1e-9,
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
         # In units of the roofline that the guess's constants are of, so that it scales to other memories.
-        counted_time=guess(problem, cut, gpu.sms) * MEMORY * SMS / problem.bytes_moved,
+        counted_time=guess(problem, cut, gpu.sms) * FORWARD.memory_bytes_per_ns * tuned_gpu().sms / problem.bytes_moved,
         **times,
         fold_time=0.0,
         imbalance=longest * places / chunks,
@@ -186,15 +200,15 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     working = min(blocks, room) / chosen.residents
     seconds = {
         "memory": (x_bytes + dy_bytes) / gpu.copy_bytes_per_s,
-        "mma": mmas * MMA_CLOCKS / gpu.clock_hz / working,
-        "shared": matrices * MATRIX_CLOCKS / gpu.clock_hz / working,
-        "row": waves * chain * ROW_CLOCKS / gpu.clock_hz / chosen.residents,
-        "start": gpu.launch_s * 1.5 - launch_saved_s(chosen) + waves * START_CLOCKS / gpu.clock_hz,
+        "mma": mmas * COUNTED.mma_clocks / gpu.clock_hz / working,
+        "shared": matrices * COUNTED.matrix_clocks / gpu.clock_hz / working,
+        "row": waves * chain * COUNTED.row_clocks / gpu.clock_hz / chosen.residents,
+        "start": gpu.launch_s * 1.5 - launch_saved_s(chosen) + waves * COUNTED.start_clocks / gpu.clock_hz,
         "fold": fold_passes(chosen) * cut.quadruples * 16 / gpu.copy_bytes_per_s,
     }
     times = {f"{name}_time": value / roofline for name, value in seconds.items()}
     return Facts(
-        counted_time=estimate(problem, chosen, gpu.sms) * BANDWIDTH / problem.bytes_moved,
+        counted_time=estimate(problem, chosen, gpu.sms) * WEIGHT_GRADIENT.bytes_per_s / problem.bytes_moved,
         **times,
         filter_time=0.0,
         imbalance=waves * room / blocks if waves > 1 else per_split * chosen.splits / work,
@@ -227,8 +241,9 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
     """The plain kernel: a load of x and dy for every tap and product, nothing shared."""
     roofline = gpu.roofline_s(problem.bytes_moved)
     threads = prod((*direct_weight_gradient.grid(problem, chosen.splits), *direct_weight_gradient.block(problem)))
+    warps = gpu.threads_per_sm // WARP
     loads = problem.output_elements * problem.r * problem.s * (1 + problem.width)
-    clocks = loads * 20.0 / max(1, min(threads / 32, gpu.sms * 64)) / 32
+    clocks = loads * COUNTED.plain_load_clocks / max(1, min(threads / WARP, gpu.sms * warps)) / WARP
     return Facts(
         counted_time=1.0 + clocks / gpu.clock_hz / roofline,
         memory_time=1.0, mma_time=0.0, shared_time=clocks / gpu.clock_hz / roofline, row_time=0.0,

@@ -1,4 +1,8 @@
-"""The GPUs the cost model knows: the handful of numbers a prediction needs, from `data/gpus.json`."""
+"""The hardware numbers: GPUs, and constants fitted to their times, from `data/gpus.json`, where each stands once.
+
+Every number there has a unit, a source and a date. What a device reports of itself takes the place of what is written
+(`described_gpu`).
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,35 @@ import json
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import Any, TypeVar
 
 from ..runtime.device import DeviceProperties
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Gpu:
     """A GPU as the cost model sees it. Bytes, bytes per second (a copy, read + write), hertz, seconds.
 
-    `learned`: the measurements the model was trained on are this GPU's; for others it predicts by counting alone.
+    `clustered_sms`: multiprocessors that large clusters of blocks can have, of which each lies in one part of the GPU.
+    `clock_hz` is what the device reports, `sustained_clock_hz` what remains while its tensor cores work. `tuned`: the
+    kernels were tuned and the model was trained on this GPU; for others it predicts by counting alone.
     """
 
     name: str
     sms: int
+    clustered_sms: int
     shared_per_block: int
+    shared_per_sm: int
+    registers_per_sm: int
+    threads_per_sm: int
     l2_bytes: int
     copy_bytes_per_s: float
     clock_hz: float
+    sustained_clock_hz: float
     launch_s: float
-    learned: bool
+    tuned: bool
 
     def roofline_s(self, bytes_moved: float) -> float:
         """The least time in which `bytes_moved` pass the memory."""
@@ -32,37 +46,57 @@ class Gpu:
 
 
 @cache
+def _document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files(__package__).joinpath("data/gpus.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _values(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: number["value"] for name, number in entry["numbers"].items()}
+
+
+@cache
 def _known() -> dict[str, Gpu]:
-    text = files(__package__).joinpath("data/gpus.json").read_text(encoding="utf-8")
-    gpus = {}
-    for entry in json.loads(text):
-        token = entry.pop("token")
-        del entry["source"]
-        gpus[token] = Gpu(**entry, learned=token == "H200")
-    return gpus
+    gpus = _document()["gpus"]
+    return {token: Gpu(entry["name"], **_values(entry), tuned=entry["tuned"]) for token, entry in gpus.items()}
+
+
+@cache
+def tuned_gpu() -> Gpu:
+    """The GPU that the kernels were tuned on. Choices that have to be alike on every GPU are made for this one."""
+    return next(gpu for gpu in _known().values() if gpu.tuned)
+
+
+def fitted(kind: type[T], name: str) -> T:
+    """The constants of a fit, as a dataclass whose fields are their names. Raises TypeError where those differ."""
+    return kind(**_values(_document()["fits"][name]))
 
 
 def known_gpu(name: str) -> Gpu | None:
     """The GPU whose name holds a known one's ("NVIDIA H200 SXM" is an H200), or None.
 
-    >>> known_gpu("NVIDIA H200 SXM").sms, known_gpu("cpu")
-    (132, None)
+    >>> known_gpu("NVIDIA H200 SXM").name, known_gpu("cpu")
+    ('NVIDIA H200', None)
     """
     return next((gpu for token, gpu in _known().items() if token in name), None)
 
 
 @cache
 def described_gpu(properties: DeviceProperties) -> Gpu:
-    """A GPU that is here. One we have no figures of is given those of an H200 in proportion to its multiprocessors."""
-    known, model = known_gpu(properties.name), _known()["H200"]
+    """A GPU that is here. One we have no figures of is given the tuned one's, in proportion to its multiprocessors."""
+    known, model = known_gpu(properties.name), tuned_gpu()
     if known is None:
         share = properties.sms / model.sms
-        known = replace(model, learned=False, copy_bytes_per_s=model.copy_bytes_per_s * share)
+        known = replace(model, tuned=False, copy_bytes_per_s=model.copy_bytes_per_s * share)
     return replace(
         known,
         name=properties.name,
         sms=properties.sms,
+        clustered_sms=properties.sms * known.clustered_sms // known.sms,
         shared_per_block=properties.shared_per_block,
         l2_bytes=properties.l2_bytes,
-        learned=known.learned and properties.sms == known.sms,
+        shared_per_sm=properties.shared_per_sm,
+        registers_per_sm=properties.registers_per_sm,
+        threads_per_sm=properties.threads_per_sm,
+        tuned=known.tuned and properties.sms == known.sms,
     )

@@ -25,15 +25,13 @@ from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
-from .facts import FEATURES, Facts, forward_facts, weight_gradient_facts
+from .facts import COUNTED, FEATURES, Facts, forward_facts, weight_gradient_facts
 from .gpu import Gpu
 from .trees import Forest, Tree, Vector
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Configuration = ForwardConfiguration | WeightGradientConfiguration
 
-# Of the plain kernel, a second and multiprocessor: a load for every product.
-PLAIN_FLOPS = 1e10
 # So many measured configurations of a problem decide without the model.
 ENOUGH = 8
 # Where fewer were measured, a prediction has to promise so much less: the least of many predictions is one too low.
@@ -65,8 +63,10 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
     options = candidates(problem, what, gpu)
     if not options:
-        return None, gpu.launch_s + max(gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * PLAIN_FLOPS))
-    measured = measured_us().get((problem, what), {}) if gpu.learned else {}
+        return None, gpu.launch_s + max(
+            gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * COUNTED.plain_flops)
+        )
+    measured = measured_us().get((problem, what), {}) if gpu.tuned else {}
     times = {cut: us for cut, us in measured.items() if _legal(problem, cut, gpu)}
     if times and len(times) >= min(ENOUGH, len(options)):
         fastest = min(times, key=times.__getitem__)
@@ -99,17 +99,17 @@ def measured_us() -> dict[tuple[ConvolutionProblem, Pass], dict[Configuration, f
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:
     """All configurations of a pass, the analytic guess first. Empty where only the plain kernel will do."""
     if what == "weight_gradient":
-        found = weight_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+        found = weight_cuts.configurations(problem, gpu)
         # The plain kernel is never the faster one.
         return [cut for cut in found if not cut.direct] or found
-    return forward_cuts.configurations(problem, gpu.sms, gpu.shared_per_block)
+    return forward_cuts.configurations(problem, gpu)
 
 
 def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], gpu: Gpu) -> Vector:
     """Seconds of each of `options`, [len(options)]."""
     rows = [facts(problem, what, option, gpu) for option in options]
     roofline = gpu.roofline_s(problem.bytes_moved)
-    if not gpu.learned or FAMILY[what] not in forests():
+    if not gpu.tuned or FAMILY[what] not in forests():
         return np.array([roofline * row.counted_time for row in rows])
     features = np.array([row.features() for row in rows])
     logarithms = features[:, 0] + forests()[FAMILY[what]].many(features)
@@ -119,7 +119,7 @@ def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], g
 def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration, gpu: Gpu) -> float:
     """Seconds of one configuration; the same as `predict_s` without arrays."""
     row, roofline = facts(problem, what, option, gpu), gpu.roofline_s(problem.bytes_moved)
-    if not gpu.learned or FAMILY[what] not in forests():
+    if not gpu.tuned or FAMILY[what] not in forests():
         return roofline * row.counted_time
     features = row.features()
     return roofline * exp(features[0] + forests()[FAMILY[what]].one(features))

@@ -6,13 +6,33 @@ by the launch and by filling the GPU; arithmetic counts where a byte carries muc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...expr import FUNCTIONS, Call, Expr, walk
+from ..cost.gpu import fitted
 from .loop import Loop, footprint
 from .plan import Plan
+
+
+@dataclass(frozen=True)
+class ElementwiseFit:
+    """Of an empty kernel; of a copy; and the share of the copy's rate that each kind of fetch reaches.
+
+    `data/gpus.json` says where they come from.
+    """
+
+    launch_s: float
+    in_flight_bytes: float
+    vector: float
+    uniform: float
+    tile: float
+    gather: float
+    row: float
+    reread: float
+
+
+FIT = fitted(ElementwiseFit, "elementwise")
 
 
 @dataclass(frozen=True)
@@ -23,8 +43,8 @@ class Ceilings:
 
     bytes_per_s: float
     operations_per_s: float
-    launch_s: float = 3.0e-6
-    in_flight_bytes: float = 8.0e6
+    launch_s: float = FIT.launch_s
+    in_flight_bytes: float = FIT.in_flight_bytes
 
 
 @dataclass(frozen=True)
@@ -33,10 +53,6 @@ class Work:
 
     bytes: int
     operations: int
-
-
-# The share of the copy's rate that each kind of fetch reaches on large operands (measured on an H200; not gathers).
-SHARE: Mapping[str, float] = {"vector": 0.98, "uniform": 1.0, "tile": 0.95, "gather": 0.6, "row": 0.94, "reread": 0.65}
 
 
 def operations(body: Expr) -> int:
@@ -65,10 +81,11 @@ def seconds(work: Work, ceilings: Ceilings, share: float = 1.0) -> float:
 def map_seconds(loop: Loop, plan: Plan, ceilings: Ceilings) -> float:
     """A planned map: the share of the rate is that of its slowest large operand."""
     large = [load for load in plan.loads if load.layout.elements * 4 >= loop.points]
-    share = min([SHARE[load.kind] for load in large], default=SHARE["vector"])
+    reached = {"vector": FIT.vector, "uniform": FIT.uniform, "tile": FIT.tile, "gather": FIT.gather}
+    share = min([reached[load.kind] for load in large], default=FIT.vector)
     return seconds(map_work(loop), ceilings, share)
 
 
 def row_seconds(plan: Any, ceilings: Ceilings) -> float:
     """A planned row program (`RowPlan`); rows that do not stay in registers are read again by every stage."""
-    return seconds(row_work(plan.program), ceilings, SHARE["row" if plan.held else "reread"])
+    return seconds(row_work(plan.program), ceilings, FIT.row if plan.held else FIT.reread)

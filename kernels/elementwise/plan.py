@@ -17,6 +17,7 @@ from math import gcd, prod
 from typing import Literal
 
 from ...expr import Affine, Bound, Read, reads
+from ..cost.gpu import tuned_gpu
 from ..errors import WrongValue
 from .indices import floors
 from .loop import Loop, one_dimension
@@ -27,7 +28,7 @@ IN_FLIGHT = 32  # bytes that a thread asks for before it waits: with 2,048 threa
 TILE_BYTES, TILE_LINES = 256, 128  # a tile: bytes along the operand's dimension, elements along the output's
 TILE_SHARED = 40 << 10  # bytes of all tiles of a block
 TILE_THREADS = 256
-SMALL = 16 * 132  # blocks from which on more work a thread does not leave multiprocessors idle
+SMALL = 16 * tuned_gpu().sms  # blocks from which on more work a thread does not leave multiprocessors idle
 
 
 @dataclass(frozen=True)

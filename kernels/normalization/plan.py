@@ -8,15 +8,20 @@ from math import gcd
 from typing import Literal, NamedTuple
 
 from ...expr import reads
-from ..elementwise.plan import ACCESS, IN_FLIGHT, Load, access_width, classify
+from ..cost.gpu import tuned_gpu
+from ..elementwise.plan import ACCESS, IN_FLIGHT, SMALL, Load, access_width, classify
 from ..errors import WrongValue
 from .program import COLUMN, ROW, RowProgram
-from .spread import CACHED_BYTES, CLUSTERS, rows_at_a_time, seconds
+from .spread import CLUSTERS, FIT, rows_at_a_time, seconds
 
 HELD_WORDS = 64  # registers of a thread that may hold the row as it lies in memory
-HELD_BYTES = 128 << 10  # of a block: half the registers of a multiprocessor
+REGISTERS, THREADS = tuned_gpu().registers_per_sm, tuned_gpu().threads_per_sm  # of a multiprocessor
+HELD_BYTES = REGISTERS * 4 // 2  # of a block: half the registers of a multiprocessor
 PARKED_BYTES = 208 << 10  # of a block in a cluster, in shared memory
-SHARED_BYTES, STATIC_BYTES = 228 << 10, 4 << 10  # of a multiprocessor; of a block, beside what is parked
+SHARED_BYTES, STATIC_BYTES = (
+    tuned_gpu().shared_per_sm,
+    4 << 10,
+)  # of a multiprocessor; of a block, beside what is parked
 GROUPS = 4  # in which these arrive
 SPREAD_BYTES = 32 << 10  # of a row, from which on several blocks may share it
 KEPT = 16  # elements of a thread whose intermediate values may be kept from stage to stage
@@ -126,7 +131,7 @@ class RowPlan:
     def alone(self) -> bool:
         """Whether a multiprocessor takes one block only: rows that are read again stay in the second cache then."""
         streamed = (load.layout.type.bytes for load in self.loads if self.is_streamed(load))
-        return not self.held and not self.parked and 264 * self.program.width * sum(streamed) > CACHED_BYTES
+        return not self.held and not self.parked and 264 * self.program.width * sum(streamed) > FIT.cached_bytes
 
     @property
     def exact(self) -> bool:
@@ -168,7 +173,7 @@ class RowPlan:
         """Blocks that a multiprocessor has room for."""
         registers = 8 * -(-(OTHER_REGISTERS + self.kept * self.rows * _words(self, late=self.late)) // 8)
         shared = 1 if self.alone else SHARED_BYTES // (self.shared + STATIC_BYTES)
-        return max(1, min(shared, 32, 2048 // self.threads, 65536 // (registers * self.threads)))
+        return max(1, min(shared, 32, THREADS // self.threads, REGISTERS // (registers * self.threads)))
 
 
 def make_row_plan(
@@ -231,7 +236,7 @@ def _part(draft: RowPlan, cluster: int, lanes: int, parked_bytes: int, late: boo
     chunks = -(-draft.program.width // (draft.vector * cluster * lanes))
     words = max(1, _words(draft, late=late))
     parked = min(chunks, parked_bytes // (4 * lanes * words))
-    room = min(HELD_WORDS, 65536 // lanes - OTHER_REGISTERS) // words
+    room = min(HELD_WORDS, REGISTERS // lanes - OTHER_REGISTERS) // words
     kept = chunks - parked if chunks - parked <= room else 0  # what is loaded again needs registers on its way
     return replace(draft, lanes=lanes, chunks=chunks, kept=kept, parked=parked, late=late, cluster=cluster)
 
@@ -297,7 +302,7 @@ def _rows(plan: RowPlan, chunks: int) -> int:
     room = max(1, HELD_WORDS // 2 // max(1, chunks * _words(plan, late=False)))
     wanted = max(1, IN_FLIGHT // 2 // (plan.streamed * chunks))
     rows = min(4, room, wanted)
-    while rows > 1 and plan.program.rows < rows * 132 * 16:
+    while rows > 1 and plan.program.rows < rows * SMALL:
         rows //= 2
     return rows
 

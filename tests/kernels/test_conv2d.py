@@ -23,6 +23,7 @@ from tapestry.kernels.convolution import operands, prepare, weight_gradient
 from tapestry.kernels.convolution.configuration import ForwardConfiguration
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient_configuration import configurations
+from tapestry.kernels.cost.gpu import tuned_gpu
 from tapestry.kernels.errors import KernelError, WrongDevice, WrongDtype, WrongLayout, WrongShape, WrongType, WrongValue
 from tapestry.kernels.runtime import bindings, device, tensor_map
 from tapestry.kernels.runtime.arguments import Arguments
@@ -233,7 +234,7 @@ def test_a_large_plain_weight_gradient_is_two_launches(notes: Notes) -> None:
 def test_a_small_weight_gradient_is_one_launch_of_clusters(notes: Notes, partial: bool) -> None:
     problem = ConvolutionProblem(4, 14, 14, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     x = on_device(problem.input_shape)
-    chosen = next(chosen for chosen in configurations(problem) if chosen.together and chosen.splits == 4)
+    chosen = next(chosen for chosen in configurations(problem, tuned_gpu()) if chosen.together and chosen.splits == 4)
     for configuration in (chosen, replace(chosen, splits=1)):
         conv2d_weight_gradient(x, x, filter=(3, 3), groups=8, padding=1, partial=partial, configuration=configuration)
     assert notes.names == [f"weight_gradient_{'partial' if partial else 'rounded'}"] * 2
@@ -265,7 +266,7 @@ def test_a_given_workspace_is_used(notes: Notes) -> None:
 def test_configurations_can_be_given(notes: Notes) -> None:
     problem = ConvolutionProblem(8, 28, 28, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     x = on_device(X)
-    apart = [choice for choice in configurations(problem) if not choice.together]
+    apart = [choice for choice in configurations(problem, tuned_gpu()) if not choice.together]
     for choice in apart[:3]:
         conv2d_weight_gradient(x, on_device(X), filter=(3, 3), groups=8, padding=1, configuration=choice)
     assert notes.names == ["weight_gradient", "fold_rounded"] * 3

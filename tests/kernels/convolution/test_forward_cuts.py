@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tapestry.kernels.convolution import candidates, forward, launch, sharded
 from tapestry.kernels.convolution.configuration import (
-    SHARED,
     Filter,
     ForwardConfiguration,
     footprint,
@@ -21,11 +20,13 @@ from tapestry.kernels.convolution.configuration import (
 )
 from tapestry.kernels.convolution.input_gradient import walk
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
-from tapestry.kernels.cost.gpu import known_gpu
+from tapestry.kernels.cost.gpu import known_gpu, tuned_gpu
 from tapestry.kernels.cost.model import choose
 from tapestry.kernels.runtime.compiler import compile_source
 
 from ..shapes import SHAPES, TABLE
+
+SHARED = tuned_gpu().shared_per_block
 
 PLACES: tuple[Filter, ...] = get_args(Filter)
 problems = st.builds(
@@ -107,13 +108,13 @@ def test_a_boundary_is_cut_for_its_few_rows(n: int, h: int, c: int, size: int) -
 @given(problems)
 @settings(deadline=None, max_examples=20)
 def test_every_candidate_is_legal_and_walks_every_row(problem: ConvolutionProblem) -> None:
-    found = candidates.configurations(problem)
-    assert found == candidates.configurations(problem)
+    found = candidates.configurations(problem, tuned_gpu())
+    assert found == candidates.configurations(problem, tuned_gpu())
     assert 1 <= len(found) <= candidates.MOST
     for cut in found:
-        assert legal(problem, cut)
+        assert legal(problem, cut, SHARED)
         assert footprint(problem, cut).shared <= SHARED
-        cells = launch.grid(problem, cut, launch.Rows(0, problem.p), 132)
+        cells = launch.grid(problem, cut, launch.Rows(0, problem.p), tuned_gpu().sms)
         assert cells.image_blocks * cut.images >= problem.n
         assert cells.column_tiles * cut.units * 8 >= problem.q
         assert 1 <= cells.blocks <= cells.channel_blocks * cells.image_blocks * cells.column_tiles * problem.p
@@ -123,16 +124,16 @@ def test_every_candidate_is_legal_and_walks_every_row(problem: ConvolutionProble
 def test_every_shape_of_the_list_has_candidates_where_the_copy_engine_reads_it(name: str) -> None:
     problem = SHAPES[name]
     for walked in (problem, walk(problem).problem):
-        assert bool(candidates.configurations(walked)) == (walked.c % 8 == 0)
+        assert bool(candidates.configurations(walked, tuned_gpu())) == (walked.c % 8 == 0)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_filters_of_narrow_groups_stay_out_of_shared_memory(width: int) -> None:
     problem = same(3, width, 1)
-    assert {cut.filter for cut in candidates.configurations(problem)} == {"registers"}
+    assert {cut.filter for cut in candidates.configurations(problem, tuned_gpu())} == {"registers"}
     for kept in PLACES:
         cut = ForwardConfiguration(64, 1, 4, 2, 1, filter=kept)
-        assert legal(problem, cut) == (kept == "registers")
+        assert legal(problem, cut, SHARED) == (kept == "registers")
 
 
 @pytest.mark.parametrize("cut", [ForwardConfiguration(64, 1, 4, 2, 2), ForwardConfiguration(32, 2, 4, 1, 4)], ids=repr)
@@ -141,9 +142,9 @@ def test_a_filter_in_shared_memory_takes_its_bytes_and_no_registers(cut: Forward
     plain, kept = footprint(problem, cut), footprint(problem, replace(cut, filter="shared"))
     assert kept.shared - plain.shared == cut.channels * 7 * 7 * 32 * 2
     assert kept.registers < plain.registers - 100
-    assert not any(legal(problem, replace(cut, filter=place)) for place in ("registers", "staged"))
-    assert legal(problem, replace(cut, filter="shared")) == (kept.shared <= SHARED)
-    assert not legal(problem, replace(cut, filter="shared", late=True))
+    assert not any(legal(problem, replace(cut, filter=place), SHARED) for place in ("registers", "staged"))
+    assert legal(problem, replace(cut, filter="shared"), SHARED) == (kept.shared <= SHARED)
+    assert not legal(problem, replace(cut, filter="shared", late=True), SHARED)
 
 
 def test_sources_are_the_same_every_time_and_do_not_depend_on_extents() -> None:
@@ -174,7 +175,7 @@ SPREAD = [
 
 @pytest.mark.parametrize("problem", TABLE.values(), ids=TABLE)
 def test_the_first_guesses_of_the_table_do_not_spill(problem: ConvolutionProblem) -> None:
-    cut = candidates.configurations(problem)[0]
+    cut = candidates.configurations(problem, tuned_gpu())[0]
     compiled = compile_source(forward.source(problem, cut), name="forward")
     assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
 
@@ -182,7 +183,7 @@ def test_the_first_guesses_of_the_table_do_not_spill(problem: ConvolutionProblem
 @pytest.mark.parametrize(("number", "problem"), [pytest.param(n, p, id=name) for name, n, p in SPREAD])
 def test_the_compiler_reports_no_spills(number: int, problem: ConvolutionProblem) -> None:
     """One of the candidates, with one of the fused variants: no stack, no spills, registers as launched."""
-    found = candidates.configurations(problem)
+    found = candidates.configurations(problem, tuned_gpu())
     cut = found[(7 * number) % len(found)]
     compiled = compile_source(forward.source(problem, cut, **FUSED[number % len(FUSED)]), name="forward")
     assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
@@ -201,7 +202,7 @@ def test_filters_in_shared_memory_do_not_spill(number: int, name: str, kept: str
         (SHAPES[name], FUSED[number % 2 * 2]),
         (walked.problem, {"transposed": True, "taps": walked.taps}),
     ):
-        found = [cut for cut in candidates.configurations(problem) if cut.filter == kept]
+        found = [cut for cut in candidates.configurations(problem, tuned_gpu()) if cut.filter == kept]
         for cut in {found[0], found[7 * number % len(found)]} if found else ():
             compiled = compile_source(forward.source(problem, cut, **flags), name="forward")
             assert (compiled.spill_stores, compiled.spill_loads, compiled.stack) == (0, 0, 0), cut
@@ -226,7 +227,7 @@ STRIDED = [
 def test_input_gradients_do_not_spill(number: int, problem: ConvolutionProblem) -> None:
     """The guess, and the configuration with the most registers of those that are the tightest for their blocks."""
     walked = walk(problem)
-    found = candidates.configurations(walked.problem)
+    found = candidates.configurations(walked.problem, tuned_gpu())
 
     def room(cut: ForwardConfiguration) -> int:
         taken = footprint(walked.problem, cut)
@@ -245,7 +246,8 @@ def test_strided_gradients_of_every_filter_and_width_have_configurations() -> No
         (r, s, width)
         for r, s, width in product(sizes, sizes, (1, 8, 16, 32))
         if not candidates.configurations(
-            walk(ConvolutionProblem(8, 30, 30, 128, 128 // width, r, s, (2, 2), padding=(1, 1, 1, 1))).problem
+            walk(ConvolutionProblem(8, 30, 30, 128, 128 // width, r, s, (2, 2), padding=(1, 1, 1, 1))).problem,
+            tuned_gpu(),
         )
     ]
     assert missing == []

@@ -17,6 +17,7 @@ from tapestry.kernels.convolution.weight_gradient_configuration import (
     legal,
     live_rows,
 )
+from tapestry.kernels.cost.gpu import tuned_gpu
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime.compiler import compile_source
 
@@ -32,7 +33,7 @@ from ..machine_code import (
 )
 from ..shapes import SHAPES
 
-SHARED = 232448
+SHARED = tuned_gpu().shared_per_block
 
 
 # The cuts.
@@ -41,7 +42,7 @@ SHARED = 232448
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape_has_legal_cuts_and_the_plain_one_last(name: str) -> None:
     problem = SHAPES[name]
-    found = configurations(problem)
+    found = configurations(problem, tuned_gpu())
     assert found[-1].direct
     assert not any(chosen.direct for chosen in found[:-1])
     assert len(set(found)) == len(found)
@@ -63,9 +64,9 @@ def test_every_shape_has_legal_cuts_and_the_plain_one_last(name: str) -> None:
 
 def test_the_order_of_the_cuts_does_not_change() -> None:
     problem = SHAPES["table.64x64x64k3"]
-    before = configurations(problem)
+    before = configurations(problem, tuned_gpu())
     configurations.cache_clear()
-    assert configurations(problem) == before
+    assert configurations(problem, tuned_gpu()) == before
 
 
 @given(
@@ -90,16 +91,16 @@ SMALL = ["groups.1", "groups.3.width1", "groups.5.width4", "extent.1x1", "batch.
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_problems_and_those_of_many_channels_can_do_with_one_launch(name: str) -> None:
-    assert configurations(SHAPES[name])[0].together
+    assert configurations(SHAPES[name], tuned_gpu())[0].together
 
 
 def test_large_problems_of_few_channels_take_two_launches() -> None:
-    assert not any(chosen.together for chosen in configurations(SHAPES["table.64x64x64k3"]))
+    assert not any(chosen.together for chosen in configurations(SHAPES["table.64x64x64k3"], tuned_gpu()))
 
 
 @given(name=st.sampled_from(sorted(SHAPES)), data=st.data())
 def test_the_ranks_of_a_cluster_have_room_for_all_that_they_add(name: str, data: st.DataObject) -> None:
-    options = [chosen for chosen in configurations(SHAPES[name]) if chosen.together and not chosen.direct]
+    options = [chosen for chosen in configurations(SHAPES[name], tuned_gpu()) if chosen.together and not chosen.direct]
     if not options:
         return
     cut = Cut(SHAPES[name], data.draw(st.sampled_from(options)))
@@ -138,7 +139,7 @@ def pick(problem: ConvolutionProblem, **wanted: int) -> WeightGradientConfigurat
     """The cut with most registers to its limit among those with these values."""
     options = [
         chosen
-        for chosen in configurations(problem)
+        for chosen in configurations(problem, tuned_gpu())
         if not chosen.direct and all(getattr(chosen, name) == value for name, value in wanted.items())
     ]
     return max(options, key=lambda chosen: Cut(problem, chosen).registers / Cut(problem, chosen).register_limit)
@@ -168,7 +169,7 @@ RACY = ["table.64x64x64k3", "padding.0.k1", "filter.6x1", "filter.7x1", "batch.3
 @pytest.mark.parametrize("name", RACY)
 def test_no_stage_is_given_back_before_its_last_matrix_is_there(name: str) -> None:
     problem = SHAPES[name]
-    for chosen in configurations(problem)[:40:13]:
+    for chosen in configurations(problem, tuned_gpu())[:40:13]:
         first = weight_gradient.kernel_names(chosen, False)[0]
         made = compile_source(weight_gradient.source(problem, chosen), name=first)
         code = instructions(made.cubin, first)
@@ -221,13 +222,13 @@ def test_arrivals_ahead_of_matrices_are_found(code: list[Instruction], early: li
 def test_problems_of_other_extents_share_a_source() -> None:
     small = ConvolutionProblem(4, 16, 64, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     large = ConvolutionProblem(64, 200, 64, 512, 64, 3, 3, padding=(2, 0, 1, 1))
-    chosen = next(chosen for chosen in configurations(small) if not chosen.together)
+    chosen = next(chosen for chosen in configurations(small, tuned_gpu()) if not chosen.together)
     assert weight_gradient.source(small, chosen) == weight_gradient.source(large, replace(chosen, splits=7))
 
 
 def test_a_configuration_of_another_problem_is_refused() -> None:
     problem = SHAPES["table.64x64x64k3"]
-    chosen = configurations(problem)[0]
+    chosen = configurations(problem, tuned_gpu())[0]
     weight_gradient.require(problem, chosen, SHARED)
     for wrong in (replace(chosen, stages=99), replace(chosen, units=3), replace(chosen, share=3)):
         with pytest.raises(WrongValue, match="configuration of another problem"):

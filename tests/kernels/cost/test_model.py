@@ -92,7 +92,7 @@ def test_twice_the_images_take_longer() -> None:
 
 def test_other_gpus_are_predicted_by_counting() -> None:
     gpu, problem = described_gpu(A100), TABLE["table.256x64x64k3"]
-    assert not gpu.learned
+    assert not gpu.tuned
     assert (gpu.sms, gpu.copy_bytes_per_s) == (108, 1.75e12)
     options = candidates(problem, "weight_gradient", gpu)
     counted = [facts(problem, "weight_gradient", option, gpu).counted_time for option in options]

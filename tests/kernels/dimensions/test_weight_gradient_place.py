@@ -13,6 +13,7 @@ from tapestry.kernels.convolution.forward import kernel_text
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import source
 from tapestry.kernels.convolution.weight_gradient_configuration import Cut, configurations
+from tapestry.kernels.cost.gpu import tuned_gpu
 
 from .toolchain import compiler, shared_library
 
@@ -85,7 +86,7 @@ PROBLEMS: dict[str, ConvolutionProblem] = {
 
 def spread(wanted: ConvolutionProblem) -> list[Cut]:
     """The best guess and one from the middle of the list."""
-    tiled = [chosen for chosen in configurations(wanted) if not chosen.direct]
+    tiled = [chosen for chosen in configurations(wanted, tuned_gpu()) if not chosen.direct]
     return [Cut(wanted, tiled[at]) for at in sorted({0, len(tiled) // 2})]
 
 

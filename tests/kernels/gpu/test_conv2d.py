@@ -203,9 +203,9 @@ def alternatives(problem: ConvolutionProblem, what: Pass, count: int, seed: int)
     """None, for the chosen configuration, and others at random."""
     pick = random.Random(seed)
     if what == "weight_gradient":
-        known: Any = weight_gradient_configuration.configurations(problem)
+        known: Any = weight_gradient_configuration.configurations(problem, described_gpu(properties(0)))
         return [None, *pick.sample(known, min(count, len(known)))]
-    known = configurations(walk(problem, what).problem)
+    known = configurations(walk(problem, what).problem, described_gpu(properties(0)))
     return [None, *pick.sample(known, min(count, len(known)))]
 
 

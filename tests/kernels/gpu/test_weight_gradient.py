@@ -14,6 +14,8 @@ import pytest
 
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
+from tapestry.kernels.cost.gpu import described_gpu
+from tapestry.kernels.runtime.device import properties
 
 from ..shapes import SHAPES
 
@@ -77,7 +79,7 @@ ONE_LAUNCH = [
 
 def variety(problem: ConvolutionProblem) -> set[WeightGradientConfiguration]:
     """The first guess, one from the middle and the last, and of those in one launch the first of each cluster size."""
-    found = configurations(problem)
+    found = configurations(problem, described_gpu(properties(0)))
     together = {chosen.splits: chosen for chosen in reversed(found) if chosen.together}
     return {found[0], found[len(found) // 2], found[-1], *together.values()}
 
