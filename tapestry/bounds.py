@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .errors import ReadOutOfBounds
 from .expr import Affine, Bound, Floor
+
+if TYPE_CHECKING:
+    import islpy as isl
 
 Ranges = Mapping[str, tuple[int, int]]
 
@@ -29,12 +33,18 @@ def escape(
     otherwise.
     """
     for axis, (expr, extent) in enumerate(zip(index, shape, strict=True)):
-        if _inside(expr, extent, ranges) or _granted(expr, extent, ranges, bounds):
-            continue
-        point = _witness(expr, extent, ranges, bounds)
-        if point is not None:
-            return Escape(axis, expr.bounds(ranges), point)
+        found = escape_of(axis, expr, extent, ranges, bounds)
+        if found:
+            return found
     return None
+
+
+def escape_of(axis: int, expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound] = ()) -> Escape | None:
+    """`escape` for one axis alone."""
+    if _inside(expr, extent, ranges) or _granted(expr, extent, ranges, bounds):
+        return None
+    point = _witness(expr, extent, ranges, bounds)
+    return None if point is None else Escape(axis, _reached(expr, ranges, bounds), point)
 
 
 def _inside(expr: Affine, extent: int, ranges: Ranges) -> bool:
@@ -53,8 +63,10 @@ def _granted(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound])
     return lo >= 0 and hi <= extent
 
 
-def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound]) -> dict[str, int] | None:
-    """A point of the box that satisfies the bounds and where expr is outside 0:extent; the least one, by isl."""
+def _points(
+    expr: Affine, ranges: Ranges, bounds: Sequence[Bound], also: str = "{}"
+) -> tuple[isl.Set, dict[str, str]] | None:
+    """Points of the box that satisfy the bounds, and what ``also`` says of the expression; None for an empty box."""
     import islpy as isl
 
     names = sorted(set(expr.dims).union(*(bound.expr.dims for bound in bounds)))
@@ -62,14 +74,35 @@ def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound])
         return None
     alias = {name: f"i{k}" for k, name in enumerate(names)}
     conditions = [f"{ranges[name][0]} <= {alias[name]} < {ranges[name][1]}" for name in names]
-    conditions += [bound_text(bound, alias) for bound in bounds]
-    for outside in (f"{affine_text(expr, alias)} < 0", f"{affine_text(expr, alias)} >= {extent}"):
-        points = isl.Set(f"{{ [{', '.join(alias.values())}] : {' and '.join([*conditions, outside])} }}")
-        if not points.is_empty():
-            point = points.lexmin().sample_point()
-            values = [point.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(names))]
-            return dict(zip(names, values, strict=True))
+    conditions += [*(bound_text(bound, alias) for bound in bounds), also.format(affine_text(expr, alias))]
+    return isl.Set(f"{{ [{', '.join(alias.values())}] : {' and '.join(conditions)} }}"), alias
+
+
+def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound]) -> dict[str, int] | None:
+    """A point of the box that satisfies the bounds and where expr is outside 0:extent; the least one, by isl."""
+    import islpy as isl
+
+    for outside in ("{} < 0", f"{{}} >= {extent}"):
+        found = _points(expr, ranges, bounds, outside)
+        if found and not found[0].is_empty():
+            point = found[0].lexmin().sample_point()
+            return {
+                name: int(point.get_coordinate_val(isl.dim_type.set, k).to_python()) for k, name in enumerate(found[1])
+            }
     return None
+
+
+def _reached(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> tuple[int, int]:
+    """The half-open interval from the least to the greatest value of expr where the bounds hold."""
+    import islpy as isl
+
+    found = _points(expr, ranges, bounds, "0 = 0")
+    if found is None or found[0].is_empty():
+        return expr.bounds(ranges)
+    points, alias = found
+    names = ", ".join(alias.values())
+    values = points.apply(isl.Map(f"{{ [{names}] -> [{affine_text(expr, alias)}] }}"))
+    return int(values.dim_min_val(0).to_python()), int(values.dim_max_val(0).to_python()) + 1
 
 
 def affine_text(expr: Affine, alias: Mapping[str, str]) -> str:
@@ -97,18 +130,31 @@ def out_of_bounds(
     index: Sequence[Affine],
     found: Escape,
     ranges: Ranges,
+    spoken: Callable[[str], str] = str,
 ) -> ReadOutOfBounds:
-    """The error for an escape, with both intervals and the witness. ``place`` is "op (file:line)"."""
+    """The error for an escape, with both intervals and the witness.
+
+    ``place`` is "op (file:line)"; ``spoken`` gives the user's names of the dimensions.
+    """
     k, extent = found.axis, shape[found.axis]
-    point = {name: found.point.get(name, ranges[name][0]) for name in ranges}
+    names = {name for expr in index for name in expr.dims}
+    point = {name: found.point.get(name, ranges.get(name, (0, 1))[0]) for name in names}
     at = " ".join(f"{axis}={expr.evaluate(point)}" for axis, expr in zip(axes, index, strict=True))
-    origin = " ".join(f"{name}={value}" for name, value in found.point.items() if name in index[k].dims)
+    origin = " ".join(f"{spoken(name)}={value}" for name, value in found.point.items() if name in index[k].dims)
+    shown = [str(expr.substitute({name: Affine.dim(spoken(name)) for name in expr.dims})) for expr in index]
+    declared = ", ".join(f"{axis}={size}" for axis, size in zip(axes, shape, strict=True))
     lo, hi = found.reads
+    held = f"{axes[k]} in [0, {extent - 1}]" if extent else f"nothing, as {axes[k]}=0"
     before, after = max(0, -lo), max(0, hi - extent)
     amount = str(before) if before == after else f"({before}, {after})"
+    hint = f"pad the operand (tp.pad({tensor}, {axes[k]}={amount})), guard the read (.get[...]) or shrink the range"
     return ReadOutOfBounds(
-        f"{place} reads {tensor}[{', '.join(axes)}] outside its shape",
-        sides={"reads": f"{axes[k]} in [{lo}, {hi - 1}]", "holds": f"{axes[k]} in [0, {extent - 1}]"},
+        f"{place} reads {tensor}[{', '.join(shown)}] outside its shape",
+        sides={
+            "axes": f"{tensor}[{declared}]",
+            "reads": f"{shown[k]} in [{lo}, {hi - 1}] along {axes[k]}",
+            "holds": held,
+        },
         witness=at + (f"  from {origin}" if origin else ""),
-        hint=f"pad the operand (tp.pad({tensor}, {axes[k]}={amount})) or shrink the window",
+        hint=hint,
     )

@@ -50,6 +50,11 @@ def place(frame: FrameType | None) -> str:
     return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
 
 
+def here() -> str:
+    """The place of the user's expression that is being evaluated."""
+    return place(user_frame())
+
+
 def located(name: str, source: str) -> str:
     """``name (file.py:line)``, or the name alone."""
     return f"{name} ({source})" if source else name

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..errors import UsageError
+from ..errors import TapestryError, UsageError
 from ..expr import Affine, Expr, Read, rewrite
 from ..program import Dim
-from .caller import located, place, user_frame
+from .caller import here, located
 from .element import Element, Reduction, element, free_dims
-from .index import Index
-from .ranges import all_accesses, check_accesses, solve
+from .index import Index, joined
+from .ranges import solve
 from .tensor import Tensor
 from .trace import Trace, current
+
+Folds = Mapping[str, Mapping[str, int]]  # extents of each fold's indices, by the fold's key
 
 
 def axes_of(x: Tensor) -> tuple[Index, ...]:
     """One index for each axis of a tensor, named like it."""
-    return tuple(Index(Affine.dim(axis)) for axis in x.axes)
+    return tuple(Index(Affine.dim(axis), {axis: extent}) for axis, extent in zip(x.axes, x.shape, strict=True))
 
 
 def define(
@@ -30,55 +32,73 @@ def define(
     explicit: str = "",
     extents: Mapping[str, int] | None = None,
 ) -> Tensor:
-    """The operation ``result[out] = body``: `tp.op` for operations whose rank is not known when they are written."""
-    call = located(name, place(user_frame()))
-    return Definition(current(name), name, call, explicit).build(
-        element(body), [str(i) for i in out], extents or {}, dtype
-    )
+    """The operation ``result[out] = body``: `tp.op` for operations whose rank is not known when they are written.
+
+    ``extents`` gives ranges of indices, of those that are folded too, as `tp.indices` would.
+    """
+    found = element(body)
+    names = [str(i) for i in out]
+    given = joined(found.given, *(i.given for i in out), extents or {})
+    body = Element(found.expr, found.accesses, tuple(_told(fold, extents or {}) for fold in found.reductions), given)
+    return Definition(current(name), name, here(), explicit).build(body, names, {}, dtype)
+
+
+def _told(fold: Reduction, extents: Mapping[str, int]) -> Reduction:
+    """The fold with extents given to its indices."""
+    own = {name: extent for name, extent in extents.items() if name in fold.dims}
+    return replace(fold, given=joined(fold.given, own))
 
 
 @dataclass
 class Definition:
-    """Turns an element into operations. ``call`` is "name (file:line)", for errors; ``explicit`` overrides the name."""
+    """Turns an element into operations. ``place`` is the call's "file:line"; ``explicit`` overrides the name."""
 
     trace: Trace
     name: str
-    call: str
+    place: str
     explicit: str
 
-    def build(self, body: Element, out: Sequence[str], known: Mapping[str, int], dtype: str | None) -> Tensor:
-        """The tensor with the axes ``out``. ``known`` gives extents; others are the largest that stay in bounds.
+    def build(self, body: Element, out: Sequence[str], named: Mapping[str, int], dtype: str | None) -> Tensor:
+        """The tensor with the axes ``out``; ``named`` gives extents to names of the signature.
 
-        Raises ReadOutOfBounds, and UsageError for indices that nothing bounds or that are neither output nor folded.
+        Raises ReadOutOfBounds, and UsageError for indices whose range is not said once, or that are neither output nor
+        folded.
         """
-        needed = list(dict.fromkeys([*out, *_dims(body)]))
-        extents = solve(needed, known, [access for access, _ in all_accesses(body)], self.call)
-        check_accesses(body, {name: extents[name] for name in needed}, self.call)
-        self._check_free(body, out)
-        return self._emit(self.name, body, out, extents, dtype, self.explicit)
+        try:
+            self._check_free(body, out)
+            extents = solve(self.name, body, out, named)
+        except TapestryError as error:
+            if self.place and self.place not in str(error):
+                error.add_note(f"called at {self.place}")
+            raise
+        return self._emit(self.name, body, extents.out, extents.folds, dtype, self.explicit)
 
     def _check_free(self, body: Element, out: Sequence[str]) -> None:
         loose = [name for name in body.free if name not in out]
         if loose:
+            sites = [access.place for access in body.accesses if any(expr.dims & set(loose) for expr in access.index)]
+            place = next(iter(sites), self.place)
             hint = f"fold them (tp.sum[{', '.join(loose)}]) or declare them after ->"
-            raise UsageError(
-                f"the index {' '.join(loose)} is neither an output axis nor folded", where=self.call, hint=hint
-            )
+            what = f"the index {' '.join(loose)} is neither an output axis nor folded"
+            raise UsageError(what, where=located(self.name, place), sides={"expression": body}, hint=hint)
 
     def _emit(
         self,
         name: str,
         body: Element,
-        out: Sequence[str],
-        extents: Mapping[str, int],
+        scope: Mapping[str, int],
+        folds: Folds,
         dtype: str | None,
         explicit: str | None,
     ) -> Tensor:
-        """One operation for the expression; one more, without a name of its own, for every inner reduction."""
-        only = body.reductions[0] if len(body.reductions) == 1 else None
-        fold = only if only and body.expr == body_read(only) else None
-        expr = self._without_reductions(fold.body if fold else body, out, extents)
-        dims = [Dim(dim, extents[dim]) for dim in (*out, *(fold.dims if fold else ()))]
+        """One operation for the expression; one more, without a name of its own, for every inner reduction.
+
+        ``scope`` are the output indices with their extents; a fold's own indices hide those of the same name.
+        """
+        fold = self._outermost(body, scope)
+        own = {dim: folds[fold.key][dim] for dim in fold.dims} if fold else {}
+        expr = self._without_reductions(fold.body if fold else body, {**scope, **own}, folds)
+        dims = [Dim(dim, extent) for dim, extent in (*scope.items(), *own.items())]
         return self.trace.compute(
             name,
             dims,
@@ -91,14 +111,21 @@ class Definition:
             anonymous=explicit is None,
         )
 
-    def _without_reductions(self, body: Element, out: Sequence[str], extents: Mapping[str, int]) -> Expr:
+    def _outermost(self, body: Element, scope: Mapping[str, int]) -> Reduction | None:
+        """The fold that the whole expression is, if its indices are called otherwise than the output's."""
+        fold = body.reductions[0] if len(body.reductions) == 1 else None
+        return fold if fold and body.expr == fold.read and not scope.keys() & set(fold.dims) else None
+
+    def _without_reductions(self, body: Element, scope: Mapping[str, int], folds: Folds) -> Expr:
         """The expression with every reduction computed by an operation of its own."""
         results: dict[str, Tensor] = {}
         for fold in body.reductions:
-            free = free_dims(body_read(fold))
-            order = [dim for dim in out if dim in free] + [dim for dim in free if dim not in out]
-            part = Element(body_read(fold), (), (fold,))
-            results[fold.key] = self._emit(f"{self.name}.{fold.monoid}", part, order, extents, None, None)
+            read = fold.read
+            free = free_dims(read)
+            order = [dim for dim in scope if dim in free]
+            part = Element(read, (), (fold,))
+            axes = {dim: scope[dim] for dim in order}
+            results[fold.key] = self._emit(f"{self.name}.{fold.monoid}", part, axes, folds, None, None)
 
         def leaf(node: Expr) -> Expr:
             if isinstance(node, Read) and node.tensor in results:
@@ -108,16 +135,3 @@ class Definition:
             return node
 
         return rewrite(body.expr, leaf) if results else body.expr
-
-
-def body_read(fold: Reduction) -> Expr:
-    """The read that stands for a reduction's result."""
-    return Read(fold.key, tuple(Affine.dim(dim) for dim in fold.body.free if dim not in fold.dims))
-
-
-def _dims(body: Element) -> list[str]:
-    """Every index of an expression and of the reductions in it."""
-    found = list(body.free)
-    for fold in body.reductions:
-        found += [*fold.dims, *_dims(fold.body)]
-    return found

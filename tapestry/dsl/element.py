@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -9,35 +10,64 @@ from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
 from ..literals import python_number
 from ..notation import format_expr
+from .caller import here
 from .door import spoken
-from .index import Index
+from .index import Given, Index, joined
 from .tensor import Tensor
 
 
 @dataclass(frozen=True)
 class Access:
-    """An unguarded access: it must stay inside the tensor, which also bounds indices of unknown range."""
+    """An element that an expression reads. Unguarded it must stay inside the tensor; ``place`` is "file.py:line"."""
 
     tensor: Tensor
     index: tuple[Affine, ...]
+    place: str
+    guarded: bool = False
+
+    def __str__(self) -> str:
+        """As the user wrote it: ``x[n, 2*p + r]``, ``x.get[p - 1]``."""
+        name = self.tensor.trace.describe(self.tensor)
+        return f"{name}{'.get' if self.guarded else ''}[{', '.join(map(str, self.index))}]"
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction met in index notation; a `Read` of tensor ``key`` stands for its result."""
+    """A reduction met in index notation; a `Read` of tensor ``key`` stands for its result.
+
+    ``dims`` are in scope in ``body`` and ``where`` alone; ``given`` are the extents told to `indices` for some of them.
+    """
 
     key: str
     monoid: str
     dims: tuple[str, ...]
     body: Element
     where: tuple[Bound, ...]
+    given: Given
+    place: str
+
+    @property
+    def read(self) -> Read:
+        """What stands for its result: an element for each point of the indices that it leaves free."""
+        names = [*self.body.free, *(name for bound in self.where for name in sorted(bound.expr.dims))]
+        free = dict.fromkeys(name for name in names if name not in self.dims)
+        return Read(self.key, tuple(map(Affine.dim, free)))
 
 
 class Element(Tensor):
-    """A scalar expression with free indices. Arithmetic builds a larger expression instead of an operation."""
+    """A scalar expression with free indices. Arithmetic builds a larger expression instead of an operation.
 
-    def __init__(self, expr: Expr, accesses: tuple[Access, ...] = (), reductions: tuple[Reduction, ...] = ()) -> None:
-        self.expr, self.accesses, self.reductions = expr, accesses, reductions
+    ``given`` are the extents told to `indices` for names that occur in it.
+    """
+
+    def __init__(
+        self,
+        expr: Expr,
+        accesses: tuple[Access, ...] = (),
+        reductions: tuple[Reduction, ...] = (),
+        given: Given | None = None,
+    ) -> None:
+        self.expr, self.accesses, self.reductions, self.given = expr, accesses, reductions, given or {}
         self._shape, self._axes, self.key = (), (), ""
 
     @property
@@ -57,21 +87,26 @@ class Element(Tensor):
 
     def _not_a_tensor(self) -> UsageError:
         hint = "index notation stands in the body of a tp.op, and is folded as in tp.sum[c](...)"
-        return UsageError(f"{self} is one element, not a tensor", hint=hint)
+        return UsageError(f"{self} is one element, not a tensor", where=here(), hint=hint)
 
     def _apply(self, function: str, *args: Any) -> Tensor:
         return combine(function, *args)
 
     def astype(self, dtype: str) -> Tensor:
-        return Element(Cast(self.check_dtype(dtype), self.expr), self.accesses, self.reductions)
+        return Element(Cast(self.check_dtype(dtype), self.expr), self.accesses, self.reductions, self.given)
 
     def __getitem__(self, key: object) -> Tensor:
-        raise UsageError(f"{self} is one element and cannot be indexed again", hint="index the tensor once")
+        what = f"{self} is one element and cannot be indexed again"
+        raise UsageError(what, where=here(), hint="index the tensor once")
 
     def __repr__(self) -> str:
         """The expression, tensors called what the user calls them."""
         traces = [access.tensor.trace for access in self.accesses[:1]]
-        return format_expr(rewrite(self.expr, traces[0].with_hints) if traces else self.expr)
+        text = format_expr(rewrite(self.expr, traces[0].with_hints) if traces else self.expr)
+        for fold in self.reductions:
+            spelled = f"{fold.monoid}[{', '.join(fold.dims)}]({fold.body!r})"
+            text = text.replace(format_expr(fold.read), spelled)
+        return text
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -99,12 +134,15 @@ def element(value: object) -> Element:
     if isinstance(value, Element):
         return value
     if isinstance(value, Index):
-        return Element(IndexValue(value.affine) if value.affine.terms else Const(value.affine.const))
+        constant = Const(value.affine.const)
+        return Element(IndexValue(value.affine) if value.affine.terms else constant, given=value.given)
     if isinstance(value, Tensor):
         if value.shape:
-            hint = f"give it indices: x[{', '.join(value.axes)}]"
-            raise UsageError(f"a tensor of shape {value.shape} meets an element of index notation", hint=hint)
-        return Element(value.at(()), (Access(value, ()),))
+            name = value.trace.describe(value)
+            hint = f"give it indices: {name}[{', '.join(value.axes)}]"
+            what = f"a tensor of shape {value.shape} meets an element of index notation"
+            raise UsageError(what, where=here(), sides={"tensor": repr(value)}, hint=hint)
+        return Element(value.at(()), (Access(value, (), here()),))
     return Element(Const(number(value)))
 
 
@@ -120,12 +158,17 @@ def number(value: object) -> float | int | bool:
 def combine(function: str, *args: object) -> Element:
     """A scalar function of elements."""
     parts = [element(arg) for arg in args]
-    accesses = tuple(access for part in parts for access in part.accesses)
-    reductions = tuple(reduction for part in parts for reduction in part.reductions)
     if function == "logical_and" and all(isinstance(part.expr, Inside) for part in parts):
         bounds = tuple(b for part in parts if isinstance(part.expr, Inside) for b in part.expr.bounds)
-        return Element(Inside(bounds), accesses, reductions)
-    return Element(Call(function, tuple(part.expr for part in parts)), accesses, reductions)
+        return assembled(Inside(bounds), parts)
+    return assembled(Call(function, tuple(part.expr for part in parts)), parts)
+
+
+def assembled(expr: Expr, parts: Sequence[Element]) -> Element:
+    """An element whose expression is made of those of the parts: it reads, folds and knows what they do."""
+    accesses = tuple(access for part in parts for access in part.accesses)
+    reductions = {fold.key: fold for part in parts for fold in part.reductions}
+    return Element(expr, accesses, tuple(reductions.values()), joined({}, *(part.given for part in parts)))
 
 
 def is_notation(*values: object) -> bool:

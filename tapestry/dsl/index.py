@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard, overload
+from collections.abc import Mapping
+from operator import index as as_int
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, overload
 
 from ..errors import UsageError
 from ..expr import Affine, Bound, Inside
-from .arithmetic import Arithmetic
+from .caller import here
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+Given = Mapping[str, int]  # extents given to indices by name: tp.indices(s=5)
+
+
 class Index:
     """A named index or an expression of indices: sums, constant multiples, // and % by positive constants.
 
-    In an arithmetic expression with tensors, or with floats, it stands for its value. Comparisons give conditions, for
-    `tp.where` and for ``where=`` of a reduction.
+    ``given`` are the extents that `indices` was told for the names in it. In an arithmetic expression with tensors, or
+    with floats, it stands for its value. Comparisons give conditions, for `tp.where` and for ``where=`` of a reduction.
     """
 
-    __slots__ = ("affine",)
+    __slots__ = ("affine", "given")
     __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # NumPy's scalars leave the operation to us
 
-    def __init__(self, affine: Affine) -> None:
-        self.affine = affine
+    def __init__(self, affine: Affine, given: Given | None = None) -> None:
+        self.affine, self.given = affine, given or {}
 
     @overload
     def __add__(self, other: int | Index) -> Index: ...
     @overload
     def __add__(self, other: float | Tensor) -> Tensor: ...
     def __add__(self, other: Any) -> Any:
-        return Index(self.affine + affine(other)) if is_index(other) else self._value + other
+        return self._joined(self.affine + affine(other), other) if is_index(other) else self._value + other
 
     @overload
     def __radd__(self, other: int) -> Index: ...
@@ -44,14 +50,14 @@ class Index:
     @overload
     def __sub__(self, other: float | Tensor) -> Tensor: ...
     def __sub__(self, other: Any) -> Any:
-        return Index(self.affine - affine(other)) if is_index(other) else self._value - other
+        return self._joined(self.affine - affine(other), other) if is_index(other) else self._value - other
 
     @overload
     def __rsub__(self, other: int) -> Index: ...
     @overload
     def __rsub__(self, other: float) -> Tensor: ...
     def __rsub__(self, other: Any) -> Any:
-        return Index(affine(other) - self.affine) if is_index(other) else other - self._value
+        return self._joined(affine(other) - self.affine, other) if is_index(other) else other - self._value
 
     @overload
     def __mul__(self, other: int | Index) -> Index: ...
@@ -63,8 +69,8 @@ class Index:
         left, right = self.affine, affine(other)
         if left.terms and right.terms:
             hint = "index expressions are quasi-affine; for the value of the product, multiply by 1.0 first"
-            raise UsageError(f"({left}) * ({right}) multiplies two indices", hint=hint)
-        return Index(left * right.const if not right.terms else right * left.const)
+            raise UsageError(f"({left}) * ({right}) multiplies two indices", where=here(), hint=hint)
+        return self._joined(left * right.const if not right.terms else right * left.const, other)
 
     @overload
     def __rmul__(self, other: int) -> Index: ...
@@ -74,13 +80,29 @@ class Index:
         return self * other
 
     def __floordiv__(self, divisor: int) -> Index:
-        return Index(self.affine // _divisor(divisor))
+        return Index(self.affine // _divisor(divisor), self.given)
 
     def __mod__(self, divisor: int) -> Index:
-        return Index(self.affine % _divisor(divisor))
+        return Index(self.affine % _divisor(divisor), self.given)
+
+    def __divmod__(self, divisor: int) -> tuple[Index, Index]:
+        return self // divisor, self % divisor
+
+    def __rfloordiv__(self, other: object) -> Index:
+        raise _divides(other, "//", self)
+
+    def __rmod__(self, other: object) -> Index:
+        raise _divides(other, "%", self)
 
     def __neg__(self) -> Index:
-        return Index(-self.affine)
+        return Index(-self.affine, self.given)
+
+    def __pos__(self) -> Index:
+        return self
+
+    def _joined(self, affine: Affine, other: int | Index) -> Index:
+        """An expression of this one and another."""
+        return Index(affine, joined(self.given, other.given) if isinstance(other, Index) else self.given)
 
     def __truediv__(self, other: Any) -> Tensor:
         result: Tensor = self._value / other
@@ -117,9 +139,8 @@ class Index:
         return ~(self == other)
 
     def __bool__(self) -> bool:
-        raise UsageError(
-            f"the index {self} has no truth value", hint="join conditions with & and |, choose with tp.where"
-        )
+        hint = "join conditions with & and |, choose with tp.where"
+        raise UsageError(f"the index {self} has no truth value", where=here(), hint=hint)
 
     @property
     def _value(self) -> Tensor:
@@ -134,26 +155,58 @@ class Index:
         difference = self.affine - affine(other)
         shift, terms = difference.const, Affine(difference.terms)
         bound = Bound(terms, None if lo is None else lo - shift, None if hi is None else hi - shift)
-        return Element(Inside((bound,)))
+        return Element(Inside((bound,)), given=self._joined(terms, other).given)
 
     def __repr__(self) -> str:
         return str(self.affine)
 
 
 def is_index(value: object) -> TypeGuard[int | Index]:
-    """An index expression or an integer (not a bool)."""
-    return isinstance(value, Index) or (isinstance(value, int) and not isinstance(value, bool))
+    """An index expression or an integer, NumPy's too (not a bool)."""
+    return isinstance(value, Index) or as_integer(value) is not None
+
+
+def as_integer(value: object) -> int | None:
+    """The integer that a value is, NumPy's scalars included; None for bools and everything else."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or hasattr(value, "__len__"):
+        return None
+    try:
+        return as_int(value)
+    except TypeError:
+        return None
 
 
 def affine(value: int | Index) -> Affine:
     """The expression of an index or an integer."""
-    return value.affine if isinstance(value, Index) else Affine.of(int(value))
+    return value.affine if isinstance(value, Index) else Affine.of(as_int(value))
+
+
+def joined(first: Given, *others: Given) -> Given:
+    """The extents given in parts of one expression. UsageError where they contradict."""
+    if not any(others):
+        return first
+    found = dict(first)
+    for given in others:
+        for name, extent in given.items():
+            if found.setdefault(name, extent) != extent:
+                what = f"the index {name} has two extents, {found[name]} and {extent}"
+                raise UsageError(what, where=here(), hint="two ranges are two indices: give them different names")
+    return found
 
 
 def _divisor(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"an index is divided by {value!r}", hint="divide indices by positive integers only")
-    return value
+    divisor = as_integer(value)
+    if divisor is None or divisor < 1:
+        hint = "divide indices by positive integers only; for the value of a quotient, multiply by 1.0 first"
+        raise UsageError(f"an index is divided by {value!r}", where=here(), hint=hint)
+    return divisor
+
+
+def _divides(value: object, symbol: str, by: Index) -> UsageError:
+    hint = "divide indices by positive integers only; for the value of a quotient, multiply by 1.0 first"
+    return UsageError(f"{value} {symbol} ({by}) divides by an index", where=here(), hint=hint)
 
 
 class Indices(tuple[Index, ...]):
@@ -162,22 +215,39 @@ class Indices(tuple[Index, ...]):
     __slots__ = ()
 
 
-def indices(names: str) -> Any:
+def indices(names: str = "", **extents: int) -> Any:
     """Fresh indices for the given names: ``n, k = tp.indices("n k")``; a single name gives the index itself.
 
-    An index has the range of the extent of that name in the operation's signature, or, when there is none, the largest
-    range 0 <= i < extent in which no unguarded read leaves its tensor.
+    Keywords are further names, whose extents they give: ``n, s = tp.indices("n", s=5)`` is s in 0:5. The extent of
+    another index is that of its name in the operation's signature. Without one, a folded index has the extent of the
+    axes that it reads alone (``w[s]``), and an output index the largest range in which no unguarded read leaves its
+    tensor. Raises UsageError for names that are no identifiers or repeat, and extents that are no integers >= 0.
     """
-    found = [Index(Affine.dim(_identifier(name))) for name in names.replace(",", " ").split()]
-    if not found:
-        raise UsageError("tp.indices needs at least one name", hint='tp.indices("n k")')
+    listed = [_identifier(name) for name in names.replace(",", " ").split()] + list(extents)
+    if not listed:
+        raise UsageError("tp.indices needs at least one name", where=here(), hint='tp.indices("n k")')
+    twice = next((name for k, name in enumerate(listed) if name in listed[:k]), None)
+    if twice:
+        raise UsageError(f"tp.indices names {twice} twice", where=here())
+    found = [Index(Affine.dim(name), _extent(name, extents)) for name in listed]
     return found[0] if len(found) == 1 else Indices(found)
+
+
+def _extent(name: str, extents: Mapping[str, int]) -> Given:
+    if name not in extents:
+        return {}
+    extent = as_integer(extents[name])
+    if extent is None or extent < 0:
+        hint = "an extent is an integer, as in tp.indices(s=5)"
+        raise UsageError(f"the extent {name}={extents[name]!r} is not a number of points", where=here(), hint=hint)
+    return {name: extent}
 
 
 def _identifier(name: str) -> str:
     if not name.isidentifier():
-        raise UsageError(f"{name!r} is not an index name", hint="use identifiers, as in tp.indices('n k p')")
+        hint = "use identifiers, as in tp.indices('n k p')"
+        raise UsageError(f"{name!r} is not an index name", where=here(), hint=hint)
     return name
 
 
-__all__ = ["Arithmetic", "Index", "Indices", "affine", "indices", "is_index"]
+__all__ = ["Given", "Index", "Indices", "affine", "as_integer", "indices", "is_index", "joined"]

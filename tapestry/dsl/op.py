@@ -10,9 +10,10 @@ from typing import Any, Generic, ParamSpec
 from ..errors import UsageError
 from .annotations import Spec, read_annotations
 from .axes import unify
-from .caller import located, place, user_frame
+from .caller import here, located
 from .define import Definition
 from .element import Element, element
+from .index import as_integer
 from .tensor import Tensor
 from .trace import Trace, current
 
@@ -45,7 +46,7 @@ class Op(Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         trace = current(self.__name__)
         explicit = "" if "name" in self.signature.parameters else str(kwargs.pop("name", "") or "")
-        call = located(self.__name__, place(user_frame()))
+        call = located(self.__name__, here())
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -53,12 +54,17 @@ class Op(Generic[P]):
         bound.apply_defaults()
         explicit = explicit or str(bound.arguments.get("name") or "")
         extents = self._extents(bound.arguments, call)
+        self._add_settings(bound.arguments, extents, call)
         result = self.function(*bound.args, **bound.kwargs)
         return self._finish(trace, element(result), extents, call, explicit)
 
     def _finish(self, trace: Trace, body: Element, extents: Mapping[str, int], call: str, explicit: str) -> Tensor:
         spec = self.specs["return"]
         out = [axis.name or f"d{k}" for k, axis in enumerate(spec.axes)]
+        twice = next((name for k, name in enumerate(out) if name in out[:k]), None)
+        if twice:
+            hint = f'give the second a name: -> f32[Tensor, "{twice} m={twice}"]'
+            raise UsageError(f"the output names the axis {twice} twice", where=call, hint=hint)
         given = dict(extents)
         for axis, name in zip(spec.axes, out, strict=True):
             extent = axis.extent(extents)
@@ -67,7 +73,7 @@ class Op(Generic[P]):
             if extent is not None:
                 given[name] = extent
         dtype = spec.dtype if len(spec.dtypes) == 1 else None
-        result = Definition(trace, self.__name__, call, explicit).build(body, out, given, dtype)
+        result = Definition(trace, self.__name__, here(), explicit).build(body, out, given, dtype)
         if result.dtype not in spec.dtypes:
             sides = {"declared": spec, "computed": result.dtype}
             raise UsageError("the result has another dtype", where=call, sides=sides)
@@ -93,6 +99,20 @@ class Op(Generic[P]):
                 raise UsageError(error.what, where=call, sides=error.sides, hint=error.hint) from None
         return extents
 
+    def _add_settings(self, arguments: Mapping[str, Any], extents: dict[str, int], call: str) -> None:
+        """Integer settings are extents of the names they have."""
+        spoken = {name for spec in self.specs.values() for axis in spec.axes for name in (axis.name, *axis.names)}
+        for name, value in arguments.items():
+            extent = None if name in self.specs else as_integer(value)
+            if extent is None:
+                continue
+            if name in spoken and extent < 0:
+                raise UsageError(f"the setting {name}={extent} is the extent of an axis, but negative", where=call)
+            if extents.setdefault(name, extent) != extent:
+                sides = {"setting": f"{name}={extent}", "operands": f"{name}={extents[name]}"}
+                what = f"the setting {name}={extent} contradicts the axis {name}"
+                raise UsageError(what, where=call, sides=sides, hint="give the setting another name, or leave it out")
+
     def __repr__(self) -> str:
         return f"<op {self.__name__}{self.signature}>"
 
@@ -101,7 +121,8 @@ def op(function: Callable[P, Tensor]) -> Op[P]:
     """Declare a primitive operation by its index expression.
 
     Tensor parameters and the result are annotated (``f32[Tensor, "n c y x"]``); the names after ``->`` are the indices
-    of the output. The body returns an expression of index notation, usually a reduction. Raises UsageError and
-    ReadOutOfBounds when called on tensors that do not fit.
+    of the output. The other parameters are settings; an integer is also the extent of the axis or index of its name
+    (``*, k: int`` for ``-> f32[Tensor, "t k"]``). The body returns an expression of index notation, usually a
+    reduction. Raises UsageError and ReadOutOfBounds when called on tensors that do not fit.
     """
     return Op(function)

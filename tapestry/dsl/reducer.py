@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from ..errors import UsageError
-from ..expr import Affine, Inside, Read
+from ..expr import Bound, Inside
+from .caller import here
 from .element import Element, Reduction, element
-from .index import Index
+from .index import Given, Index, joined
 from .tensor import Tensor
 
 _KEYS = count()
@@ -27,12 +28,14 @@ class Reducer:
 
     def __getitem__(self, dims: Index | tuple[Index, ...]) -> Callable[..., Tensor]:
         """The fold over the given indices, to be called with an expression and perhaps ``where=`` index conditions."""
-        names = tuple(self._dim(dim) for dim in (dims if isinstance(dims, tuple) else (dims,)))
+        asked = dims if isinstance(dims, tuple) else (dims,)
+        names = tuple(self._dim(dim) for dim in asked)
         if len(set(names)) != len(names):
-            raise UsageError(f"tp.{self.monoid}[{', '.join(names)}] names an index twice")
+            raise UsageError(f"tp.{self.monoid}[{', '.join(names)}] names an index twice", where=here())
+        given = joined({}, *(dim.given for dim in asked))
 
         def fold(body: Tensor | Index | float, *, where: Tensor | None = None) -> Tensor:
-            return self._fold(names, element(body), where)
+            return self._fold(names, given, element(body), where)
 
         return fold
 
@@ -49,16 +52,21 @@ class Reducer:
             name, factor = dim.affine.terms[0]
             if isinstance(name, str) and factor == 1:
                 return name
-        raise UsageError(
-            f"tp.{self.monoid}[{dim!r}] folds something that is not an index", hint="fold over names made by tp.indices"
-        )
+        hint = "fold over names made by tp.indices"
+        raise UsageError(f"tp.{self.monoid}[{dim!r}] folds something that is not an index", where=here(), hint=hint)
 
-    def _fold(self, names: tuple[str, ...], body: Element, where: Tensor | None) -> Element:
-        if where is not None and not (isinstance(where, Element) and isinstance(where.expr, Inside)):
-            hint = "compare index expressions and join with &; for other conditions use tp.where inside the reduction"
-            raise UsageError(f"where= of tp.{self.monoid} is not a condition on indices", hint=hint)
-        bounds = where.expr.bounds if isinstance(where, Element) and isinstance(where.expr, Inside) else ()
-        free = [dim for dim in body.free if dim not in names]
-        key = f"%fold{next(_KEYS)}"
-        reduction = Reduction(key, self.monoid, names, body, bounds)
-        return Element(Read(key, tuple(Affine.dim(dim) for dim in free)), (), (reduction,))
+    def _fold(self, names: tuple[str, ...], given: Given, body: Element, where: Tensor | None) -> Element:
+        bounds, condition = self._condition(where)
+        known = joined(given, body.given, condition)
+        own = {name: extent for name, extent in known.items() if name in names}
+        reduction = Reduction(f"%fold{next(_KEYS)}", self.monoid, names, body, bounds, own, here())
+        rest = {name: extent for name, extent in known.items() if name not in names}
+        return Element(reduction.read, (), (reduction,), rest)
+
+    def _condition(self, where: Tensor | None) -> tuple[tuple[Bound, ...], Given]:
+        if where is None:
+            return (), {}
+        if isinstance(where, Element) and isinstance(where.expr, Inside):
+            return where.expr.bounds, where.given
+        hint = "compare index expressions and join with &; for other conditions use tp.where inside the reduction"
+        raise UsageError(f"where= of tp.{self.monoid} is not a condition on indices", where=here(), hint=hint)

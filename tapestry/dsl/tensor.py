@@ -13,7 +13,8 @@ from ..dtypes import DTYPES
 from ..errors import UsageError, close_match
 from ..expr import Affine, Expr, Read
 from .arithmetic import Arithmetic
-from .index import Index, affine, is_index
+from .caller import here
+from .index import Index, affine, is_index, joined
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -174,18 +175,22 @@ def read_element(tensor: Tensor, keys: tuple[Any, ...], fill: float | int | bool
     from .guard import guarded
 
     if len(keys) != tensor.ndim or not all(is_index(k) for k in keys):
-        sides = {"axes": ", ".join(tensor.axes) or "none", "indices": ", ".join(map(repr, keys))}
-        what = f"{tensor.trace.describe(tensor)} is indexed with {len(keys)} indices for {tensor.ndim} axes"
-        hint = (
-            None
-            if len(keys) != tensor.ndim
-            else "an element needs one index expression for every axis; slices make views"
-        )
-        raise UsageError(what, sides=sides, hint=hint)
+        raise _bad_index(tensor, keys)
     index = tuple(affine(k) for k in keys)
-    if fill is None:
-        return Element(tensor.at(index), (Access(tensor, index),))
-    return Element(guarded(tensor, index, fill))
+    given = joined({}, *(k.given for k in keys if isinstance(k, Index)))
+    access = Access(tensor, index, here(), guarded=fill is not None)
+    return Element(tensor.at(index) if fill is None else guarded(tensor, index, fill), (access,), given=given)
+
+
+def _bad_index(tensor: Tensor, keys: tuple[Any, ...]) -> UsageError:
+    sides = {"axes": ", ".join(tensor.axes) or "none", "indices": ", ".join(map(repr, keys))}
+    name = tensor.trace.describe(tensor)
+    if len(keys) != tensor.ndim:
+        what, hint = f"{name} is indexed with {len(keys)} indices for {tensor.ndim} axes", None
+    else:
+        what = f"{name} is indexed with something that is no index expression"
+        hint = "an element needs one index expression for every axis; slices make views"
+    return UsageError(what, where=here(), sides=sides, hint=hint)
 
 
 def base_at(key: str) -> At:

@@ -13,7 +13,7 @@ from typing import Any
 from ..dsl.caller import place, user_frame
 from ..dsl.declare import axis_names
 from ..dsl.door import door, spoken
-from ..dsl.element import Element, combine, element, is_notation, number
+from ..dsl.element import Element, assembled, combine, element, is_notation, number
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import current
 from ..errors import UsageError
@@ -85,9 +85,7 @@ def _at(tensor: Tensor, index: tuple[Affine, ...]) -> Expr:
 
 def _notation(body: Body, args: tuple[Any, ...]) -> Element:
     parts = [element(arg) for arg in args]
-    accesses = tuple(access for part in parts for access in part.accesses)
-    reductions = tuple(reduction for part in parts for reduction in part.reductions)
-    return Element(body(*(part.expr for part in parts)), accesses, reductions)
+    return assembled(body(*(part.expr for part in parts)), parts)
 
 
 def apply(function: str, *args: Any) -> Tensor:

@@ -142,10 +142,11 @@ def test_a_read_outside_shows_both_intervals_and_a_witness() -> None:
         verify(replace(NET, operations=(far, RELU)))
     assert str(caught.value) == "\n".join(
         [
-            "matmul (net.py:7) reads x[n, c] outside its shape",
-            "  reads   c in [-1, 3]",
+            "matmul (net.py:7) reads x[n, 2*c - 1] outside its shape",
+            "  axes    x[n=4, c=3]",
+            "  reads   2*c - 1 in [-1, 3] along c",
             "  holds   c in [0, 2]      witness: n=0 c=-1  from c=0",
-            "  hint    pad the operand (tp.pad(x, c=1)) or shrink the window",
+            "  hint    pad the operand (tp.pad(x, c=1)), guard the read (.get[...]) or shrink the range",
         ]
     )
 

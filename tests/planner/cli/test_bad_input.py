@@ -124,8 +124,9 @@ def test_shapes_that_do_not_match(desk: Desk) -> None:
 
 def test_an_access_out_of_bounds(desk: Desk) -> None:
     message = planning(desk, f"{desk.net}:outside", "--machine", "cpu-4", "--set", "n=6")
-    assert "shifted (net.py:16)" in message
-    assert "reads   n in [1, 6]" in message
+    assert "shifted (net.py:12) reads x[n + 1] outside its shape" in message
+    assert "called at net.py:16" in message
+    assert "reads   n + 1 in [1, 6] along n" in message
     assert "holds   n in [0, 5]      witness: n=6" in message
 
 
