@@ -1,4 +1,4 @@
-"""Index expressions over a box: floors resolved, guards decided, C++ text.
+"""Index expressions of a kernel: one offset for each read, and their C++ text.
 
 A tensor's element is found at one *offset*: its index expressions times its strides. Every read is brought to that form
 first, so that views (transposed, sliced, reshaped, reversed, repeated) are the same thing: an offset.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from ...expr import Affine, Bound, Cast, Const, Expr, Floor, IndexValue, Inside, Read, rewrite, walk
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, rewrite, walk
+from ...expr.simplify import Ranges, Simplifier
 from .types import Layout
-
-Ranges = Mapping[str, tuple[int, int]]
 
 
 def ranges_of(dims: Sequence[tuple[str, int]]) -> dict[str, tuple[int, int]]:
@@ -30,74 +29,23 @@ def offset(index: Sequence[Affine], strides: Sequence[int]) -> Affine:
     return sum((row * step for row, step in zip(index, strides, strict=True)), Affine())
 
 
-def simplified(expr: Affine, ranges: Ranges) -> Affine:
-    """The same value over the box, with floors taken apart: multiples of the divisor come out, what is then constant
-    goes.
+class _Offsets(Simplifier):
+    """Bodies with simple offsets, without the guards that the box decides; every part keeps its type."""
 
-    >>> i, j = Affine.dim("i"), Affine.dim("j")
-    >>> str(simplified((8 * i + j) // 4, {"i": (0, 5), "j": (0, 4)}))
-    '2*i'
-    """
-    result = Affine((), expr.const)
-    for atom, factor in expr.terms:
-        if isinstance(atom, str):
-            lo, hi = ranges[atom]
-            result += lo * factor if hi - lo == 1 else Affine(((atom, factor),))
-        else:
-            result += _floored(simplified(atom.inner, ranges), atom.divisor, ranges) * factor
-    return result
+    def __init__(self, ranges: Ranges, dtypes: Mapping[str, str]) -> None:
+        super().__init__(ranges)
+        self.dtypes = dtypes
 
+    def missed(self, read: Read) -> Expr:
+        return Cast(self.dtypes[read.tensor], Const(read.fill))
 
-def _floored(inner: Affine, divisor: int, ranges: Ranges) -> Affine:
-    whole = Affine(tuple(term for term in inner.terms if term[1] % divisor == 0), inner.const // divisor * divisor)
-    rest = inner - whole
-    lo, hi = rest.bounds(ranges)
-    if lo // divisor == (hi - 1) // divisor:
-        return whole // divisor + lo // divisor
-    return whole // divisor + rest // divisor
-
-
-def decided(bound: Bound, ranges: Ranges) -> bool | None:
-    """Whether a bound holds everywhere (True), nowhere (False), or depends on the point (None)."""
-    lo, hi = bound.expr.bounds(ranges)
-    if (bound.lo is None or bound.lo <= lo) and (bound.hi is None or hi <= bound.hi):
-        return True
-    if (bound.lo is not None and hi <= bound.lo) or (bound.hi is not None and bound.hi <= lo):
-        return False
-    return None
-
-
-def undecided(bounds: Sequence[Bound], ranges: Ranges) -> tuple[Bound, ...] | None:
-    """The bounds that are left to be asked at run time, simplified; None where one holds nowhere."""
-    left = []
-    for bound in dict.fromkeys(Bound(simplified(b.expr, ranges), b.lo, b.hi) for b in bounds):
-        verdict = decided(bound, ranges)
-        if verdict is False:
-            return None
-        if verdict is None:
-            left.append(bound)
-    return tuple(left)
+    def called(self, call: Call) -> Expr:
+        return call
 
 
 def simplified_body(body: Expr, ranges: Ranges, dtypes: Mapping[str, str]) -> Expr:
     """The body with simple offsets, without the guards that the box decides."""
-
-    def leaf(node: Expr) -> Expr:
-        if isinstance(node, Read):
-            guard = undecided(node.guard, ranges)
-            if guard is None:
-                return Cast(dtypes[node.tensor], Const(node.fill))
-            return Read(node.tensor, tuple(simplified(row, ranges) for row in node.index), guard, node.fill)
-        if isinstance(node, IndexValue):
-            return IndexValue(simplified(node.index, ranges))
-        if isinstance(node, Inside):
-            bounds = undecided(node.bounds, ranges)
-            if bounds is None or not bounds:
-                return Const(bounds is not None)
-            return Inside(bounds)
-        return node
-
-    return rewrite(body, leaf)
+    return _Offsets(ranges, dtypes).expr(body)
 
 
 def flattened(body: Expr, layouts: Mapping[str, Layout]) -> Expr:
@@ -124,12 +72,6 @@ def index_expressions(body: Expr) -> list[Affine]:
     return list(dict.fromkeys(found))
 
 
-def floors(expr: Affine) -> list[Floor]:
-    """Floors in an expression, inner ones too."""
-    found = [atom for atom, _ in expr.terms if isinstance(atom, Floor)]
-    return found + [inner for atom in found for inner in floors(atom.inner)]
-
-
 def merges(expr: Affine, outer: str, inner: str, extent: int) -> bool:
     """Whether the expression sees two dimensions only as ``extent * outer + inner``."""
     if expr.coefficient(outer) != extent * expr.coefficient(inner):
@@ -139,7 +81,7 @@ def merges(expr: Affine, outer: str, inner: str, extent: int) -> bool:
 
 def period(expr: Affine, name: str, extent: int) -> int | None:
     """A divisor of the extent at which a floor of the expression steps along the dimension: split there, it goes."""
-    for floor in floors(expr):
+    for floor in expr.floors:
         factor = floor.inner.coefficient(name)
         step = floor.divisor // gcd(factor, floor.divisor) if factor else 1
         if 1 < step < extent and extent % step == 0:

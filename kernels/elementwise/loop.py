@@ -15,19 +15,17 @@ from itertools import pairwise
 from math import prod
 
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Expr, IndexValue, Inside, Read, substitute, walk
+from ...expr.simplify import Ranges, simplify_bounds, simplify_index
 from ...program import Block, Operation
 from ..errors import TooLarge, WrongLayout, WrongShape, WrongValue
 from .indices import (
-    Ranges,
     flattened,
     index_expressions,
     merges,
     offset,
     period,
     ranges_of,
-    simplified,
     simplified_body,
-    undecided,
 )
 from .types import ELEMENT_TYPES, Layout, element_type
 
@@ -199,12 +197,12 @@ def _rewritten(loop: Loop, dims: Dims, values: Mapping[str, Affine]) -> Loop:
     """Over other dimensions, simplified."""
     ranges: Ranges = ranges_of(dims)
     dtypes = {name: layout.dtype for name, layout in loop.operands}
-    where = undecided(tuple(bound.substitute(values) for bound in loop.where), ranges)
+    where = simplify_bounds(tuple(bound.substitute(values) for bound in loop.where), ranges)
     if where is None:  # no point is inside
         dims, where = tuple((dim, 0) for dim, _ in dims) or (("none", 0),), ()
         ranges = {dim: (0, 1) for dim, _ in dims}
     body = simplified_body(substitute(loop.body, values), ranges, dtypes)
-    return replace(loop, dims=dims, body=body, out=simplified(loop.out.substitute(values), ranges), where=where)
+    return replace(loop, dims=dims, body=body, out=simplify_index(loop.out.substitute(values), ranges), where=where)
 
 
 def _without_units(loop: Loop) -> Loop:

@@ -19,7 +19,6 @@ from typing import Literal
 from ...expr import Affine, Bound, Read, reads
 from ..cost.gpu import tuned_gpu
 from ..errors import WrongValue
-from .indices import floors
 from .loop import Loop, one_dimension
 from .types import ELEMENT_TYPES, Layout
 
@@ -154,7 +153,7 @@ def depends(bounds: Sequence[Bound], name: str) -> bool:
 def consecutive(read: Read, name: str) -> bool:
     """Whether a read's offset grows with a dimension one by one, and its guard does not vary along it."""
     row = read.index[0]
-    inside = any(name in floor.inner.dims for floor in floors(row))
+    inside = any(name in floor.inner.dims for floor in row.floors)
     return row.coefficient(name) == 1 and not inside and not depends(read.guard, name)
 
 
@@ -223,7 +222,7 @@ def _size(loop: Loop, read: Read) -> int:
 
 
 def _turns(read: Read, along: str, across: str) -> bool:
-    inside = any(across in floor.inner.dims for floor in floors(read.index[0]))
+    inside = any(across in floor.inner.dims for floor in read.index[0].floors)
     return consecutive(read, along) and not depends(read.guard, across) and not inside
 
 

@@ -17,8 +17,9 @@ from functools import cached_property
 from math import prod
 
 from ...expr import Affine, Bound, Call, Cast, Const, Expr, Read, rewrite, substitute, walk
+from ...expr.simplify import simplify_bounds, simplify_index
 from ...program import Operation
-from ..elementwise.indices import flattened, offset, ranges_of, simplified, simplified_body, undecided
+from ..elementwise.indices import flattened, offset, ranges_of, simplified_body
 from ..elementwise.loop import MAX_32, Loop, check_body, scalar_body
 from ..elementwise.types import Layout
 from ..errors import TooLarge, WrongShape, WrongValue
@@ -250,17 +251,17 @@ def _assembled(
     writes: dict[str, tuple[Affine, ...]] = {}
     for op in operations:
         values = space.substitution(op)
-        where = undecided(tuple(bound.substitute(values) for bound in op.where), space.ranges)
+        where = simplify_bounds(tuple(bound.substitute(values) for bound in op.where), space.ranges)
         if where is None:
             raise NotRows("no point is inside", where=op.name, came=op.where)
-        write = tuple(simplified(row.substitute(values), space.ranges) for row in op.write)
+        write = tuple(simplify_index(row.substitute(values), space.ranges) for row in op.write)
         writes[op.output] = write
         body = _body(op, substitute(scalar_body(op), values), stages, writes, layouts, space)
         body = _guarded(simplified_body(body, space.ranges, dtypes), where)
         whole = op.monoid is None and all(COLUMN not in row.dims for row in write) and space.width > 1
         stages[op.output] = Stage(op.output, dtypes[op.output], _prepared(op, body, dtypes), op.monoid, whole, where)
         if op.output in wanted:
-            place = simplified(offset(write, layouts[op.output].strides), space.ranges)
+            place = simplify_index(offset(write, layouts[op.output].strides), space.ranges)
             outputs.append(Output(op.output, layouts[op.output], place))
     kept = [s for s in stages.values() if s.monoid or s.whole_row or s.name in wanted]
     program = RowProgram(space.rows, space.width, tuple(kept), tuple(outputs), ())
@@ -284,7 +285,7 @@ def _body(
     def leaf(node: Expr) -> Expr:
         if not isinstance(node, Read) or node.tensor not in stages:
             return flattened(node, layouts)
-        place = tuple(simplified(row, space.ranges) for row in node.index)
+        place = tuple(simplify_index(row, space.ranges) for row in node.index)
         if place != writes[node.tensor] or node.guard:
             raise NotRows("an intermediate is read at another point", where=op.name, expected="its own", came=node)
         stage = stages[node.tensor]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Union
 
 
@@ -14,8 +15,23 @@ class Floor:
     inner: Affine
     divisor: int
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.inner, self.divisor))
+
+    def __reduce__(self) -> tuple[type[Floor], tuple[Affine, int]]:
+        """Pickled without its hash, which another process computes differently."""
+        return Floor, (self.inner, self.divisor)
+
     def __str__(self) -> str:
         """``p//4``, ``(2*p + 1)//4``."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         inner = str(self.inner)
         return f"{inner}//{self.divisor}" if inner.isidentifier() else f"({inner})//{self.divisor}"
 
@@ -38,6 +54,17 @@ class Affine:
     terms: tuple[tuple[Atom, int], ...] = ()
     const: int = 0
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.terms, self.const))
+
+    def __reduce__(self) -> tuple[type[Affine], tuple[tuple[tuple[Atom, int], ...], int]]:
+        """Pickled without its hash, which another process computes differently."""
+        return Affine, (self.terms, self.const)
+
     @staticmethod
     def dim(name: str) -> Affine:
         return Affine(((name, 1),))
@@ -53,10 +80,14 @@ class Affine:
         for atom, c in terms:
             total[atom] = total.get(atom, 0) + c
         kept = [(atom, c) for atom, c in total.items() if c]
-        return Affine(tuple(sorted(kept, key=lambda term: (not isinstance(term[0], str), str(term[0])))), const)
+        if len(kept) > 1:
+            kept.sort(key=lambda term: (not isinstance(term[0], str), str(term[0])))
+        return Affine(tuple(kept), const)
 
     def __add__(self, other: Indexable) -> Affine:
         other = Affine.of(other)
+        if not (self.terms and other.terms):
+            return Affine(self.terms or other.terms, self.const + other.const)
         return Affine.sum_of([*self.terms, *other.terms], self.const + other.const)
 
     __radd__ = __add__
@@ -112,13 +143,19 @@ class Affine:
 
     def substitute(self, values: Mapping[str, Indexable]) -> Affine:
         """Replace dimensions by index expressions, inside floors too."""
-        result = Affine((), self.const)
+        terms: list[tuple[Atom, int]] = []
+        const = self.const
         for atom, c in self.terms:
-            if isinstance(atom, str):
-                result += Affine.of(values[atom]) * c if atom in values else Affine(((atom, c),))
+            if not isinstance(atom, str):
+                value = atom.inner.substitute(values) // atom.divisor
+            elif atom in values:
+                value = Affine.of(values[atom])
             else:
-                result += atom.inner.substitute(values) // atom.divisor * c
-        return result
+                terms.append((atom, c))
+                continue
+            const += c * value.const
+            terms += [(inner, c * factor) for inner, factor in value.terms]
+        return Affine.sum_of(terms, const)
 
     def rescaled(self, divisors: Mapping[str, int]) -> Affine:
         """Divide the coefficients of the given dimensions, inside floors too; divisor 0 removes the dimension."""
