@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. ``rank`` orders promotion within and across kinds (bool < int < float)."""
+    """An element type. ``rank`` orders promotion within and across kinds (bool < int < float).
+
+    ``compute`` names the type in which functions of such values compute.
+    """
 
     name: str
     bytes: int
     kind: Literal["bool", "int", "float"]
     rank: int
+    compute: str
 
     def __str__(self) -> str:
         return self.name
@@ -23,14 +27,14 @@ class DType:
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
-        DType("bool", 1, "bool", 0),
-        DType("int8", 1, "int", 1),
-        DType("int32", 4, "int", 2),
-        DType("int64", 8, "int", 3),
-        DType("bf16", 2, "float", 4),
-        DType("f16", 2, "float", 5),
-        DType("f32", 4, "float", 6),
-        DType("f64", 8, "float", 7),
+        DType("bool", 1, "bool", 0, "bool"),
+        DType("int8", 1, "int", 1, "int64"),
+        DType("int32", 4, "int", 2, "int64"),
+        DType("int64", 8, "int", 3, "int64"),
+        DType("bf16", 2, "float", 4, "f32"),
+        DType("f16", 2, "float", 5, "f32"),
+        DType("f32", 4, "float", 6, "f32"),
+        DType("f64", 8, "float", 7, "f64"),
     )
 }
 
@@ -51,6 +55,23 @@ def promote(*names: str) -> str:
     if {"bf16", "f16"} <= set(names) and not {"f32", "f64"} & set(names):
         return "f32"
     return max(names, key=lambda name: DTYPES[name].rank)
+
+
+def extreme(name: str, value: float | int) -> float | int | bool:
+    """A number of the dtype: the value itself, or for infinities the least or greatest number there is.
+
+    >>> extreme("int8", float("-inf")), extreme("f16", float("inf")), extreme("bool", float("-inf")), extreme("f32", 0)
+    (-128, inf, False, 0.0)
+    """
+    kind = DTYPES[name].kind
+    if kind == "float":
+        return float(value)
+    if kind == "bool":
+        return value > 0
+    if value in (float("inf"), float("-inf")):
+        bits = 8 * DTYPES[name].bytes - 1
+        return (1 << bits) - 1 if value > 0 else -(1 << bits)
+    return int(value)
 
 
 @cache

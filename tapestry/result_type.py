@@ -4,7 +4,8 @@
 - Python numbers and constants are weak: they take the other operands' dtype, except that a float turns integers into
   f32 and an integer turns bool into int32. Alone, a float is f32 and an integer int32.
 - Division and functions such as exp give floats: f32 from integers. Comparisons and logic give bool.
-- sum and prod of bool and int8 accumulate in int32; all other reductions keep the dtype.
+- sum and prod of bool and int8 give int32, means and logarithms of sums at least f32, positions int64; all other
+  reductions keep the dtype.
 - A value is written as any float if it is a float, as any number if it is an integer or bool; narrowing a float to an
   integer, or anything to bool, takes a cast.
 """
@@ -15,15 +16,9 @@ from collections.abc import Mapping
 
 from .dtypes import DTYPES, promote
 from .errors import UsageError
-from .expr import FUNCTIONS, Call, Cast, Const, Expr, IndexValue, Read
+from .expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, IndexValue, Read
 
 Typed = tuple[str, bool]  # dtype, weak
-
-_LOGIC = {"logical_and", "logical_or", "logical_not"}
-_BOOL_FREE = {
-    "add": "|", "multiply": "&", "subtract": "!=", "negative": "~", "floor_divide": "astype", "remainder": "astype",
-    "power": "astype", "abs": "astype", "sign": "astype",
-}  # fmt: skip
 
 
 def result_dtype(expr: Expr, dtypes: Mapping[str, str]) -> str:
@@ -43,7 +38,7 @@ def typed(expr: Expr, dtypes: Mapping[str, str]) -> Typed:
         typed(expr.arg, dtypes)
         return expr.dtype, False
     if isinstance(expr, Call):
-        return _call(expr.function, [typed(arg, dtypes) for arg in expr.args])
+        return call_type(expr.function, [typed(arg, dtypes) for arg in expr.args])
     return "bool", False
 
 
@@ -69,24 +64,40 @@ def _kind_rank(name: str) -> int:
     return ("bool", "int", "float").index(DTYPES[name].kind)
 
 
-def _call(function: str, args: list[Typed]) -> Typed:
-    kinds = [DTYPES[name].kind for name, _ in args]
-    if function in _LOGIC and set(kinds) != {"bool"}:
-        raise _meaningless(function, args, "compare first, or cast: x.astype('bool')")
-    if function == "where" and kinds[0] != "bool":
-        raise _meaningless(function, args, "the condition must be bool")
-    if function in _BOOL_FREE and set(kinds) == {"bool"}:
-        other = _BOOL_FREE[function]
-        raise _meaningless(
-            function, args, "cast: x.astype('int32')" + ("" if other == "astype" else f", or use {other}")
-        )
-    rule = FUNCTIONS[function].result
-    if rule == "bool":
+def call_type(name: str, args: list[Typed]) -> Typed:
+    """The dtype of a function's result, from its arguments'. UsageError where it has no meaning for them."""
+    function = FUNCTIONS[name]
+    kinds = [DTYPES[dtype].kind for dtype, _ in args]
+    if function.truths == "only" and set(kinds) != {"bool"}:
+        raise _meaningless(name, args, "compare first, or cast: x.astype('bool')")
+    if function.result == "branch" and kinds[0] != "bool":
+        raise _meaningless(name, args, "the condition must be bool")
+    if function.truths not in ("yes", "only") and set(kinds) == {"bool"}:
+        other = "" if function.truths == "cast" else f", or use {function.truths}"
+        raise _meaningless(name, args, "cast: x.astype('int32')" + other)
+    if function.result == "bool":
         return "bool", False
-    name, weak = join(args[1:] if rule == "branch" else args)
-    if rule == "float" and DTYPES[name].kind != "float":
+    dtype, weak = join(args[1:] if function.result == "branch" else args)
+    if function.result == "float" and DTYPES[dtype].kind != "float":
         return "f32", weak
-    return name, weak
+    return dtype, weak
+
+
+def compute_type(name: str, args: list[Typed]) -> str:
+    """The type in which a function computes: that of its promoted arguments, 16-bit floats in f32, integers in int64.
+
+    Constants alone compute as Python's numbers do, in f64 or int64; beside anything else they take the others' type.
+    """
+    function = FUNCTIONS[name]
+    if function.truths == "only":
+        return "bool"
+    dtype, weak = join(args[1:] if function.result == "branch" else args)
+    compute = DTYPES[dtype].compute
+    if compute == "f32" and weak:
+        return "f64"
+    if function.result == "float" and compute not in ("f32", "f64"):
+        return "f64" if weak else "f32"
+    return "int64" if function.result in ("same", "bool") and compute == "bool" else compute
 
 
 def _meaningless(function: str, args: list[Typed], hint: str) -> UsageError:
@@ -95,10 +106,15 @@ def _meaningless(function: str, args: list[Typed], hint: str) -> UsageError:
 
 
 def reduced_dtype(monoid: str, name: str) -> str:
-    """The dtype in which a reduction's result is stored unless declared. UsageError for any/all of numbers."""
-    if monoid in ("any", "all") and name != "bool":
-        raise UsageError(f"{monoid} has no meaning for {name}", hint="compare first: tp.any(x != 0)")
-    return "int32" if monoid in ("sum", "prod") and name in ("bool", "int8") else name
+    """The dtype in which a reduction's result is stored unless declared. UsageError for a fold of truth of numbers."""
+    rule = MONOIDS[monoid].result
+    if rule == "truth" and name != "bool":
+        raise UsageError(f"{monoid} has no meaning for {name}", hint=f"compare first: tp.{monoid}(x != 0)")
+    if rule == "position":
+        return "int64"
+    if rule == "float":
+        return name if DTYPES[name].kind == "float" else "f32"
+    return "int32" if rule == "counted" and name in ("bool", "int8") else name
 
 
 def may_store(value: str, target: str) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, get_args
 
+from .blocks import check_block
 from .bounds import affine_text, bound_text, escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
@@ -284,9 +285,11 @@ class _DTypesOf(Mapping[str, str]):
 
 def _dtype(op: Operation, output: Tensor, program: Program) -> None:
     if isinstance(op.body, Block):
-        if op.monoid == "online_softmax" and DTYPES[output.dtype].kind != "float":
-            raise ProgramError(f"keeps a softmax state in {output.dtype}", where=place(op))
+        check_block(op, op.body, output, place(op))
         return
+    if op.monoid is not None and MONOIDS[op.monoid].packed:
+        hint = "a record that is its own result belongs to a block operation"
+        raise ProgramError(f"folds numbers with {op.monoid}", where=place(op), hint=hint)
     try:
         value = result_dtype(op.body, _DTypesOf(program))
         check_literals(op.body, value if op.monoid else output.dtype, _DTypesOf(program))

@@ -61,7 +61,7 @@ def partial_messages(
     """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other
     needers.
 
-    records: elements along the last axis are one value (see `Monoid.state_axis`), so the roots share out whole records.
+    records: elements along the last axis are one value (see `Monoid.packed`), so the roots share out whole records.
     """
     found: list[Message] = []
     for piece, holders, needers in atoms(held, needed):

@@ -78,7 +78,7 @@ class Resolved:
         needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
         parts = self.layout(task.have).parts
         if parts is not None:
-            records = task.monoid is not None and MONOIDS[task.monoid].state_axis
+            records = task.monoid is not None and MONOIDS[task.monoid].packed
             return partial_messages(held, parts, needed, records=records)
         found = complete_messages(held, needed)
         return [m for m in found if m.remote] if task.source == task.target else found

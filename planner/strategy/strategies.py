@@ -125,7 +125,7 @@ class StrategyTable:
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
         producer = self.program.producer.get(name)
-        if producer is None or producer.monoid is None or not MONOIDS[producer.monoid].state_axis:
+        if producer is None or producer.monoid is None or not MONOIDS[producer.monoid].packed:
             return region
         whole = IntSet.interval(0, self.program.tensor(name).shape[-1])
         return Region.of(*(Grid((*grid.axes[:-1], whole)) for grid in region.grids))

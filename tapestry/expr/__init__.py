@@ -1,7 +1,8 @@
 """Expressions: index expressions, scalar expressions, the scalar functions and monoids."""
 
-from .functions import FUNCTIONS, MONOIDS, Function, Monoid
+from .functions import FUNCTIONS, Function, add_function
 from .index import Affine, Bound, Floor
+from .monoids import MONOIDS, Component, Monoid, add_monoid
 from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read, children, reads, rewrite, substitute, walk
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Bound",
     "Call",
     "Cast",
+    "Component",
     "Const",
     "Expr",
     "Floor",
@@ -19,6 +21,8 @@ __all__ = [
     "Inside",
     "Monoid",
     "Read",
+    "add_function",
+    "add_monoid",
     "children",
     "reads",
     "rewrite",

@@ -23,7 +23,7 @@ def attention_state(op: Operation, reader: Reader, points: Points) -> Array:
     key, width = op.dims[-2].name, op.dims[-1].extent - 2
     if op.reduce_dims != (key,) or points.shape[-1] != width + 2:
         raise UsageError("attention reduces its last dimension but one and keeps the last whole", where=op.name)
-    q, k, v = (reader.read(read, points)[..., :width] for read in op.body.reads)
+    q, k, v = (reader.read(read, points)[..., :width].astype(np.float64) for read in op.body.reads)
     scores = op.body.attrs["scale"] * np.einsum("...c,...c->...", q, k)
     visible = points.inside(op.where)[..., 0]
     x = np.where(visible, scores, -np.inf)

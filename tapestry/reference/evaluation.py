@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,11 @@ from ..dtypes import name_of, numpy_dtype
 from ..errors import UsageError, close_match
 from ..expr import MONOIDS, Call, Expr, IndexValue, Inside, Read, walk
 from ..program import Block, Operation, Program, Tensor
+from ..result_type import compute_type, result_dtype
 from ..space import Box, Region
 from .blocks import KERNELS
 from .expressions import Reader
-from .monoids import accumulator_dtype, combine, identity, prepare, reduce_axes
+from .monoids import Fold, State
 from .points import SLAB_ELEMENTS, Points, slabs
 from .values import Array, round_to
 
@@ -55,16 +57,40 @@ def _constant(tensor: Tensor) -> Array:
 
 def _run(op: Operation, output: Tensor, shards: Sequence[Region], reader: Reader) -> Array:
     """One operation: its shards one after another, their parts folded, one rounding at the end."""
-    total = _fresh(op, output)
-    for region in shards:
-        part = total if op.monoid is None else _fresh(op, output)
-        for grid in region.grids:
-            for points in slabs([dim.name for dim in op.dims], grid, _arrays(op), SLAB_ELEMENTS):
-                _accumulate(op, output, points, reader, part)
-        if op.monoid is not None:
-            stored = round_to(part, output.dtype).astype(part.dtype)
-            total = combine(op.monoid, total, stored)
-    return round_to(total, output.dtype)
+    if op.monoid is None:
+        assert not isinstance(op.body, Block)
+        found = np.zeros(output.shape, numpy_dtype(output.dtype))
+        for region in shards:
+            for points in _slabs(op, region):
+                at, value = _written(op, points, reader.value(op.body, points).array)
+                found[at] = round_to(value, output.dtype)
+        return found
+    fold = Fold(op.monoid, _value_dtype(op, output, reader), output.dtype)
+    parts = [_part(op, output, fold, region, reader) for region in shards]
+    total = parts[0] if len(parts) == 1 else fold.identity(output.shape)
+    for part in parts if len(parts) > 1 else ():
+        total = fold.combine(total, fold.partial(part))
+    return round_to(fold.finish(total), output.dtype)
+
+
+def _part(op: Operation, output: Tensor, fold: Fold, region: Region, reader: Reader) -> State:
+    """The fold of one shard, over the whole output: the identity where it has no points."""
+    total = fold.identity(output.shape)
+    for points in _slabs(op, region):
+        found = _slab(op, fold, points, reader)
+        at, *state = _written(op, points, *found)
+        for array, value in zip(total, fold.combine(tuple(array[at] for array in total), tuple(state)), strict=True):
+            array[at] = value
+    return total
+
+
+def _slabs(op: Operation, region: Region) -> Iterator[Points]:
+    for grid in region.grids:
+        yield from slabs([dim.name for dim in op.dims], grid, _arrays(op), SLAB_ELEMENTS)
+
+
+def _value_dtype(op: Operation, output: Tensor, reader: Reader) -> str:
+    return output.dtype if isinstance(op.body, Block) else result_dtype(op.body, reader.dtypes)
 
 
 def _arrays(op: Operation) -> list[frozenset[str]]:
@@ -77,7 +103,8 @@ def _arrays(op: Operation) -> list[frozenset[str]]:
 
 def _factors(op: Operation) -> tuple[Expr, Expr] | None:
     """x and y where the operation is a plain sum of x * y."""
-    if op.monoid == "sum" and not op.where and isinstance(op.body, Call) and op.body.function == "multiply":
+    adds = op.monoid is not None and MONOIDS[op.monoid].function == "add"
+    if adds and not op.where and isinstance(op.body, Call) and op.body.function == "multiply":
         return op.body.args[0], op.body.args[1]
     return None
 
@@ -95,42 +122,41 @@ def _dims(expr: Expr) -> frozenset[str]:
     return frozenset(found)
 
 
-def _fresh(op: Operation, output: Tensor) -> Array:
-    if op.monoid is None:
-        return np.zeros(output.shape, dtype=accumulator_dtype(None, output.dtype))
-    return identity(op.monoid, output.dtype, output.shape)
-
-
-def _accumulate(op: Operation, output: Tensor, points: Points, reader: Reader, into: Array) -> None:
-    """Evaluate one slab and fold it into the elements it writes."""
+def _written(op: Operation, points: Points, *values: Array) -> tuple[Any, ...]:
+    """Where the points of a slab write, and what: values over the parallel dimensions, or over all for a map."""
     parallel = tuple(k for k, dim in enumerate(op.dims) if dim.name not in op.reduce_dims)
     written = Points(tuple(points.names[k] for k in parallel), tuple(points.axes[k] for k in parallel))
-    part = _part(op, output, points, reader)
     at = tuple(np.broadcast_to(written.value(row), written.shape) for row in op.write)
-    if op.where and not (op.monoid and MONOIDS[op.monoid].state_axis):
+    found = tuple(np.broadcast_to(value, written.shape) for value in values)
+    if op.where and not (op.monoid and MONOIDS[op.monoid].packed):
         # Points outside of the domain write nothing; what they would write may not even exist.
         mask = np.broadcast_to(points.inside(op.where), points.shape)
         kept = mask.any(axis=tuple(k for k in range(len(op.dims)) if k not in parallel))
-        at, part = tuple(row[kept] for row in at), part[kept]
-    into[at] = part if op.monoid is None else combine(op.monoid, into[at], part)
+        at, found = tuple(row[kept] for row in at), tuple(value[kept] for value in found)
+    return at, *found
 
 
-def _part(op: Operation, output: Tensor, points: Points, reader: Reader) -> Array:
-    """The fold of one slab over its reduction dimensions, in the accumulator's type, over its parallel dimensions."""
+def _slab(op: Operation, fold: Fold, points: Points, reader: Reader) -> State:
+    """The fold of one slab over its reduction dimensions, over its parallel dimensions."""
     if isinstance(op.body, Block):
-        return KERNELS[op.body.kernel](op, reader, points)
-    if op.monoid is None:
-        values = reader.value(op.body, points)
-        return np.broadcast_to(prepare(None, output.dtype, values), points.shape)
+        return (KERNELS[op.body.kernel](op, reader, points),)
     axes = tuple(k for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims)
     if factors := _factors(op):
-        x, y = (prepare("sum", output.dtype, reader.value(factor, points)) for factor in factors)
-        return _contract(x, y, points.shape, axes)
-    values = prepare(op.monoid, output.dtype, reader.value(op.body, points))
-    neutral = identity(op.monoid, output.dtype, ())
+        values = [reader.value(factor, points) for factor in factors]
+        wide = numpy_dtype(compute_type("multiply", [(value.dtype, value.weak) for value in values]))
+        held = fold.identity(())[0].dtype
+        x, y = (value.array.astype(wide).astype(held) for value in values)
+        return (_contract(x, y, points.shape, axes),)
+    order = [points.names.index(name) for name in op.reduce_dims]
+    extents = [op.extents[name] for name in op.reduce_dims]
+    position = np.zeros((1,) * len(points.names), np.int64)
+    for k, extent in zip(order, extents, strict=True):
+        position = position * extent + points.index[points.names[k]]
+    state = fold.lift(reader.value(op.body, points), position)
     if op.where:
-        values = np.where(points.inside(op.where), values, neutral)
-    return reduce_axes(op.monoid, np.broadcast_to(values, points.shape), axes, neutral)
+        inside = points.inside(op.where)
+        state = tuple(np.where(inside, s, neutral) for s, neutral in zip(state, fold.identity(()), strict=True))
+    return fold.reduce(tuple(np.broadcast_to(array, points.shape) for array in state), axes)
 
 
 def _contract(x: Array, y: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:

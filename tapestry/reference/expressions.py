@@ -1,19 +1,30 @@
-"""Scalar expressions at many points at once.
+"""Scalar expressions at many points at once, each function in the type that the language says it computes in.
 
-Results broadcast to the points: what does not vary along a dimension stays thin along it.
+Results broadcast to the points: what does not vary along a dimension stays thin along it. Functions that are not
+exact are evaluated in float64 and rounded to their type, so that the oracle is the more precise side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..dtypes import numpy_dtype
 from ..errors import TapestryError
 from ..expr import FUNCTIONS, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
+from ..result_type import call_type, compute_type
 from .points import Points
 from .values import Array, round_to, widen
+
+
+class Value(NamedTuple):
+    """Numbers, the dtype they are of, and whether they are made of constants only (see `tapestry.result_type`)."""
+
+    array: Array
+    dtype: str
+    weak: bool = False
 
 
 def _rsqrt(x: Array) -> Array:
@@ -38,15 +49,31 @@ def _where(condition: Array, yes: Array, no: Array) -> Array:
 _OWN: dict[str, Callable[..., Array]] = {"rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
 
 
-def call(name: str, args: list[Array]) -> Array:
-    """A function of the table on wide arrays. Truth values count as 0 and 1; ``float`` functions compute in float64."""
+def call(name: str, args: list[Value]) -> Value:
+    """A function of the table."""
     function = FUNCTIONS[name]
-    if function.result == "float":
-        args = [arg.astype(np.float64) for arg in args]
-    elif function.result == "same":
-        args = [arg.astype(np.int64) if arg.dtype == np.bool_ else arg for arg in args]
-    compute = _OWN.get(name) or getattr(np, name)
-    return np.asarray(compute(*args))
+    types = [(arg.dtype, arg.weak) for arg in args]
+    dtype, weak = call_type(name, types)
+    wide = numpy_dtype(compute_type(name, types))
+    arrays = [arg.array.astype(wide) for arg in args]
+    if function.result == "branch":
+        arrays[0] = args[0].array
+    elif function.result == "float" and not function.exact:
+        arrays = [array.astype(np.float64) for array in arrays]
+    body = _OWN.get(name) or getattr(np, name, None) or _table_body(name)
+    found = np.asarray(body(*arrays))
+    return Value(found if function.result == "bool" else found.astype(wide), dtype, weak)
+
+
+def _table_body(name: str) -> Callable[..., Array]:
+    """The body that the entry itself gives, for functions that this module does not know."""
+
+    def body(*args: Array) -> Array:
+        out = np.empty(np.broadcast_shapes(*(arg.shape for arg in args)), np.result_type(*args))
+        FUNCTIONS[name].compute(*args, out=out)
+        return out
+
+    return body
 
 
 class Reader:
@@ -57,18 +84,18 @@ class Reader:
     ) -> None:
         self.where, self.arrays, self.dtypes, self.place = where, arrays, dtypes, place
 
-    def value(self, expr: Expr, points: Points) -> Array:
-        """The wide value of an expression at every point."""
+    def value(self, expr: Expr, points: Points) -> Value:
+        """The value of an expression at every point, in its compute type."""
         if isinstance(expr, Const):
-            return _wide_constant(expr.value).reshape((1,) * len(points.axes))
+            return _constant(expr.value, len(points.axes))
         if isinstance(expr, Read):
-            return self.read(expr, points)
+            return Value(self.read(expr, points), self.dtypes[expr.tensor])
         if isinstance(expr, IndexValue):
-            return points.value(expr.index)
+            return Value(points.value(expr.index), "int64")
         if isinstance(expr, Inside):
-            return points.inside(expr.bounds)
+            return Value(points.inside(expr.bounds), "bool")
         if isinstance(expr, Cast):
-            return widen(round_to(self.value(expr.arg, points), expr.dtype), expr.dtype)
+            return Value(widen(round_to(self.value(expr.arg, points).array, expr.dtype), expr.dtype), expr.dtype)
         assert isinstance(expr, Call)
         return call(expr.function, [self.value(arg, points) for arg in expr.args])
 
@@ -87,7 +114,7 @@ class Reader:
                 self._refuse(read, axis, outside & guard & points.inside(self.where), points)
                 row = np.clip(row, 0, max(0, extent - 1))
             rows.append(row)
-        fill = np.asarray(read.fill).astype(widen(array[:0] if array.ndim else array, dtype).dtype)
+        fill = widen(round_to(np.asarray(read.fill), dtype), dtype)
         if not array.size or not guard.any():
             return np.broadcast_to(fill, np.broadcast_shapes(guard.shape, *(row.shape for row in rows)))
         found = widen(array[tuple(rows)], dtype) if rows else widen(array, dtype).reshape((1,) * len(points.axes))
@@ -108,7 +135,9 @@ class Reader:
         )
 
 
-def _wide_constant(value: Any) -> Array:
-    if isinstance(value, bool):
-        return np.asarray(value)
-    return np.asarray(value, dtype=np.int64 if isinstance(value, int) else np.float64)
+def _constant(value: Any, rank: int) -> Value:
+    """A number as Python has it: bool, int64 or float64."""
+    kind, dtype = (np.bool_, "bool") if isinstance(value, bool) else (np.int64, "int32")
+    if isinstance(value, float):
+        kind, dtype = np.float64, "f32"
+    return Value(np.full((1,) * rank, value, dtype=kind), dtype, True)

@@ -1,16 +1,23 @@
-"""Folds: the monoids on wide arrays."""
+"""Folds. A state is one array for each component of the monoid's record.
+
+Floats are added up in float64 whatever the accumulator, so that the oracle is the more precise side; what one shard
+hands to the next is rounded to the accumulator's dtype. The usual monoids have textbook forms here; others are folded
+by the expressions of their entries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, numpy_dtype
-from .values import Array, round_to, wide_dtype, widen
+from ..dtypes import DTYPES
+from ..expr import MONOIDS, Call, Cast, Const, Expr, Read
+from .expressions import Value, call
+from .values import Array, round_to, widen
 
-Combine = Callable[[Array, Array], Array]
+State = tuple[Array, ...]
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
@@ -22,58 +29,106 @@ _UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-def accumulator_dtype(monoid: str | None, dtype: str) -> np.dtype[Any]:
-    """The type partial results are held in: counts of truths are integers, everything else the wide type."""
-    if monoid in ("any", "all"):
-        return np.dtype(np.bool_)
-    wide = wide_dtype(dtype)
-    return np.dtype(np.int64) if wide == np.bool_ and monoid in ("sum", "prod") else wide
+class Fold:
+    """One operation's fold: a monoid, the dtype of what is folded and that of the result."""
+
+    def __init__(self, monoid: str, value: str, stored: str) -> None:
+        self.name, self.monoid, self.stored = monoid, MONOIDS[monoid], stored
+        self.dtypes = self.monoid.dtypes_for(value, stored)
+
+    def _held(self, dtype: str) -> np.dtype[Any]:
+        """The type in which a component is held here."""
+        kind = DTYPES[dtype].kind
+        return np.dtype({"bool": np.bool_, "int": np.int64, "float": np.float64}[kind])
+
+    def identity(self, shape: tuple[int, ...]) -> State:
+        """The record of a fold over nothing, at every place."""
+        if self.monoid.packed:
+            state = np.zeros(shape)
+            state[..., -1] = -np.inf
+            return (state,)
+        return tuple(
+            np.full(shape, component.identity_in(dtype), self._held(dtype))
+            for component, dtype in zip(self.monoid.components, self.dtypes, strict=True)
+        )
+
+    def lift(self, value: Value, position: Array) -> State:
+        """The records of single points."""
+        named = {"x": value, "i": Value(position, "int64")}
+        return tuple(
+            round_to(interpret(component.lift, named).array, dtype).astype(self._held(dtype))
+            if component.dtype != "accumulator"
+            else interpret(component.lift, named).array.astype(self._held(dtype))
+            for component, dtype in zip(self.monoid.components, self.dtypes, strict=True)
+        )
+
+    def reduce(self, state: State, axes: tuple[int, ...]) -> State:
+        """The records folded over some axes, in the order of the points."""
+        ufunc = _UFUNCS.get(self.name)
+        if ufunc is not None:
+            start = self.identity(())[0].item()
+            return (np.asarray(ufunc.reduce(state[0], axis=axes, initial=start)),)
+        kept = [k for k in range(state[0].ndim) if k not in axes]
+        rows = [array.transpose([*axes, *kept]) for array in state]
+        shape = tuple(state[0].shape[k] for k in kept)
+        return self._pairwise(tuple(row.reshape(-1, *shape) for row in rows), shape)
+
+    def _pairwise(self, rows: State, shape: tuple[int, ...]) -> State:
+        """Neighbours combined until one is left."""
+        if not len(rows[0]):
+            return self.identity(shape)
+        while len(rows[0]) > 1:
+            even = len(rows[0]) // 2 * 2
+            merged = self.combine(tuple(row[0:even:2] for row in rows), tuple(row[1:even:2] for row in rows))
+            rows = tuple(np.concatenate([new, row[even:]]) for new, row in zip(merged, rows, strict=True))
+        return tuple(row[0] for row in rows)
+
+    def combine(self, a: State, b: State) -> State:
+        """Two states, element by element, ``a`` the earlier."""
+        own = _OWN.get(self.name)
+        if own is not None:
+            return (own(a[0], b[0]),)
+        if self.name in _UFUNCS:
+            return (np.asarray(_UFUNCS[self.name](a[0], b[0])),)
+        named = {**self._named("a", a), **self._named("b", b)}
+        return tuple(
+            interpret(component.combine, named).array.astype(held.dtype)
+            for component, held in zip(self.monoid.components, a, strict=True)
+        )
+
+    def partial(self, state: State) -> State:
+        """A state as one shard hands it on: rounded to the dtypes of the record."""
+        if self.monoid.packed:
+            return (widen(round_to(state[0], self.stored), self.stored).astype(np.float64),)
+        return tuple(
+            round_to(array, dtype).astype(array.dtype) for array, dtype in zip(state, self.dtypes, strict=True)
+        )
+
+    def finish(self, state: State) -> Array:
+        """What is stored."""
+        if self.monoid.finish is None or self.name in _UFUNCS:
+            return state[0]
+        return interpret(self.monoid.finish, self._named("r", state)).array
+
+    def _named(self, record: str, state: State) -> dict[str, Value]:
+        """Components as values; floats are computed with in float64."""
+        return {
+            f"{record}.{component.name}": Value(array, "f64" if array.dtype.kind == "f" else dtype)
+            for component, dtype, array in zip(self.monoid.components, self.dtypes, state, strict=True)
+        }
 
 
-def identity(monoid: str, dtype: str, shape: tuple[int, ...]) -> Array:
-    """An array of identities: what a reduction over nothing gives. For max and min that of the stored dtype."""
-    if monoid == "online_softmax":
-        state = np.zeros(shape)
-        state[..., -1] = -np.inf
-        return state
-    neutral: Any = {"sum": 0, "prod": 1, "any": False, "all": True}.get(monoid)
-    if monoid in ("max", "min"):
-        neutral = _extreme(dtype, low=monoid == "max")
-    return np.full(shape, neutral, dtype=accumulator_dtype(monoid, dtype))
-
-
-def _extreme(dtype: str, *, low: bool) -> Any:
-    kind = DTYPES[dtype].kind
-    if kind == "float":
-        return -np.inf if low else np.inf
-    if kind == "bool":
-        return not low
-    info = np.iinfo(numpy_dtype(dtype))
-    return info.min if low else info.max
-
-
-def prepare(monoid: str | None, dtype: str, values: Array) -> Array:
-    """Body values in the accumulator's type.
-
-    For max and min they are stored values first: integers wrap before they are compared, so that any grouping agrees.
-    """
-    if monoid in ("max", "min"):
-        return widen(round_to(values, dtype), dtype)
-    if monoid in ("any", "all"):
-        return np.not_equal(values, 0)
-    return values.astype(accumulator_dtype(monoid, dtype))
-
-
-def reduce_axes(monoid: str, values: Array, axes: tuple[int, ...], start: Array) -> Array:
-    """Fold full arrays over some axes, from the identity (a 0-d array)."""
-    return np.asarray(_UFUNCS[monoid].reduce(values, axis=axes, initial=start.item()))
-
-
-def combine(monoid: str, a: Array, b: Array) -> Array:
-    """Fold two arrays of partial results element by element (state by state for online softmax)."""
-    if monoid == "online_softmax":
-        return _merge_softmax(a, b)
-    return np.asarray(_UFUNCS[monoid](a, b))
+def interpret(expr: Expr, named: Mapping[str, Value]) -> Value:
+    """An expression of a monoid's entry, over named values."""
+    if isinstance(expr, Read):
+        return named[expr.tensor]
+    if isinstance(expr, Call):
+        return call(expr.function, [interpret(arg, named) for arg in expr.args])
+    if isinstance(expr, Cast):
+        return Value(widen(round_to(interpret(expr.arg, named).array, expr.dtype), expr.dtype), expr.dtype)
+    assert isinstance(expr, Const)
+    dtype = "bool" if isinstance(expr.value, bool) else "int32" if isinstance(expr.value, int) else "f32"
+    return Value(np.asarray(expr.value, dtype=np.float64 if dtype == "f32" else None), dtype, True)
 
 
 def _merge_softmax(a: Array, b: Array) -> Array:
@@ -82,3 +137,6 @@ def _merge_softmax(a: Array, b: Array) -> Array:
     finite = np.where(np.isfinite(m), m, 0.0)
     sums = a[..., :-1] * np.exp(a[..., -1:] - finite) + b[..., :-1] * np.exp(b[..., -1:] - finite)
     return np.concatenate([sums, m], axis=-1)
+
+
+_OWN: dict[str, Callable[[Array, Array], Array]] = {"online_softmax": _merge_softmax}

@@ -11,12 +11,11 @@ from ..dtypes import DTYPES, numpy_dtype
 
 Array = NDArray[Any]
 
-_WIDE = {"bool": np.dtype(np.bool_), "int": np.dtype(np.int64), "float": np.dtype(np.float64)}
-
 
 def wide_dtype(dtype: str) -> np.dtype[Any]:
-    """The type that values of a dtype are computed in: bool, int64 or float64."""
-    return _WIDE[DTYPES[dtype].kind]
+    """The type that values of a dtype are computed in: bool, int64, float32 or float64."""
+    found: np.dtype[Any] = numpy_dtype(DTYPES[dtype].compute)
+    return found
 
 
 def widen(stored: Array, dtype: str) -> Array:

@@ -98,7 +98,7 @@ CASES: list[tuple[Program, list[str]]] = [
     (with_relu(body=TRUTH), []),
     (with_relu(body=Call("logical_not", (Read("y", (N, K)),))), ["logical_not has no meaning for (f32)", "relu"]),
     (with_op(monoid="any"), ["any has no meaning for f32"]),
-    (with_op(monoid="online_softmax", body=Block("attention", ())), []),
+    (with_op(monoid="online_softmax", body=Block("attention", ())), ["attention is given another number of reads"]),
     (replace(NET, outputs=("x",)), ["the output x is not a value"]),
     (replace(NET, outputs=("q",)), ["the output q is not a value"]),
     (replace(NET, outputs=("z", "z")), ["two outputs are called z"]),

@@ -57,7 +57,9 @@ def softmax_state() -> Document:
     inside = (Bound(c, 0, 2),)
     reads = Read("q", (t, c), inside), Read("k", (s, c), inside), Read("v", (s, c), inside)
     dims = Dim("t", 2), Dim("s", 6), Dim("c", 4, cut=False)
-    op = Operation("attend", dims, "state", (t, c), Block("attention", reads), ("s",), "online_softmax")
+    op = Operation(
+        "attend", dims, "state", (t, c), Block("attention", reads, (("scale", 1.0),)), ("s",), "online_softmax"
+    )
     shapes = {"q": (2, 2), "k": (6, 2), "v": (6, 2)}
     tensors = [Tensor(name, "f64", shape, "param") for name, shape in shapes.items()]
     program = Program("softmax", (*tensors, Tensor("state", "f64", (2, 4))), (op,), ("state",))

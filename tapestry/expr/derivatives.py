@@ -1,0 +1,82 @@
+"""Derivatives of the scalar functions, as expressions of their arguments a, b and c.
+
+Where a function has a corner the derivative is that of one side (maximum and minimum: of the argument that is chosen,
+the first of equal ones; abs at 0: 0); where it jumps, 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .scalar import Call, Const, Expr, Read, rewrite
+
+if TYPE_CHECKING:
+    from .functions import Function
+
+Partials = tuple[Expr, ...]
+
+A, B = Read("a", ()), Read("b", ())
+ZERO, ONE = Const(0), Const(1)
+
+
+def partials(function: Function, *args: Expr) -> Partials | None:
+    """The derivative along each argument at these arguments; None where the function is not one of real numbers."""
+    named = dict(zip("abc", args, strict=False))
+
+    def leaf(node: Expr) -> Expr:
+        return named[node.tensor] if isinstance(node, Read) else node
+
+    return None if function.derivative is None else tuple(rewrite(part, leaf) for part in function.derivative)
+
+
+def call(function: str, *args: Expr) -> Call:
+    """A function of the table, applied."""
+    return Call(function, args)
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    return call("multiply", a, b)
+
+
+def _over(a: Expr, b: Expr) -> Expr:
+    return call("divide", a, b)
+
+
+def _minus(a: Expr) -> Expr:
+    return call("negative", a)
+
+
+def _chosen(first: Expr) -> Partials:
+    return call("where", first, ONE, ZERO), call("where", first, ZERO, ONE)
+
+
+def _power() -> Partials:
+    """b a**(b - 1) and a**b log a; the second only where a > 0."""
+    logarithm = call("where", call("greater", A, ZERO), call("log", A), Const(0.0))
+    lower = call("power", A, call("subtract", B, ONE))
+    return _times(B, lower), _times(call("power", A, B), logarithm)
+
+
+FLAT: Partials = (ZERO,)
+FLAT2: Partials = (ZERO, ZERO)
+ADD: Partials = (ONE, ONE)
+SUBTRACT: Partials = (ONE, Const(-1))
+MULTIPLY: Partials = (B, A)
+DIVIDE: Partials = (_over(ONE, B), _minus(_over(A, _times(B, B))))
+REMAINDER: Partials = (ONE, _minus(call("floor_divide", A, B)))
+POWER: Partials = _power()
+MINIMUM: Partials = _chosen(call("less_equal", A, B))
+MAXIMUM: Partials = _chosen(call("greater_equal", A, B))
+WHERE: Partials = (ZERO, *_chosen(A))
+NEGATIVE: Partials = (Const(-1),)
+ABS: Partials = (call("sign", A),)
+EXP: Partials = (call("exp", A),)
+LOG: Partials = (_over(ONE, A),)
+SQRT: Partials = (_over(Const(0.5), call("sqrt", A)),)
+RSQRT: Partials = (_over(_times(Const(-0.5), call("rsqrt", A)), A),)
+SIN: Partials = (call("cos", A),)
+COS: Partials = (_minus(call("sin", A)),)
+TANH: Partials = (call("subtract", ONE, _times(call("tanh", A), call("tanh", A))),)
+ERF: Partials = (_times(Const(2 / math.sqrt(math.pi)), call("exp", _minus(_times(A, A)))),)
+SIGMOID: Partials = (_times(call("sigmoid", A), call("subtract", ONE, call("sigmoid", A))),)

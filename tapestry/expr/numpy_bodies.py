@@ -1,0 +1,24 @@
+"""NumPy bodies of the scalar functions that NumPy and SciPy have under no name, as ``f(*args, out=array)``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def where(condition: Array, yes: Any, no: Any, out: Array) -> Array:
+    """``out = yes where condition else no``; ``out`` may be ``no`` but neither of the others."""
+    if out is not no:
+        np.copyto(out, no)
+    np.copyto(out, yes, where=condition)
+    return out
+
+
+def rsqrt(x: Array, out: Array) -> Array:
+    """1 / sqrt(x), two roundings."""
+    np.sqrt(x, out=out)
+    return np.reciprocal(out, out=out)
