@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ..dsl.define import axes_of, define
+from ..dsl.element import element
 from ..dsl.tensor import Tensor
-from ..dtypes import DTYPES
+from ..dtypes import DTYPES, promote
 from ..errors import UsageError
-from .elementwise import cos, sin
+from .elementwise import cast, cos, sin
 from .reduction import axis_position
 
 
@@ -22,7 +23,8 @@ def rotary(x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: in
     i = axes_of(x)
     t, e = i[axis_position(x, axis)], i[-1]
     half = width // 2
-    angle = (t + offset) * base ** ((e % half) * (-2.0 / width))
+    wide = promote(x.dtype, "f32")
+    angle = cast(element(t + offset), wide) * base ** (cast(element(e % half), wide) * (-2.0 / width))
     # Outside of x a guarded read is 0, so one of the two terms is the partner and the other nothing.
     partner = x.get(*i[:-1], e - half) - x.get(*i[:-1], e + half)
     return define("rotary", i, x[i] * cos(angle) + partner * sin(angle), dtype=x.dtype, explicit=name)

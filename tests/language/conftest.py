@@ -33,12 +33,14 @@ def array() -> Draw:
 
 @pytest.fixture
 def same() -> Check:
-    """same(got, want, dtype, roundings): the dtype is exact, integers are equal, floats differ by few roundings.
+    """same(got, want, dtype, roundings, inner): the dtype is exact, integers are equal, floats differ by few roundings.
+
+    ``inner`` functions are rounded to f32 on the way, each by 2**-24 of the largest value.
 
     float64 is compared with oracles that round on the way as well, so there the order of sums counts.
     """
 
-    def check(got: np.ndarray, want: Any, dtype: str, roundings: float = 1) -> None:
+    def check(got: np.ndarray, want: Any, dtype: str, roundings: float = 1, inner: int = 0) -> None:
         want = np.asarray(want)
         assert (name_of(got.dtype), got.shape) == (dtype, want.shape)
         if DTYPES[dtype].kind != "float":
@@ -47,6 +49,7 @@ def same() -> Check:
         scale = max(1.0, float(np.abs(want, where=np.isfinite(want), out=np.zeros(want.shape)).max(initial=0)))
         unit = UNIT[dtype] * roundings if dtype != "f64" else 1e-13
         least = {"f64": scale * unit, "f16": 2.0**-25}.get(dtype, 1e-7 * scale * unit)
+        least += inner * 2.0**-24 * scale
         np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=1.01 * unit, atol=least)
 
     return check

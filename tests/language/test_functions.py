@@ -44,7 +44,8 @@ def test_the_derivative_is_the_limit_of_differences(name: str) -> None:
     at = POINTS.get(name, DEFAULT)[: FUNCTIONS[name].arity]
     reads = [Read(str(k), ()) for k in range(len(at))]
     found = partials(FUNCTIONS[name], *reads)
-    assert found is not None and len(found) == len(at)
+    assert found is not None
+    assert len(found) == len(at)
     named = {str(k): Value(np.asarray(x), "f64") for k, x in enumerate(at)}
     if name == "where":
         named["0"] = Value(np.asarray(True), "bool")
