@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ..format.document import Document
 from . import count, cover, ends, flow, memory, order, wellformed
+from .budget import Exhausted
 from .report import Code, Findings, Report, Verdict
 
 __all__ = ["Code", "Report", "Verdict", "check", "check_form"]
@@ -21,9 +22,17 @@ __all__ = ["Code", "Report", "Verdict", "check", "check_form"]
 def check(document: Document) -> Report:
     """Prove a plan, or say what is wrong with it. Nothing in the document is trusted beyond its record types."""
     findings = Findings()
+    try:
+        _prove(document, findings)
+    except Exhausted as spent:
+        findings.add(Code.UNPROVEN, f"proving it takes more work than a plan of its size may: {spent}")
+    return findings.report()
+
+
+def _prove(document: Document, findings: Findings) -> None:
     case = wellformed.read(document, findings)
     if case is None:
-        return findings.report()
+        return
     findings.facts.update(ranks=case.ranks)
     cover.prove(case, findings)
     events = order.events(case, findings)
@@ -34,13 +43,16 @@ def check(document: Document) -> Report:
         ends.prove_ends(case, flow.run(case, events, clashes, findings), findings)
     memory.prove(case, findings)
     count.prove(case, findings)
-    return findings.report()
+    wellformed.prove_used(document, findings)
 
 
 def check_form(document: Document) -> Report:
     """The first proofs alone: the document is well-formed and cannot hang. Readers of plans may rely on that much."""
     findings = Findings()
-    case = wellformed.read(document, findings)
-    if case is not None:
-        order.events(case, findings)
+    try:
+        case = wellformed.read(document, findings)
+        if case is not None:
+            order.events(case, findings)
+    except Exhausted as spent:
+        findings.add(Code.UNPROVEN, f"reading it takes more work than a plan of its size may: {spent}")
     return findings.report()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ...program import Block, Operation
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, projection, write_image
+from .budget import Budget
 
 EMPTY = 0
 
@@ -19,8 +20,10 @@ EMPTY = 0
 class Algebra:
     """Regions as small integers."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
         self._regions: list[Region] = [Region()]
+        self._weights: list[int] = [0]
         self._numbers: dict[Region, int] = {Region(): EMPTY}
         self._minus: dict[tuple[int, int], int] = {}
         self._meet: dict[tuple[int, int], int] = {}
@@ -30,7 +33,12 @@ class Algebra:
         found = self._numbers.setdefault(region, len(self._regions))
         if found == len(self._regions):
             self._regions.append(region)
+            self._weights.append(sum(len(axis.runs) for grid in region.grids for axis in grid.axes))
+            self.budget.spend(self._weights[found], "regions of many pieces")
         return found
+
+    def _charge(self, a: int, b: int) -> None:
+        self.budget.spend(1 + self._weights[a] * self._weights[b], "comparing regions of many pieces")
 
     def region(self, number: int) -> Region:
         return self._regions[number]
@@ -47,6 +55,7 @@ class Algebra:
         if not b:
             return a
         if (a, b) not in self._minus:
+            self._charge(a, b)
             self._minus[a, b] = self.number(self._regions[a] - self._regions[b])
         return self._minus[a, b]
 
@@ -54,6 +63,7 @@ class Algebra:
         if a == b or not a or not b:
             return a if a == b else EMPTY
         if (a, b) not in self._meet:
+            self._charge(a, b)
             self._meet[a, b] = self._meet[b, a] = self.number(self._regions[a] & self._regions[b])
         return self._meet[a, b]
 
@@ -63,8 +73,18 @@ class Algebra:
             return next(iter(parts), EMPTY)
         if parts not in self._join:
             grids = [grid for part in sorted(parts) for grid in self._regions[part].grids]
-            self._join[parts] = self.number(Region.of(*grids))
+            self._join[parts] = self.number(self._union(sorted(grids, key=lambda grid: grid.hull().lo)))
         return self._join[parts]
+
+    def _union(self, grids: list[Grid]) -> Region:
+        """By halves of neighbours: shards that tile their space grow together, instead of meeting each all others."""
+        if len(grids) <= 4:
+            self.budget.spend(sum(len(axis.runs) for grid in grids for axis in grid.axes) ** 2, "joining regions")
+            return Region.of(*grids)
+        middle = len(grids) // 2
+        one, other = self._union(grids[:middle]), self._union(grids[middle:])
+        self.budget.spend(1 + len(one.grids) * len(other.grids), "joining regions of many pieces")
+        return one | other
 
     def within(self, a: int, b: int) -> bool:
         return not self.minus(a, b)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from ...program import Operation, Program
+from ...expr import Expr, Read, rewrite
+from ...program import Block, Operation, Program
 from ..format.document import Buffer, Compute, Document, Task, Transfer
 from .algebra import EMPTY, Algebra, Shape
 
@@ -108,7 +109,15 @@ class Case:
 
 
 def _structure(op: Operation, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> object:
-    """All that decides what an operation's points read and write, with operands by position."""
-    place = {name: k for k, name in enumerate(op.operands)}
-    reads = tuple((place[read.tensor], read.index, read.guard) for read in op.reads)
-    return op.dims, op.write, op.reduce_dims, op.where, reads, tuple(shapes.values()), output
+    """The whole operation but for names: operands are known by position, and what it is called is left out."""
+    place = {name: f"operand{k}" for k, name in enumerate(op.operands)}
+
+    def placed(expr: Expr) -> Expr:
+        return replace(expr, tensor=place[expr.tensor]) if isinstance(expr, Read) else expr
+
+    body: Expr | Block
+    if isinstance(op.body, Block):
+        body = replace(op.body, reads=tuple(replace(read, tensor=place[read.tensor]) for read in op.body.reads))
+    else:
+        body = rewrite(op.body, placed)
+    return replace(op, name="", output="", body=body, group="", source=""), tuple(shapes.values()), output

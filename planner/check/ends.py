@@ -46,19 +46,29 @@ def _complete(case: Case, tensor: Tensor, regions: list[int], findings: Findings
 
 
 def prove_ends(case: Case, flow: Flow, findings: Findings) -> None:
-    """Findings OUTPUT, STATE, OVERLAP: outputs are complete where they end; states end complete as they started."""
+    """Findings OUTPUT, STATE, OVERLAP: outputs are complete where they end, states end complete as they started, and
+    what the program does not update is still there.
+    """
     for name, buffer in sorted(case.document.outputs.items()):
         _ended(case, flow, name, buffer, case.held(buffer), Code.OUTPUT, findings)
-    starts = {b.tensor: b for b in case.document.buffers if b.initial is not None}
+    starts: dict[str, list[Buffer]] = {}
+    for b in case.document.buffers:
+        if b.initial is not None:
+            starts.setdefault(b.tensor, []).append(b)
     for name, buffer in sorted(case.document.states.items()):
-        start = starts.get(name)
-        if start is None:
-            findings.add(Code.STATE, "no buffer holds it at the start", tensor=name)
+        if len(starts.get(name, ())) != 1:
+            names = ", ".join(b.name for b in starts.get(name, ())) or "none"
+            findings.add(Code.STATE, f"one buffer must hold it at the start; these do: {names}", tensor=name)
             continue
+        (start,) = starts[name]
         if case.buffers[buffer].tier != start.tier:
             message = f"it starts in {start.tier} and ends in {case.buffers[buffer].tier}"
             findings.add(Code.STATE, message, tensor=name)
         _ended(case, flow, name, buffer, case.layouts[str(start.initial)], Code.STATE, findings)
+    for tensor in case.program.of_role("param", "state", "const"):
+        if tensor.name not in case.document.states:
+            for start in starts.get(tensor.name, ()):
+                _kept(case, flow, start, findings)
 
 
 def _ended(
@@ -79,6 +89,20 @@ def _ended(
         why = f"was overwritten by {held.to}" if lost else "is not complete at the end"
         where, shown = (Code.OVERLAP, lost) if lost else (code, missing)
         findings.add(where, f"buffer {buffer} {why}", rank=rank, tensor=name, witness=algebra.witness(shown))
+
+
+def _kept(case: Case, flow: Flow, start: Buffer, findings: Findings) -> None:
+    """What the program does not update is there for the next run as it was for this one."""
+    algebra = case.algebra
+    for rank, region in enumerate(case.layouts[str(start.initial)]):
+        held = flow.held(rank, start.name)
+        missing = algebra.minus(region, held.complete)
+        if missing != EMPTY:
+            role = case.program.tensor(start.tensor).role
+            by = f" by {held.to}" if algebra.meet(missing, held.lost) else ""
+            message = f"buffer {start.name} of a {role} that the program does not update was overwritten{by}"
+            witness = algebra.witness(missing)
+            findings.add(Code.OVERLAP, message, rank=rank, tensor=start.tensor, witness=witness)
 
 
 def _whole(case: Case, tensor: str) -> int:

@@ -7,9 +7,10 @@ per task and lane, how many tasks of that lane are finished before it starts.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from .algebra import EMPTY
 from .case import Case, Touch
 from .report import Code, Findings
 
+PAIR = 20  # units of work to compare two tasks that nothing orders
+
 Event = tuple[int, "int | None"]
 """A task (by position) on one rank, or a transfer on all of its ranks at once (rank None)."""
 
 
 def events(case: Case, findings: Findings) -> list[Event] | None:
     """All events in an order in which they can happen, or None and a DEADLOCK that names the tasks of a cycle."""
+    case.algebra.budget.grant(sum(len(case.participants(task)) for task in case.tasks))
     before = _predecessors(case)
     after: dict[Event, list[Event]] = {event: [] for event in before}
     for event, earlier in before.items():
@@ -147,10 +151,34 @@ def _same_buffer(case: Case, ranks: list[int], clocks: Clocks, accesses: Accesse
     for buffer, touched in accesses.items():
         if not any(write for _, write in touched):
             continue
-        for (a, writes), (b, also) in combinations(touched, 2):
-            if a != b and (writes or also) and not clocks.ordered(a, b):
-                for rank, element in _common(case, ranks, buffer, a, b):
-                    _race(case, rank, buffer, buffer, a, b, element, findings)
+        writers = [k for k, write in dict.fromkeys(touched) if write]
+        writing = {*writers}
+        readers = list(dict.fromkeys(k for k, _ in touched if k not in writing))
+        place = {k: n for n, k in enumerate(writers)}
+        pairs = ((a, b) for a, b in _concurrent(case, clocks, writers, writers) if place[a] < place[b])
+        for a, b in chain(pairs, _concurrent(case, clocks, readers, writers)):
+            if findings.full(Code.RACE):
+                return
+            for rank, element in _common(case, ranks, buffer, a, b):
+                _race(case, rank, buffer, buffer, a, b, element, findings)
+
+
+def _concurrent(case: Case, clocks: Clocks, some: list[int], others: list[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of different tasks, one of some and one of others, that nothing orders; each list as executed.
+
+    The tasks of a lane are in order, so those that precede a task are the first of them, and those that it precedes the
+    last; what is left in between runs at the same time. Work grows with the pairs that are found, not with all.
+    """
+    lanes: dict[int, list[int]] = {}
+    for b in others:
+        lanes.setdefault(clocks.lane[b], []).append(b)
+    for a in some:
+        for lane, queue in lanes.items():
+            start = bisect_right(queue, clocks.before[a][lane], key=clocks.index.__getitem__)
+            # `a` comes before b where b's clock counts it; without an order between them neither counts the other.
+            stop = bisect_left(queue, clocks.index[a], lo=start, key=lambda b: clocks.before[b][clocks.lane[a]])
+            case.algebra.budget.spend(1 + PAIR * (stop - start), "tasks that nothing orders")
+            yield from ((a, b) for b in queue[start:stop] if a != b)
 
 
 def _common(case: Case, ranks: list[int], buffer: str, a: int, b: int) -> Iterator[tuple[int, tuple[int, ...] | None]]:
@@ -200,9 +228,16 @@ def _last(clocks: Clocks, touched: list[tuple[int, bool]], lanes: int) -> Any:
 def _interleaved(
     case: Case, ranks: list[int], clocks: Clocks, accesses: Accesses, names: tuple[str, str], findings: Findings
 ) -> None:
-    for (a, writes), (b, also) in product(accesses[names[0]], accesses[names[1]]):
-        if a != b and (writes or also) and not clocks.ordered(a, b):
-            _race(case, ranks[0], names[0], names[1], a, b, None, findings)
+    (mine, my_writers), (theirs, their_writers) = (
+        (list(dict.fromkeys(k for k, _ in accesses[name])), list(dict.fromkeys(k for k, w in accesses[name] if w)))
+        for name in names
+    )
+    writing = {*their_writers}
+    readers = [k for k in theirs if k not in writing]
+    for a, b in chain(_concurrent(case, clocks, mine, their_writers), _concurrent(case, clocks, my_writers, readers)):
+        if findings.full(Code.RACE):
+            return
+        _race(case, ranks[0], names[0], names[1], a, b, None, findings)
 
 
 def _race(

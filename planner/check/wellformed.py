@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 from ...errors import TapestryError
 from ...program import Operation, Program
 from ...serialize import program_from_json
 from ...space import Box, parse_region
 from ..format.document import Compute, Copy, Document, Transfer
+from . import machine
 from .algebra import EMPTY, Algebra
 from .case import Case, Memory
 from .report import Code, Findings
@@ -61,17 +61,12 @@ def _program(document: Document, findings: Findings) -> Program | None:
 
 def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
     """The tiers of the embedded machine; its devices must be there for every rank, one each."""
-    machine: Mapping[str, Any] = document.machine
-    try:
-        count = int(machine["hosts"]) * int(machine["devices_per_host"])
-        tiers = {
-            str(tier["name"]): Memory(int(tier["capacity_bytes"]), bool(tier["shared_per_host"]))
-            for tier in machine["device"]["tiers"]
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        findings.add(Code.MACHINE, f"the embedded machine lacks {error}")
+    hardware = machine.read(document.machine)
+    if isinstance(hardware, list):
+        for fault in hardware:
+            findings.add(Code.MACHINE, fault)
         return None
-    devices = document.devices
+    devices, count = document.devices, hardware.devices
     if len(document.mesh) != len(document.mesh_axes) or not document.mesh or min(document.mesh) < 1:
         findings.add(Code.MACHINE, f"mesh {document.mesh} has axes {document.mesh_axes}")
     if len(devices) != prod(document.mesh) or len(set(devices)) != len(devices):
@@ -80,7 +75,7 @@ def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
         )
     if any(not 0 <= device < count for device in devices):
         findings.add(Code.MACHINE, f"devices {devices} are not all among the machine's {count}")
-    return tiers
+    return dict(hardware.tiers)
 
 
 def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[str, tuple[int, ...]]:
@@ -133,6 +128,18 @@ def _names(document: Document, program: Program, tiers: Mapping[str, Memory], fi
             refer("layout", (task.need, *([task.have] if isinstance(task, Transfer) else [])), task.id)
     refer("buffer", (*document.outputs.values(), *document.states.values()))
     _ends(document, program, findings)
+
+
+def prove_used(document: Document, findings: Findings) -> None:
+    """Finding LAYOUT: what no buffer and no task names says nothing, and is not in a plan."""
+    used = {name for buffer in document.buffers for name in (buffer.layout, buffer.initial) if name is not None}
+    for task in document.tasks:
+        if isinstance(task, Compute):
+            used.add(task.shards)
+        else:
+            used |= {task.need, *([task.have] if isinstance(task, Transfer) else [])}
+    for name in sorted({*document.layouts} - used):
+        findings.add(Code.LAYOUT, f"layout {name} is of no buffer and no task")
 
 
 def _ends(document: Document, program: Program, findings: Findings) -> None:

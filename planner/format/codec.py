@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from .document import FORMAT, Document
 from .fold import fold, unfold
 
 _FOLDED = ("buffers", "tasks")
+_PROGRAM = ("tensors", "operations", "bindings", "outputs", "states", "pins")
 
 
 def encode(document: Document) -> bytes:
@@ -46,8 +48,8 @@ def _text(value: Any) -> str:
 def decode(data: bytes | str, where: str = "plan") -> Document:
     """Read a plan. UsageError naming the place for text that is not JSON, another version, or a field that is wrong."""
     try:
-        raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+        raw = json.loads(data, object_pairs_hook=_once_each, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"not a complete JSON document: {error}", where=where, hint="write the plan again with tapestry plan -o"
         ) from None
@@ -60,7 +62,28 @@ def decode(data: bytes | str, where: str = "plan") -> Document:
             sides={"found": repr(raw["format"]), "read here": repr(FORMAT)},
             hint="plan again with this version",
         )
+    _known_keys(raw, where)
     return _convert(_expanded(raw, where), where)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are distinct: readers disagree on which of two equal keys counts."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _known_keys(raw: dict[str, Any], where: str) -> None:
+    """Nothing is expanded for a field that nobody would read."""
+    unknown = [key for key in raw if key not in Document.__struct_fields__]
+    if unknown:
+        raise UsageError(f"malformed plan: unknown field `{unknown[0]}`", where=where)
 
 
 def _expanded(raw: dict[str, Any], where: str) -> dict[str, Any]:
@@ -68,7 +91,8 @@ def _expanded(raw: dict[str, Any], where: str) -> dict[str, Any]:
         lists = {key: unfold(raw[key]) for key in _FOLDED if isinstance(raw.get(key), list)}
         program = raw.get("program")
         if isinstance(program, dict):
-            lists["program"] = {key: unfold(v) if isinstance(v, list) else v for key, v in program.items()}  # type: ignore[assignment]
+            folded = {key: unfold(program[key]) for key in _PROGRAM if isinstance(program.get(key), list)}
+            lists["program"] = {**program, **folded}  # type: ignore[assignment]
     except (ValueError, msgspec.DecodeError) as error:
         raise UsageError(f"malformed plan: {error}", where=where) from None
     return {**raw, **lists}

@@ -27,7 +27,7 @@ Semantics (what `check` proves and the workers obey)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -38,6 +38,10 @@ class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Base of all records of the document: immutable, unknown fields refused."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+"""A whole number that arithmetic in 64 bits holds, sums of two included; what is allowed of it the checker says."""
+
+
 class LayoutText(Struct, frozen=True):
     """Per rank a region as text (`tapestry.space.parse_region`).
 
@@ -45,7 +49,7 @@ class LayoutText(Struct, frozen=True):
     """
 
     regions: tuple[str, ...]
-    parts: tuple[int, ...] | None = None
+    parts: tuple[Count, ...] | None = None
 
 
 class Buffer(Struct, frozen=True):
@@ -58,24 +62,24 @@ class Buffer(Struct, frozen=True):
     tensor: str
     layout: str
     tier: str
-    offset: int
-    nbytes: int
+    offset: Count
+    nbytes: Count
     initial: str | None = None
 
 
 class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
-    id: int
+    id: Count
     lane: str
     op: str
     shards: str
     reads: tuple[str, ...]
     write: str
-    waits: tuple[int, ...] = ()
-    ranks: tuple[int, ...] | None = None
+    waits: tuple[Count, ...] = ()
+    ranks: tuple[Count, ...] | None = None
 
 
 class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):
-    id: int
+    id: Count
     lane: str
     tensor: str
     kind: str
@@ -84,19 +88,19 @@ class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):
     have: str
     need: str
     monoid: str | None = None
-    waits: tuple[int, ...] = ()
-    ranks: tuple[int, ...] | None = None
+    waits: tuple[Count, ...] = ()
+    ranks: tuple[Count, ...] | None = None
 
 
 class Copy(Struct, frozen=True, tag="copy", tag_field="do"):
-    id: int
+    id: Count
     lane: str
     tensor: str
     source: str
     target: str
     need: str
-    waits: tuple[int, ...] = ()
-    ranks: tuple[int, ...] | None = None
+    waits: tuple[Count, ...] = ()
+    ranks: tuple[Count, ...] | None = None
 
 
 Task = Compute | Transfer | Copy
@@ -106,7 +110,7 @@ class Sharding(Struct, frozen=True):
     """What was chosen for one operation: dimension -> mesh axes that cut it, ranks that take part, kind of cut."""
 
     partition: dict[str, str]
-    ranks: int
+    ranks: Count
     kind: str
 
 
@@ -114,12 +118,12 @@ class Solver(Struct, frozen=True):
     status: str
     objective: str
     objective_s: float
-    objective_bytes: int
+    objective_bytes: Count
     bound_s: float | None
     model_gap: float
     gap: float | None
     wall_s: float | None
-    seed: int
+    seed: Count
 
 
 class Predicted(Struct, frozen=True):
@@ -131,9 +135,9 @@ class Predicted(Struct, frozen=True):
 class Traffic(Struct, frozen=True):
     """``bytes_total`` is the sum over ranks of bytes received from other ranks in one run."""
 
-    bytes_total: int
-    bytes_by_kind: dict[str, int]
-    bytes_by_link: dict[str, int]
+    bytes_total: Count
+    bytes_by_kind: dict[str, Count]
+    bytes_by_link: dict[str, Count]
 
 
 class Document(Struct, frozen=True):
@@ -144,9 +148,9 @@ class Document(Struct, frozen=True):
 
     program: dict[str, Any]
     machine: dict[str, Any]
-    mesh: tuple[int, ...]
+    mesh: tuple[Count, ...]
     mesh_axes: tuple[str, ...]
-    devices: tuple[int, ...]
+    devices: tuple[Count, ...]
     layouts: dict[str, LayoutText]
     buffers: tuple[Buffer, ...]
     tasks: tuple[Task, ...]
@@ -156,5 +160,5 @@ class Document(Struct, frozen=True):
     solver: Solver
     predicted: Predicted
     traffic: Traffic
-    peak_bytes: dict[str, dict[str, int]]
+    peak_bytes: dict[str, dict[str, Count]]
     format: str = FORMAT

@@ -36,8 +36,14 @@ def machine(devices: int, hbm: int = HBM) -> dict[str, Any]:
         {"name": "hbm", "capacity_bytes": hbm, "read_gb_per_s": 1.0, "write_gb_per_s": 1.0, "shared_per_host": False},
         {"name": "host", "capacity_bytes": HOST, "read_gb_per_s": 1.0, "write_gb_per_s": 1.0, "shared_per_host": True},
     ]
-    device = {"name": "toy", "launch_overhead_s": 0.0, "peak": [], "tiers": tiers}
-    return {"name": "toy", "description": "", "device": device, "hosts": 1, "devices_per_host": devices, "links": []}
+    device = {
+        "name": "toy",
+        "launch_overhead_s": 0.0,
+        "peak": [{"kernel": "elementwise", "dtype": "f64", "tflops": 1.0}],
+        "tiers": tiers,
+    }
+    links = [{"kind": "wire", "gb_per_s": 1.0, "latency_s": 0.0, "scope": "host", "curve": []}]
+    return {"name": "toy", "description": "", "device": device, "hosts": 1, "devices_per_host": devices, "links": links}
 
 
 def rows(parts: Sequence[tuple[int, int]], *others: int) -> list[str]:

@@ -1,0 +1,119 @@
+"""The embedded machine, read strictly: what the proofs use of it, and that the rest is a machine at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from .case import Memory
+
+MOST = 1 << 62
+_DEVICE = ("name", "launch_overhead_s", "peak", "tiers")
+_TIER = ("name", "capacity_bytes", "read_gb_per_s", "write_gb_per_s", "shared_per_host")
+_LINK = ("kind", "gb_per_s", "latency_s", "scope", "curve")
+_MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """How many devices there are and what their memories hold; the tier that devices compute in comes first."""
+
+    hosts: int
+    devices_per_host: int
+    tiers: Mapping[str, Memory]
+
+    @property
+    def devices(self) -> int:
+        return self.hosts * self.devices_per_host
+
+
+def read(machine: Mapping[str, Any]) -> Hardware | list[str]:
+    """The hardware, or what is wrong with its description."""
+    faults = list(_faults(machine))
+    if faults:
+        return faults
+    tiers = {t["name"]: Memory(t["capacity_bytes"], t["shared_per_host"]) for t in machine["device"]["tiers"]}
+    return Hardware(machine["hosts"], machine["devices_per_host"], tiers)
+
+
+def _faults(machine: Mapping[str, Any]) -> Iterator[str]:
+    yield from _fields(machine, _MACHINE, "machine")
+    for name in ("hosts", "devices_per_host"):
+        yield from _whole(machine.get(name), 1, f"machine.{name}")
+    links = machine.get("links")
+    for k, link in enumerate(links if isinstance(links, list) else ()):
+        yield from _fields(link, _LINK, f"machine.links[{k}]")
+        yield from _rate(link, "gb_per_s", f"machine.links[{k}]")
+        yield from _time(link, "latency_s", f"machine.links[{k}]")
+    if not isinstance(links, list):
+        yield "machine.links is not a list"
+    yield from _device_faults(machine.get("device"))
+
+
+def _device_faults(device: object) -> Iterator[str]:
+    at = "machine.device"
+    yield from _fields(device, _DEVICE, at)
+    if not isinstance(device, Mapping):
+        return
+    yield from _time(device, "launch_overhead_s", at)
+    rates, tiers = device.get("peak"), device.get("tiers")
+    if not isinstance(rates, list) or not isinstance(tiers, list) or not tiers:
+        yield f"{at} has no lists of rates (peak) and of memories (tiers)"
+        return
+    for k, rate in enumerate(rates):
+        yield from _fields(rate, ("kernel", "dtype", "tflops"), f"{at}.peak[{k}]")
+        yield from _rate(rate, "tflops", f"{at}.peak[{k}]")
+    yield from _named_once([(r.get("kernel"), r.get("dtype")) for r in rates if isinstance(r, Mapping)], f"{at}.peak")
+    for k, tier in enumerate(tiers):
+        yield from _tier_faults(tier, f"{at}.tiers[{k}]")
+    yield from _named_once([tier.get("name") for tier in tiers if isinstance(tier, Mapping)], f"{at}.tiers")
+
+
+def _tier_faults(tier: object, at: str) -> Iterator[str]:
+    yield from _fields(tier, _TIER, at)
+    if isinstance(tier, Mapping):
+        yield from _whole(tier.get("capacity_bytes"), 0, f"{at}.capacity_bytes")
+        yield from _rate(tier, "read_gb_per_s", at)
+        yield from _rate(tier, "write_gb_per_s", at)
+        if type(tier.get("name")) is not str or type(tier.get("shared_per_host")) is not bool:
+            yield f"{at} needs a name, and shared_per_host true or false"
+
+
+def _fields(value: object, names: tuple[str, ...], at: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{at} is not an object"
+    elif set(value) != set(names):
+        odd = sorted(map(str, set(value) ^ set(names)))
+        yield f"{at} has the fields {', '.join(names)}; missing or unknown: {', '.join(odd)}"
+
+
+def _named_once(names: list[object], at: str) -> Iterator[str]:
+    for name in names:
+        if names.count(name) > 1:
+            yield f"{at} names {name!r} twice"
+            return
+
+
+def _whole(value: object, least: int, at: str) -> Iterator[str]:
+    if type(value) is not int or not least <= value <= MOST:
+        yield f"{at} is {value!r}, not a whole number from {least} to {MOST}"
+
+
+def _rate(holder: object, name: str, at: str) -> Iterator[str]:
+    value = _number(holder, name)
+    if value is None or value <= 0:
+        yield f"{at}.{name} is not a number above 0"
+
+
+def _time(holder: object, name: str, at: str) -> Iterator[str]:
+    value = _number(holder, name)
+    if value is None or value < 0:
+        yield f"{at}.{name} is not a number of 0 or more"
+
+
+def _number(holder: object, name: str) -> float | None:
+    """A finite number, which true and false are not."""
+    value: object = holder.get(name) if isinstance(holder, Mapping) else None
+    return float(value) if type(value) in (int, float) and isinstance(value, int | float) and isfinite(value) else None

@@ -1,0 +1,195 @@
+"""Plans that lie, repeat themselves or ask for endless work: refused with a verdict, in counted work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import tapestry as tp
+from tapestry import Tensor, f32, param
+from tapestry.errors import UsageError
+from tapestry.planner import load_machine, plan
+from tapestry.planner.check import Code, check
+from tapestry.planner.check.budget import Budget, Exhausted
+from tapestry.planner.format.codec import decode, encode
+from tapestry.planner.format.document import Document, LayoutText
+
+from . import plans
+
+
+@tp.program
+def dense(x: f32[Tensor, "n d"], w: param[f32[Tensor, "d h"]], frozen: tp.state[f32[Tensor, "n h"]]) -> Tensor:
+    return tp.relu(x @ w) + frozen
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return plan(dense.bind(n=8, d=6, h=10), load_machine("cpu-4"), mesh=(2,)).document
+
+
+Json = dict[str, Any]
+
+
+def altered(document: Document, change: Callable[[Json], None]) -> Document:
+    raw = json.loads(encode(document))
+    change(raw)
+    return decode(json.dumps(raw))
+
+
+def test_the_plan_itself_passes(document: Document) -> None:
+    assert check(document).ok
+
+
+# What the program does not update
+
+
+@pytest.mark.parametrize("tensor", ["w", "frozen"])
+def test_what_the_program_does_not_update_may_not_be_overwritten(document: Document, tensor: str) -> None:
+    """After its last use another buffer is put where it was: the next run would start from that."""
+    last = document.tasks[-1].write  # type: ignore[union-attr]
+    offset = next(b.offset for b in document.buffers if b.tensor == tensor)
+    moved = tuple(replace(b, offset=offset) if b.name == last else b for b in document.buffers)
+    (one, *_) = (v for v in check(replace(document, buffers=moved)).verdicts if v.tensor == tensor)
+    assert one.code is Code.OVERLAP
+    assert any(text in one.message for text in ("does not update was overwritten", f"{last} over", "was written over"))
+
+
+def test_an_updated_state_starts_in_one_buffer() -> None:
+    """Of two, only one could hold the new value at the end."""
+
+    @tp.program
+    def count(x: f32[Tensor, "n"], total: tp.state[f32[Tensor, "n"]]) -> Tensor:
+        tp.update(total, total + x)
+        return x * 2
+
+    made = plan(count.bind(n=8), load_machine("cpu-4"), mesh=(2,)).document
+    assert check(made).ok
+    start = next(b for b in made.buffers if b.tensor == "total" and b.initial is not None)
+    twin = replace(start, name="twin", offset=1 << 20)
+    peaks = {rank: dict.fromkeys(tiers, (1 << 20) + twin.nbytes) for rank, tiers in made.peak_bytes.items()}
+    report = check(replace(made, buffers=(*made.buffers, twin), peak_bytes=peaks))
+    assert Code.STATE in report.codes, str(report)
+
+
+# The machine
+
+
+def first_tier(raw: Json) -> Json:
+    tier: Json = raw["machine"]["device"]["tiers"][0]
+    return tier
+
+
+MACHINES: dict[str, Callable[[Json], None]] = {
+    "a tier is named twice": lambda raw: raw["machine"]["device"]["tiers"].append({**first_tier(raw)}),
+    "a capacity is text": lambda raw: first_tier(raw).update(capacity_bytes="1000000000"),
+    "a capacity is a fraction": lambda raw: first_tier(raw).update(capacity_bytes=1e9),
+    "a capacity is true": lambda raw: first_tier(raw).update(capacity_bytes=True),
+    "a capacity is past 64 bits": lambda raw: first_tier(raw).update(capacity_bytes=1 << 80),
+    "a rate is missing": lambda raw: first_tier(raw).pop("read_gb_per_s"),
+    "a rate is zero": lambda raw: first_tier(raw).update(write_gb_per_s=0),
+    "a peak is zero": lambda raw: raw["machine"]["device"]["peak"][0].update(tflops=0.0),
+    "a peak is given twice": lambda raw: raw["machine"]["device"]["peak"].append(raw["machine"]["device"]["peak"][0]),
+    "a link does not move": lambda raw: raw["machine"]["links"][0].update(gb_per_s=-1),
+    "a link takes less than no time": lambda raw: raw["machine"]["links"][0].update(latency_s=-1e-6),
+    "an unknown field": lambda raw: raw["machine"].update(colour="red"),
+    "no device": lambda raw: raw["machine"].pop("device"),
+    "hosts are text": lambda raw: raw["machine"].update(hosts="2"),
+}
+
+
+@pytest.mark.parametrize("change", MACHINES.values(), ids=MACHINES.keys())
+def test_a_machine_that_is_none_is_refused(document: Document, change: Callable[[Json], None]) -> None:
+    assert check(altered(document, change)).codes == {Code.MACHINE}
+
+
+# The document
+
+
+def test_a_key_that_is_there_twice_is_refused(document: Document) -> None:
+    text = encode(document).decode().replace('"mesh":', '"mesh": [2],\n  "mesh":', 1)
+    with pytest.raises(UsageError, match="the key 'mesh' is there twice"):
+        decode(text)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_of_json_is_refused(document: Document, number: str) -> None:
+    with pytest.raises(UsageError, match=f"{number} is no number of JSON"):
+        decode(
+            encode(document).decode().replace('"seed":0', f'"seed":{number}').replace('"seed": 0', f'"seed": {number}')
+        )
+
+
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 63), 1 << 200])
+@pytest.mark.parametrize("field", ["offset", "nbytes"])
+def test_numbers_past_64_bits_are_refused(document: Document, field: str, value: int) -> None:
+    with pytest.raises(UsageError, match="malformed plan"):
+        altered(document, lambda raw: raw["buffers"][0].update({field: value}))
+
+
+def test_an_unknown_field_is_refused_before_anything_is_expanded(document: Document) -> None:
+    bomb = [{"repeat": 1 << 40, "items": [{"x": 1}], "step": [[]]}]
+    with pytest.raises(UsageError, match="unknown field `more`"):
+        altered(document, lambda raw: raw.update(more=bomb))
+    with pytest.raises(UsageError, match="more than"):
+        altered(document, lambda raw: raw.update(tasks=bomb))
+
+
+def test_a_layout_of_nothing_is_refused(document: Document) -> None:
+    spare = LayoutText(next(iter(document.layouts.values())).regions)
+    report = check(replace(document, layouts={**document.layouts, "spare": spare}))
+    assert [str(v) for v in report.verdicts] == ["layout: layout spare is of no buffer and no task"]
+
+
+# Work
+
+
+def test_a_scalar_operation_lends_no_memo_to_a_block_of_its_structure() -> None:
+    """Attention's records may not be cut, whatever operation of the same dimensions and reads was looked at before."""
+    from tapestry.planner.check.algebra import Algebra
+    from tapestry.planner.check.case import Case
+    from tapestry.planner.format.resolve import Resolved
+
+    @tp.program
+    def both(q: f32[Tensor, "t h e"], k: f32[Tensor, "t h e"], v: f32[Tensor, "t h e"]) -> Tensor:
+        return tp.attention(q, k, v)
+
+    made = plan(both.bind(t=8, h=2, e=4), load_machine("cpu-4"), mesh=(2,)).document
+    case = Case(made, Resolved(made).program, {}, Algebra(), {})
+    shapes = [case.shape(op) for op in case.program.operations]
+    assert len({shape.number for shape in shapes}) == len(case.program.operations)
+
+
+def tasks_without_an_order(count: int) -> Document:
+    """One operation again and again, on lanes in turn, into the same buffer."""
+    document = plans.elementwise()
+    task = document.tasks[0]
+    lanes = ("compute", "comm", "h2d", "d2h", "disk")
+    many = tuple(replace(task, id=k, lane=lanes[k % len(lanes)], waits=()) for k in range(count))
+    return replace(document, tasks=many)
+
+
+def test_many_tasks_on_one_buffer_take_work_in_proportion() -> None:
+    """Twenty thousand in one lane are in order; each is compared with its neighbours only."""
+    document = plans.elementwise()
+    many = tuple(replace(document.tasks[0], id=k, lane="compute", waits=()) for k in range(20_000))
+    report = check(replace(document, tasks=many))
+    assert report.ok, str(report)
+
+
+def test_tasks_that_nothing_orders_are_races_and_are_counted() -> None:
+    assert Code.RACE in check(tasks_without_an_order(20)).codes
+    assert {Code.RACE, Code.UNPROVEN} & check(tasks_without_an_order(20_000)).codes
+
+
+def test_scattered_regions_exhaust_the_budget(document: Document) -> None:
+    """Each a few kilobytes of text, and met with one another piece by piece."""
+    comb = "+".join(f"{k}:{k + 1}" for k in range(0, 8, 2))
+    assert check(altered(document, lambda raw: raw["layouts"].update(L0={"regions": [f"{comb},0:6"] * 2}))).codes
+    budget = Budget(10)
+    budget.spend(5, "pairs")
+    with pytest.raises(Exhausted, match="pairs"):
+        budget.spend(6, "pairs")
