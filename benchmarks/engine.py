@@ -31,6 +31,7 @@ from tapestry.planner.machine import load_machine
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.space import Box, Region
 from tapestry.workers import run
+from tapestry.workers.devices import open_device
 from tapestry.workers.rank import Rank
 
 Array = NDArray[np.float32]
@@ -178,7 +179,8 @@ def measure(size: int, ranks: int, repeat: int) -> dict[str, float]:
 def binding(document: Document) -> float:
     """Seconds to bind all tasks to memory, once a plan."""
     resolved = Resolved(document)
-    ranks = [Rank(resolved, number) for number in range(resolved.size)]
+    device = open_device("numpy")
+    ranks = [Rank(device, resolved, number, lanes=False) for number in range(resolved.size)]
     started = perf_counter()
     for rank in ranks:
         rank.bind()

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .device import Device as Device
+    from .devices import device_names as device_names
+    from .devices import register_device as register_device
     from .faults import Deadlock as Deadlock
     from .faults import PeerFailed as PeerFailed
     from .faults import TaskError as TaskError
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from .trace import trace_json as trace_json
 
 _NAMES_OF = {
+    "device": "Device",
+    "devices": "device_names register_device",
     "faults": "Deadlock PeerFailed TaskError",
     "result": "Event RunResult",
     "running": "run",

@@ -1,4 +1,4 @@
-"""One rank of a launch: `python -m torch.distributed.run ... -m tapestry.workers FOLDER` (see `engines.launch`)."""
+"""One rank of a launch: `-m torch.distributed.run ... -m tapestry.workers FOLDER DEVICE` (`engines.launch`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+from .engines.engine import Settings
 from .engines.launch import serve
 
 
 def main(arguments: list[str]) -> None:
     """Serve the folder. After an error the process ends at once: threads may still wait for ranks that are gone."""
     try:
-        serve(Path(arguments[0]), poison="--poison" in arguments[1:])
+        serve(Path(arguments[0]), Settings(arguments[1], poison="--poison" in arguments[2:]))
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from ..errors import TapestryError, UsageError
+
+T = TypeVar("T")
 
 
 class TaskError(TapestryError):
@@ -14,6 +17,24 @@ class TaskError(TapestryError):
         self.rank, self.task, self.name, self.tensor = rank, task, name, tensor
         place = f"rank {rank}" + ("" if task is None else f", task {task}") + (f" ({name})" if name else "")
         super().__init__(what, where=place, sides={"tensor": tensor} if tensor else None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A task on a rank. As a context, it turns an error inside into a TaskError that names it."""
+
+    rank: int
+    task: int | None
+    name: str
+    tensor: str
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, TaskError | PeerFailed):
+            what = str(error) if isinstance(error, TapestryError) else f"{type(error).__name__}: {error}"
+            raise TaskError(what, rank=self.rank, task=self.task, name=self.name, tensor=self.tensor) from error
 
 
 class PeerFailed(TapestryError):
@@ -46,3 +67,10 @@ def rebuilt(cause: dict[str, Any]) -> TapestryError:
         )
     kind = UsageError if cause["kind"] == "UsageError" else TapestryError
     return kind(cause["text"], where=f"rank {cause['at']}")
+
+
+def demand(found: T | None, what: str, **where: object) -> T:
+    """A buffer that a task needs; TapestryError if the rank stores nothing of it."""
+    if found is None:
+        raise TapestryError(f"{what} stores nothing", where=", ".join(f"{key} {value}" for key, value in where.items()))
+    return found

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..planner.format import Compute, Task, Transfer
 from ..planner.format.events import Event as Event
-from .numpy.folding import Array
+from .stores.arrays import Array
+
+
+def name_of(task: Task) -> str:
+    """How traces and errors call a task."""
+    if isinstance(task, Compute):
+        return task.op
+    return f"{task.kind} {task.tensor}" if isinstance(task, Transfer) else task.tensor
 
 
 @dataclass(frozen=True)
@@ -14,6 +22,7 @@ class RunResult:
 
     ``wall_s`` is the time from the first task to the last, inputs in place and tasks bound; ``events`` are in order of
     their start. ``rank`` is the rank of this process where every rank has its own; ranks other than 0 have no outputs.
+    ``baseline_bytes`` is what a rank's device occupies beside the planned arenas, the most of any rank.
     """
 
     outputs: dict[str, Array]
@@ -21,3 +30,4 @@ class RunResult:
     wall_s: float
     events: list[Event] = field(default_factory=list)
     rank: int = 0
+    baseline_bytes: int = 0

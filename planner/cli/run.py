@@ -26,7 +26,9 @@ def run(
     ] = None,
     random: Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Draw them instead.")] = None,
     outputs: Annotated[Path | None, typer.Option(metavar="F.safetensors", help="Write outputs and states.")] = None,
-    device: Annotated[Literal["numpy", "cupy"], typer.Option(help="What computes.")] = "numpy",
+    device: Annotated[
+        str, typer.Option(metavar="NAME", help="What computes: a device of the workers, or module:Class.")
+    ] = "numpy",
     engine: Annotated[Literal["local", "torchrun"], typer.Option(help="One process, or one a device.")] = "local",
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
     json: Json = False,

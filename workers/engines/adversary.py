@@ -6,8 +6,9 @@ from functools import partial
 from random import Random
 
 from ...planner.format import Resolved, Task, Transfer
+from ..device import Runner
 from ..rank import Rank
-from ..transport.exchange import Action, Exchange, Piecewise
+from ..transport.piecewise import Action, Piecewise
 from .order import Ordered
 
 
@@ -18,6 +19,10 @@ class Shuffled(Ordered):
         super().__init__(resolved, ranks)
         self.random = Random(seed)
         self.active: dict[int, tuple[Transfer, Piecewise, set[int], float]] = {}
+
+    def bound_transfers(self) -> dict[int, Runner]:
+        """None: transfers are taken apart, and each step is bound when it happens."""
+        return {}
 
     def run_all(self) -> None:
         """One random step after another until nothing is left."""
@@ -49,9 +54,8 @@ class Shuffled(Ordered):
         self.compute(number, task)
 
     def _begin(self, task: Transfer) -> None:
-        exchange = Exchange(self.resolved, self.ranks, task)
-        self.bytes_moved += exchange.nbytes
-        self.active[task.id] = (task, Piecewise(exchange), set(exchange.members), self.now())
+        piecewise = Piecewise(self.ranks[0].device, self.movement(task))
+        self.active[task.id] = (task, piecewise, set(self.resolved.participants(task)), self.now())
 
     def _leave(self) -> None:
         """Let ranks go that are done with a transfer."""
@@ -61,4 +65,5 @@ class Shuffled(Ordered):
                     inside.remove(number)
                     self.finish(number, task, start)
             if not inside:
+                self.transport.bytes_moved += piecewise.bytes_moved
                 del self.active[task.id]

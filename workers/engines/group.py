@@ -1,6 +1,4 @@
-"""The processes of a run: who they are, how they say that they failed, and bytes from one to another
-(torch.distributed, Gloo).
-"""
+"""The processes of a run: who they are, how they say that they failed, and what they tell one another."""
 
 from __future__ import annotations
 
@@ -8,22 +6,22 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from time import monotonic, sleep
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import UsageError
+from ..device import Device
 from ..faults import PeerFailed, described
-from ..numpy.folding import Array
+from ..transport.torch_distributed import Post, TorchDistributed, poster
+from ..transport.transport import Transport
 
 # Ranks that do not hear of a failure within this time are left to their fate.
 FAREWELL_S = 3.0
@@ -49,6 +47,7 @@ class Group:
         self.store = PrefixStore("tapestry", store)
         self.own = not dist.is_initialized()
         self.handle = self._connect()
+        self.handles = {"gloo": self.handle}
         self.runs = 0
         self.failed = False
         atexit.register(self._leave)
@@ -95,15 +94,18 @@ class Group:
         self.store.add(self._key("heard"), 1)
         return PeerFailed(failure.origin, failure.cause)
 
-    # -- bytes -----------------------------------------------------------------------------------------------------
+    # -- data ------------------------------------------------------------------------------------------------------
 
-    def send(self, payload: Array, dst: int, tag: int) -> Any:
-        """Start sending an array's bytes. The array must stay as it is until the work is waited for."""
-        return dist.isend(_tensor(payload), dst, group=self.handle, tag=tag)
+    def transport(self, device: Device) -> Transport:
+        """The way of a device's arrays between the processes of the group. All processes call it."""
+        own = device.transport(self.rank, self.post)
+        return TorchDistributed(device, self.rank, self.post(device.backend)) if own is None else own
 
-    def receive(self, payload: Array, src: int, tag: int) -> Any:
-        """Start receiving into an array."""
-        return dist.irecv(_tensor(payload), src, group=self.handle, tag=tag)
+    def post(self, backend: str) -> Post:
+        """Packets through a backend of torch.distributed. The first call for a backend is one of all processes."""
+        if backend not in self.handles:
+            self.handles[backend] = dist.new_group(backend=backend)
+        return poster(self.handles[backend])
 
     def barrier(self) -> None:
         """All ranks are here."""
@@ -120,15 +122,15 @@ class Group:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(data)]), group=self.handle)
         if self.rank:
-            self.send(np.frombuffer(data, np.uint8).copy(), 0, 0).wait()
+            self.post("gloo")([(torch.frombuffer(bytearray(data), dtype=torch.uint8), 0)], [], 0)()
             return []
-        parts = [np.empty(int(size), np.uint8) for size in sizes]
-        wait_all(self.receive(part, src, 0) for src, part in enumerate(parts) if src)
-        return [data, *(part.tobytes() for part in parts[1:])]
+        parts = [torch.empty(int(size), dtype=torch.uint8) for size in sizes]
+        self.post("gloo")([], [(part, src) for src, part in enumerate(parts) if src], 0)()
+        return [data, *(part.numpy().tobytes() for part in parts[1:])]
 
     def close(self) -> None:
         """Leave; Gloo's threads must have ended before the interpreter does, so nothing may hold on to the group."""
-        self.handle = None
+        self.handle, self.handles = None, {}
         if self.own and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -144,16 +146,6 @@ class Group:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
-
-
-def wait_all(works: Iterable[Any]) -> None:
-    """Wait for every send and receive."""
-    for work in list(works):
-        work.wait()
-
-
-def _tensor(payload: Array) -> torch.Tensor:
-    return torch.from_numpy(payload.reshape(-1).view(np.uint8))
 
 
 @cache

@@ -22,21 +22,26 @@ from typing import Any
 from ...errors import TapestryError
 from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
+from ..devices import DEFAULT, device_place
 from ..faults import TaskError, described, rebuilt
-from ..numpy.folding import Array
 from ..result import Event, RunResult
+from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from ..stores.tensors import read_tensors, write_tensors
+from .engine import Settings
 from .group import Group, group
-from .torchrun import run_distributed
+from .process import run_rank
 
 Job = tuple[Document, Mapping[str, Array]]
+
+_FIGURES = ("bytes_moved", "wall_s", "baseline_bytes")
+_PLAIN = Settings(DEFAULT)
 
 # How torchrun tells of a rank that a signal ended. SIGTERM is its own, sent to the others.
 _ENDED = re.compile(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)")
 
 
-def launch(jobs: Sequence[Job], *, poison: bool = False) -> list[RunResult]:
+def launch(jobs: Sequence[Job], settings: Settings = _PLAIN) -> list[RunResult]:
     """Run plans one after another in one torchrun with as many processes as the largest needs.
 
     Raises what the rank that failed first raised: TaskError, UsageError.
@@ -51,16 +56,17 @@ def launch(jobs: Sequence[Job], *, poison: bool = False) -> list[RunResult]:
             folders[-1].mkdir()
             (folders[-1] / "plan.json").write_bytes(encode(document))
             write_tensors(folders[-1] / "inputs.safetensors", checked_inputs(resolved.program, inputs))
-        _torchrun(Path(name), ranks, poison)
+        _torchrun(Path(name), ranks, settings)
         return [_result(folder) for folder in folders]
 
 
-def _torchrun(folder: Path, ranks: int, poison: bool) -> None:
+def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
     """Start the ranks and wait; whatever interrupts the wait ends them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--max-restarts", "0"]
     command += ["--log-dir", str(folder / "logs")]  # its own would stay behind
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    command += ["-m", "tapestry.workers", str(folder), *(["--poison"] if poison else [])]
+    command += ["-m", "tapestry.workers", str(folder), device_place(settings.device)]
+    command += ["--poison"] if settings.poison else []
     with (folder / "torchrun.log").open("w+") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
@@ -110,29 +116,30 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
 def _result(folder: Path) -> RunResult:
     data = json.loads((folder / "result.json").read_text())
     outputs = {name: array.copy() for name, array in read_tensors(folder / "outputs.safetensors").items()}
-    return RunResult(outputs, data["bytes_moved"], data["wall_s"], [Event(**event) for event in data["events"]])
+    events = [Event(**event) for event in data["events"]]
+    return RunResult(outputs, events=events, **{name: data[name] for name in _FIGURES})
 
 
 # -- in a rank ---------------------------------------------------------------------------------------------------
 
 
-def serve(folder: Path, *, poison: bool = False) -> None:
+def serve(folder: Path, settings: Settings) -> None:
     """Run the jobs of a folder as one rank of torchrun; errors are left in the job's folder."""
     here = group()
     for job in sorted(folder.glob("job*")):
         try:
-            _serve_one(job, here, poison)
+            _serve_one(job, here, settings)
         except Exception as error:
             (job / f"error-{here.rank}.json").write_text(json.dumps(described(error, here.rank)))
             raise
     here.close()
 
 
-def _serve_one(job: Path, here: Group, poison: bool) -> None:
+def _serve_one(job: Path, here: Group, settings: Settings) -> None:
     document = decode((job / "plan.json").read_bytes(), str(job / "plan.json"))
     inputs = read_tensors(job / "inputs.safetensors")
-    result = run_distributed(document, inputs, here, poison=poison)
+    result = run_rank(document, inputs, here, settings)
     if here.rank == 0:
         write_tensors(job / "outputs.safetensors", result.outputs)
-        figures = {"bytes_moved": result.bytes_moved, "wall_s": result.wall_s}
+        figures = {name: getattr(result, name) for name in _FIGURES}
         (job / "result.json").write_text(json.dumps(figures | {"events": [asdict(event) for event in result.events]}))

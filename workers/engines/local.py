@@ -5,36 +5,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...planner.format import Document, Resolved
-from ..numpy.blas import single_threaded
-from ..numpy.folding import Array
-from ..numpy.scratch import Scratch
-from ..rank import Rank, gather
+from ..devices import open_device
+from ..rank import Rank
 from ..result import RunResult
+from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
+from ..transport.in_process import InProcess
+from ..transport.movement import Movement
+from ..whole import empty_whole, results
 from .adversary import Shuffled
+from .engine import Engine, Settings, resolved
 from .order import Ordered
 
 
-def run_local(
-    document: Document | Resolved, inputs: Mapping[str, Array], *, order: int | None = None, poison: bool = False
-) -> RunResult:
-    """Run a plan with all ranks in this process.
-
-    inputs: whole arrays of inputs, params and states by name. order: None runs one rank as far as it gets, then the
-    next; a seed runs tasks, and reads and writes of messages, in a random order that the lanes and waits allow.
-    poison: buffers are filled with NaN or garbage first. Raises UsageError (inputs), TaskError (a task fails),
-    Deadlock.
+class LocalEngine(Engine):
+    """Without an order it runs one rank as far as it gets, then the next; with one it runs tasks, and reads and writes
+    of messages, in a random order that the lanes and waits allow.
     """
-    resolved = document if isinstance(document, Resolved) else Resolved(document)
-    checked = checked_inputs(resolved.program, inputs)
-    scratch = Scratch()
-    ranks = [Rank(resolved, number, poison=poison, scratch=scratch) for number in range(resolved.size)]
-    for rank in ranks:
-        rank.load(checked)
-        rank.bind()
-    run = Ordered(resolved, ranks) if order is None else Shuffled(resolved, ranks, order)
-    with single_threaded():
-        run.run_all()
-    return RunResult(
-        gather(resolved, ranks), run.bytes_moved, run.elapsed(), sorted(run.events, key=lambda e: e.start_s)
-    )
+
+    def run(self, document: Document | Resolved, inputs: Mapping[str, Array], settings: Settings) -> RunResult:
+        plan = resolved(document)
+        checked = checked_inputs(plan.program, inputs)
+        device = open_device(settings.device)
+        try:
+            numbers = range(plan.size)
+            ranks = [Rank(device, plan, number, poison=settings.poison, lanes=False) for number in numbers]
+            for rank in ranks:
+                rank.load(checked)
+                rank.bind()
+            order = Ordered(plan, ranks) if settings.order is None else Shuffled(plan, ranks, settings.order)
+            with device.running():
+                order.run_all()
+                device.synchronise()
+            outputs = gather(plan, ranks)
+            events = sorted(order.events, key=lambda event: event.start_s)
+            return RunResult(
+                outputs, order.bytes_moved, order.elapsed(), events, baseline_bytes=device.baseline_bytes()
+            )
+        finally:
+            device.close()
+
+
+def gather(plan: Resolved, ranks: list[Rank]) -> dict[str, Array]:
+    """Whole outputs and states from the memories of all ranks."""
+    memories = {rank.number: rank.memory for rank in ranks}
+    found: dict[str, Array] = {}
+    for tensor, buffer in results(plan):
+        target = empty_whole(plan.program.tensor(tensor))
+        InProcess(ranks[0].device).bind(Movement.to_rank_0(plan, tensor, buffer, memories, target, 0))()
+        found[tensor] = target.array
+    ranks[0].device.synchronise()
+    return found

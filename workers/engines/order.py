@@ -5,10 +5,12 @@ from __future__ import annotations
 from time import perf_counter
 
 from ...planner.format import Resolved, Task, Transfer
+from ..device import Runner
 from ..faults import Deadlock
-from ..rank import Rank, name_of
-from ..result import Event
-from ..transport.exchange import Exchange
+from ..rank import Rank
+from ..result import Event, name_of
+from ..transport.in_process import InProcess
+from ..transport.movement import Movement
 
 
 class Ordered:
@@ -21,9 +23,25 @@ class Ordered:
         self.done: list[set[int]] = [set() for _ in ranks]
         self.arrived: dict[int, set[int]] = {}
         self.events: list[Event] = []
-        self.bytes_moved = 0
+        self.transport = InProcess(ranks[0].device)
+        self.carriers = self.bound_transfers()
         self.left = sum(len(rank.tasks) for rank in ranks)
         self.began = perf_counter()
+
+    def bound_transfers(self) -> dict[int, Runner]:
+        """Every transfer of the plan, bound to the memories of all ranks, by its number."""
+        return {task.id: self.transport.bind(self.movement(task)) for task in self.transfers()}
+
+    def transfers(self) -> list[Transfer]:
+        return [task for task in self.resolved.document.tasks if isinstance(task, Transfer)]
+
+    def movement(self, task: Transfer) -> Movement:
+        return Movement.of(self.resolved, task, {rank.number: rank.memory for rank in self.ranks})
+
+    @property
+    def bytes_moved(self) -> int:
+        """What ranks received from other ranks so far."""
+        return self.transport.bytes_moved
 
     def elapsed(self) -> float:
         return max((event.end_s for event in self.events), default=0.0)
@@ -80,9 +98,7 @@ class Ordered:
         if not self.arrived[task.id].issuperset(members):
             return False
         start = self.now()
-        exchange = Exchange(self.resolved, self.ranks, task)
-        exchange.at_once()
-        self.bytes_moved += exchange.nbytes
+        self.carriers[task.id]()
         for number in members:
             self.finish(number, task, start)
         return True

@@ -15,10 +15,11 @@ import numpy as np
 from ...errors import TapestryError
 from ...expr import Affine, Bound, Call, Const, Expr
 from ...space import Grid, IntSet
+from ..device import Runner, Stored, in_order
 from .folding import Array
-from .loops import Context, Runner, bind_map, depends_on, in_order
+from .loops import Context, bind_map, depends_on
 from .pieces import Piece, Simplify
-from .views import Stored, strided
+from .views import strided
 
 QUERIES, KEYS = 128, 512
 

@@ -16,17 +16,18 @@ import numpy as np
 
 from ...errors import TapestryError
 from ...expr import Affine, Call, Const, Expr, Read, walk
-from ...program import Block, Operation, Program
+from ...program import Block, Operation
 from ...space import Box, Grid, Region
+from ..device import Evaluation, Runner, Stored, in_order
 from .attention import bind_attention, identity_state
 from .contraction import bind_contraction, extent, match
 from .evaluate import DOUBLE, SINGLE
 from .folding import FOLD_FUNCTION, identity_of
-from .loops import Context, Fold, Runner, accumulator, bind_map, fold_body, in_order
+from .loops import Context, Fold, accumulator, bind_map, fold_body
 from .padding import paddable, padded
 from .pieces import Piece, masked, resolve, unrolled, whole
 from .scratch import Scratch
-from .views import Stored, slabs, strided
+from .views import slabs, strided
 
 # A fold is written out when it is a window (its dimensions share an axis with others) of at most this many taps,
 # or has at most FEW taps; and only while the expression stays small.
@@ -37,19 +38,12 @@ PADDED, PADDED_POINTS = 16, 1 << 20
 MATRIX = 4
 
 
-def bind_compute(
-    program: Program, op: Operation, points: Region, stored: Mapping[str, Stored], write: Stored, scratch: Scratch
-) -> Runner:
-    """A closure that evaluates ``op`` at ``points`` (axes in the order of ``op.dims``), reading ``stored``, writing
-    ``write``.
-
-    Folds of part of a reduction leave the partial fold in ``write``, the monoid's identity where no point falls.
-    """
-    dtypes = {tensor.name: tensor.dtype for tensor in program.tensors}
-    double = any(dtypes[name] == "f64" for name in (*op.operands, op.output))
-    context = Context(stored, DOUBLE if double else SINGLE, scratch)
-    binder = _Binder(op, dtypes, context, write)
-    return in_order(binder.bind(points))
+def bind_compute(task: Evaluation, scratch: Scratch) -> Runner:
+    """A closure that evaluates the task's operation at its points."""
+    dtypes = {tensor.name: tensor.dtype for tensor in task.program.tensors}
+    double = any(dtypes[name] == "f64" for name in (*task.op.operands, task.op.output))
+    context = Context(task.reads, DOUBLE if double else SINGLE, scratch)
+    return in_order(_Binder(task.op, dtypes, context, task.write).bind(task.points))
 
 
 class _Binder:

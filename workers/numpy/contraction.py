@@ -13,11 +13,12 @@ import numpy as np
 
 from ...expr import Affine, Call, Expr, Read
 from ...space import Grid, IntSet
+from ..device import Runner, Stored, in_order
 from .evaluate import round_into
 from .folding import Array
-from .loops import Context, Runner, accumulator, bind_map, depends_on, in_order
+from .loops import Context, accumulator, bind_map, depends_on
 from .pieces import Piece
-from .views import Stored, collapse, strided
+from .views import collapse, strided
 
 # Elements of a packed operand or of a product that cannot go straight to the output: 8 MiB in float32.
 PACK = 1 << 21

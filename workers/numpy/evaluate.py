@@ -15,9 +15,10 @@ import numpy as np
 from ...dtypes import DTYPES, numpy_dtype
 from ...errors import TapestryError
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
+from ..device import Stored
 from .folding import Array, Scalar, compute_of, fold_call
 from .scratch import Scratch
-from .views import Slices, Stored, position_table, slab_shape, strided, within
+from .views import Slices, position_table, slab_shape, strided, within
 
 INT = np.dtype(np.int64)
 BOOL = np.dtype(np.bool_)

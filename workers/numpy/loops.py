@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...expr import Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
+from ..device import Runner, Stored, in_order
 from .evaluate import BOOL, Compiler, Kernel, round_into
 from .folding import Array, fold_ufunc, identity_of
 from .pieces import Piece, guarded, masked, resolve
 from .scratch import Scratch
-from .views import Slices, Stored, slab_shape, slabs, strided, within
-
-Runner = Callable[[], None]
+from .views import Slices, slab_shape, slabs, strided, within
 
 # Points per slab: temporaries of a slab stay in the second-level cache, and calls are long enough to hide what they
 # cost.
@@ -37,18 +36,6 @@ class Context:
 
     def compiler(self, piece: Piece) -> Compiler:
         return Compiler(piece.dims, self.stored, self.floating, piece.where, lenient=self.lenient)
-
-
-def in_order(runners: Sequence[Runner]) -> Runner:
-    """One runner for several."""
-    if len(runners) == 1:
-        return runners[0]
-
-    def run() -> None:
-        for runner in runners:
-            runner()
-
-    return run
 
 
 def memory_order(piece: Piece, views: Sequence[Array]) -> list[int]:

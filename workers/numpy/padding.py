@@ -9,9 +9,10 @@ import numpy as np
 
 from ...expr import Call, Cast, Expr, Read, walk
 from ...space import Box, Grid
-from .loops import Context, Runner
+from ..device import Runner, Stored
+from .loops import Context
 from .pieces import Piece, typed_fill
-from .views import Stored, grid_pairs
+from .views import grid_pairs
 
 
 def paddable(piece: Piece) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -13,24 +11,12 @@ import numpy as np
 
 from ...expr import Affine
 from ...space import Grid, IntSet
+from ..device import Stored
 from .folding import Array
 
 Slices = tuple[slice, ...]
 # Slices and an ellipsis, so that indexing a 0-d array gives an array.
 Place = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A dense array and the grid of global elements that it stores, axis by axis."""
-
-    array: Array
-    grid: Grid
-
-    @cached_property
-    def raw(self) -> Array:
-        """The bytes, in order."""
-        return self.array.reshape(-1).view(np.uint8)
 
 
 def strided(stored: Stored, index: Sequence[Affine], dims: Sequence[tuple[str, int]]) -> Array | None:
@@ -48,7 +34,13 @@ def strided(stored: Stored, index: Sequence[Affine], dims: Sequence[tuple[str, i
         for name, c in expr.terms:
             strides[str(name)] += c * step
     shape = [extent if strides[name] else 1 for name, extent in dims]
-    return np.ndarray(shape, stored.array.dtype, stored.raw.data, offset, [strides[name] for name, _ in dims])
+    return np.ndarray(
+        shape,
+        stored.array.dtype,
+        stored.array.reshape(-1).view(np.uint8).data,
+        offset,
+        [strides[name] for name, _ in dims],
+    )
 
 
 def _local_base(expr: Affine, axis: IntSet, ranges: dict[str, tuple[int, int]]) -> int | None:

@@ -9,7 +9,7 @@ import pytest
 
 from tapestry.planner.check import check
 from tapestry.reference import evaluate
-from tapestry.workers.engines.local import run_local
+from tapestry.workers import run
 
 from . import plans, writing
 from .harm import drawn
@@ -27,7 +27,7 @@ def test_passed_mutants_run_right(name: str) -> None:
     passed = [mutant.document for mutant in mutants(document, program) if check(mutant.document).ok]
     for plan in [document, *random.Random(name).sample(passed, min(SAMPLE, len(passed)))]:
         for seed in range(SEEDS):
-            result = run_local(plan, inputs, order=seed, poison=True)
+            result = run(plan, inputs, order=seed, poison=True)
             assert result.bytes_moved == plan.traffic.bytes_total
             for tensor, value in expected.items():
                 np.testing.assert_array_equal(result.outputs[tensor], value)

@@ -21,8 +21,8 @@ from tapestry.planner.format import Document
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers import TaskError, run
+from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import Job, _first_error, launch
-from tapestry.workers.engines.local import run_local
 from tapestry.workers.faults import described
 
 from ..sheets import halo_blur, split_matmul
@@ -52,8 +52,8 @@ def test_generated_plans_give_the_same_bits_as_in_one_process() -> None:
     rng = np.random.default_rng(0)
     matmul = {"a": rng.random((6, 8), np.float32), "b": rng.random((8, 5), np.float32)}
     jobs = [*generated(60), (split_matmul(), matmul), (halo_blur(), {"x": X})]
-    for (document, inputs), got in zip(jobs, launch(jobs, poison=True), strict=True):
-        want = run_local(document, inputs, poison=True)
+    for (document, inputs), got in zip(jobs, launch(jobs, Settings("numpy", poison=True)), strict=True):
+        want = run(document, inputs, poison=True)
         assert got.bytes_moved == want.bytes_moved
         assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
         assert got.outputs.keys() == want.outputs.keys()

@@ -13,9 +13,9 @@ from tapestry.dtypes import name_of
 from tapestry.expr import Affine, Bound, Cast, Const, Expr, IndexValue, Inside, Read
 from tapestry.program import Block, Dim, Operation, Program, Tensor
 from tapestry.space import Box, Region, parse_region
+from tapestry.workers.device import Evaluation, Stored
 from tapestry.workers.numpy.binding import bind_compute
 from tapestry.workers.numpy.scratch import Scratch
-from tapestry.workers.numpy.views import Stored
 
 from ..sheets import call, dim, read
 
@@ -48,9 +48,8 @@ def execute(
     region = parse_region(where) if isinstance(where, str) else where
     operands = {name: stored(array, (held or {}).get(name)) for name, array in arrays.items()}
     with np.errstate(all="ignore"):
-        bind_compute(
-            program, op, region, operands, stored_out := Stored(result, Box.of_shape(shape).grid()), Scratch()
-        )()
+        stored_out = Stored(result, Box.of_shape(shape).grid())
+        bind_compute(Evaluation(program, op, region, operands, stored_out, "compute"), Scratch())()
     return stored_out.array
 
 
@@ -411,7 +410,7 @@ def test_a_bound_task_can_run_again_on_new_values() -> None:
     program = Program("one", (Tensor("x", "f32", (20, 30)), Tensor("out", "f32", (20,))), (op,), ("out",))
     region = Box.of_shape((20, 30)).region()
     given, result = Stored(x, Box.of_shape((20, 30)).grid()), Stored(out, Box.of_shape((20,)).grid())
-    task = bind_compute(program, op, region, {"x": given}, result, Scratch())
+    task = bind_compute(Evaluation(program, op, region, {"x": given}, result, "compute"), Scratch())
     for _ in range(2):
         task()
         np.testing.assert_allclose(out, np.exp(x.astype(np.float64)).sum(axis=1), rtol=1e-5)

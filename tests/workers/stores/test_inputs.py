@@ -35,8 +35,9 @@ def test_refused_inputs(inputs: dict[str, Any], message: list[str]) -> None:
     ("options", "message"),
     [
         ({"engine": "mpi"}, "unknown engine 'mpi'"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"device": "cupy"}, "no CuPy device"),
+        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"device": "no_such_module:Device"}, "cannot be loaded"),
+        ({"device": "numpyy"}, "did you mean 'numpy'"),
         ({"engine": "torchrun", "order": 3}, "local engine only"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry.space import Box, Grid, IntSet, Region
-from tapestry.workers.numpy.transfer import fold_parts, move, pack, received, unpack
-from tapestry.workers.numpy.views import Stored
+from tapestry.workers.device import Packed, Stored
+from tapestry.workers.numpy.moving import bind_fold, bind_move, bind_pack, bind_unpack, contiguous
 
 SHAPE = (9, 7)
 
@@ -50,7 +50,7 @@ def local(grid: Grid, point: tuple[int, ...]) -> tuple[int, ...]:
 def test_moves_touch_the_region_and_nothing_else(source: Region, target: Region) -> None:
     region = source & target
     there = Stored(np.full_like(stored(target).array, -1), stored(target).grid)
-    move(stored(source), there, region)
+    bind_move(stored(source), there, region)()
     want = np.full_like(there.array, -1)
     for point in points(region):
         want[local(there.grid, point)] = SHAPE[1] * point[0] + point[1]
@@ -60,23 +60,38 @@ def test_moves_touch_the_region_and_nothing_else(source: Region, target: Region)
 @given(regions, regions)
 def test_a_payload_is_compact_and_comes_out_as_it_went_in(source: Region, target: Region) -> None:
     region = source & target
-    payload = pack(stored(source), region)
-    assert payload.shape == (region.size,)
+    payload = Packed(np.empty(region.size, np.float32), region)
+    bind_pack(stored(source), payload)()
     there = Stored(np.full_like(stored(target).array, -1), stored(target).grid)
-    unpack(payload, there, region)
+    bind_unpack(payload, there)()
     straight = Stored(np.full_like(there.array, -1), there.grid)
-    move(stored(source), straight, region)
+    bind_move(stored(source), straight, region)()
     np.testing.assert_array_equal(there.array, straight.array)
     if region:
-        again = received(payload, region)
-        assert all(again.array[local(again.grid, p)] == SHAPE[1] * p[0] + p[1] for p in points(region))
+        folded = Stored(np.full_like(there.array, -1), there.grid)
+        bind_fold([(region, payload)], folded, "sum")()
+        np.testing.assert_array_equal(folded.array, straight.array)
+
+
+@given(regions)
+def test_elements_in_one_stretch_are_lent_in_the_order_of_a_payload(region: Region) -> None:
+    here = stored(region)
+    lent = contiguous(here, region)
+    whole = Box((2, 0), (6, SHAPE[1])).region()
+    assert contiguous(stored(whole), whole) is not None
+    assert contiguous(stored(whole), Box((2, 0), (6, 3)).region()) is None
+    if lent is not None:
+        payload = Packed(np.empty(region.size, np.float32), region)
+        bind_pack(here, payload)()
+        np.testing.assert_array_equal(lent, payload.array)
+        assert np.shares_memory(lent, here.array)
 
 
 @given(st.lists(regions, min_size=1, max_size=3))
 def test_folds_take_every_contribution_once(parts: list[Region]) -> None:
     """Contributions may cover different elements of the target."""
     target = Stored(np.full(SHAPE, -1, np.float32), Box.of_shape(SHAPE).grid())
-    fold_parts([(region, stored(region, 100.0 * k)) for k, region in enumerate(parts)], target, "sum")
+    bind_fold([(region, stored(region, 100.0 * k)) for k, region in enumerate(parts)], target, "sum")()
     want = np.full(SHAPE, -1, np.float32)
     for point in product(*map(range, SHAPE)):
         found = [100.0 * k + SHAPE[1] * point[0] + point[1] for k, r in enumerate(parts) if r.contains(point)]
@@ -90,7 +105,7 @@ def test_monoids(monoid: str, want: int) -> None:
     whole = Box.of_shape((4,))
     parts = [(whole.region(), Stored(np.full(4, k, np.int32), whole.grid())) for k in (2, 1, 3)]
     target = Stored(np.zeros(4, np.int32), whole.grid())
-    fold_parts(parts, target, monoid)
+    bind_fold(parts, target, monoid)()
     assert (target.array == want).all()
 
 
@@ -99,7 +114,7 @@ def test_scalars_and_truths() -> None:
     parts = [(point.region(), Stored(np.array(k), point.grid())) for k in (False, True)]
     for monoid, want in (("any", True), ("all", False)):
         target = Stored(np.array(not want), point.grid())
-        fold_parts(parts, target, monoid)
+        bind_fold(parts, target, monoid)()
         assert target.array == want
 
 
@@ -117,5 +132,5 @@ def test_states_of_softmax_fold_to_the_state_of_all_keys() -> None:
     box = Box.of_shape((5, 6))
     cuts = [slice(0, 0), slice(0, 5), slice(5, 6), slice(6, 6), slice(6, 12)]
     target = Stored(np.full((5, 6), np.nan, np.float32), box.grid())
-    fold_parts([(box.region(), Stored(state(cut), box.grid())) for cut in cuts], target, "online_softmax")
+    bind_fold([(box.region(), Stored(state(cut), box.grid())) for cut in cuts], target, "online_softmax")()
     np.testing.assert_allclose(target.array, state(slice(0, 12)), rtol=1e-4)

@@ -1,0 +1,229 @@
+"""The `Device` interface: the memory of ranks, and tasks bound to it.
+
+A device is a folder of this package whose module ``device`` has a class ``DEVICE``; nothing else names it (`devices`).
+One object serves all ranks that a process holds. Everything that a task needs is thought out when it is bound; a
+`Runner` only computes or moves.
+
+Runners that are called one after another from one thread take effect in that order. A device that works
+asynchronously may return from a runner before its work is done; `synchronise` waits for it. The tasks of one lane run
+one after another, so temporary memory is taken from the lane (`temporaries`) and shared by its tasks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..program import Operation, Program
+from ..space import Grid, Region
+from .faults import Place
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..planner.format import Task
+    from .result import Event
+    from .transport.torch_distributed import Post
+    from .transport.transport import Transport
+
+Runner = Callable[[], None]
+DType = np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A dense array of the device (or of NumPy, for what is outside) and the grid of global elements it stores."""
+
+    array: Any
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The elements of a region, grid after grid, one after another in an array of one axis."""
+
+    array: Any
+    region: Region
+
+
+@dataclass(frozen=True)
+class Payload:
+    """An array of one axis to be sent or received into, and what to run before the one or after the other."""
+
+    array: Any
+    run: Runner
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A compute task: the operation at the points (axes in the order of ``op.dims``), and where its tensors lie.
+
+    Points that leave out a part of a reduction leave the partial fold in ``write``, the monoid's identity where no
+    point falls.
+    """
+
+    program: Program
+    op: Operation
+    points: Region
+    reads: Mapping[str, Stored]
+    write: Stored
+    lane: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A task with its runner; ``place`` turns what goes wrong inside into an error that names the task."""
+
+    task: Task
+    place: Place
+    run: Runner
+
+
+Replay = Callable[[float], "list[Event]"]
+
+
+class Device(ABC):
+    """What computes, and where: see the module. Arrays are the device's own unless said otherwise."""
+
+    # The backend of torch.distributed that carries its arrays between processes.
+    backend: ClassVar[str] = "gloo"
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def allocate(self, tier: str, nbytes: int) -> Any:
+        """The arena of one rank and tier, exactly so many bytes. MemoryError if there is no room."""
+
+    @abstractmethod
+    def view(self, arena: Any, offset: int, grid: Grid, dtype: DType) -> Stored:
+        """A buffer: the grid stored densely from a byte of an arena on."""
+
+    @abstractmethod
+    def poison(self, array: Any) -> None:
+        """Overwrite an array with what no computation leaves: NaN for floats, garbage for the rest."""
+
+    def baseline_bytes(self) -> int:
+        """What context and libraries occupy on the device beside the arenas; nothing for host memory."""
+        return 0
+
+    # -- binding ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def compute(self, task: Evaluation) -> Runner:
+        """Evaluate an operation at some points."""
+
+    @abstractmethod
+    def copy(self, source: Stored, target: Stored, region: Region) -> Runner:
+        """Copy the elements of a region that both store, within a tier or between two. Either side may be a NumPy
+        array: inputs come, and outputs leave, this way.
+        """
+
+    @abstractmethod
+    def fold(self, parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, monoid: str, lane: str) -> Runner:
+        """Fold contributions, in the order given, into the elements of the target that they cover."""
+
+    # -- elements on their way -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def temporaries(self, lane: str) -> AbstractContextManager[None]:
+        """What is taken from the lane inside is for one task: afterwards the next task may use the same memory."""
+
+    @abstractmethod
+    def take(self, size: int, dtype: DType, lane: str | None) -> Any:
+        """An array of one axis of so many elements, from a lane's temporary memory or (None) of its own."""
+
+    @abstractmethod
+    def pack(self, source: Stored, target: Packed) -> Runner:
+        """Write the elements of the target's region one after another into its array."""
+
+    @abstractmethod
+    def unpack(self, source: Packed, target: Stored) -> Runner:
+        """Put back what `pack` took."""
+
+    def contiguous(self, stored: Stored, region: Region) -> Any | None:
+        """The elements of a region as an array of one axis that shares their memory; None where they lie scattered, or
+        are NumPy's and the device's are not.
+        """
+        return None
+
+    def outgoing(self, source: Stored, regions: Sequence[Region], lane: str) -> Payload:
+        """What to send: the memory itself where the regions are one and lie together, else a packed copy."""
+        lent = self.contiguous(source, regions[0]) if len(regions) == 1 else None
+        if lent is not None:
+            return Payload(lent, nothing)
+        array, parts = self._packets(regions, source.array.dtype, lane)
+        return Payload(array, in_order([self.pack(source, part) for part in parts]))
+
+    def incoming(self, target: Stored, regions: Sequence[Region], lane: str) -> Payload:
+        """Where to receive: the memory itself where the regions are one and lie together, else to be unpacked."""
+        lent = self.contiguous(target, regions[0]) if len(regions) == 1 else None
+        if lent is not None:
+            return Payload(lent, nothing)
+        array, parts = self._packets(regions, target.array.dtype, lane)
+        return Payload(array, in_order([self.unpack(part, target) for part in parts]))
+
+    def _packets(self, regions: Sequence[Region], dtype: DType, lane: str) -> tuple[Any, list[Packed]]:
+        array = self.take(sum(region.size for region in regions), dtype, lane)
+        return array, packets(array, regions)
+
+    @abstractmethod
+    def tensor(self, array: Any) -> torch.Tensor:
+        """The bytes of an array of one axis as a tensor that shares its memory, for torch.distributed."""
+
+    def transport(self, number: int, post: Callable[[str], Post]) -> Transport | None:
+        """The way from rank ``number`` to other processes, if the device has one of its own; None: torch.distributed.
+
+        post gives the sending and receiving of packets through a backend of torch.distributed.
+        """
+        return None
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def replay(self, tasks: Sequence[Bound]) -> Replay:
+        """The tasks of one rank as something to be run: lanes side by side, each in order, waits kept. Called with
+        the time (of `perf_counter`) from which events count; returns when all is done. TaskError names the task.
+        """
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Settings that hold while runners run."""
+        return nullcontext()
+
+    def synchronise(self) -> None:
+        """Wait until all that was run is done."""
+        return
+
+    def close(self) -> None:
+        """Give the memory back. No runner may be called any more."""
+        return
+
+
+def packets(array: Any, regions: Sequence[Region]) -> list[Packed]:
+    """An array of one axis as the packed elements of several regions, one region after another."""
+    found, start = [], 0
+    for region in regions:
+        found.append(Packed(array[start : start + region.size], region))
+        start += region.size
+    return found
+
+
+def nothing() -> None:
+    """The task of a rank whose shard is empty."""
+
+
+def in_order(runners: Sequence[Runner]) -> Runner:
+    """One runner for several."""
+    needed = [runner for runner in runners if runner is not nothing]
+    if len(needed) < 2:
+        return needed[0] if needed else nothing
+
+    def run() -> None:
+        for runner in needed:
+            runner()
+
+    return run

@@ -1,0 +1,38 @@
+"""The `Engine` interface: who runs the ranks of a plan, in which processes, in which order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...planner.format import Document, Resolved
+from ..result import RunResult
+from ..stores.arrays import Array
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run. device: its name, or "module:Class". order: the seed of an adversarial order, None for the fixed
+    one. poison: buffers are filled with NaN or garbage first.
+    """
+
+    device: str
+    order: int | None = None
+    poison: bool = False
+
+
+class Engine(ABC):
+    """Runs plans."""
+
+    @abstractmethod
+    def run(self, document: Document | Resolved, inputs: Mapping[str, Array], settings: Settings) -> RunResult:
+        """Run a plan on whole arrays of inputs, params and states by name.
+
+        Raises UsageError (inputs or settings that do not fit), TaskError, PeerFailed, Deadlock.
+        """
+
+
+def resolved(document: Document | Resolved) -> Resolved:
+    """The plan resolved, once."""
+    return document if isinstance(document, Resolved) else Resolved(document)

@@ -1,0 +1,146 @@
+"""One rank of a run of several processes: its tasks on their lanes, messages over the group, results to rank 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from threading import Event as Flag
+from threading import Thread
+from time import perf_counter
+
+from ...errors import TapestryError, UsageError
+from ...planner.format import Document, Resolved
+from ..device import Device
+from ..devices import open_device
+from ..faults import TaskError
+from ..rank import Rank
+from ..result import Event, RunResult
+from ..stores.arrays import Array
+from ..stores.inputs import checked_inputs
+from ..transport.movement import Movement
+from ..transport.transport import Transport
+from ..whole import empty_whole, results
+from .engine import Settings, resolved
+from .group import Group
+
+# The main thread looks this often whether another rank failed.
+POLL_S = 0.1
+
+
+def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: Group, settings: Settings) -> RunResult:
+    """Run this process's rank of a plan; all processes of the group call it with the same plan and inputs.
+
+    Rank 0 gets the outputs. Processes beyond the plan's ranks only keep company. Raises UsageError, TaskError on the
+    rank that fails, PeerFailed on the others; after a failure the group cannot be used again, and the process ends with
+    code 1 whatever it does.
+    """
+    plan = resolved(document)
+    group.begin()
+    if plan.size > group.size:
+        raise UsageError(
+            "the plan has more ranks than there are processes",
+            sides={"ranks": plan.size, "processes": group.size},
+            hint=f"torchrun --nproc-per-node {plan.size}",
+        )
+    done, failed = Flag(), list[BaseException]()
+    worker = _Process(plan, group, settings)
+
+    def work() -> None:
+        try:
+            worker.run(inputs)
+        except BaseException as error:
+            failed.append(_typed(error, group.rank))
+        done.set()
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    while not done.wait(POLL_S):
+        failure = group.failure()
+        if failure is not None:
+            raise group.heard(failure)
+    thread.join()
+    if failed:
+        failure = group.failure()
+        if failure is not None and failure.origin != group.rank:
+            raise group.heard(failure) from None
+        group.publish(failed[0])
+        raise failed[0]
+    return worker.result()
+
+
+def _typed(error: BaseException, rank: int) -> BaseException:
+    """Anything that is not an error of ours, as one that names the rank."""
+    if isinstance(error, TapestryError) or not isinstance(error, Exception):
+        return error
+    found = TaskError(f"{type(error).__name__}: {error}", rank=rank)
+    found.__cause__ = error
+    return found
+
+
+class _Process:
+    """One rank, or a spectator if there are fewer ranks than processes."""
+
+    def __init__(self, plan: Resolved, group: Group, settings: Settings) -> None:
+        self.plan, self.group, self.settings = plan, group, settings
+        self.number = group.rank
+        self.events: list[Event] = []
+        self.bytes_moved = 0
+        self.baseline_bytes = 0
+        self.outputs: dict[str, Array] = {}
+        self.wall_s = 0.0
+
+    def run(self, inputs: Mapping[str, Array]) -> None:
+        """Load, bind, run all lanes, gather."""
+        checked = checked_inputs(self.plan.program, inputs)
+        device = open_device(self.settings.device)
+        try:
+            with device.running():
+                self._run_on(device, checked)
+        finally:
+            device.close()
+
+    def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
+        transport = self.group.transport(device)
+        rank = self._prepared(device, transport, inputs) if self.number < self.plan.size else None
+        device.synchronise()
+        self.group.barrier()
+        if rank is not None:
+            replay = device.replay([rank.bound[task.id] for task in rank.tasks])
+            self.events = replay(perf_counter())
+        self.bytes_moved = transport.bytes_moved
+        self.baseline_bytes = device.baseline_bytes()
+        self.wall_s = self.group.maximum(max((event.end_s for event in self.events), default=0.0))
+        self._gather(device, transport, rank)
+        self._collect()
+        self.group.barrier()  # nobody leaves while another still listens
+
+    def result(self) -> RunResult:
+        events = sorted(self.events, key=lambda event: (event.start_s, event.rank))
+        return RunResult(self.outputs, self.bytes_moved, self.wall_s, events, self.number, self.baseline_bytes)
+
+    def _prepared(self, device: Device, transport: Transport, inputs: Mapping[str, Array]) -> Rank:
+        rank = Rank(device, self.plan, self.number, poison=self.settings.poison)
+        rank.load(inputs)
+        rank.bind(transport)
+        return rank
+
+    def _gather(self, device: Device, transport: Transport, rank: Rank | None) -> None:
+        """Outputs and states to rank 0."""
+        memories = {} if rank is None else {rank.number: rank.memory}
+        for k, (tensor, buffer) in enumerate(results(self.plan)):
+            target = empty_whole(self.plan.program.tensor(tensor)) if self.number == 0 else None
+            tag = len(self.plan.document.tasks) + k
+            transport.bind(Movement.to_rank_0(self.plan, tensor, buffer, memories, target, tag))()
+            device.synchronise()
+            if target is not None:
+                self.outputs[tensor] = target.array
+
+    def _collect(self) -> None:
+        """Events and counts of all ranks at rank 0."""
+        mine = [self.bytes_moved, self.baseline_bytes, [asdict(event) for event in self.events]]
+        parts = [json.loads(part) for part in self.group.gathered(json.dumps(mine).encode())]
+        if parts:
+            self.bytes_moved = sum(moved for moved, _, _ in parts)
+            self.baseline_bytes = max(baseline for _, baseline, _ in parts)
+            self.events = [Event(**event) for _, _, events in parts for event in events]
