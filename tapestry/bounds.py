@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .errors import ReadOutOfBounds
-from .expr import Affine, Bound, Floor
-
-if TYPE_CHECKING:
-    import islpy as isl
+from .expr import Affine, Bound
+from .space import Access, Box, IndexSet
 
 Ranges = Mapping[str, tuple[int, int]]
 
@@ -63,63 +60,31 @@ def _granted(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound])
     return lo >= 0 and hi <= extent
 
 
-def _points(
-    expr: Affine, ranges: Ranges, bounds: Sequence[Bound], also: str = "{}"
-) -> tuple[isl.Set, dict[str, str]] | None:
-    """Points of the box that satisfy the bounds, and what ``also`` says of the expression; None for an empty box."""
-    import islpy as isl
-
+def _points(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> IndexSet:
+    """Points of the box at which the bounds hold, over the dimensions that they and the expression name."""
     names = sorted(set(expr.dims).union(*(bound.expr.dims for bound in bounds)))
-    if any(ranges[name][0] >= ranges[name][1] for name in names):
-        return None
-    alias = {name: f"i{k}" for k, name in enumerate(names)}
-    conditions = [f"{ranges[name][0]} <= {alias[name]} < {ranges[name][1]}" for name in names]
-    conditions += [*(bound_text(bound, alias) for bound in bounds), also.format(affine_text(expr, alias))]
-    return isl.Set(f"{{ [{', '.join(alias.values())}] : {' and '.join(conditions)} }}"), alias
+    box = Box(tuple(ranges[name][0] for name in names), tuple(ranges[name][1] for name in names))
+    return IndexSet.of(names, box, bounds)
 
 
 def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound]) -> dict[str, int] | None:
-    """A point of the box that satisfies the bounds and where expr is outside 0:extent; the least one, by isl."""
-    import islpy as isl
-
-    for outside in ("{} < 0", f"{{}} >= {extent}"):
-        found = _points(expr, ranges, bounds, outside)
-        if found and not found[0].is_empty():
-            point = found[0].lexmin().sample_point()
-            return {
-                name: int(point.get_coordinate_val(isl.dim_type.set, k).to_python()) for k, name in enumerate(found[1])
-            }
+    """A point of the box that satisfies the bounds and where expr is outside 0:extent; the least one."""
+    for outside in (Bound(expr, None, 0), Bound(expr, extent, None)):
+        found = _points(expr, ranges, (*bounds, outside))
+        point = found.witness()
+        if point is not None:
+            return dict(zip(found.dims, point, strict=True))
     return None
 
 
 def _reached(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> tuple[int, int]:
     """The half-open interval from the least to the greatest value of expr where the bounds hold."""
-    import islpy as isl
-
-    found = _points(expr, ranges, bounds, "0 = 0")
-    if found is None or found[0].is_empty():
+    points = _points(expr, ranges, bounds)
+    values = Access(points.dims, (expr,)).image_set(points)
+    if not values:
         return expr.bounds(ranges)
-    points, alias = found
-    names = ", ".join(alias.values())
-    values = points.apply(isl.Map(f"{{ [{names}] -> [{affine_text(expr, alias)}] }}"))
-    return int(values.dim_min_val(0).to_python()), int(values.dim_max_val(0).to_python()) + 1
-
-
-def affine_text(expr: Affine, alias: Mapping[str, str]) -> str:
-    """The expression in isl's notation, dimensions renamed by ``alias``."""
-    parts = [str(expr.const)]
-    for atom, c in expr.terms:
-        inner = f"floor(({affine_text(atom.inner, alias)})/{atom.divisor})" if isinstance(atom, Floor) else alias[atom]
-        parts.append(f"{c}*{inner}")
-    return " + ".join(parts)
-
-
-def bound_text(bound: Bound, alias: Mapping[str, str]) -> str:
-    """The bound in isl's notation."""
-    text = affine_text(bound.expr, alias)
-    sides = [] if bound.lo is None else [f"{bound.lo} <= {text}"]
-    sides += [] if bound.hi is None else [f"{text} < {bound.hi}"]
-    return " and ".join(sides) or "true"
+    hull = values.hull()
+    return hull.lo[0], hull.hi[0]
 
 
 def out_of_bounds(

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, get_args
+from typing import get_args
 
 from .blocks import check_block
-from .bounds import affine_text, bound_text, escape, out_of_bounds
+from .bounds import escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
 from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
@@ -23,6 +23,8 @@ from .literals import check_literals, held
 from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
 from .result_type import may_store, reduced_dtype, result_dtype
+from .space import Access, IndexSet
+from .space.proofs import LeavesDomain, NotCovered, Overlap, PartitionError
 
 # A pinned tensor that only coordinate 0 of a mesh axis has.
 ON_ONE_RANK = "@0"
@@ -224,47 +226,21 @@ def _coverage(op: Operation, output: Tensor) -> None:
 
 
 def _coverage_by_sets(op: Operation, output: Tensor, loose: list[Bound]) -> None:
-    import islpy as isl
-
-    parallel = [dim for dim in op.dims if dim.name in op.parallel_dims]
-    alias = {dim.name: f"i{k}" for k, dim in enumerate(parallel)}
-    conditions = [f"0 <= {alias[dim.name]} < {dim.extent}" for dim in parallel] + [
-        bound_text(bound, alias) for bound in loose
-    ]
-    write = isl.Map(
-        f"{{ [{', '.join(alias.values())}] -> [{', '.join(affine_text(i, alias) for i in op.write)}]"
-        + f"{' : ' if conditions else ''}{' and '.join(conditions)} }}"
-    )
-    elements = [f"e{k}" for k in range(len(output.shape))]
-    box = " and ".join(f"0 <= {e} < {extent}" for e, extent in zip(elements, output.shape, strict=True))
-    shape = isl.Set(f"{{ [{', '.join(elements)}]{' : ' if box else ''}{box} }}")
-    outside, missing = write.range().subtract(shape), shape.subtract(write.range())
-    if not outside.is_empty():
-        raise ProgramError(f"writes {op.output} outside its shape", where=place(op), witness=_point(outside, output))
-    if not missing.is_empty():
-        raise ProgramError(
-            f"leaves elements of {op.output} unwritten", where=place(op), witness=_point(missing, output)
-        )
-    if not write.is_injective():
-        twice = _written_twice(write)
-        raise ProgramError(
-            f"writes elements of {op.output} more than once", where=place(op), witness=_point(twice, output)
-        )
+    parallel = {dim.name: dim.extent for dim in op.dims if dim.name in op.parallel_dims}
+    write = Access(tuple(parallel), op.write)
+    elements = IndexSet.where({f"e{axis}": extent for axis, extent in enumerate(output.shape)})
+    try:
+        write.prove_onto(IndexSet.where(parallel, loose), elements)
+    except PartitionError as error:
+        witness = " ".join(f"{axis}={at}" for axis, at in zip(output.axes, error.point, strict=True)) or "()"
+        raise ProgramError(_COVERAGE[type(error)].format(op.output), where=place(op), witness=witness) from None
 
 
-def _written_twice(write: Any) -> Any:
-    """Elements that more than one point writes: pairs of different points with one image."""
-    same = write.apply_range(write.reverse())
-    pairs = same.subtract(same.identity(same.get_space()))
-    return pairs.domain().apply(write)
-
-
-def _point(points: Any, tensor: Tensor) -> str:
-    import islpy as isl
-
-    point = points.lexmin().sample_point()
-    values = (point.get_coordinate_val(isl.dim_type.set, k).to_python() for k in range(len(tensor.axes)))
-    return " ".join(f"{axis}={value}" for axis, value in zip(tensor.axes, values, strict=True)) or "()"
+_COVERAGE: dict[type[PartitionError], str] = {
+    LeavesDomain: "writes {} outside its shape",
+    NotCovered: "leaves elements of {} unwritten",
+    Overlap: "writes elements of {} more than once",
+}
 
 
 class _DTypesOf(Mapping[str, str]):

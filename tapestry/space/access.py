@@ -89,6 +89,15 @@ class Access:
 
         return polyhedral.read_map(relation_text(self.dims, self.rows, self.guard))
 
+    def prove_onto(self, domain: IndexSet, target: IndexSet) -> None:
+        """Each element of ``target`` is touched from exactly one point of ``domain``, and nothing else is touched.
+
+        Raises `NotCovered`, `LeavesDomain` or `Overlap` with a witness.
+        """
+        from .proofs import prove_relation
+
+        prove_relation(self.to_isl().intersect_domain(domain.points), target)
+
     def image_set(self, domain: IndexSet) -> IndexSet:
         """The exact image of any index set, by isl."""
         from .indexset import image_set

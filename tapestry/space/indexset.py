@@ -123,7 +123,7 @@ class IndexSet:
         return IndexSet(self.dims, self.points.coalesce())
 
     def witness(self) -> tuple[int, ...] | None:
-        """Some point, or None when empty."""
+        """The least point (first in the order of the dimensions), or None when empty."""
         return isl.point_of(self.points)
 
     def hull(self) -> Box:

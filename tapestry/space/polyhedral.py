@@ -114,12 +114,12 @@ def rows_text(names: Sequence[str], rows: Iterable[str], condition: str) -> str:
 
 
 def point_of(values: islpy.Set) -> tuple[int, ...] | None:
-    """Some element, or None when empty."""
+    """The least element (first in the order of the dimensions), or None when empty."""
     if values.is_empty():
         return None
     import islpy
 
-    point = values.sample_point()
+    point = values.lexmin().sample_point()
     count = values.dim(islpy.dim_type.set)
     return tuple(int(point.get_coordinate_val(islpy.dim_type.set, k).to_python()) for k in range(count))
 

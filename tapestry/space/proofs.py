@@ -34,16 +34,25 @@ def _shown(value: object) -> str:
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
-def _not_covered(point: Point, sides: Mapping[str, object]) -> PartitionError:
-    return PartitionError("the shards do not cover the domain", point, (), sides)
+class NotCovered(PartitionError):
+    """A point of the domain is in no shard."""
+
+    def __init__(self, point: Point, sides: Mapping[str, object]) -> None:
+        super().__init__("the shards do not cover the domain", point, (), sides)
 
 
-def _outside(point: Point, shards: tuple[object, ...], sides: Mapping[str, object]) -> PartitionError:
-    return PartitionError("a shard leaves the domain", point, shards, sides)
+class LeavesDomain(PartitionError):
+    """A shard has a point outside of the domain."""
+
+    def __init__(self, point: Point, shard: object, sides: Mapping[str, object]) -> None:
+        super().__init__("a shard leaves the domain", point, (shard,), sides)
 
 
-def _overlap(point: Point, shards: tuple[object, ...], sides: Mapping[str, object]) -> PartitionError:
-    return PartitionError("shards overlap", point, shards, sides)
+class Overlap(PartitionError):
+    """Two shards have a point in common."""
+
+    def __init__(self, point: Point, shards: tuple[object, object], sides: Mapping[str, object]) -> None:
+        super().__init__("shards overlap", point, shards, sides)
 
 
 def prove_regions(shards: Sequence[Region], domain: Box | Region) -> None:
@@ -54,23 +63,23 @@ def prove_regions(shards: Sequence[Region], domain: Box | Region) -> None:
     >>> corner = [Box((k, k), (k + 1, k + 1)).region() for k in (0, 0, 1, 1)]
     >>> prove_regions(corner, Box((0, 0), (2, 2)))
     Traceback (most recent call last):
-    tapestry.space.proofs.PartitionError: shards overlap
+    tapestry.space.proofs.Overlap: shards overlap
       shard 0   0:1,0:1
       shard 1   0:1,0:1      witness: (0, 0) is in shard 0 and shard 1
     """
     whole = domain if isinstance(domain, Region) else domain.region()
     for k, shard in enumerate(shards):
         if not shard <= whole:
-            raise _outside((shard - whole).witness() or (), (k,), {f"shard {k}": shard, "domain": whole})
+            raise LeavesDomain((shard - whole).witness() or (), k, {f"shard {k}": shard, "domain": whole})
     for a, b, common in _meetings(shards):
         point = tuple(axis.lo for axis in common.axes)
-        raise _overlap(point, (a, b), {f"shard {a}": shards[a], f"shard {b}": shards[b]})
+        raise Overlap(point, (a, b), {f"shard {a}": shards[a], f"shard {b}": shards[b]})
     covered = sum(shard.size for shard in shards)
     if covered != whole.size:
         for shard in shards:
             whole = whole - shard
         sides = {"domain": f"{covered + whole.size} points", "shards": f"{covered} points"}
-        raise _not_covered(whole.witness() or (), sides)
+        raise NotCovered(whole.witness() or (), sides)
 
 
 def _meetings(shards: Sequence[Region]) -> Iterator[tuple[int, int, Grid]]:
@@ -95,16 +104,19 @@ def prove_relation(relation: islpy.Map, domain: IndexSet) -> None:
     """One relation from shards (integer tuples) to points partitions the domain; else PartitionError with a witness."""
     from .polyhedral import point_of
 
-    sides = {"domain": str(domain), "shards": str(relation)}
     outside = point_of(relation.range().subtract(domain.points))
     if outside is not None:
-        raise _outside(outside, (_some_shard(relation, outside),), sides)
+        raise LeavesDomain(outside, _some_shard(relation, outside), _sides(relation, domain))
     missing = point_of(domain.points.subtract(relation.range()))
     if missing is not None:
-        raise _not_covered(missing, sides)
+        raise NotCovered(missing, _sides(relation, domain))
     if not relation.reverse().is_single_valued():
         first, second, point = _shared(relation)
-        raise _overlap(point, (first, second), sides)
+        raise Overlap(point, (first, second), _sides(relation, domain))
+
+
+def _sides(relation: islpy.Map, domain: IndexSet) -> dict[str, object]:
+    return {"domain": str(domain), "shards": str(relation)}
 
 
 def _singleton(point: Point) -> islpy.Set:
