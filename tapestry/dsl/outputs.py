@@ -39,10 +39,9 @@ class Row:
     def extent(self) -> int:
         return self.site.shape[self.axis]
 
-    @property
-    def conditions(self) -> tuple[Bound, ...]:
-        """The conditions that speak of its indices, directly or through one another."""
-        dims, found = set(self.expr.dims), list[Bound]()
+    def conditions(self, dim: str) -> tuple[Bound, ...]:
+        """The conditions that speak of its indices or of ``dim``, directly or through one another."""
+        dims, found = {*self.expr.dims, dim}, list[Bound]()
         left = list(self.site.conditions)
         while near := [bound for bound in left if bound.expr.dims & dims]:
             found += near
@@ -50,10 +49,16 @@ class Row:
             dims.update(*(bound.expr.dims for bound in near))
         return tuple(found)
 
-    @property
-    def dims(self) -> frozenset[str]:
-        """All indices that decide whether it holds."""
-        return self.expr.dims.union(*(bound.expr.dims for bound in self.conditions))
+    def dims(self, dim: str) -> frozenset[str]:
+        """All indices that decide, together with ``dim``, whether it holds."""
+        return self.expr.dims.union(*(bound.expr.dims for bound in self.conditions(dim)))
+
+    def holds(self, ranges: Ranges) -> bool:
+        """Whether it holds by its own indices alone, whatever the conditions."""
+        if not self.expr.dims <= ranges.keys():
+            return False
+        lo, hi = self.expr.bounds(ranges)
+        return lo >= 0 and hi <= self.extent
 
     def __str__(self) -> str:
         tensor = self.site.access.tensor
@@ -84,8 +89,9 @@ def derive(name: str, found: Survey, missing: Sequence[str], ranges: Ranges) -> 
 
 def _deciding(dim: str, rows: Iterable[Row], known: Ranges) -> list[Row]:
     """The rows in which everything but one index is known, and happens at some point."""
-    found = [row for row in rows if dim in row.dims and row.dims - {dim} <= known.keys()]
-    return [row for row in found if all(known[other][1] > 0 for other in row.dims - {dim})]
+    found = [row for row in rows if dim in row.dims(dim) and row.dims(dim) - {dim} <= known.keys()]
+    happening = [row for row in found if all(known[other][1] > 0 for other in row.dims(dim) - {dim})]
+    return [row for row in happening if not row.holds(known)]
 
 
 def _limit(name: str, dim: str, rows: Sequence[Row], ranges: Ranges) -> int | None:
@@ -106,7 +112,7 @@ def _by_bisection(dim: str, row: Row, ranges: Ranges) -> int | None:
     None where they are not, and where the row fails for index 0 already.
     """
     occurrences = list(_occurrences(row.expr))
-    if row.conditions or len(set(occurrences)) < len(occurrences):
+    if row.conditions(dim) or len(set(occurrences)) < len(occurrences):
         return None
 
     def fits(extent: int) -> bool:
@@ -153,11 +159,15 @@ def _violations(dim: str, row: Row, ranges: Ranges) -> islpy.Set:
     """Values >= 0 of one index for which the row fails at some point where the read happens."""
     import islpy
 
-    order = [dim, *sorted(row.dims - {dim})]
+    order = [dim, *sorted(row.dims(dim) - {dim})]
     alias = dict(zip(order, names_of(len(order)), strict=True))
     text = affine_text(row.expr, alias)
     box = ["0 <= c0", *(f"{ranges[other][0]} <= {alias[other]} < {ranges[other][1]}" for other in order[1:])]
-    held = [*box, *(bound_text(bound, alias) for bound in row.conditions), f"({text} < 0 or {text} >= {row.extent})"]
+    held = [
+        *box,
+        *(bound_text(bound, alias) for bound in row.conditions(dim)),
+        f"({text} < 0 or {text} >= {row.extent})",
+    ]
     points = read_set(set_text(list(alias.values()), " and ".join(held)))
     return points.project_out(islpy.dim_type.set, 1, len(order) - 1)
 
@@ -189,7 +199,7 @@ def _guarded(row: Row) -> str:
 def _outside_at_once(name: str, dim: str, row: Row, ranges: Ranges) -> UsageError:
     """A row that fails wherever the index starts: a window wider than its image."""
     point = {**ranges, dim: (0, 1)}
-    found = escape_of(row.axis, row.expr, row.extent, point, row.conditions)
+    found = escape_of(row.axis, row.expr, row.extent, point, row.conditions(dim))
     assert found is not None
     access = row.site.access
     where = located(name, access.place)
@@ -201,10 +211,10 @@ def _check_together(name: str, rows: Sequence[Row], solved: Ranges, known: Range
     """Indices derived apart must fit together: where they do not, one could be shortened or the other."""
     ranges = {**known, **solved}
     for row in rows:
-        joint = [dim for dim in solved if dim in row.dims]
-        if len(joint) < 2 or not row.dims <= ranges.keys():
+        joint = [dim for dim in solved if dim in row.dims(dim)]
+        if len(joint) < 2 or not row.dims(joint[0]) <= ranges.keys():
             continue
-        if escape_of(row.axis, row.expr, row.extent, ranges, row.conditions):
+        if escape_of(row.axis, row.expr, row.extent, ranges, row.conditions(joint[0])):
             readings = [_one_after_another(name, order, rows, known) for order in (joint, joint[::-1])]
             sides = {str(row.site.access): str(row), "one": readings[0], "other": readings[1]}
             what = f"the ranges of the output indices {' and '.join(joint)} have two readings"
@@ -232,7 +242,7 @@ def _unbounded(name: str, missing: Sequence[str], found: Survey, known: Ranges) 
         for axis in range(len(site.index)):
             row = Row(site, axis)
             for dim in missing:
-                if dim in row.dims:
+                if dim in row.dims(dim):
                     sides.setdefault(str(site.access), f"{row}: {_why_free(dim, row, known)}")
                     place = place or site.access.place
     hint = (
@@ -245,7 +255,7 @@ def _unbounded(name: str, missing: Sequence[str], found: Survey, known: Ranges) 
 
 
 def _why_free(dim: str, row: Row, known: Ranges) -> str:
-    unknown = sorted(row.dims - {dim} - known.keys())
+    unknown = sorted(row.dims(dim) - {dim} - known.keys())
     if unknown:
         return f"depends on {' '.join(map(letter_of, unknown))} too"
     inside = read_set("{ [c0] : 0 <= c0 }").subtract(_violations(dim, row, known))
