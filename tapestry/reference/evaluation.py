@@ -128,7 +128,7 @@ def _written(op: Operation, points: Points, *values: Array) -> tuple[Any, ...]:
     written = Points(tuple(points.names[k] for k in parallel), tuple(points.axes[k] for k in parallel))
     at = tuple(np.broadcast_to(written.value(row), written.shape) for row in op.write)
     found = tuple(np.broadcast_to(value, written.shape) for value in values)
-    if op.where and not (op.monoid and MONOIDS[op.monoid].packed):
+    if parallel and op.where and not (op.monoid and MONOIDS[op.monoid].packed):
         # Points outside of the domain write nothing; what they would write may not even exist.
         mask = np.broadcast_to(points.inside(op.where), points.shape)
         kept = mask.any(axis=tuple(k for k in range(len(op.dims)) if k not in parallel))

@@ -10,7 +10,8 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32, int32, num
-from tapestry.testing import outputs_of
+from tapestry.planner import plan
+from tapestry.testing import outputs_of, program_of
 
 Case = tuple[Callable[..., Any], dict[str, np.ndarray], Callable[..., Any]]
 CASES: dict[str, Case] = {}
@@ -535,3 +536,13 @@ def test_it_is_what_numpy_computes(name: str) -> None:
     expected = np.asarray(want(*arrays.values()))
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_three_devices_compute_it_too(name: str) -> None:
+    program, arrays, want = CASES[name]
+    built = program_of(program, **arrays)
+    planned = plan(built, "cpu-4", mesh=(3,))
+    planned.check()
+    got = planned.run(arrays)[built.outputs[0]]
+    np.testing.assert_allclose(got, np.asarray(want(*arrays.values())), rtol=1e-6)
