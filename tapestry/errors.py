@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 
+from .printable import printable
+
 
 class TapestryError(Exception):
     """An error that is the user's to mend, not a bug.
@@ -53,7 +55,7 @@ class TapestryError(Exception):
             rows.append(("hint", self.hint))
         width = max((len(label) for label, _ in rows), default=0)
         head = f"{self.where}: {self.what}" if self.where else self.what
-        return "\n".join([head, *(f"  {label:<{width}}   {text}" for label, text in rows)])
+        return printable("\n".join([head, *(f"  {label:<{width}}   {text}" for label, text in rows)]))
 
 
 class UsageError(TapestryError):

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ...printable import printable
+
 LIMIT = 50
 
 
@@ -69,7 +71,7 @@ class Verdict:
         named = (("task", self.task), ("rank", self.rank), ("tensor", self.tensor))
         place = ", ".join(f"{label} {value}" for label, value in named if value is not None)
         shown = "" if self.witness is None else f"      witness: {self.witness}"
-        return f"{self.code.value}: {place + ': ' if place else ''}{self.message}{shown}"
+        return printable(f"{self.code.value}: {place + ': ' if place else ''}{self.message}{shown}", line=True)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -11,6 +11,7 @@ from typing import ParamSpec
 import typer
 
 from ...errors import TapestryError
+from ...printable import printable
 
 P = ParamSpec("P")
 
@@ -57,7 +58,7 @@ def full_text(error: TapestryError) -> str:
 
 
 def _leave(message: str, code: int) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    print(printable(f"error: {message}"), file=sys.stderr)
     raise typer.Exit(code)
 
 

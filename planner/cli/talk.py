@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from ...printable import printable
+
 
 def say(message: str) -> None:
     """A line for whoever is watching."""
-    print(message, file=sys.stderr)
+    print(printable(message), file=sys.stderr)
 
 
 def put(text: str) -> None:
     """A line of data."""
-    print(text)
+    print(printable(text))
 
 
 def put_json(value: object) -> None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
+from ..printable import printable
+
 Value = str | int | float | None
 
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_NOT_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves
 
 
 def style_sheet(*more: str) -> str:
@@ -24,8 +26,8 @@ def style_sheet(*more: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text fit for XML content and attributes: escaped, without characters that XML has no place for."""
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+    """Text fit for XML content and attributes: escaped, and what acts instead of being seen written as its escape."""
+    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text)))
 
 
 def number(value: float) -> str:
