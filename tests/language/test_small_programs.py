@@ -544,5 +544,5 @@ def test_three_devices_compute_it_too(name: str) -> None:
     built = program_of(program, **arrays)
     planned = plan(built, "cpu-4", mesh=(3,))
     planned.check()
-    got = planned.run(arrays)[built.outputs[0]]
+    got = planned.run(arrays).outputs[built.outputs[0]]
     np.testing.assert_allclose(got, np.asarray(want(*arrays.values())), rtol=1e-6)
