@@ -8,9 +8,9 @@ To a type checker they are `typing.Annotated`, so user code is checked as if it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from ..dtypes import DTYPES
 from ..errors import UsageError
@@ -27,11 +27,22 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """What an annotation says: a dtype or a class of dtypes, the axes, and the role of the tensor in a program."""
+    """What an annotation says: a dtype or a class of dtypes, the axes, and the role of the tensor in a program.
+
+    ``optional``: None may stand for the tensor (``f32[Tensor, "k"] | None``).
+    """
 
     dtype: str
     axes: tuple[Axis, ...]
     role: Role = "input"
+    optional: bool = False
+
+    def __or__(self, other: object) -> Spec:
+        if other is None or other is type(None):
+            return replace(self, optional=True)
+        raise UsageError(f"{self} | {other} is not an annotation", hint="one dtype, or num, anyfloat, ...; | None")
+
+    __ror__ = __or__
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -39,7 +50,8 @@ class Spec:
 
     def __str__(self) -> str:
         text = f"{self.dtype}[{' '.join(map(str, self.axes))}]"
-        return text if self.role == "input" else f"{self.role} {text}"
+        text = text if self.role == "input" else f"{self.role} {text}"
+        return f"{text} | None" if self.optional else text
 
 
 class _DTypeMarker:
@@ -81,7 +93,8 @@ else:
 def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """The evaluated annotations of a function. UsageError naming the function when they cannot be evaluated."""
     try:
-        return get_type_hints(function, include_extras=True)
+        hints = get_type_hints(function, include_extras=True)
+        return {name: _one_spec(hint) for name, hint in hints.items()}
     except UsageError:
         raise
     except Exception as error:
@@ -90,6 +103,12 @@ def read_annotations(function: Callable[..., Any]) -> dict[str, Any]:
         raise UsageError(
             f"its annotations cannot be evaluated: {error}", where=where, hint="import the names at module level"
         ) from error
+
+
+def _one_spec(hint: Any) -> Any:
+    """``Optional[f32[...]]`` as the annotation it is."""
+    specs = [option for option in get_args(hint) if isinstance(option, Spec)]
+    return specs[0] | None if specs and get_origin(hint) is Union and type(None) in get_args(hint) else hint
 
 
 __all__ = [

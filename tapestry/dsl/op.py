@@ -9,11 +9,11 @@ from typing import Any, Generic, ParamSpec
 
 from ..errors import UsageError
 from .annotations import Spec, read_annotations
-from .axes import unify
 from .caller import here, located
 from .define import Definition
 from .element import Element, element
 from .index import as_integer
+from .operands import bind_operands, check_extents
 from .tensor import Tensor
 from .trace import Trace, current
 
@@ -53,8 +53,10 @@ class Op(Generic[P]):
             raise UsageError(str(error), where=call, hint=f"{self.__name__}{self.signature}") from None
         bound.apply_defaults()
         explicit = explicit or str(bound.arguments.get("name") or "")
-        extents = self._extents(bound.arguments, call)
+        operands = {name: spec for name, spec in self.specs.items() if name != "return"}
+        extents = bind_operands(operands, bound.arguments, call)
         self._add_settings(bound.arguments, extents, call)
+        check_extents(operands, bound.arguments, extents, call)
         result = self.function(*bound.args, **bound.kwargs)
         return self._finish(trace, element(result), extents, call, explicit)
 
@@ -78,26 +80,6 @@ class Op(Generic[P]):
             sides = {"declared": spec, "computed": result.dtype}
             raise UsageError("the result has another dtype", where=call, sides=sides)
         return result
-
-    def _extents(self, arguments: Mapping[str, Any], call: str) -> dict[str, int]:
-        """Unify the signature with the shapes given, and check dtypes."""
-        extents: dict[str, int] = {}
-        for name, spec in self.specs.items():
-            if name == "return":
-                continue
-            tensor = arguments[name]
-            if not isinstance(tensor, Tensor) or isinstance(tensor, Element):
-                raise UsageError(f"{name} is {tensor!r}, not a tensor", where=call, hint=f"declared {name}: {spec}")
-            if tensor.dtype not in spec.dtypes:
-                sides = {"declared": spec, "given": repr(tensor)}
-                raise UsageError(
-                    f"{name} has another dtype", where=call, sides=sides, hint=f'cast it: astype("{spec.dtypes[-1]}")'
-                )
-            try:
-                unify(spec.axes, tensor.shape, extents, name)
-            except UsageError as error:
-                raise UsageError(error.what, where=call, sides=error.sides, hint=error.hint) from None
-        return extents
 
     def _add_settings(self, arguments: Mapping[str, Any], extents: dict[str, int], call: str) -> None:
         """Integer settings are extents of the names they have."""

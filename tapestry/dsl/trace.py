@@ -68,6 +68,7 @@ class Trace:
     pins: list[tuple[str, Pin]] = field(default_factory=list)
     scopes: list[str] = field(default_factory=list)
     groups: list[tuple[str, FrameType | None]] = field(default_factory=list)
+    calls: list[tuple[object, ...]] = field(default_factory=list)
     group_counts: dict[str, int] = field(default_factory=dict)
     done_at: str = ""  # set when the function has returned: what is added afterwards has no line of its own
 
@@ -231,6 +232,18 @@ class Trace:
             yield
         finally:
             self.groups.pop()
+
+    @contextmanager
+    def calling(self, state: tuple[object, ...], call: str) -> Iterator[None]:
+        """A program is called meanwhile. UsageError where it is called from itself with nothing changed."""
+        if state in self.calls:
+            hint = "change a setting or a shape from call to call, and stop at one"
+            raise UsageError("the program calls itself with the same shapes and settings", where=call, hint=hint)
+        self.calls.append(state)
+        try:
+            yield
+        finally:
+            self.calls.pop()
 
     def name_result(self, result: object, variable: str, before: int) -> None:
         """Name a composite's result after the variable it is assigned to."""
