@@ -27,18 +27,17 @@ def user_frame() -> FrameType | None:
     return None
 
 
-def locate(error: TapestryError) -> None:
-    """Give an error that names no line the line of the user's expression that it came through, the innermost one."""
+def locate(error: TapestryError, otherwise: str) -> None:
+    """Give an error that names no line that of the user's innermost expression on its way, or ``otherwise``."""
     if _LINE.search(f"{error.where} {error.what}"):
         return
-    found = None
+    found = otherwise
     step = error.__traceback__
     while step is not None:
         if not _ours(step.tb_frame):
             found = f"{PurePath(step.tb_frame.f_code.co_filename).name}:{step.tb_lineno}"
         step = step.tb_next
-    if found:
-        error.where = located(error.where, found) if error.where else found
+    error.where = located(error.where, found) if error.where and error.where != otherwise else found
 
 
 def _ours(frame: FrameType) -> bool:

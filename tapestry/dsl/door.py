@@ -67,8 +67,8 @@ def _one(function: str, parameter: str, hint: Any, value: Any) -> Any:
         wants = wanted(hint)
         array = "array" in spoken(value) and "tensor" in wants
         advice = "write the values into the program with tp.constant, or declare an input" if array else None
-        if isinstance(value, Tensor) and not value.is_tensor:
-            advice = "index notation stands in the body of a tp.op, and is folded as in tp.sum[c](...)"
+        if isinstance(value, Tensor):
+            value.demand_whole()
         where = located(function, place(user_frame()))
         raise UsageError(f"{parameter} is {spoken(value)}, not {wants}", where=where, hint=advice)
     return found

@@ -74,6 +74,9 @@ class Element(Tensor):
     def is_tensor(self) -> bool:
         return False
 
+    def demand_whole(self) -> NoReturn:
+        raise self._not_a_tensor()
+
     @property
     def trace(self) -> NoReturn:
         raise self._not_a_tensor()

@@ -102,7 +102,7 @@ class ProgramFunction:
                 check_results(self.hints.get("return"), result, extents, self.place)
                 program = trace.finish(_outputs(result, self.place), bindings, self._meta())
         except TapestryError as error:
-            locate(error)
+            locate(error, self.place)
             error.add_note(f"while binding {self.place}")
             raise
         verify(program)
@@ -304,7 +304,9 @@ def _outputs(result: Any, where: str) -> dict[str, Tensor]:
     if not found:
         raise UsageError("the program returns no tensor", where=where, hint=hint)
     for label, tensor in found.items():
-        if not isinstance(tensor, Tensor) or not tensor.is_tensor:
+        if isinstance(tensor, Tensor):
+            tensor.demand_whole()
+        else:
             what = f"the output {label.strip()} is {spoken(tensor)}, not a tensor".replace("output  ", "result ")
             raise UsageError(what, where=where, hint=hint)
     return found

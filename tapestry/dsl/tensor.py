@@ -58,6 +58,9 @@ class Tensor(Arithmetic):
         """Whether it is a whole tensor, and not one element of index notation."""
         return True
 
+    def demand_whole(self) -> None:
+        """UsageError for one element of index notation."""
+
     @property
     def is_view(self) -> bool:
         """A view of other tensors: no operation has computed it."""

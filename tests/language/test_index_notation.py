@@ -296,11 +296,11 @@ def logic(x: f32[Tensor, "n"]) -> anytype[Tensor, "n"]:
         (lambda x: (x + 1).named("a b"), ["cannot be a name"]),
         (lambda x: x.named("z"), ["the input x keeps its name"]),
         (lambda x: x.astype("float32"), ["unknown dtype 'float32'"]),
-        (lambda x: 3, ["the program returns int"]),
+        (lambda x: 3, ["the program returns 3, not a tensor"]),
         (lambda x: x[tp.indices("n k")], ["x[n, k] is one element, not a tensor", "tp.sum[c](...)"]),
         (lambda x: tp.sum(x[tp.indices("n k")]), ["x[n, k] is one element, not a tensor"]),
         (lambda x: x[tp.indices("n k")].named("y"), ["x[n, k] is one element, not a tensor"]),
-        (lambda x: {"a.": x}, ["'a.' cannot be a name"]),
+        (lambda x: {"a.": x}, ["'a.' cannot be the name of an output"]),
         (lambda x: {"x": x + 1}, ["two tensors are called 'x'"]),
     ],
 )
