@@ -16,9 +16,9 @@ right), where negative numbers cut off. Errors are those of `tapestry.kernels.er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .convolution import operands, prepare, weight_gradient
 from .convolution.configuration import ForwardConfiguration
@@ -26,10 +26,43 @@ from .convolution.prepare import Fused
 from .convolution.problem import ConvolutionProblem
 from .convolution.weight_gradient_configuration import WeightGradientConfiguration
 from .errors import WrongShape, WrongValue
-from .runtime.array import DeviceArray, array
+from .runtime.array import DeviceArray, array, identity
 from .runtime.stream import stream_pointer
 
 Pair = int | Sequence[int]
+
+
+class Again(NamedTuple):
+    """A call that was made before: its launches, and an array to tell the current stream by."""
+
+    steps: prepare.Steps
+    like: DeviceArray
+
+    def run(self, stream: object) -> None:
+        """Launch it once more."""
+        self.steps.run(stream if type(stream) is int else stream_pointer(stream, self.like))
+
+
+_prepared: dict[Hashable, Again] = {}
+
+
+def call_key(where: str, arrays: tuple[Any, ...], *settings: Any) -> Hashable:
+    """What a call depends on; False where no key can be made of it (lists, kinds of arrays not known by heart)."""
+    try:
+        key = (where, *map(identity, arrays), *settings)
+        hash(key)
+    except (TypeError, RuntimeError):  # torch: a sparse tensor has no address
+        return False
+    return key
+
+
+def remember(key: Hashable, steps: prepare.Steps, like: DeviceArray) -> None:
+    """Keep a call for its key, at the cost of the oldest where there are many."""
+    if not key:
+        return
+    if len(_prepared) >= prepare.REMEMBERED:
+        _prepared.pop(next(iter(_prepared)), None)
+    _prepared[key] = Again(steps, like)
 
 
 def conv2d(
@@ -52,12 +85,19 @@ def conv2d(
 
     `scale` and `bias` are f32 [k], `residual` is like the result; `activation` is relu, silu or gelu (the exact one).
     """
+    arrays = (x, w, out, bias, scale, residual)
+    key = out is not None and call_key("conv2d", arrays, groups, stride, padding, dilation, activation, configuration)
+    if key and (again := _prepared.get(key)):
+        again.run(stream)
+        return out
     given, taps = operands.images(x, "x", "conv2d"), array(w, "w")
     problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
     fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
     result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
-    prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration).run(queue)
+    steps = prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration)
+    steps.run(queue)
+    remember(key, steps, given)
     return result
 
 
@@ -78,12 +118,17 @@ def conv2d_input_gradient(
 
     `configuration` is one of the walk over dy (`convolution.input_gradient.walk`).
     """
-    problem, given, taps = input_gradient_problem(
-        dy, w, shape, groups, stride, padding, dilation, "conv2d_input_gradient"
-    )
+    where = "conv2d_input_gradient"
+    key = out is not None and call_key(where, (dy, w, out), groups, stride, padding, dilation, (*shape,), configuration)
+    if key and (again := _prepared.get(key)):
+        again.run(stream)
+        return out
+    problem, given, taps = input_gradient_problem(dy, w, shape, groups, stride, padding, dilation, where)
     queue = stream_pointer(stream, given)
     result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
-    prepare.input_gradient_steps(problem, given, taps, array(result, "out"), configuration).run(queue)
+    steps = prepare.input_gradient_steps(problem, given, taps, array(result, "out"), configuration)
+    steps.run(queue)
+    remember(key, steps, given)
     return result
 
 
@@ -108,19 +153,25 @@ def conv2d_weight_gradient(
     to be added to those of other shards. `workspace` holds the sums of parts of the image: any array on the GPU with
     `weight_gradient_workspace` bytes, for small problems none; it is allocated where it is needed and none is given.
     """
-    problem, given, other = weight_gradient_problem(
-        x, dy, filter, groups, stride, padding, dilation, "conv2d_weight_gradient"
+    where, arrays = "conv2d_weight_gradient", (x, dy, out, workspace)
+    key = out is not None and call_key(
+        where, arrays, groups, stride, padding, dilation, (*filter, partial), configuration
     )
+    if key and (again := _prepared.get(key)):
+        again.run(stream)
+        return out
+    problem, given, other = weight_gradient_problem(x, dy, filter, groups, stride, padding, dilation, where)
     chosen = configuration or prepare.weight_gradient_choice(problem, given, other)
     queue = stream_pointer(stream, given)
     size = weight_gradient.workspace_bytes(problem, chosen)
     dtype = "f32" if partial else given.dtype
     result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
     if workspace is None and size:
-        workspace = operands.empty(x, given, (size,), "uint8", queue)
+        workspace, key = operands.empty(x, given, (size,), "uint8", queue), False  # another the next time
     room = array(workspace, "workspace") if size else None
     steps = prepare.weight_gradient_steps(problem, given, other, array(result, "out"), dtype, room, chosen)
     steps.run(queue)
+    remember(key, steps, given)
     return result
 
 

@@ -8,13 +8,16 @@ torch's current stream; on CPUs torch's own convolution, any float.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from . import torch_autograd
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER, BadConvolution
-from .torch_operators import DTYPES, Ints, forward
+from .torch_calls import DTYPES, Geometry
+from .torch_operators import Ints, forward
 
 
 def conv2d(
@@ -32,23 +35,48 @@ def conv2d(
     `padding` is an int, (rows, columns), (top, bottom, left, right), "same" or "valid". On CUDA: f16 or bf16, group
     widths 1, 2, 4, 8, 16, 32, filters up to 7, stride and dilation 1 or 2; raises BadConvolution for anything else.
     """
-    steps, gaps = _pair(stride), _pair(dilation)
-    sides = _sides(padding, (w.shape[2], w.shape[3]), gaps)
-    result: Tensor = forward(x, w, bias, steps, sides, gaps, groups)
-    return result
+    given = (x, w) if bias is None else (x, w, bias)
+    if not torch_autograd.direct(*given):
+        made = _geometry(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
+        result: Tensor = forward(x, w, bias, *made)
+        return result
+    try:
+        geometry = _known_geometry(stride, padding, dilation, groups, w.shape[2:])
+    except TypeError:  # a list is no key
+        geometry = _geometry(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+        x, w = x.to(dtype), w.to(dtype)
+    return torch_autograd.forward(x, w, bias, geometry)
 
 
-def _pair(value: int | Ints) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value)
+def _geometry(
+    stride: int | Ints, padding: int | Ints | str, dilation: int | Ints, groups: int, filter_size: Ints
+) -> Geometry:
+    gaps = _pair(dilation, "dilation")
+    return Geometry(_pair(stride, "stride"), _sides(padding, filter_size, gaps), gaps, groups)
 
 
-def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> list[int]:
+_known_geometry = lru_cache(maxsize=1024)(_geometry)
+
+
+def _pair(value: int | Ints, what: str) -> tuple[int, int]:
+    if isinstance(value, int):
+        return (value, value)
+    if len(value) != 2:
+        raise BadConvolution(what, where="conv2d", expected="1 or 2 ints", came=list(value))
+    rows, columns = value
+    return (rows, columns)
+
+
+def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> tuple[int, int, int, int]:
     """(top, bottom, left, right) from any of torch's spellings; "same" puts the odd row at the bottom."""
     if padding == "same":
         totals = [gap * (extent - 1) for gap, extent in zip(dilation, filter_size, strict=True)]
-        return [side for total in totals for side in (total // 2, total - total // 2)]
+        rows, columns = totals
+        return (rows // 2, rows - rows // 2, columns // 2, columns - columns // 2)
     if padding == "valid":
-        return [0, 0, 0, 0]
+        return (0, 0, 0, 0)
     if isinstance(padding, str):
         raise BadConvolution("padding", where="conv2d", expected='ints, "same" or "valid"', came=repr(padding))
     values = [padding] * 4 if isinstance(padding, int) else list(padding)
@@ -56,7 +84,8 @@ def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> list
         values = [values[0], values[0], values[1], values[1]]
     if len(values) != 4:
         raise BadConvolution("padding", where="conv2d", expected="1, 2 or 4 ints", came=values)
-    return values
+    top, bottom, left, right = values
+    return (top, bottom, left, right)
 
 
 class GroupedConv2d(nn.Conv2d):
@@ -81,7 +110,7 @@ class GroupedConv2d(nn.Conv2d):
 
 def _computed_here(x: Tensor) -> bool:
     """Whether a layer's input is, or under autocast becomes, what the kernels compute."""
-    if x.device.type != "cuda":
+    if not x.is_cuda:
         return False
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
     return dtype in DTYPES

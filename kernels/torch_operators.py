@@ -2,7 +2,7 @@
 
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]; padding is (top, bottom, left, right). Results
 are channels-last in memory; operands that are not are copied. CUDA tensors run the kernels of this package on torch's
-current stream; CPU tensors torch's own convolution.
+current stream (`torch_calls`); CPU tensors torch's own convolution.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .convolution.problem import BadConvolution, ConvolutionProblem
-
-DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
+from . import torch_calls
+from .torch_calls import Geometry
 
 Ints = Sequence[int]
 
@@ -95,104 +94,30 @@ def _cpu_weight_gradient(
     return _canonical(dw)
 
 
-# On CUDA devices: the kernels, which see [n, h, w, c] through the strides.
+# On CUDA devices: the kernels, prepared calls of them.
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
-    """[a, b, y, x] as contiguous [a, y, x, b]; no copy where memory is channels-last already."""
-    return tensor.detach().permute(0, 2, 3, 1).contiguous()
-
-
-def _checked(
-    x_shape: Ints, w_shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int, *used: Tensor
-) -> None:
-    """Refuse what the kernels do not compute, before anything is allocated."""
-    devices, dtypes = {str(tensor.device) for tensor in used}, {tensor.dtype for tensor in used}
-    if len(devices) > 1:
-        raise BadConvolution(
-            "operands on different devices", where="conv2d", expected="one device", came=", ".join(sorted(devices))
-        )
-    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
-        names = ", ".join(sorted(str(dtype) for dtype in dtypes))
-        raise BadConvolution(
-            "operand types on CUDA",
-            where="conv2d",
-            expected="all torch.float16 or all torch.bfloat16 (try autocast)",
-            came=names,
-        )
-    n, c, h, w = x_shape
-    problem = ConvolutionProblem(
-        n, h, w, c, groups, w_shape[2], w_shape[3], _two(stride), _two(dilation), _four(padding), DTYPES[dtypes.pop()]
-    )
-    if tuple(w_shape) != (c, problem.width, problem.r, problem.s):
-        raise BadConvolution(
-            "weights", where="conv2d", expected=f"[{c}, {problem.width}, r, s] for {groups} groups", came=list(w_shape)
-        )
-
-
-def _two(values: Ints) -> tuple[int, int]:
-    return (int(values[0]), int(values[1]))
-
-
-def _four(values: Ints) -> tuple[int, int, int, int]:
-    return (int(values[0]), int(values[1]), int(values[2]), int(values[3]))
-
-
-def _steps(stride: Ints, padding: Ints, dilation: Ints, groups: int, device: torch.device) -> dict[str, Any]:
-    stream = torch.cuda.current_stream(device).cuda_stream
-    return {
-        "groups": groups,
-        "stride": _two(stride),
-        "padding": _four(padding),
-        "dilation": _two(dilation),
-        "stream": stream,
-    }
+def _geometry(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Geometry:
+    top, bottom, left, right = padding
+    return Geometry((stride[0], stride[1]), (top, bottom, left, right), (dilation[0], dilation[1]), groups)
 
 
 def _cuda_forward(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    from .conv2d import conv2d
-
-    _checked(x.shape, w.shape, stride, padding, dilation, groups, *(t for t in (x, w, bias) if t is not None))
-    out = _empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
-    steps = _steps(stride, padding, dilation, groups, x.device)
-    # The kernels add the bias in f32.
-    wide = None if bias is None else bias.detach().float()
-    with torch.cuda.device(x.device):
-        conv2d(_channels_last(x), _channels_last(w), wide, out=out.permute(0, 2, 3, 1), **steps)
-    return out
+    return torch_calls.forward(x, w, bias, _geometry(stride, padding, dilation, groups))
 
 
 def _cuda_input_gradient(
     dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    from .conv2d import conv2d_input_gradient
-
-    _checked(shape, w.shape, stride, padding, dilation, groups, dy, w)
-    out = _empty(dy, shape)
-    n, c, h, width = shape
-    steps = _steps(stride, padding, dilation, groups, dy.device)
-    with torch.cuda.device(dy.device):
-        conv2d_input_gradient(
-            _channels_last(dy), _channels_last(w), shape=(n, h, width, c), out=out.permute(0, 2, 3, 1), **steps
-        )
-    return out
+    return torch_calls.input_gradient(dy, w, tuple(shape), _geometry(stride, padding, dilation, groups))
 
 
 def _cuda_weight_gradient(
     x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    from .conv2d import conv2d_weight_gradient
-
-    _checked(x.shape, shape, stride, padding, dilation, groups, x, dy)
-    out = _empty(x, shape)
-    steps = _steps(stride, padding, dilation, groups, x.device)
-    with torch.cuda.device(x.device):
-        conv2d_weight_gradient(
-            _channels_last(x), _channels_last(dy), filter=(shape[2], shape[3]), out=out.permute(0, 2, 3, 1), **steps
-        )
-    return out
+    return torch_calls.filter_gradient(x, dy, tuple(shape), _geometry(stride, padding, dilation, groups))
 
 
 # What an operator would give, without running it.

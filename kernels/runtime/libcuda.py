@@ -6,6 +6,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import MissingDriver
@@ -61,13 +62,17 @@ class LaunchAttributes(NamedTuple):
 
 def launch_with(
     function: int, numbers: Sequence[int], stream: int, arguments: int, attributes: LaunchAttributes
-) -> int:
-    """Launch a kernel with attributes. `numbers` are grid, block and shared bytes. Returns the driver's error code."""
+) -> Callable[[], int]:
+    """A launch of a kernel with attributes, laid out for the driver: a call of what is returned is the launch.
+
+    `numbers` are grid, block and shared bytes; the call returns the driver's error code. Arguments are read at each.
+    """
     wanted = _attributes(attributes)
     held = (_Attribute * len(wanted))(*wanted)
     configuration = _Configuration((ctypes.c_uint * 7)(*numbers), stream, held, len(wanted))
     launch: Any = driver_function("cuLaunchKernelEx")
-    return int(launch(ctypes.byref(configuration), ctypes.c_void_p(function), ctypes.c_void_p(arguments), None))
+    # `byref` keeps the configuration alive, and that the attributes it points to.
+    return partial(launch, ctypes.byref(configuration), ctypes.c_void_p(function), ctypes.c_void_p(arguments), None)
 
 
 def _attributes(asked: LaunchAttributes) -> list[_Attribute]:

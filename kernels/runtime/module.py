@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..errors import LaunchError, TooLarge, WrongDevice, WrongValue
@@ -30,6 +30,7 @@ _BLOCK = (1024, 1024, 64)
 _CLUSTER = (8, 8, 8)
 _CLUSTER_BLOCKS = 8  # in all: what every GPU that has clusters takes
 _PLAIN = LaunchAttributes()
+_STREAMS = 64  # that a prepared launch is laid out for at a time
 _loaded: dict[tuple[str, str, int], Kernel] = {}
 _lock = threading.Lock()
 
@@ -131,7 +132,7 @@ class Kernel:
             raise self._refused(numbers, str(error)) from error
 
     def _send_with(self, numbers: tuple[int, ...], stream: int, arguments: int, attributes: LaunchAttributes) -> None:
-        status = launch_with(self._function.ptr, numbers, stream, arguments, attributes)
+        status = launch_with(self._function.ptr, numbers, stream, arguments, attributes)()
         if status:
             raise self._refused(numbers, f"error {status}")
 
@@ -197,18 +198,39 @@ class Kernel:
 class Prepared:
     """A launch whose arguments are fixed. It keeps no array alive."""
 
-    __slots__ = ("_arguments", "_attributes", "_kernel", "_numbers")
+    __slots__ = ("_arguments", "_attributes", "_kernel", "_numbers", "_on")
 
     def __init__(
         self, kernel: Kernel, numbers: tuple[int, ...], arguments: Arguments, attributes: LaunchAttributes
     ) -> None:
         self._kernel, self._numbers, self._arguments = kernel, numbers, arguments
         self._attributes = attributes
+        self._on: dict[int, Callable[[], int]] = {}  # stream -> the launch on it, with attributes
 
     def launch(self, stream: object = None) -> None:
         """Run it once more. `stream` is as in `stream_pointer`."""
         kernel = self._kernel
-        kernel._run(self._numbers, kernel._stream(stream), self._arguments.address, self._attributes)
+        handle = stream if type(stream) is int else kernel._stream(stream)
+        again = self._on.get(handle)
+        if again is None or kernel._current() != kernel._context:
+            self._first(handle)
+        elif status := again():
+            raise kernel._refused(self._numbers, f"error {status}")
+
+    def _first(self, stream: int) -> None:
+        """On a stream that it was not on, where another device is current, or without attributes."""
+        kernel, address = self._kernel, self._arguments.address
+        if self._attributes is _PLAIN:
+            kernel._run(self._numbers, stream, address, _PLAIN)
+            return
+        if len(self._on) >= _STREAMS:
+            self._on.clear()
+        again = launch_with(kernel._function.ptr, self._numbers, stream, address, self._attributes)
+        self._on[stream] = again
+        with _device(kernel.device):
+            status = again()
+        if status:
+            raise kernel._refused(self._numbers, f"error {status}")
 
 
 def _open(compiled: Compiled) -> tuple[Any, Any]:

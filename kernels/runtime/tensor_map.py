@@ -17,9 +17,11 @@ import numpy as np
 
 from ..errors import KernelError, LaunchError, TooLarge, WrongDtype, WrongLayout, WrongShape, WrongValue
 from .array import ITEM_BYTES
+from .bindings import runtime
 from .libcuda import driver_function
 
 BYTES = 128
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _ALIGNMENT = 64
 _VOID = np.dtype((np.void, BYTES))
 # Codes of the driver's enumerations (CUtensorMapDataType and its siblings).
@@ -168,7 +170,7 @@ def encode(tiled: TiledMap, encoder: Encoder) -> np.void:
     rank = len(tiled.extents)
     memory = ctypes.create_string_buffer(BYTES + _ALIGNMENT)
     start = -ctypes.addressof(memory) % _ALIGNMENT
-    status = encoder(
+    given = (
         ctypes.c_void_p(ctypes.addressof(memory) + start),
         ctypes.c_int(_DTYPES[tiled.dtype]),
         ctypes.c_uint32(rank),
@@ -182,6 +184,10 @@ def encode(tiled: TiledMap, encoder: Encoder) -> np.void:
         ctypes.c_int(_PROMOTIONS[tiled.l2_promotion]),
         ctypes.c_int(0),  # out of bounds reads as zero
     )
+    status = encoder(*given)
+    if status == _NO_CONTEXT:  # a thread that has not yet used the GPU, such as autograd's
+        runtime().setDevice(runtime().getDevice())
+        status = encoder(*given)
     if status:
         raise LaunchError(f"the driver refused a tensor map (error {status})", came=tiled)
     found: np.void = np.frombuffer(memory.raw[start : start + BYTES], dtype=_VOID)[0]

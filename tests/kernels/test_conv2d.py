@@ -109,6 +109,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     caches = [*remembered, prepare.weight_gradient_choice, tensor_map._encoded]
     for cache in caches:
         cache.cache_clear()
+    public._prepared.clear()
     monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
     monkeypatch.setattr(prepare, "_loaded", load)
     monkeypatch.setattr(weight_gradient, "kernels", all_of)

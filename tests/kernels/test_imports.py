@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-NEEDS_TORCH = {"tapestry.kernels.torch", "tapestry.kernels.torch_operators", "tapestry.kernels.torch_modules"}
+NEEDS_TORCH = {f"tapestry.kernels.torch{part}" for part in ("", "_autograd", "_calls", "_operators")}
 HEAVY = ("cupy", "cupy_backends", "torch", "cuda", "ctypes.wintypes")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -202,9 +202,12 @@ def test_a_programmatic_launch_goes_its_own_way(
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
-    def answer(function: int, numbers: tuple[int, ...], stream: int, arguments: int, attributes: Any) -> int:
+    def answer(
+        function: int, numbers: tuple[int, ...], stream: int, arguments: int, attributes: Any
+    ) -> Callable[[], int]:
         asked.append((function, numbers, stream, *attributes))
-        return 0 if len(asked) == 1 else 7
+        status = 0 if len(asked) == 1 else 7
+        return lambda: status
 
     monkeypatch.setattr(module, "launch_with", answer)
     kernel = module.load(compiled)
@@ -215,11 +218,32 @@ def test_a_programmatic_launch_goes_its_own_way(
         kernel.prepare(1, 32, (0, 0, 1.0), programmatic=True).launch(STREAM)
 
 
+def test_a_prepared_launch_is_laid_out_once_a_stream(
+    driver: Driver, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out: list[int] = []
+    sent: list[tuple[int, int]] = []
+
+    def lay_out(function: int, numbers: Any, stream: int, arguments: int, attributes: Any) -> Callable[[], int]:
+        laid_out.append(stream)
+        return lambda: sent.append((driver.context, stream)) or 0  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(module, "launch_with", lay_out)
+    prepared = module.load(compiled).prepare(1, 32, (0, 0, 1.0), programmatic=True)
+    for stream in (1, 1, 2, 1, 2):
+        prepared.launch(stream)
+    assert laid_out == [1, 2]
+    assert sent == [(100, 1), (100, 1), (100, 2), (100, 1), (100, 2)]
+    driver.setDevice(1)
+    prepared.launch(1)
+    assert sent[-1] == (100, 1)  # on its own device, whichever is current
+
+
 def test_a_cluster_goes_with_the_launch_and_divides_the_grid(
     driver: Driver, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(module, "launch_with", lambda *given: asked.append(given[-1]) or 0)
+    monkeypatch.setattr(module, "launch_with", lambda *given: asked.append(given[-1]) or (lambda: 0))
     kernel = module.load(compiled)
     kernel.launch((3, 8), 32, (0, 0, 1.0), stream=STREAM, cluster=(1, 4))
     kernel.prepare((3, 8), 32, (0, 0, 1.0), cluster=(3,), programmatic=True).launch(STREAM)

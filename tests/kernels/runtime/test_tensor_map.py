@@ -77,6 +77,23 @@ def test_a_refusal_names_the_map() -> None:
         encode(TiledMap(**GOOD), Driver(status=1))
 
 
+def test_a_thread_without_a_context_is_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd's thread, where its first work is ours: the driver answers 201 until the device is set."""
+    driver = Driver(status=201)
+
+    class Runtime:
+        def getDevice(self) -> int:
+            return 3
+
+        def setDevice(self, device: int) -> None:
+            assert device == 3
+            driver.status = 0
+
+    monkeypatch.setattr(tensor_map, "runtime", Runtime)
+    assert encode(TiledMap(**GOOD), driver).tobytes() == bytes(range(128))
+    assert driver.calls == 2
+
+
 def test_maps_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     monkeypatch.setattr(tensor_map, "driver_function", lambda name: driver)

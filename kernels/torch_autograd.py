@@ -1,0 +1,123 @@
+"""The convolution and its gradients for eager CUDA tensors, past torch's dispatcher: the same functions in less time.
+
+The operators of `torch_operators` say the same to whatever traces, transforms or lowers a program. Where nothing of
+that kind is at work (`direct`), a call here is one autograd node whose forward and backward are prepared calls. The
+three functions are each other's derivatives, since the convolution is linear in x and in w: so derivatives of any
+order are here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import torch_calls, torch_operators
+from .torch_calls import Geometry, Ints
+
+_torch: Any = torch  # what is not typed by torch
+_PLAIN = (Tensor, torch.nn.Parameter)
+_modes = _torch._C._len_torch_dispatch_stack
+_transforms = _torch._C._functorch.peek_interpreter_stack
+
+
+def direct(*tensors: Tensor) -> bool:
+    """Whether these are plain CUDA tensors that nothing traces: no fake tensors, subclasses, modes or transforms."""
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or not _on_gpu(tensor):
+            return False
+    return not _modes() and _transforms() is None
+
+
+def _on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    """conv(x, w) + bias of tensors that are `direct`."""
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad or (bias is not None and bias.requires_grad)):
+        made: Tensor = _Forward.apply(x, w, bias, geometry)  # type: ignore[no-untyped-call]
+        return made
+    return torch_calls.forward(x, w, bias, geometry)
+
+
+def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
+    """The gradient of x of `shape`; differentiable."""
+    if not direct(dy, w):
+        made: Tensor = torch_operators.input_gradient(dy, w, shape, *geometry)
+    elif torch.is_grad_enabled() and (dy.requires_grad or w.requires_grad):
+        made = _InputGradient.apply(dy, w, shape, geometry)  # type: ignore[no-untyped-call]
+    else:
+        made = torch_calls.input_gradient(dy, w, shape, geometry)
+    return made
+
+
+def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
+    """The gradient of w of `shape`; differentiable."""
+    if not direct(x, dy):
+        made: Tensor = torch_operators.weight_gradient(x, dy, shape, *geometry)
+    elif torch.is_grad_enabled() and (x.requires_grad or dy.requires_grad):
+        made = _FilterGradient.apply(x, dy, shape, geometry)  # type: ignore[no-untyped-call]
+    else:
+        made = torch_calls.filter_gradient(x, dy, shape, geometry)
+    return made
+
+
+def _again(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
+    """The convolution itself, in a backward pass."""
+    if direct(x, w):
+        return forward(x, w, None, geometry)
+    made: Tensor = torch_operators.forward(x, w, None, *geometry)
+    return made
+
+
+class _Forward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.geometry, ctx.bias_dtype = geometry, None if bias is None else bias.dtype
+        return torch_calls.forward(x, w, bias, geometry)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        to_x, to_w, to_bias, _ = ctx.needs_input_grad
+        dx = input_gradient(dy, w, x.shape, ctx.geometry) if to_x else None
+        dw = filter_gradient(x, dy, w.shape, ctx.geometry) if to_w else None
+        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+        return dx, dw, db, None
+
+
+class _InputGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(dy, w)
+        ctx.geometry = geometry
+        return torch_calls.input_gradient(dy, w, shape, geometry)
+
+    @staticmethod
+    def backward(ctx: Any, ddx: Tensor) -> tuple[Tensor | None, ...]:
+        dy, w = ctx.saved_tensors
+        to_dy, to_w, _, _ = ctx.needs_input_grad
+        first = _again(ddx, w, ctx.geometry) if to_dy else None
+        second = filter_gradient(ddx, dy, w.shape, ctx.geometry) if to_w else None
+        return first, second, None, None
+
+
+class _FilterGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
+        ctx.save_for_backward(x, dy)
+        ctx.geometry = geometry
+        return torch_calls.filter_gradient(x, dy, shape, geometry)
+
+    @staticmethod
+    def backward(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, ...]:
+        x, dy = ctx.saved_tensors
+        to_x, to_dy, _, _ = ctx.needs_input_grad
+        first = input_gradient(dy, ddw, x.shape, ctx.geometry) if to_x else None
+        second = _again(x, ddw, ctx.geometry) if to_dy else None
+        return first, second, None, None

@@ -1,0 +1,259 @@
+"""The eager path past torch's dispatcher, on CPU tensors: its derivatives, what it leaves to the operators, and that
+a call that came before is not worked out again. On a GPU: test_torch_cuda.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels import torch_autograd, torch_calls, torch_operators
+from tapestry.kernels.convolution import prepare, weight_gradient
+from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.runtime import device
+from tapestry.kernels.runtime.array import DeviceArray
+from tapestry.kernels.runtime.device import DeviceProperties
+from tapestry.kernels.torch import conv2d
+from tapestry.kernels.torch_calls import Geometry
+
+GEOMETRY = Geometry((2, 1), (1, 2, 0, 1), (1, 2), 2)
+STEPS: dict[str, Any] = GEOMETRY._asdict()
+H200 = DeviceProperties("NVIDIA H200", (9, 0), 132, 60 << 20, 227 << 10, 228 << 10, 65536, 2048, 141 << 30)
+
+
+def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    random = torch.Generator().manual_seed(3)
+    shapes = ((2, 8, 6, 5), (8, 4, 3, 2), (8,))
+    x, w, bias = (torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes)
+    return x.requires_grad_(), w.requires_grad_(), bias.requires_grad_()
+
+
+# -- derivatives -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that reach the kernels, which torch's convolution on the CPU stands in for; CPU tensors are direct."""
+    made: list[str] = []
+
+    def note(name: str, function: Any) -> Any:
+        def run(*given: Any) -> Tensor:
+            *operands, geometry = given
+            made.append(name)
+            with torch.no_grad():
+                result: Tensor = function(*operands, *geometry)
+            return result
+
+        return run
+
+    monkeypatch.setattr(torch_calls, "forward", note("forward", torch_operators._cpu_forward))
+    monkeypatch.setattr(torch_calls, "input_gradient", note("input", torch_operators._cpu_input_gradient))
+    monkeypatch.setattr(torch_calls, "filter_gradient", note("filter", torch_operators._cpu_weight_gradient))
+    monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
+    return made
+
+
+def test_first_and_second_derivatives(computed: list[str]) -> None:
+    def call(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        return conv2d(x, w, bias, **STEPS)
+
+    assert torch.autograd.gradcheck(call, example(), fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, example(), fast_mode=True)
+    assert set(computed) == {"forward", "input", "filter"}
+
+
+def test_only_what_is_asked_for_is_computed(computed: list[str]) -> None:
+    x, w, _ = example()
+    with torch.no_grad():
+        assert conv2d(x, w, **STEPS).grad_fn is None
+    assert conv2d(x.detach(), w.detach(), **STEPS).grad_fn is None
+    conv2d(x.detach(), w, **STEPS).sum().backward()
+    assert computed == ["forward", "forward", "forward", "filter"]
+    torch.autograd.grad(conv2d(x, w.detach(), **STEPS).sum(), x)
+    assert computed[4:] == ["forward", "input"]
+
+
+def test_gradients_have_the_types_of_what_they_are_of(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters in f32 under autocast: x and w are lowered, the bias is added as it is."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
+    monkeypatch.setattr(torch_calls, "forward", lambda x, w, b, g: torch_operators._cpu_forward(x, w, b.to(x), *g))
+    x, w, bias = example(torch.float32)
+    y = conv2d(x, w, bias, **STEPS)
+    assert y.dtype == torch.bfloat16
+    gradients = torch.autograd.grad(y.float().sum(), (x, w, bias))
+    assert [gradient.dtype for gradient in gradients] == [torch.float32] * 3
+    assert gradients[2].tolist() == [float(y.numel() // 8)] * 8
+
+
+@pytest.mark.parametrize("kind", ["compiled", "a mode", "a subclass", "on the CPU"])
+def test_whatever_traces_sees_the_operators(computed: list[str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, w, _ = (tensor.detach() for tensor in example())
+
+    class Other(Tensor):
+        pass
+
+    def call(x: Tensor) -> Tensor:
+        return conv2d(x, w, **STEPS)
+
+    if kind == "on the CPU":
+        monkeypatch.undo()
+    if kind == "compiled":
+        torch.compile(call, fullgraph=True, backend="aot_eager")(x)
+    elif kind == "a mode":
+        with FlopCounterMode(display=False):
+            call(x)
+    else:
+        call(x.as_subclass(Other) if kind == "a subclass" else x)
+    assert computed == []
+
+
+def test_a_transform_is_no_place_for_a_direct_call(computed: list[str]) -> None:
+    seen: list[bool] = []
+
+    def call(x: Tensor) -> Tensor:
+        seen.append(torch_autograd.direct(x))
+        return x.sum()
+
+    torch.func.grad(call)(torch.ones(3))
+    call(torch.ones(3))
+    assert seen == [False, True]
+
+
+# -- prepared calls ----------------------------------------------------------------------------------------------------
+
+
+class Launches:
+    """What a GPU was asked for: problems prepared, and how often their launches ran."""
+
+    def __init__(self) -> None:
+        self.prepared: list[tuple[Any, ...]] = []
+        self.ran = 0
+
+    def run(self, stream: int) -> None:
+        assert stream == 0x5EED
+        self.ran += 1
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+    found = Launches()
+
+    def described(tensor: Tensor, name: str) -> DeviceArray:
+        size = tensor.element_size()
+        dtype = {torch.uint8: "uint8", torch.float32: "f32", **torch_calls.DTYPES}[tensor.dtype]
+        strides = tuple(size * step for step in tensor.stride())
+        return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, 0, "torch")
+
+    def prepared(*given: Any) -> Launches:
+        found.prepared.append(given)
+        return found
+
+    monkeypatch.setattr(torch_calls, "array", described)
+    monkeypatch.setattr(torch_calls, "torch_stream", lambda device: 0x5EED)
+    monkeypatch.setattr(device, "properties", lambda number: H200)
+    for name in ("forward_steps", "input_gradient_steps", "weight_gradient_steps"):
+        monkeypatch.setattr(prepare, name, prepared)
+    torch_calls._plans.clear()
+    yield found
+    torch_calls._plans.clear()
+
+
+def layer(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor]:
+    x, w = torch.randn(2, 64, 28, 28), torch.randn(64, 8, 3, 3)
+    made = [t.to(dtype).contiguous(memory_format=torch.channels_last) for t in (x, w)]
+    return made[0], made[1], torch.randn(64)
+
+
+PLAIN = Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8)
+
+
+def test_a_call_that_came_before_is_only_launched(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, _ = layer()
+    out = torch.empty_like(x)
+    monkeypatch.setattr(torch_calls, "_empty", lambda *shape, **settings: out)
+    for _ in range(3):
+        assert torch_calls.forward(x, w, None, PLAIN) is out
+    assert (len(launches.prepared), launches.ran) == (1, 3)
+    problem, given, taps, target, fused, configuration = launches.prepared[0]
+    assert (problem.input_shape, problem.weight_shape) == ((2, 28, 28, 64), (64, 3, 3, 8))
+    assert (given.pointer, taps.pointer, target.pointer) == (x.data_ptr(), w.data_ptr(), out.data_ptr())
+    assert (given.shape, fused, configuration) == ((2, 28, 28, 64), prepare.NOTHING, None)
+    other = torch.empty_like(x).copy_(x)
+    torch_calls.forward(other, w, None, PLAIN)  # another address, the same plan
+    assert (len(launches.prepared), len(torch_calls._plans)) == (2, 1)
+
+
+def test_results_are_what_the_operators_promise(launches: Launches) -> None:
+    x, w, bias = layer()
+    geometry = Geometry((2, 1), (1, 0, 2, 1), (1, 2), 8)
+    y = torch_calls.forward(x, w, bias, geometry)
+    with torch.device("meta"):
+        like = torch.empty(2, 64, 14, 27, dtype=torch.bfloat16, memory_format=torch.channels_last)
+    assert (y.shape, y.stride(), y.dtype) == (like.shape, like.stride(), like.dtype)
+    assert launches.prepared[0][4].bias.pointer == bias.data_ptr()
+    dx = torch_calls.input_gradient(y, w, x.shape, geometry)
+    assert (dx.shape, dx.stride(), dx.dtype) == (x.shape, x.stride(), x.dtype)
+    dw = torch_calls.filter_gradient(x, y, w.shape, geometry)
+    assert (dw.shape, dw.stride(), dw.dtype) == (w.shape, w.stride(), w.dtype)
+
+
+def test_operands_in_another_order_are_copied_each_time(launches: Launches) -> None:
+    x, w, _ = layer()
+    rows = x.contiguous()
+    for _ in range(2):
+        torch_calls.forward(rows, w, None, PLAIN)
+    given = launches.prepared[0][1]
+    assert View(given.pointer, given.shape, (28 * 28 * 64, 28 * 64, 64), "bf16").strides == tuple(
+        step // 2 for step in given.strides[:3]
+    )
+    assert given.pointer != rows.data_ptr()
+    dy = torch.ones((), dtype=torch.bfloat16).expand(x.shape)  # as a sum's backward gives it
+    torch_calls.filter_gradient(x, dy, w.shape, PLAIN)
+    assert launches.prepared[-1][2].strides == launches.prepared[-1][1].strides
+
+
+def test_an_odd_address_has_a_plan_of_its_own(launches: Launches) -> None:
+    x, w, _ = layer()
+    memory = torch.zeros(x.numel() + 8, dtype=x.dtype)
+    dy = torch.empty_like(x)
+    for shift in (0, 4, 8):
+        odd = memory.as_strided(x.shape, x.stride(), shift)
+        torch_calls.filter_gradient(odd, dy, w.shape, PLAIN)
+    chosen = [given[-1] for given in launches.prepared]
+    assert [choice.direct for choice in chosen] == [False, True, False]
+    problem = launches.prepared[0][0]
+    sizes = [weight_gradient.workspace_bytes(problem, choice) for choice in chosen]
+    assert [given[5] is not None for given in launches.prepared] == [size > 0 for size in sizes]
+
+
+def test_what_the_kernels_do_not_compute_is_refused_and_not_remembered(launches: Launches) -> None:
+    x, w, bias = layer()
+    for _ in range(2):
+        with pytest.raises(BadConvolution, match="float16"):
+            torch_calls.forward(x.float(), w.float(), None, PLAIN)
+        with pytest.raises(BadConvolution, match="weights"):
+            torch_calls.forward(x, w[:, :4], None, Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8))
+        with pytest.raises(BadConvolution, match=r"type of the bias[\s\S]*int64"):
+            torch_calls.forward(x, w, bias.long(), PLAIN)
+    assert launches.prepared == []
+
+
+@pytest.mark.parametrize("setting", [{"stride": (1, 1, 1)}, {"dilation": [2]}])
+def test_settings_of_other_lengths_are_refused(computed: list[str], setting: dict[str, Any]) -> None:
+    x, w, _ = example()
+    with pytest.raises(BadConvolution, match="1 or 2 ints"):
+        conv2d(x, w, **{**STEPS, **setting})
+
+
+def test_a_layer_of_lists_is_the_same_layer(computed: list[str]) -> None:
+    x, w, _ = example()
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in STEPS.items()}
+    torch.testing.assert_close(conv2d(x, w, **lists), nn.functional.pad(conv2d(x, w, **STEPS), (0, 0, 0, 0)))
