@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from ..errors import TapestryError
 
 _PACKAGE = __name__.partition(".")[0]
-_LINE = re.compile(r"(\.\w+|>):\d+")
+_LINE = re.compile(r"(\.py|>):\d+")
 
 
 def user_frame() -> FrameType | None:

@@ -223,7 +223,7 @@ def indices(names: str = "", **extents: int) -> Any:
     axes that it reads alone (``w[s]``), and an output index the largest range in which no unguarded read leaves its
     tensor. Raises UsageError for names that are no identifiers or repeat, and extents that are no integers >= 0.
     """
-    listed = [_identifier(name) for name in names.replace(",", " ").split()] + list(extents)
+    listed = [_identifier(name) for name in _split(names)] + list(extents)
     if not listed:
         raise UsageError("tp.indices needs at least one name", where=here(), hint='tp.indices("n k")')
     twice = next((name for k, name in enumerate(listed) if name in listed[:k]), None)
@@ -231,6 +231,14 @@ def indices(names: str = "", **extents: int) -> Any:
         raise UsageError(f"tp.indices names {twice} twice", where=here())
     found = [Index(Affine.dim(name), _extent(name, extents)) for name in listed]
     return found[0] if len(found) == 1 else Indices(found)
+
+
+def _split(names: object) -> list[str]:
+    if isinstance(names, str):
+        return names.replace(",", " ").split()
+    from .door import spoken
+
+    raise UsageError(f"tp.indices({spoken(names)})", where=here(), hint='a string of names: tp.indices("n k")')
 
 
 def _extent(name: str, extents: Mapping[str, int]) -> Given:

@@ -11,6 +11,7 @@ from ..errors import UsageError
 from .annotations import Spec, read_annotations
 from .caller import here, located
 from .define import Definition
+from .door import spoken
 from .element import Element, element
 from .index import as_integer
 from .operands import bind_operands, check_extents
@@ -107,4 +108,6 @@ def op(function: Callable[P, Tensor]) -> Op[P]:
     (``*, k: int`` for ``-> f32[Tensor, "t k"]``). The body returns an expression of index notation, usually a
     reduction. Raises UsageError and ReadOutOfBounds when called on tensors that do not fit.
     """
+    if not inspect.isfunction(function):
+        raise UsageError(f"tp.op decorates functions, not {spoken(function)}", where=here() or None)
     return Op(function)

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..expr import Bound, Inside
 from .caller import here
+from .door import door, spoken
 from .element import Element, Reduction, element
 from .index import Given, Index, joined
 from .tensor import Tensor
 
 _KEYS = count()
 Axes = int | str | Sequence[int | str] | None
+
+
+@cache
+def _on_tensors(monoid: str) -> Callable[..., Tensor]:
+    """The fold over axes, its arguments checked."""
+    from ..ops.reduction import reduce
+
+    def fold(
+        x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = ""
+    ) -> Tensor:
+        return reduce(monoid, x, axis, keepdims=keepdims, dtype=dtype, name=name)
+
+    fold.__name__ = monoid
+    return door(fold)
 
 
 class Reducer:
@@ -39,13 +56,18 @@ class Reducer:
 
         return fold
 
-    def __call__(
-        self, x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = ""
-    ) -> Tensor:
-        """Fold over axes, by position or name; over all when None. ``keepdims`` leaves them with extent 1."""
-        from ..ops.reduction import reduce
+    if TYPE_CHECKING:
 
-        return reduce(self.monoid, x, axis, keepdims=keepdims, dtype=dtype, name=name)
+        def __call__(
+            self, x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = ""
+        ) -> Tensor:
+            """Fold over axes, by position or name; over all when None. ``keepdims`` leaves them with extent 1."""
+
+    else:
+
+        def __call__(self, *args: Any, **options: Any) -> Tensor:
+            """Fold over axes, by position or name; over all when None. ``keepdims`` leaves them with extent 1."""
+            return _on_tensors(self.monoid)(*args, **options)
 
     def _dim(self, dim: object) -> str:
         if isinstance(dim, Index) and len(dim.affine.terms) == 1 and not dim.affine.const:
@@ -53,7 +75,7 @@ class Reducer:
             if isinstance(name, str) and factor == 1:
                 return name
         hint = "fold over names made by tp.indices"
-        raise UsageError(f"tp.{self.monoid}[{dim!r}] folds something that is not an index", where=here(), hint=hint)
+        raise UsageError(f"tp.{self.monoid}[...] folds {spoken(dim)}, which is not an index", where=here(), hint=hint)
 
     def _fold(self, names: tuple[str, ...], given: Given, body: Element, where: Tensor | None) -> Element:
         bounds, condition = self._condition(where)

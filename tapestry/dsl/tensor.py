@@ -91,8 +91,9 @@ class Tensor(Arithmetic):
 
     @staticmethod
     def check_dtype(dtype: str) -> str:
-        if dtype not in DTYPES:
-            raise UsageError(f"unknown dtype {dtype!r}", hint=close_match(str(dtype), list(DTYPES)))
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            name = str(getattr(dtype, "__name__", dtype))
+            raise UsageError(f"unknown dtype {name!r}", hint=close_match(name, list(DTYPES)))
         return dtype
 
     def _apply(self, function: str, *args: Any) -> Tensor:
@@ -131,7 +132,7 @@ class Tensor(Arithmetic):
         """The same elements, row-major, in another shape (one extent may be -1), as a view; NumPy's two spellings."""
         from ..ops.views import reshape
 
-        return reshape(self, [extent for given in shape for extent in ([given] if isinstance(given, int) else given)])
+        return reshape(self, _flat(shape))
 
     def __matmul__(self, other: Tensor) -> Tensor:
         from ..ops.linear import matmul
@@ -194,6 +195,11 @@ def _bad_index(tensor: Tensor, keys: tuple[Any, ...]) -> UsageError:
         what = f"{name} is indexed with something that is no index expression"
         hint = "an element needs one index expression for every axis; slices make views"
     return UsageError(what, where=here(), sides=sides, hint=hint)
+
+
+def _flat(shape: tuple[Any, ...]) -> list[Any]:
+    """The extents of ``reshape(2, 3)`` and of ``reshape((2, 3))``."""
+    return [extent for given in shape for extent in (given if isinstance(given, list | tuple) else [given])]
 
 
 def base_at(key: str) -> At:

@@ -172,6 +172,8 @@ class Trace:
         source = place(frame) or self.done_at
         bounds = simplify_bounds(tuple(where), ranges)
         bounds = tuple(where) if bounds is None else bounds  # it never holds: the fold is the identity
+        if dtype is not None:
+            Tensor.check_dtype(dtype)
         self.demand_own((read.tensor for read in _reads(body)), located(name, source))
         dtype = self._dtype(name, source, body, monoid, dtype)
         body = body if isinstance(body, Block) else simplify(body, ranges)

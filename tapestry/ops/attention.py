@@ -9,6 +9,7 @@ Scores are never stored.
 from __future__ import annotations
 
 from ..dsl.define import define
+from ..dsl.door import door
 from ..dsl.index import indices
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import composite, current
@@ -19,6 +20,7 @@ from ..expr.simplify import Ranges, simplify
 from ..program import Block, Dim
 
 
+@door
 @composite
 def attention(
     q: Tensor,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..dsl.annotations import num
+from ..dsl.door import door
 from ..dsl.index import indices
 from ..dsl.op import op
 from ..dsl.tensor import Tensor
@@ -69,6 +70,7 @@ def _conv3d(
     return fold[c, t, r, s](x[n, channel, at[0], at[1], at[2]] * w[k, c, t, r, s])
 
 
+@door
 def conv1d(
     x: Tensor, w: Tensor, *, stride: Pair = 1, padding: Padding = 0, dilation: Pair = 1, groups: int = 1, name: str = ""
 ) -> Tensor:
@@ -76,6 +78,7 @@ def conv1d(
     return _conv(1, x, w, stride, padding, dilation, groups, name)
 
 
+@door
 def conv2d(
     x: Tensor, w: Tensor, *, stride: Pair = 1, padding: Padding = 0, dilation: Pair = 1, groups: int = 1, name: str = ""
 ) -> Tensor:
@@ -89,6 +92,7 @@ def conv2d(
     return _conv(2, x, w, stride, padding, dilation, groups, name)
 
 
+@door
 def conv3d(
     x: Tensor, w: Tensor, *, stride: Pair = 1, padding: Padding = 0, dilation: Pair = 1, groups: int = 1, name: str = ""
 ) -> Tensor:

@@ -97,9 +97,9 @@ def apply(function: str, *args: Any) -> Tensor:
 
 def cast(x: Tensor, dtype: str, *, name: str = "") -> Tensor:
     """Elementwise conversion: floats round to nearest, floats to integers truncate, numbers to bool compare with 0."""
+    Tensor.check_dtype(dtype)
     if isinstance(x, Element):
         return x.astype(dtype)
-    Tensor.check_dtype(dtype)
     return elementwise("cast", lambda a: Cast(dtype, a), x, name=name)
 
 
@@ -171,6 +171,7 @@ _GELU = Elementwise("gelu", _gelu, "x * Phi(x).")
 _GELU_TANH = Elementwise("gelu", _gelu_tanh, "tanh approximation of gelu.")
 
 
+@door
 def gelu(x: Tensor, *, approximate: str = "none", name: str = "") -> Tensor:
     """x * Phi(x), exactly ("none") or by tanh ("tanh"): Hendrycks and Gimpel, arXiv:1606.08415, section 2."""
     if approximate not in ("none", "tanh"):

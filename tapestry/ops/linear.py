@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import reduce
 from string import ascii_letters
 
+from ..dsl.door import door
 from ..dsl.tensor import Tensor
 from ..dsl.trace import current
 from ..errors import UsageError
@@ -13,6 +14,7 @@ from ..expr import Affine, Call, Expr
 from ..program import Dim
 
 
+@door
 def einsum(spec: str, *operands: Tensor, name: str = "", dtype: str | None = None) -> Tensor:
     """Einstein summation, one letter an axis: ``tp.einsum("td,dhe->the", x, wq)``.
 
@@ -72,6 +74,7 @@ def _extents(spec: str, inputs: Sequence[str], operands: Sequence[Tensor]) -> di
     return extents
 
 
+@door
 def matmul(a: Tensor, b: Tensor, *, name: str = "", dtype: str | None = None) -> Tensor:
     """out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]; vectors and batch axes as in NumPy.
 

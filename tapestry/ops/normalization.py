@@ -6,6 +6,7 @@ Statistics of 16-bit floats are kept in f32; the result has the operand's dtype.
 from __future__ import annotations
 
 from ..dsl.define import axes_of, define
+from ..dsl.door import door
 from ..dsl.index import Index
 from ..dsl.reducer import Axes
 from ..dsl.tensor import Tensor
@@ -20,6 +21,7 @@ from .reduction import sum as fold
 Split = tuple[tuple[Index, ...], tuple[Index, ...], tuple[Index, ...], int]
 
 
+@door
 @composite
 def softmax(x: Tensor, axis: Axes = -1, *, name: str = "") -> Tensor:
     """exp(x - max) / sum of exp(x - max), max and sum over the axes: three operations, stable for all finite x."""
@@ -29,6 +31,7 @@ def softmax(x: Tensor, axis: Axes = -1, *, name: str = "") -> Tensor:
     return define("divide", every, exp(x[every] - peak[outer]) / total[outer], dtype=x.dtype)
 
 
+@door
 @composite
 def layer_norm(
     x: Tensor,
@@ -52,6 +55,7 @@ def layer_norm(
     return define("scale", every, _affine(x, scaled, weight, bias, inner), dtype=x.dtype)
 
 
+@door
 @composite
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, axis: Axes = -1, eps: float = 1e-6, name: str = "") -> Tensor:
     """x / sqrt(mean of x² + eps) * weight over the axes: Zhang and Sennrich, arXiv:1910.07467, equation 4."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..dsl.define import define
+from ..dsl.door import door
 from ..dsl.index import Index, indices
 from ..dsl.tensor import Tensor
 from ..dtypes import DTYPES
@@ -18,6 +19,7 @@ from .views import pad as pad_view
 _OUT, _WINDOW = ("o", "p", "q"), ("t", "r", "s")
 
 
+@door
 def max_pool1d(
     x: Tensor, window: Pair, *, stride: Pair | None = None, padding: Padding = 0, dilation: Pair = 1, name: str = ""
 ) -> Tensor:
@@ -25,6 +27,7 @@ def max_pool1d(
     return _max_pool(1, x, window, stride, padding, dilation, name)
 
 
+@door
 def max_pool2d(
     x: Tensor, window: Pair, *, stride: Pair | None = None, padding: Padding = 0, dilation: Pair = 1, name: str = ""
 ) -> Tensor:
@@ -36,6 +39,7 @@ def max_pool2d(
     return _max_pool(2, x, window, stride, padding, dilation, name)
 
 
+@door
 def max_pool3d(
     x: Tensor, window: Pair, *, stride: Pair | None = None, padding: Padding = 0, dilation: Pair = 1, name: str = ""
 ) -> Tensor:
@@ -43,6 +47,7 @@ def max_pool3d(
     return _max_pool(3, x, window, stride, padding, dilation, name)
 
 
+@door
 def avg_pool1d(
     x: Tensor,
     window: Pair,
@@ -56,6 +61,7 @@ def avg_pool1d(
     return _avg_pool(1, x, window, stride, padding, count_include_pad, name)
 
 
+@door
 def avg_pool2d(
     x: Tensor,
     window: Pair,
@@ -72,6 +78,7 @@ def avg_pool2d(
     return _avg_pool(2, x, window, stride, padding, count_include_pad, name)
 
 
+@door
 def avg_pool3d(
     x: Tensor,
     window: Pair,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod as product
 
+from ..dsl.door import door
 from ..dsl.reducer import Axes, Reducer
 from ..dsl.tensor import Tensor
 from ..dsl.trace import current
@@ -27,6 +28,7 @@ def reduce(
     return _fold(monoid, monoid, x, body, axis, keepdims, dtype, name)
 
 
+@door
 def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = "") -> Tensor:
     """sum of x / N over the axes, N elements being folded into one: f32 from integers."""
     count = product(x.shape[k] for k in axis_positions(x, axis))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..dsl.define import axes_of, define
+from ..dsl.door import door
 from ..dsl.element import element
 from ..dsl.tensor import Tensor
 from ..dtypes import DTYPES, promote
@@ -11,6 +12,7 @@ from .elementwise import cast, cos, sin
 from .reduction import axis_position
 
 
+@door
 def rotary(x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: int = 0, name: str = "") -> Tensor:
     """Rotate pairs (e, e + E/2) of the last axis by the angle (position + offset) * base ** (-2 (e mod E/2) / E).
 
@@ -20,6 +22,8 @@ def rotary(x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: in
     width = x.shape[-1] if x.ndim else 0
     if x.ndim < 2 or width % 2 or DTYPES[x.dtype].kind != "float":
         raise UsageError("rotary takes floats with positions and an even last axis", sides={"x": repr(x)})
+    if base <= 0:
+        raise UsageError(f"rotary: the base {base} is not positive")
     i = axes_of(x)
     t, e = i[axis_position(x, axis)], i[-1]
     half = width // 2

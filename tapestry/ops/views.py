@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..dsl.door import door, spoken
 from ..dsl.guard import fill_for, guard, shielded
 from ..dsl.tensor import Tensor
 from ..errors import UsageError
 from ..expr import Affine, Bound, Call, Expr, Inside
+from ..literals import python_number
 from .reduction import axis_position
 
 Index = tuple[Affine, ...]
 
 
+@door
 def transpose(x: Tensor, order: Sequence[int | str] | None = None) -> Tensor:
     """Axes in another order, by position or name; all reversed when ``order`` is None."""
     axes = tuple(range(x.ndim))[::-1] if order is None else tuple(axis_position(x, axis) for axis in order)
@@ -31,19 +34,27 @@ def transpose(x: Tensor, order: Sequence[int | str] | None = None) -> Tensor:
     return x.view(tuple(x.shape[k] for k in axes), tuple(x.axes[k] for k in axes), at)
 
 
+@door
 def reshape(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None = None) -> Tensor:
     """The same elements in row-major order; one extent may be -1. ``axes`` names the new axes."""
     new = _full_shape(x, tuple(shape))
     names = tuple(axes) if axes is not None else _kept_names(x, new)
-    if len(names) != len(new):
-        raise UsageError(
-            f"reshape names {len(names)} axes for {len(new)}", sides={"shape": list(new), "axes": list(names)}
-        )
+    _check_names("reshape", names, new)
 
     def at(index: Index) -> Expr:
         return x.at(_split(_merge(index, new), x.shape))
 
     return x.view(new, names, at)
+
+
+def _check_names(function: str, names: Sequence[str], shape: Sequence[int]) -> None:
+    """UsageError unless there is one identifier for each axis."""
+    if len(names) != len(shape):
+        sides = {"shape": list(shape), "axes": list(names)}
+        raise UsageError(f"{function} names {len(names)} axes for {len(shape)}", sides=sides)
+    wrong = [name for name in names if not name.isidentifier()]
+    if wrong:
+        raise UsageError(f"{function}: {wrong[0]!r} is not the name of an axis", hint="an identifier for each axis")
 
 
 def _full_shape(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -110,7 +121,7 @@ def _slice_plan(x: Tensor, keys: tuple[Any, ...]) -> list[tuple[int | None, Step
     """What each key does, in order: the axis it speaks of (None for a new one) and its start, step and extent."""
     used = sum(key is not None and key is not Ellipsis for key in keys)
     if used > x.ndim or sum(key is Ellipsis for key in keys) > 1:
-        raise UsageError(f"{len(keys)} keys for {x!r}")
+        raise UsageError(f"{used} keys for the {x.ndim} axes of {x!r}", hint="one for each axis, and one ... at most")
     if not any(key is Ellipsis for key in keys):
         keys = (*keys, Ellipsis)
     plan: list[tuple[int | None, Step]] = []
@@ -128,18 +139,33 @@ def _slice_plan(x: Tensor, keys: tuple[Any, ...]) -> list[tuple[int | None, Step
 def _step(x: Tensor, axis: int, key: Any) -> Step:
     extent = x.shape[axis]
     if isinstance(key, slice):
-        start, stop, step = key.indices(extent)
+        start, stop, step = _slice(x, axis, key)
         count = max(0, -((start - stop) // step))  # `len` refuses more than a machine word holds
         if not count:
             raise UsageError(f"{x!r}: the slice {key} of axis {x.axes[axis]} is empty")
         return start, step, count
-    if isinstance(key, int) and not isinstance(key, bool) and -extent <= key < extent:
-        return key % extent, 0, None
+    position = python_number(key)
+    if type(position) is int and -extent <= position < extent:
+        return position % extent, 0, None
     raise UsageError(
-        f"{x!r}: {key!r} is not an index of axis {x.axes[axis]}", hint="integers, slices, None, ...; or tp.indices"
+        f"{x!r}: {spoken(key)} is not an index of axis {x.axes[axis]}",
+        hint="integers, slices, None, ...; or tp.indices",
     )
 
 
+def _slice(x: Tensor, axis: int, key: slice) -> tuple[int, int, int]:
+    """Start, stop and step of a slice, as Python means them."""
+    ends = [None if end is None else python_number(end) for end in (key.start, key.stop, key.step)]
+    given = (key.start, key.stop, key.step)
+    if any(end is not None and type(number) is not int for end, number in zip(given, ends, strict=True)):
+        text = ":".join("" if end is None else spoken(end) for end in given)
+        raise UsageError(f"{x!r}: the slice {text} of axis {x.axes[axis]} is not made of integers")
+    if ends[2] == 0:
+        raise UsageError(f"{x!r}: a slice of axis {x.axes[axis]} has step 0")
+    return slice(*ends).indices(x.shape[axis])
+
+
+@door
 def reverse(x: Tensor, axis: int | str) -> Tensor:
     """The elements along one axis in reverse order."""
     k = axis_position(x, axis)
@@ -149,10 +175,15 @@ def reverse(x: Tensor, axis: int | str) -> Tensor:
 flip = reverse
 
 
+@door
 def expand_dims(x: Tensor, positions: Sequence[int], names: Sequence[str] | None = None) -> Tensor:
     """New axes of extent 1, at these positions of the result."""
     rank = x.ndim + len(positions)
-    places = [p % rank for p in positions]
+    places = [p % rank for p in positions if -rank <= p < rank]
+    if len(set(places)) != len(positions):
+        sides = {"tensor": repr(x), "positions": list(positions)}
+        raise UsageError(f"expand_dims: the positions are not distinct ones of {rank} axes", sides=sides)
+    _check_names("expand_dims", names or ["new"] * len(places), places)
     given = dict(zip(places, names or ["new"] * len(places), strict=True))
     old = iter(range(x.ndim))
     origin = [None if k in places else next(old) for k in range(rank)]
@@ -165,6 +196,7 @@ def expand_dims(x: Tensor, positions: Sequence[int], names: Sequence[str] | None
     return x.view(shape, axes, at)
 
 
+@door
 def squeeze(x: Tensor, axis: int | str) -> Tensor:
     """Without an axis of extent 1."""
     k = axis_position(x, axis)
@@ -173,9 +205,12 @@ def squeeze(x: Tensor, axis: int | str) -> Tensor:
     return slice_view(x, (*[slice(None)] * k, 0))
 
 
+@door
 def broadcast_to(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None = None) -> Tensor:
     """x repeated along new leading axes and along axes of extent 1."""
     extra = len(shape) - x.ndim
+    if any(extent < 1 for extent in shape):
+        raise UsageError(f"broadcast_to has the extents {list(shape)}", hint="extents are positive")
     if extra < 0 or any(mine not in (1, wanted) for mine, wanted in zip(x.shape, shape[max(extra, 0) :], strict=True)):
         raise UsageError(f"{x!r} does not broadcast to {list(shape)}")
 
@@ -184,14 +219,16 @@ def broadcast_to(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None 
         return x.at(tuple(Affine.of(0) if extent == 1 else i for i, extent in zip(own, x.shape, strict=True)))
 
     names = tuple(axes) if axes is not None else (*(f"d{k}" for k in range(extra)), *x.axes)
+    _check_names("broadcast_to", names, shape)
     return x.view(tuple(shape), names, at)
 
 
+@door
 def pad(
     x: Tensor,
     width: int | Sequence[int | Sequence[int]] | None = None,
     *,
-    value: float | int | bool = 0,
+    value: Any = 0,
     **axes: int | Sequence[int],
 ) -> Tensor:
     """x with ``value`` around it.
@@ -226,6 +263,7 @@ def _pad_pairs(x: Tensor, width: Any, named: dict[str, Any]) -> list[tuple[int, 
     return pairs
 
 
+@door
 def concat(tensors: Sequence[Tensor], axis: int | str = 0) -> Tensor:
     """Tensors one after the other along an axis; all else equal."""
     if not tensors:
@@ -263,6 +301,11 @@ def _pieces(tensors: Sequence[Tensor], k: int, index: Index) -> Expr:
     return expr
 
 
+@door
 def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Tensors of one shape along a new axis."""
+    shapes = list(dict.fromkeys(x.shape for x in tensors))
+    if len(shapes) > 1:
+        sides = {f"operand {k}": repr(x) for k, x in enumerate(tensors)}
+        raise UsageError("stack: the operands have different shapes", sides=sides)
     return concat([expand_dims(x, [axis]) for x in tensors], axis)

@@ -191,7 +191,7 @@ def test_composites_nest_under_the_outermost_name() -> None:
         (lambda x: tp.broadcast_to(x, (4,)), ["does not broadcast to [4]"]),
         (lambda x: tp.pad(x, (1, 2, 3)), ["pad has 3 widths for 2 axes"]),
         (lambda x: tp.pad(x, d0=(-2, -2)), ["pad leaves nothing"]),
-        (lambda x: tp.pad(x, d0=0.5), ["not integers or pairs"]),
+        (lambda x: tp.pad(x, d0=0.5), ["not an integer or a list"]),
         (lambda x: tp.concat([x, x.T]), ["the operands differ elsewhere"]),
         (lambda x: tp.concat([]), ["at least one tensor"]),
         (lambda x: tp.where(x, x, x), ["where has no meaning for (f32, f32, f32)"]),
