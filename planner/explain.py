@@ -186,7 +186,7 @@ class Explainer:
     def name_of(self, strategy: Strategy) -> str:
         """``cut n over mesh0``; several mesh axes joined by commas."""
         parts = [
-            f"{c.dim}{' zigzag' if c.kind == 'zigzag' else ''} over {axis}"
+            f"{c.dim}{'' if c.kind == 'block' else f' {c.kind}'} over {axis}"
             for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True)
             if c is not None
         ]

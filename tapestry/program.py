@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from .dtypes import DTYPES
 from .expr import Affine, Bound, Expr, Read, reads
+from .space.cuts import CutKind
 
 Role = Literal["input", "param", "state", "const", "value"]
-PinKind = Literal["block", "zigzag"]
+PinKind = CutKind
 
 
 @dataclass(frozen=True)

@@ -298,7 +298,9 @@ def _pin(pin: Pin, program: Program) -> None:
     where = f"pin of {pin.target} {pin.pattern!r}"
     if pin.target not in ("op", "tensor") or pin.kind not in get_args(PinKind) or not pin.pattern:
         raise UsageError(
-            "a pin names ops or tensors, cuts, and the kind block or zigzag", where=where, sides={"pin": pin}
+            "a pin names ops or tensors, cuts, and a kind of cut",
+            where=where,
+            sides={"pin": pin, "kinds": ", ".join(get_args(PinKind))},
         )
     if len({mesh for mesh, _ in pin.cuts}) != len(pin.cuts):
         raise UsageError("a mesh axis is named twice", where=where, sides={"cuts": pin.cuts})

@@ -4,7 +4,7 @@
 op = "conv2d*"              # or tensor = "w1": a name, or a pattern with * and ?
 cut = { mesh0 = "n" }       # mesh axis = dimension of the operation, or axis of the tensor
 whole = ["mesh1"]           # mesh axes along which it is not cut
-kind = "block"              # or "zigzag"; "block" where it is missing
+kind = "block"              # or "zigzag", "cyclic", "balanced"; "block" where it is missing
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ...program import Pin, PinKind
+from ...space.cuts import KINDS
 from ..machine.toml_table import TomlTable, read_toml
 
 
@@ -33,6 +34,6 @@ def _pin(table: TomlTable) -> Pin:
     whole = table.texts("whole")
     if twice := [axis for axis in whole if axis in cuts]:
         raise table.error("whole", "mesh axes that `cut` does not name", twice)
-    kind = cast("PinKind", table.choice("kind", ("block", "zigzag"))) if "kind" in table else "block"
+    kind = cast("PinKind", table.choice("kind", tuple(KINDS))) if "kind" in table else "block"
     table.close(("op", "tensor", "cut", "whole", "kind"))
     return Pin(target, pattern, (*cuts.items(), *((axis, None) for axis in whole)), kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
-from ..strategy.layouts import Layout, Mesh, kinds
+from ..strategy.layouts import Layout, Mesh, kind_of
 from ..strategy.strategies import Strategy
 from .memory import Arena
 from .steps import COMPUTE, Step, Steps
@@ -121,4 +121,4 @@ def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:
         if chosen is not None:
             partition[chosen.dim] = f"{partition[chosen.dim]},{axis}" if chosen.dim in partition else axis
     busy = sum(1 for points in strategy.points if points)
-    return Sharding(partition, busy, kinds(strategy.cuts) if partition else "replicated")
+    return Sharding(partition, busy, kind_of(strategy.cuts) if partition else "replicated")

@@ -158,6 +158,8 @@ def _home(context: Context, decisions: Decisions, name: str) -> Layout:
 
 def lower(context: Context, decisions: Decisions, schedule: Schedule) -> Candidate:
     """One plan document for given decisions, with its simulated timeline."""
+    for op in context.program.operations:
+        context.table.prove(op, decisions.strategies[op.name].cuts)
     program = reordered(context.program, decisions, context.pricing) if schedule.listed else context.program
     steps = StepBuilder(program, decisions, context.pricing, context.layouts, schedule).build()
     arena = place(steps, context.capacity)

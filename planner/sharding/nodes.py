@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from ...errors import UsageError
 from ...program import Operation, Pin, Program, Tensor
 from ...space import Region
+from ...space.cuts import CutKind
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
 from ..strategy.strategies import Strategy, StrategyTable, pin_allows
 
@@ -68,8 +69,8 @@ def _pinned_cuts(op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> li
     mine = _op_pins(op.name, pins)
     if not mine:
         return table.candidates(op)
-    kinds = {pin.kind for pin in mine}
-    options = [Cut(dim.name, kind) for dim in op.dims if dim.cut for kind in sorted(kinds | {"block"})]
+    kinds: list[CutKind] = sorted({"block", *(pin.kind for pin in mine)})
+    options = [Cut(dim.name, kind) for dim in op.dims if dim.cut for kind in kinds]
     every = choices_per_axis([*options, None], table.mesh)
     return [c for c in every if all(pin_allows(c, table.mesh, dict(pin.cuts), pin.kind) for pin in mine)]
 

@@ -9,7 +9,10 @@ from itertools import product
 from math import prod
 
 from ...errors import UsageError
-from ...space import Box, Grid, IntSet, Region
+from ...expr import Bound
+from ...space import Box, Region
+from ...space.cuts import KINDS, CutKind
+from ...space.partition import NamedCut, Partition
 
 MAX_RANKS = 4096
 
@@ -59,20 +62,6 @@ class Mesh:
                 number = number * self.shape[axis] + point[axis]
             numbers.append(number)
         return prod(self.shape[axis] for axis in axes), numbers
-
-
-def cut(extent: int, shard: int, parts: int, kind: str) -> IntSet:
-    """Shard number ``shard`` of 0..extent-1 cut in ``parts``: [floor(rN/P), floor((r+1)N/P)), or for ``zigzag`` chunks
-    r and 2P-1-r of 2P.
-
-    >>> str(cut(10, 1, 4, "block")), str(cut(16, 1, 4, "zigzag"))
-    ('2:5', '2:4|12:14')
-    """
-    if kind == "block":
-        return IntSet.interval(shard * extent // parts, (shard + 1) * extent // parts)
-    mirror = 2 * parts - 1 - shard
-    chunks = (IntSet.interval(k * extent // (2 * parts), (k + 1) * extent // (2 * parts)) for k in (shard, mirror))
-    return IntSet().union(*chunks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +137,7 @@ class Layouts:
         ``Cut.dim`` is the axis's number as text.
         """
         names = tuple(str(axis) for axis in range(len(shape)))
-        return self.of(shape, shards(self.mesh, dict(zip(names, shape, strict=True)), cuts))
+        return self.of(shape, Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts).regions)
 
     def replicated(self, shape: tuple[int, ...]) -> Layout:
         return self.cut(shape, (None,) * len(self.mesh.shape))
@@ -156,61 +145,67 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Cut:
-    """One mesh axis cuts dimension ``dim``; kind is block or zigzag.
+    """One mesh axis cuts dimension ``dim`` by a kind of `tapestry.space.cuts`.
 
     ``dim`` SINGLE: only coordinate 0 of the axis has anything.
     """
 
     dim: str
-    kind: str = "block"
+    kind: CutKind = "block"
 
     def __str__(self) -> str:
-        return self.dim if self.kind == "block" else f"{self.dim}~"
+        return self.dim + KINDS[self.kind].mark
+
+    @property
+    def chunks(self) -> int:
+        """Elements that each part needs at least, so that none is empty."""
+        return KINDS[self.kind].chunks
 
 
 SINGLE = "@0"
 
 
-def shards(mesh: Mesh, extents: Mapping[str, int], cuts: Sequence[Cut | None]) -> list[Region]:
-    """Per rank the points of the box ``extents`` that the cuts give it.
+@dataclass(frozen=True)
+class Shards:
+    """A partition, and who has which shard: rank r has shard ``numbers[r]``, None nothing.
 
-    Several mesh axes on one dimension cut it together.
+    Ranks with the same number have copies.
     """
-    axes_of: dict[str, list[int]] = {}
-    kind_of: dict[str, str] = {}
-    for axis, chosen in enumerate(cuts):
-        if chosen is not None:
-            axes_of.setdefault(chosen.dim, []).append(axis)
-            kind_of[chosen.dim] = chosen.kind
-    numbers = {dim: mesh.shard_index(axes) for dim, axes in axes_of.items()}
-    alone = numbers.pop(SINGLE, (1, [0] * mesh.size))[1]
-    whole = {dim: IntSet.interval(0, extent) for dim, extent in extents.items()}
-    pieces = {
-        (dim, shard): cut(extents[dim], shard, count, kind_of[dim])
-        for dim, (count, _) in numbers.items()
-        for shard in range(count)
-    }
-    found: dict[tuple[int, ...], Region] = {}
-    result = []
-    for rank in range(mesh.size):
-        key = (alone[rank] and 1, *(numbers[dim][1][rank] for dim in numbers))
-        if key not in found:
-            found[key] = (
-                Region()
-                if key[0]
-                else _product(whole, {d: pieces[d, k] for d, k in zip(numbers, key[1:], strict=True)})
-            )
-        result.append(found[key])
-    return result
+
+    partition: Partition
+    numbers: tuple[int | None, ...]
+
+    @staticmethod
+    def of(mesh: Mesh, extents: Mapping[str, int], cuts: Sequence[Cut | None], where: Sequence[Bound] = ()) -> Shards:
+        """The box ``extents`` cut along mesh axes: several axes on one dimension cut it together.
+
+        ``where``: conditions on the points at which there is work.
+        """
+        used = [axis for axis, chosen in enumerate(cuts) if chosen is not None and chosen.dim != SINGLE]
+        axes_of: dict[Cut, list[int]] = {}
+        for place, axis in enumerate(used):
+            chosen = cuts[axis]
+            assert chosen is not None
+            axes_of.setdefault(chosen, []).append(place)
+        dims = tuple(extents)
+        named = [NamedCut(dims.index(c.dim), c.kind, tuple(axes)) for c, axes in axes_of.items()]
+        sizes = [mesh.shape[axis] for axis in used]
+        partition = Partition.by_kinds(tuple(extents.values()), sizes, named, dims, where)
+        alone = [axis for axis, chosen in enumerate(cuts) if chosen is not None and chosen.dim == SINGLE]
+        numbers = mesh.shard_index(used)[1]
+        held = zip(mesh.shard_index(alone)[1], numbers, strict=True)
+        return Shards(partition, tuple(None if other else number for other, number in held))
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """Per rank its points."""
+        pieces = self.partition.shards()
+        return tuple(Region() if number is None else pieces[number] for number in self.numbers)
 
 
-def _product(whole: Mapping[str, IntSet], chosen: Mapping[str, IntSet]) -> Region:
-    return Region.of(Grid(tuple(chosen.get(dim, everything) for dim, everything in whole.items())))
-
-
-def kinds(cuts: Sequence[Cut | None]) -> str:
-    """The kind of a strategy in one word."""
-    return "zigzag" if any(c is not None and c.kind == "zigzag" for c in cuts) else "block"
+def kind_of(cuts: Sequence[Cut | None]) -> CutKind:
+    """The kind of a strategy in one word: the first that is not plain."""
+    return next((chosen.kind for chosen in cuts if chosen is not None and chosen.kind != "block"), "block")
 
 
 def choices_per_axis(options: Sequence[Cut | None], mesh: Mesh) -> Iterator[tuple[Cut | None, ...]]:

@@ -16,7 +16,7 @@ from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
 from ..machine import Machine
 from .cost import compute_seconds
-from .layouts import Cut, Layout, Layouts, Mesh, choices_per_axis, shards
+from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis
 
 Cuts = tuple[Cut | None, ...]
 
@@ -55,6 +55,7 @@ class StrategyTable:
         self._zigzag = zigzag_dims(program)
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._signatures: dict[str, str] = {}
+        self._proved: set[tuple[str, Cuts]] = set()
 
     def signature(self, op: Operation) -> str:
         """The operation without its names: equal for the same operation in another layer."""
@@ -77,8 +78,15 @@ class StrategyTable:
         parts: dict[str, int] = {}
         for axis, chosen in enumerate(cuts):
             if chosen is not None:
-                parts[chosen.dim] = parts.get(chosen.dim, 1 if chosen.kind == "block" else 2) * self.mesh.shape[axis]
+                parts[chosen.dim] = parts.get(chosen.dim, chosen.chunks) * self.mesh.shape[axis]
         return all(op.extents[dim] >= count for dim, count in parts.items())
+
+    def prove(self, op: Operation, cuts: Cuts) -> None:
+        """Raise PartitionError unless the shards of these cuts are a partition of the operation's index space."""
+        key = (self.signature(op), cuts)
+        if key not in self._proved:
+            Shards.of(self.mesh, op.extents, cuts, op.where).partition.prove()
+            self._proved.add(key)
 
     def strategy(self, op: Operation, cuts: Cuts) -> Strategy:
         key = (self.signature(op), cuts)
@@ -92,7 +100,7 @@ class StrategyTable:
         return self._from_shards(op, (None,) * len(self.mesh.shape), regions, reduction_parts(op, regions))
 
     def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
-        regions = tuple(shards(self.mesh, op.extents, cuts))
+        regions = Shards.of(self.mesh, op.extents, cuts, op.where).regions
         axes = [axis for axis, c in enumerate(cuts) if c is not None and c.dim in op.reduce_dims]
         count, numbers = self.mesh.shard_index(axes)
         return self._from_shards(op, cuts, regions, tuple(numbers) if count > 1 else None)

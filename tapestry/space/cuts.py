@@ -1,6 +1,7 @@
 """Rules that cut an interval into parts: which integers are part r, and the same as an isl condition on (r, x).
 
 Cuts are never free numbers: floor(r*N/P), proportions, balanced counts (both as a table of cuts), cyclic or zigzag.
+`KINDS` are those that plans and pins name: a kind is a rule here and its entry there, nothing more.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
+from typing import Literal
 
 from ..errors import UsageError
 from .intset import IntSet
@@ -148,3 +150,38 @@ def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -
             low, high = (low, middle) if parts * points_below(middle) >= r * total else (middle + 1, high)
         cuts.append(low)
     return Table((*cuts, hi))
+
+
+CutKind = Literal["block", "zigzag", "cyclic", "balanced"]
+Below = Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of cut that plans and pins may name.
+
+    ``rule`` gives the rule for so many parts of 0:extent, from how many points of the domain lie below a cut of the
+    dimension (None: every slice holds as many). With ``chunks`` elements for each part none is empty. ``mark`` stands
+    behind a dimension that is cut so, in labels.
+    """
+
+    rule: Callable[[int, int, Below | None], Rule]
+    chunks: int = 1
+    mark: str = ""
+
+
+def _balanced_kind(parts: int, extent: int, below: Below | None) -> Rule:
+    return Block(parts) if below is None else balanced(0, extent, parts, below)
+
+
+def _of_parts(rule: Callable[[int], Rule]) -> Callable[[int, int, Below | None], Rule]:
+    """A rule that asks for the number of parts alone."""
+    return lambda parts, *_: rule(parts)
+
+
+KINDS: dict[CutKind, Kind] = {
+    "block": Kind(_of_parts(Block)),
+    "zigzag": Kind(_of_parts(Zigzag), chunks=2, mark="~"),
+    "cyclic": Kind(_of_parts(Cyclic), mark="%"),
+    "balanced": Kind(_balanced_kind, mark="="),
+}

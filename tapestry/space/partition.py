@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from math import prod
 
 from ..errors import UsageError
 from ..expr.index import Bound
 from .counting import Count, count_grid, total
-from .cuts import Block, Cyclic, Formula, Rule, Table, Zigzag, balanced, proportional
+from .cuts import KINDS, Block, CutKind, Cyclic, Formula, Rule, Table, Zigzag, balanced, proportional
 from .proofs import PartitionError, prove_regions, prove_relation
 from .region import Box, Grid, Region
 
 __all__ = ["CutBy", "Partition", "PartitionError", "prove_regions", "prove_relation"]
+
+FEW = 64  # shards that are compared with one another rather than proved to partition by isl
 
 Domain = Box | Region | Sequence[int]
 
@@ -31,6 +35,15 @@ class CutBy:
     axis: int
     rule: Rule
     mesh_axes: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class NamedCut:
+    """``axis`` of a domain that starts at 0 is cut by a kind; the coordinates along ``mesh_axes`` number its parts."""
+
+    axis: int
+    kind: CutKind
+    mesh_axes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,24 @@ class Partition:
         if len({cut.axis for cut in cuts}) != len(cuts):
             raise UsageError("an axis is cut twice", hint="give one cut both mesh axes: CutBy(axis, rule, (0, 1))")
         return Partition(region, tuple(mesh), tuple(cuts), _names(region))
+
+    @staticmethod
+    def by_kinds(
+        domain: Domain,
+        mesh: Sequence[int],
+        cuts: Sequence[NamedCut],
+        dims: Sequence[str] = (),
+        where: Sequence[Bound] = (),
+    ) -> Partition:
+        """`product`, the rules named by kind; kinds that weigh points count those at which ``where`` holds."""
+        region = _region(domain)
+        found = []
+        for cut in cuts:
+            lo, hi = _span(region, cut.axis)
+            below = Partition(region, (), (), tuple(dims), tuple(where))._points_below(cut.axis) if where else None
+            parts = prod(mesh[axis] for axis in cut.mesh_axes)
+            found.append(CutBy(cut.axis, KINDS[cut.kind].rule(parts, hi - lo, below), cut.mesh_axes))
+        return Partition.product(region, mesh, found)
 
     @staticmethod
     def block(domain: Domain, axis: int, parts: int) -> Partition:
@@ -115,7 +146,7 @@ class Partition:
 
         return below
 
-    @property
+    @cached_property
     def _hull(self) -> Box:
         return self.domain.hull() if self.domain else Box((0,) * len(self.dims), (0,) * len(self.dims))
 
@@ -162,13 +193,36 @@ class Partition:
 
     def shards(self) -> list[Region]:
         """All shards in order."""
-        return [self.shard(k) for k in range(self.count)]
+        whole = self._hull.grid()
+        if self.listed is not None or self.domain.grids != (whole,):
+            return [self.shard(k) for k in range(self.count)]
+        parts = {
+            cut: [cut.rule.part(r, whole.axes[cut.axis].lo, whole.axes[cut.axis].hi) for r in range(cut.rule.parts)]
+            for cut in self.cuts
+        }
+        found = []
+        for at in product(*map(range, self.mesh)):
+            axes = list(whole.axes)
+            for cut, pieces in parts.items():
+                axes[cut.axis] = pieces[self._part(cut, at)]
+            found.append(Region.of(Grid(tuple(axes))))
+        return found
 
     def prove(self) -> None:
-        """Every point of the domain lies in exactly one shard; else PartitionError, naming a point and the shards."""
+        """Every point of the domain lies in exactly one shard; else PartitionError, naming a point and the shards.
+
+        Few shards are compared with one another; many are proved at once, by `prove_by_relation`.
+        """
+        if self.listed is not None or (self.count <= FEW and not self.where):
+            prove_regions(self.shards(), self.domain)
+        else:
+            self.prove_by_relation()
+
+    def prove_by_relation(self) -> None:
+        """`prove` from one relation shard -> point, whose size does not depend on the number of shards."""
         tables = [(cut.rule, cut.axis) for cut in self.cuts if isinstance(cut.rule, Table)]
         ascending = all(table.ascends(*_span(self.domain, axis)) for table, axis in tables)
-        if self.listed is not None or not ascending:
+        if not ascending:
             prove_regions(self.shards(), self.domain)
         elif self.domain:
             self._prove_by_relation([(cut, cut.rule) for cut in self.cuts if not isinstance(cut.rule, Table)])

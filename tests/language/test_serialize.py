@@ -141,7 +141,7 @@ def put(value: Any, *path: Any) -> Callable[[dict[str, Any]], None]:
         (put([["scale", {}]], "operations", 0, "body", "attributes"), ["attributes[0]", "is not of type"]),
         (put(["x[t, h, c] + 1"], "operations", 0, "body", "reads"), ["reads[0]", "is not a read"]),
         (put([["mesh0", 3]], "pins", 0, "cuts"), ["program.pins[0].cuts[0]: 3 is not of type str or NoneType"]),
-        (put("diagonal", "pins", 0, "kind"), ["block or zigzag"]),
+        (put("diagonal", "pins", 0, "kind"), ["kinds", "block, zigzag"]),
         (put("everything", "pins", 0, "target"), ["names ops or tensors"]),
         (put(["nowhere"], "outputs"), ["the output nowhere is not a value"]),
         (put({"a": 1}, "meta"), ["program.meta.a: 1 is not of type str"]),

@@ -76,7 +76,9 @@ def test_products_over_mesh_axes_partition_any_region(
     ]
     partition = Partition.product(domain, (2, 3, 2), cuts)
     assert is_partition(partition.shards(), domain)
+    assert partition.shards() == [partition.shard(k) for k in range(partition.count)]
     partition.prove()
+    partition.prove_by_relation()
 
 
 @pytest.mark.parametrize(("extent", "parts", "sizes"), [(10, 4, [2, 3, 2, 3]), (8, 3, [2, 3, 3])])

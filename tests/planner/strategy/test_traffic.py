@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tapestry.planner import load_machine
 from tapestry.planner.format.messages import Message, complete_messages, partial_messages
-from tapestry.planner.strategy.layouts import Layout, Mesh, cut
+from tapestry.planner.strategy.layouts import Layout, Mesh
 from tapestry.planner.strategy.traffic import Traffic
 from tapestry.space import Grid, IntSet, Region
+from tapestry.space.cuts import Block
 
 SHAPE = (5, 4)
 
@@ -53,7 +54,7 @@ def partial(draw: st.DrawFn) -> tuple[list[Region], list[int], list[Region]]:
     for part in range(parts):
         for piece in range(pieces):
             for _ in range(copies):
-                have.append(Region.of(Grid((cut(SHAPE[0], piece, pieces, "block"), columns))))
+                have.append(Region.of(Grid((Block(pieces).part(piece, 0, SHAPE[0]), columns))))
                 numbers.append(part)
     order = draw(st.permutations(range(len(have))))
     have, numbers = [have[k] for k in order], [numbers[k] for k in order]
