@@ -13,28 +13,22 @@ from itertools import product
 import numpy as np
 
 from ...errors import TapestryError
-from ...expr import Affine, Bound, Call, Const, Expr
+from ...expr import MONOIDS, Affine, Bound, Call, Const, Expr
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
 from .folding import Array
 from .loops import Context, bind_map, depends_on
 from .pieces import Piece, Simplify
+from .records import combined, state_of, store_records
 from .views import strided
 
 QUERIES, KEYS = 128, 512
+STATE = MONOIDS["online_softmax"]
 
 
 def fold_states(total: Array, more: Array) -> None:
-    """``total`` = fold of two arrays of states [..., (o, l, m)].
-
-    m is the larger of both; o and l are scaled by exp(m_k - m) and added. The identity is (0, 0, -inf); states that
-    have seen no key add nothing.
-    """
-    m = np.maximum(total[..., -1:], more[..., -1:])
-    finite = np.where(np.isneginf(m), 0, m)
-    sums = total[..., :-1] * np.exp(total[..., -1:] - finite) + more[..., :-1] * np.exp(more[..., -1:] - finite)
-    total[..., :-1] = sums
-    total[..., -1:] = m
+    """``total`` = fold of two arrays of states [..., (o, l, m)]."""
+    store_records(STATE, combined(STATE, state_of(STATE, total), state_of(STATE, more)), total)
 
 
 def identity_state(piece: Piece, context: Context, out: Stored) -> Runner:

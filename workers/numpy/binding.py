@@ -14,18 +14,20 @@ from math import prod
 
 import numpy as np
 
-from ...errors import TapestryError
-from ...expr import Affine, Call, Const, Expr, Read, walk
+from ...arithmetic import explicit
+from ...expr import MONOIDS, Affine, Call, Cast, Const, Expr, Read, walk
+from ...expr.monoids import accumulator_dtype
 from ...program import Block, Operation
+from ...result_type import result_dtype
 from ...space import Box, Grid, Region
 from ..device import Evaluation, Runner, Stored, in_order
-from .attention import bind_attention, identity_state
+from .block_kernels import BLOCKS
 from .contraction import bind_contraction, extent, match
-from .evaluate import DOUBLE, SINGLE
-from .folding import FOLD_FUNCTION, identity_of
-from .loops import Context, Fold, accumulator, bind_map, fold_body
+from .folding import DOUBLE, SINGLE, Reduction, compute_dtype
+from .loops import Context, Fold, bind_map
 from .padding import paddable, padded
 from .pieces import Piece, masked, resolve, unrolled, whole
+from .records import RecordFold
 from .scratch import Scratch
 from .views import slabs, strided
 
@@ -41,21 +43,33 @@ MATRIX = 4
 def bind_compute(task: Evaluation, scratch: Scratch) -> Runner:
     """A closure that evaluates the task's operation at its points."""
     dtypes = {tensor.name: tensor.dtype for tensor in task.program.tensors}
-    double = any(dtypes[name] == "f64" for name in (*task.op.operands, task.op.output))
-    context = Context(task.reads, DOUBLE if double else SINGLE, scratch)
-    return in_order(_Binder(task.op, dtypes, context, task.write).bind(task.points))
+    body = task.op.body
+    value = dtypes[task.op.output] if isinstance(body, Block) else result_dtype(body, dtypes)
+    floating = compute_dtype(accumulator_dtype(value, dtypes[task.op.output]))
+    context = Context(task.reads, SINGLE if floating.kind != "f" else floating, scratch)
+    return in_order(_Binder(task.op, value, dtypes, context, task.write).bind(task.points))
 
 
 class _Binder:
     """Binds the grids of a shard one by one."""
 
-    def __init__(self, op: Operation, dtypes: Mapping[str, str], context: Context, out: Stored) -> None:
+    def __init__(self, op: Operation, value: str, dtypes: Mapping[str, str], context: Context, out: Stored) -> None:
         self.op, self.dtypes, self.context, self.out = op, dtypes, context, out
-        self.dtype = dtypes[op.output]
-        self.monoid = op.monoid
-        body: Expr = Call(op.body.kernel, op.body.reads) if isinstance(op.body, Block) else op.body
+        self.monoid = None if op.monoid is None else MONOIDS[op.monoid]
+        self.reduction = None if self.monoid is None else Reduction.of(self.monoid, value, dtypes[op.output])
+        self.records = RecordFold(op, value, context, out, dtypes[op.output])
         dims = tuple((dim.name, dim.extent) for dim in op.dims)
-        self.piece = Piece(dims, frozenset(op.reduce_dims), op.write, body, op.where, dtypes)
+        self.piece = Piece(dims, frozenset(op.reduce_dims), op.write, self._body(), op.where, dtypes)
+
+    def _body(self) -> Expr:
+        """What a point contributes: a value; of a block its reads, of a record its components, as a call of them."""
+        if isinstance(self.op.body, Block):
+            return Call(self.op.body.kernel, self.op.body.reads)
+        body = explicit(self.op.body, self.dtypes)
+        if self.monoid is None:
+            return body
+        lifts = self.records.lifts(body)
+        return lifts[0] if self.reduction is not None else Call("'record", tuple(lifts))
 
     def bind(self, points: Region) -> list[Runner]:
         grids = [self._groups(grid) for grid in points.grids]
@@ -84,17 +98,18 @@ class _Binder:
 
     def _group(self, boxes: list[Piece]) -> list[Runner]:
         """Boxes that share their output: one is folded at once; several are added up in the accumulator's type."""
-        assert self.monoid is not None
-        if self.monoid == "online_softmax":
-            return self._states(boxes)
+        if isinstance(self.op.body, Block):
+            return BLOCKS[self.op.body.kernel](self.op.body, boxes, self.context, self.out)
+        if self.reduction is None:
+            return [self.records.bind(boxes)]
         if len(boxes) == 1:
-            return self._fold(boxes[0], self.out, accumulate=False)
-        wide = accumulator(self.monoid, self.out.array.dtype, self.context.floating)
+            return self._fold(boxes[0], self.reduction, self.out, accumulate=False)
+        wide = self.reduction.accumulator
         narrow = wide != self.out.array.dtype
         total = Stored(np.empty(self.out.array.shape, wide), self.out.grid) if narrow else self.out
-        neutral = Const(identity_of(self.monoid, self.dtype))
+        neutral = Const(self.reduction.identity)
         runners = [bind_map(_kept(box, neutral), self.context, total) for box in boxes]
-        runners += [runner for box in boxes for runner in self._fold(box, total, accumulate=True)]
+        runners += [runner for box in boxes for runner in self._fold(box, self.reduction, total, accumulate=True)]
         if narrow:
             runners += [bind_map(_kept(box, Read("'out", box.write)), self._with(total), self.out) for box in boxes]
         return runners
@@ -103,78 +118,65 @@ class _Binder:
         """The context in which ``'out`` can be read."""
         return replace(self.context, stored={**self.context.stored, "'out": stored})
 
-    def _states(self, boxes: list[Piece]) -> list[Runner]:
-        if not isinstance(self.op.body, Block) or self.op.body.kernel != "attention":
-            raise TapestryError("online_softmax folds the states of attention only", where=self.op.name)
-        scale = float(self.op.body.attrs["scale"])
-        cleared = [identity_state(box, self.context, self.out) for box in boxes]
-        return [*cleared, *(bind_attention(box, scale, self.context, self.out) for box in boxes)]
-
-    def _fold(self, box: Piece, out: Stored, *, accumulate: bool) -> list[Runner]:
+    def _fold(self, box: Piece, fold: Reduction, out: Stored, *, accumulate: bool) -> list[Runner]:
         """Tiles of the output on which every bound of kept dimensions is decided, each by the quickest way."""
-        assert self.monoid is not None
-        neutral = identity_of(self.monoid, self.dtype)
-        body = fold_body(masked(box.body, box.where, neutral), self.monoid, self.dtype, box.dtypes)
-        piece = replace(box, body=body, where=())
-        return [self._tile(tile, out, accumulate) for tile in resolve(piece, set(piece.names) - piece.reduce)]
+        piece = replace(box, body=masked(box.body, box.where, fold.identity), where=())
+        return [self._tile(tile, fold, out, accumulate) for tile in resolve(piece, set(piece.names) - piece.reduce)]
 
-    def _tile(self, tile: Piece, out: Stored, accumulate: bool) -> Runner:
-        assert self.monoid is not None
-        found = match(tile, self.monoid)
+    def _tile(self, tile: Piece, fold: Reduction, out: Stored, accumulate: bool) -> Runner:
+        found = match(tile, fold)
         if found is not None and min(extent(tile, found.rows), extent(tile, found.columns)) >= MATRIX:
-            product_of = bind_contraction(tile, found, self.context, out, accumulate)
+            product_of = bind_contraction(tile, found, self.context, out, fold, accumulate)
             if product_of is not None:
                 return product_of
         if _worth_unrolling(tile):
-            return self._unrolled(tile, out, accumulate)
+            return self._unrolled(tile, fold, out, accumulate)
         if found is not None and max(extent(tile, found.rows), extent(tile, found.columns)) >= MATRIX:
-            product_of = bind_contraction(tile, found, self.context, out, accumulate)
+            product_of = bind_contraction(tile, found, self.context, out, fold, accumulate)
             if product_of is not None:
                 return product_of
-        return self._generic(tile, out, accumulate)
+        return self._generic(tile, fold, out, accumulate)
 
-    def _unrolled(self, tile: Piece, out: Stored, accumulate: bool) -> Runner:
+    def _unrolled(self, tile: Piece, fold: Reduction, out: Stored, accumulate: bool) -> Runner:
         """The fold written out; a wide guarded window reads padded copies."""
         if _taps(tile) > PADDED and paddable(tile):
-            return in_order([run for part in _slabs(tile) for run in self._padded(part, out, accumulate)])
-        return self._written_out(tile, self.context, out, accumulate)
+            return in_order([run for part in _slabs(tile) for run in self._padded(part, fold, out, accumulate)])
+        return self._written_out(tile, fold, self.context, out, accumulate)
 
-    def _padded(self, tile: Piece, out: Stored, accumulate: bool) -> list[Runner]:
+    def _padded(self, tile: Piece, fold: Reduction, out: Stored, accumulate: bool) -> list[Runner]:
         with self.context.scratch.frame():
             piece, context, runners = padded(tile, self.context)
-            return [*runners, self._written_out(piece, context, out, accumulate)]
+            return [*runners, self._written_out(piece, fold, context, out, accumulate)]
 
-    def _written_out(self, tile: Piece, context: Context, out: Stored, accumulate: bool) -> Runner:
-        assert self.monoid is not None
-        function = FOLD_FUNCTION[self.monoid]
-        piece = unrolled(tile, function, identity_of(self.monoid, self.dtype))
+    def _written_out(self, tile: Piece, fold: Reduction, context: Context, out: Stored, accumulate: bool) -> Runner:
+        if fold.accumulator == DOUBLE:
+            tile = replace(tile, body=Cast("f64", tile.body))
+        piece = unrolled(tile, fold.function, fold.identity)
         if not accumulate:
             return bind_map(piece, context, out)
-        body = Call(function, (Read("'out", piece.write), piece.body))
+        body = Call(fold.function, (Read("'out", piece.write), piece.body))
         return bind_map(replace(piece, body=body), replace(context, stored={**context.stored, "'out": out}), out)
 
-    def _generic(self, tile: Piece, out: Stored, accumulate: bool) -> Runner:
-        assert self.monoid is not None
+    def _generic(self, tile: Piece, fold: Reduction, out: Stored, accumulate: bool) -> Runner:
         kept = tuple(dim for dim in tile.dims if dim[0] not in tile.reduce)
         if strided(out, tile.write, kept) is not None:
-            return Fold(tile, self.context, out, self.monoid, self.dtype, accumulate)
+            return Fold(tile, self.context, out, fold, accumulate)
         # The output's elements are not a strided view: fold into a dense array, then scatter that.
-        wide = accumulator(self.monoid, out.array.dtype, self.context.floating)
-        dense = Stored(np.empty([n for _, n in kept], wide), Box.of_shape([n for _, n in kept]).grid())
+        dense = Stored(np.empty([n for _, n in kept], fold.accumulator), Box.of_shape([n for _, n in kept]).grid())
         plain = tuple(Affine.dim(name) if n > 1 else Affine() for name, n in kept)
-        fold = Fold(replace(tile, write=plain), self.context, dense, self.monoid, self.dtype, False)
+        folding = Fold(replace(tile, write=plain), self.context, dense, fold, False)
         value: Expr = Read("'out", plain)
         context = self._with(dense)
         if accumulate:
             context = replace(context, stored={**context.stored, "'total": out})
-            value = Call(FOLD_FUNCTION[self.monoid], (Read("'total", tile.write), value))
-        return in_order([fold, bind_map(_kept(tile, value), context, out)])
+            value = Call(fold.function, (Read("'total", tile.write), value))
+        return in_order([folding, bind_map(_kept(tile, value), context, out)])
 
 
 def _kept(piece: Piece, body: Expr) -> Piece:
     """A map over the dimensions that the piece does not fold."""
     dims = tuple(dim for dim in piece.dims if dim[0] not in piece.reduce)
-    dtypes = {**piece.dtypes, "'out": "f32", "'total": "f32"}
+    dtypes = {**piece.dtypes, "'out": "f32", "'total": "f32"}  # never missed, so that their dtypes do not matter
     return replace(piece, dims=dims, reduce=frozenset(), body=body, where=(), dtypes=dtypes)
 
 

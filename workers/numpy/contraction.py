@@ -14,9 +14,8 @@ import numpy as np
 from ...expr import Affine, Call, Expr, Read
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
-from .evaluate import round_into
-from .folding import Array
-from .loops import Context, accumulator, bind_map, depends_on
+from .folding import Array, Reduction, round_into
+from .loops import Context, bind_map, depends_on
 from .pieces import Piece
 from .views import collapse, strided
 
@@ -44,9 +43,9 @@ class Match:
         return Match(self.right, self.left, self.batch, self.columns, self.rows, self.folded)
 
 
-def match(piece: Piece, monoid: str) -> Match | None:
+def match(piece: Piece, fold: Reduction) -> Match | None:
     """Recognise a sum of products whose folded dimensions all occur in both factors."""
-    if monoid != "sum" or piece.where or not isinstance(piece.body, Call) or piece.body.function != "multiply":
+    if fold.function != "add" or piece.where or not isinstance(piece.body, Call) or piece.body.function != "multiply":
         return None
     left, right = piece.body.args
     a, b = depends_on(left), depends_on(right)
@@ -68,7 +67,9 @@ def extent(piece: Piece, names: Dims) -> int:
     return prod(hi for name, (_, hi) in piece.ranges.items() if name in names)
 
 
-def bind_contraction(piece: Piece, found: Match, context: Context, out: Stored, accumulate: bool) -> Runner | None:
+def bind_contraction(
+    piece: Piece, found: Match, context: Context, out: Stored, fold: Reduction, accumulate: bool
+) -> Runner | None:
     """The sum of products into ``out``; None if the output is not a strided view."""
     view = strided(out, piece.write, [dim for dim in piece.dims if dim[0] not in piece.reduce])
     if view is None:
@@ -77,7 +78,7 @@ def bind_contraction(piece: Piece, found: Match, context: Context, out: Stored, 
     long = [name for name in (*found.rows, *found.columns) if piece.ranges[name][1] > 1]
     if long and min(long, key=lambda name: abs(strides[name])) in found.rows:
         found = found.swapped()
-    return _Contraction(piece, _ordered(found, strides, piece), context, out, accumulate).bind()
+    return _Contraction(piece, _ordered(found, strides, piece), context, out, fold, accumulate).bind()
 
 
 def _ordered(found: Match, strides: dict[str, int], piece: Piece) -> Match:
@@ -130,9 +131,11 @@ class _Operand:
 class _Contraction:
     """Chooses blocks so that what is packed stays bounded, then binds each block to matrix calls."""
 
-    def __init__(self, piece: Piece, found: Match, context: Context, out: Stored, accumulate: bool) -> None:
+    def __init__(
+        self, piece: Piece, found: Match, context: Context, out: Stored, fold: Reduction, accumulate: bool
+    ) -> None:
         self.piece, self.found, self.context, self.out, self.accumulate = piece, found, context, out, accumulate
-        self.acc = accumulator("sum", out.array.dtype, context.floating)
+        self.acc = fold.accumulator
 
     def bind(self) -> Runner | None:
         """None where a part of the body turns out to be constant."""

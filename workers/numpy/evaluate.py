@@ -12,18 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import DTYPES, numpy_dtype
+from ...dtypes import name_of, numpy_dtype
 from ...errors import TapestryError
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
 from ..device import Stored
-from .folding import Array, Scalar, compute_of, fold_call
+from . import folding
+from .folding import BOOL, DOUBLE, INT, SINGLE, Array, Scalar, compute_dtype, fold_numbers, round_into, scalar, together
 from .scratch import Scratch
 from .views import Slices, position_table, slab_shape, strided, within
-
-INT = np.dtype(np.int64)
-BOOL = np.dtype(np.bool_)
-SINGLE = np.dtype(np.float32)
-DOUBLE = np.dtype(np.float64)
 
 Spans = tuple[bool, ...]
 
@@ -85,19 +81,18 @@ def _shrunk(base: Array, shape: tuple[int, ...], spans: Spans) -> Array:
 
 
 class Compiler:
-    """Builds one kernel over the box ``dims``; ``floating`` is the compute type of floats in it."""
+    """Builds one kernel over the box ``dims``. Every function computes in the widest type of its arguments."""
 
     def __init__(
         self,
         dims: Sequence[tuple[str, int]],
         stored: Mapping[str, Stored],
-        floating: np.dtype[Any],
         where: tuple[Bound, ...] = (),
         *,
         lenient: bool = False,
     ) -> None:
         self.lenient = lenient
-        self.dims, self.stored, self.floating, self.where = tuple(dims), stored, floating, where
+        self.dims, self.stored, self.where = tuple(dims), stored, where
         self.ranges = {name: (0, extent) for name, extent in self.dims}
         self.kernel = Kernel()
         self._memo: dict[int | str, Slot | Scalar] = {}
@@ -229,9 +224,11 @@ class Compiler:
         if isinstance(expr, Read):
             return self._read(expr)
         if isinstance(expr, IndexValue):
-            return self._index(expr.index)
+            index = self._index(expr.index)
+            return index if isinstance(index, Slot) else np.int64(index)
         if isinstance(expr, Inside):
-            return self._inside(expr.bounds)
+            inside = self._inside(expr.bounds)
+            return inside if isinstance(inside, Slot) else np.bool_(inside)
         if isinstance(expr, Cast):
             return self._cast(expr)
         return self._call(expr)
@@ -239,85 +236,70 @@ class Compiler:
     def _call(self, expr: Call) -> Slot | Scalar:
         args = [self._value(arg) for arg in expr.args]
         if not any(isinstance(arg, Slot) for arg in args):
-            folded = fold_call(Call(expr.function, tuple(Const(arg) for arg in args if not isinstance(arg, Slot))))
-            return folded.value if isinstance(folded, Const) else 0
-        prepared = self._prepared(expr.function, args)
-        dtype = self._result_dtype(expr.function, prepared)
+            return fold_numbers(expr.function, [arg for arg in args if not isinstance(arg, Slot)])
+        entry = FUNCTIONS[expr.function]
+        branch = entry.result == "branch"
+        if branch and not isinstance(args[0], Slot):
+            return self._chosen(expr, *((args[1], args[2]) if args[0] else (args[2], args[1])))
+        prepared, dtype = self._prepared(expr.function, args)
         for before, now in zip(args, prepared, strict=True):
             if now is not before:
                 self.release(now)
-            # `where` copies its last argument before it reads the others, so these may not share memory with the
-            # result.
-            if expr.function != "where":
+            # A choice copies its last argument before it reads the others, so these may not share memory with it.
+            if not branch:
                 self.release(before)
-        out = self.apply(compute_of(expr.function), prepared, dtype)
-        if expr.function == "where":
+        out = self.apply(entry.compute, prepared, BOOL if entry.result == "bool" else dtype)
+        if branch:
             for before in args:
                 self.release(before)
         return out
 
-    def _prepared(self, function: str, args: list[Slot | Scalar]) -> list[Slot | Scalar]:
-        """Arguments in the types that the function computes with."""
-        rule = FUNCTIONS[function].result
-        if rule == "float":
-            return [self.floated(arg) for arg in args]
-        if rule == "same":
-            return [
-                self.converted(arg, INT) if isinstance(arg, Slot) and arg.dtype == BOOL else _unbool(arg)
-                for arg in args
-            ]
-        if rule == "branch":
-            condition = args[0]
-            if isinstance(condition, Slot) and condition.dtype != BOOL:
-                condition = self.apply(_truth_into, [condition], BOOL)
-            return [condition, *args[1:]]
-        return args
+    def _chosen(self, expr: Call, value: Slot | Scalar, other: Slot | Scalar) -> Slot | Scalar:
+        """A choice that is made already: another name of one branch."""
+        self.release(other)
+        self._rename(value, expr)
+        return value
 
-    def floated(self, value: Slot | Scalar) -> Slot | Scalar:
+    def _rename(self, value: Slot | Scalar, expr: Expr) -> None:
+        """All uses of ``expr``, in place of one, are now uses of a value that it is another name of."""
+        if isinstance(value, Slot):
+            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected[self._number_of(expr)] - 1
+
+    def _prepared(self, function: str, args: list[Slot | Scalar]) -> tuple[list[Slot | Scalar], np.dtype[Any]]:
+        """Arguments in the type that the function computes in, and that type."""
+        branch = FUNCTIONS[function].result == "branch"
+        compared = args[1:] if branch else args
+        types = [arg.dtype for arg in compared if isinstance(arg, Slot | np.generic)]
+        dtype = together(function, types, [arg for arg in compared if not isinstance(arg, Slot | np.generic)])
+        found = [self._in_type(arg, dtype) for arg in compared]
+        return ([self._in_type(args[0], BOOL), *found] if branch else found), dtype
+
+    def _in_type(self, value: Slot | Scalar, dtype: np.dtype[Any]) -> Slot | Scalar:
         if not isinstance(value, Slot):
-            return float(value)
-        return value if value.dtype.kind == "f" else self.converted(value, DOUBLE)
-
-    def _result_dtype(self, function: str, args: Sequence[Slot | Scalar]) -> np.dtype[Any]:
-        if FUNCTIONS[function].result == "bool":
-            return BOOL
-        kept = args[1:] if function == "where" else args
-        values: list[Any] = [arg.dtype if isinstance(arg, Slot) else arg for arg in kept]
-        return self._promoted(values)
-
-    def _promoted(self, values: list[Any]) -> np.dtype[Any]:
-        """NumPy's promotion; numbers are weak; alone they have the compute type."""
-        if not any(isinstance(value, np.dtype) for value in values):
-            found = np.result_type(*(np.asarray(value) for value in values))
-            return self.floating if found == DOUBLE else found
-        if all(value == BOOL or isinstance(value, bool) for value in values):
-            return BOOL
-        return np.result_type(*(int(value) if isinstance(value, bool) else value for value in values))
+            return scalar(np.asarray(value).astype(dtype))
+        if value.dtype == dtype:
+            return value
+        return self.apply(_truth_into, [value], BOOL) if dtype == BOOL else self.converted(value, dtype)
 
     def converted(self, value: Slot | Scalar, dtype: np.dtype[Any]) -> Slot:
         return self.apply(_copy_into, [value], dtype)
 
     def _cast(self, expr: Cast) -> Slot | Scalar:
         value = self._value(expr.arg)
+        if not isinstance(value, Slot):
+            return folding.number(value, expr.dtype)
         narrow = numpy_dtype(expr.dtype)
-        if isinstance(value, Slot) and value.dtype == narrow and narrow in (SINGLE, DOUBLE, INT, BOOL):
-            self._uses[value.number] = self._uses.get(value.number, 1) + self._expected[self._number_of(expr)] - 1
+        if value.dtype == narrow:
+            self._rename(value, expr)
             return value
         self.release(value)
         rounded = self.apply(round_into, [value], narrow)
-        wide = self.wide(expr.dtype)
+        wide = compute_dtype(expr.dtype)
         if wide == narrow:
             return rounded
         self._uses[rounded.number] = 1
         self.release(rounded)
         return self.converted(rounded, wide)
-
-    def wide(self, dtype: str) -> np.dtype[Any]:
-        """The type that values of a dtype are computed in; a cast to f64 computes in f64 from there on."""
-        kind = DTYPES[dtype].kind
-        if kind == "float":
-            return DOUBLE if dtype == "f64" else self.floating
-        return INT if kind == "int" else BOOL
 
     # -- indices -------------------------------------------------------------------------------------------------
 
@@ -373,16 +355,14 @@ class Compiler:
         return self._widened(found)
 
     def _widened(self, value: Slot | Scalar) -> Slot | Scalar:
-        if not isinstance(value, Slot) or value.dtype in (DOUBLE, INT, BOOL, self.floating):
+        if not isinstance(value, Slot) or value.dtype in (DOUBLE, SINGLE, INT, BOOL):
             return value
-        wide = INT if value.dtype.kind == "i" else self.floating
-        return self.converted(value, wide)
+        return self.converted(value, INT if value.dtype.kind == "i" else SINGLE)
 
     def _gather(self, read: Read, stored: Stored) -> Slot | Scalar:
         """A read by index arrays: floors, storage in several intervals, or a guard over more than one dimension."""
         mask = self._inside((*read.guard, *self.where))
-        kind = stored.array.dtype.kind
-        fill: Scalar = bool(read.fill) if kind == "b" else int(read.fill) if kind == "i" else float(read.fill)
+        fill = folding.number(read.fill, name_of(stored.array.dtype))
         if mask is False or not stored.array.size:
             return fill
         flat: Slot | Scalar = 0
@@ -430,15 +410,3 @@ def _copy_into(value: Any, out: Array) -> None:
 
 def _truth_into(value: Any, out: Array) -> None:
     np.not_equal(value, 0, out=out)
-
-
-def round_into(value: Any, out: Array) -> None:
-    """Stored form of wide values: truth, truncation then wrapping, or one rounding."""
-    if out.dtype.kind == "i" and getattr(value, "dtype", DOUBLE).kind == "f":
-        np.copyto(out, np.asarray(value).astype(np.int64), casting="unsafe")
-    else:
-        np.copyto(out, value, casting="unsafe")
-
-
-def _unbool(value: Slot | Scalar) -> Slot | Scalar:
-    return int(value) if isinstance(value, bool) else value

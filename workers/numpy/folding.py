@@ -1,92 +1,148 @@
-"""The NumPy meaning of scalar functions and monoids, and the folding of constants."""
+"""Numbers with types, and the folding of constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...dtypes import DTYPES, numpy_dtype
-from ...expr import FUNCTIONS, Call, Const, Expr
+from ...dtypes import DTYPES, name_of, numpy_dtype
+from ...expr import FUNCTIONS, Call, Cast, Component, Const, Expr, Monoid, Read, rewrite
 
 Array = NDArray[Any]
-Scalar = float | int | bool
+Scalar = float | int | bool | np.generic
+"""A number: Python's takes the type of what it meets, NumPy's has its own."""
 
-# The two-argument function that folds a monoid, by its name among the scalar functions.
-FOLD_FUNCTION = {
-    "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and",
-}  # fmt: skip
-
-
-def where_into(condition: Array, yes: Any, no: Any, out: Array) -> Array:
-    """``out = yes where condition else no``; ``out`` may be ``no`` but neither of the others."""
-    if out is not no:
-        np.copyto(out, no)
-    np.copyto(out, yes, where=condition)
-    return out
+BOOL, INT = np.dtype(np.bool_), np.dtype(np.int64)
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_ORDER = (BOOL, INT, SINGLE, DOUBLE)
 
 
-def _rsqrt_into(x: Array, out: Array) -> Array:
-    np.sqrt(x, out=out)
-    return np.reciprocal(out, out=out)
+def compute_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type in which values of a dtype are computed."""
+    found: np.dtype[Any] = numpy_dtype(DTYPES[dtype].compute)
+    return found
 
 
-@cache
-def compute_of(function: str) -> Callable[..., Any]:
-    """The function as ``f(*args, out=array)`` on arrays of the compute type."""
-    if function in ("erf", "sigmoid"):
-        from scipy import special
-
-        found: Callable[..., Any] = special.erf if function == "erf" else special.expit
-        return found
-    own: dict[str, Callable[..., Any]] = {"where": where_into, "rsqrt": _rsqrt_into, "abs": np.absolute}
-    if function in own:
-        return own[function]
-    ufunc: Callable[..., Any] = getattr(np, function)
-    return ufunc
-
-
-def fold_ufunc(monoid: str) -> np.ufunc:
-    return getattr(np, FOLD_FUNCTION[monoid])  # type: ignore[no-any-return]
+def together(function: str, types: list[np.dtype[Any]], numbers: list[float | int | bool]) -> np.dtype[Any]:
+    """The type in which a function computes: the widest of its arguments', which numbers of Python's join."""
+    weak = [DOUBLE if isinstance(n, float) else BOOL if isinstance(n, bool) else INT for n in numbers]
+    found = max(types or weak, key=_ORDER.index)
+    if types and found in (BOOL, INT):
+        higher = max([found, *weak], key=_ORDER.index)
+        found = SINGLE if higher == DOUBLE else higher
+    rule = FUNCTIONS[function].result
+    if FUNCTIONS[function].truths == "only":
+        return BOOL
+    if rule == "float" and found in (BOOL, INT):
+        return SINGLE if types else DOUBLE
+    return INT if rule in ("same", "bool") and found == BOOL else found
 
 
-def identity_of(monoid: str, dtype: str) -> Scalar:
-    """What a reduction over nothing gives. For max and min that of the stored dtype."""
-    if monoid in ("sum", "prod"):
-        value = 0 if monoid == "sum" else 1
-        return float(value) if DTYPES[dtype].kind == "float" else value
-    if monoid in ("any", "all"):
-        return monoid == "all"
-    low = monoid == "max"
-    if DTYPES[dtype].kind == "float":
-        return float("-inf") if low else float("inf")
-    if DTYPES[dtype].kind == "bool":
-        return not low
-    info = np.iinfo(numpy_dtype(dtype))
-    return int(info.min if low else info.max)
+def scalar(array: Array) -> np.generic:
+    """The number that an array without axes holds, with its type."""
+    return array.dtype.type(array[()])  # type: ignore[no-any-return]
+
+
+def number(value: float | int | bool | np.generic, dtype: str) -> np.generic:
+    """A number rounded or wrapped to a dtype, in its compute type."""
+    rounded = np.empty((), numpy_dtype(dtype))
+    round_into(np.asarray(value), rounded)
+    return scalar(rounded.astype(compute_dtype(dtype)))
+
+
+def constant(expr: Expr) -> Scalar | None:
+    """The number that a constant expression is: one of Python's, or, under a cast, one with a type."""
+    if isinstance(expr, Const):
+        return expr.value
+    return number(expr.arg.value, expr.dtype) if isinstance(expr, Cast) and isinstance(expr.arg, Const) else None
+
+
+def constant_expr(value: Scalar) -> Expr:
+    """The expression of a number; the inverse of `constant`."""
+    if not isinstance(value, np.generic):
+        return Const(value)
+    return Cast(name_of(value.dtype), Const(value.item()))
 
 
 def fold_call(node: Call) -> Expr:
-    """Evaluate calls on constants only, in int64 and float64, and choose the branch of a decided ``where``."""
-    if node.function == "where" and isinstance(node.args[0], Const):
-        return node.args[1] if node.args[0].value else node.args[2]
-    if not all(isinstance(arg, Const) for arg in node.args):
+    """A call on constants only is a constant, in the type that the function computes in; a decided choice is made."""
+    if node.function not in FUNCTIONS:
         return node
-    values = [np.asarray(arg.value) for arg in node.args if isinstance(arg, Const)]
-    if FUNCTIONS[node.function].result == "float":
-        values = [value.astype(np.float64) for value in values]
-    elif FUNCTIONS[node.function].result == "same":
-        values = [value.astype(np.int64) if value.dtype == np.bool_ else value for value in values]
+    if FUNCTIONS[node.function].result == "branch":
+        chosen = constant(node.args[0])
+        if chosen is not None:
+            return node.args[1] if chosen else node.args[2]
+    values = [constant(arg) for arg in node.args]
+    known = [value for value in values if value is not None]
+    return constant_expr(fold_numbers(node.function, known)) if len(known) == len(values) else node
+
+
+def fold_numbers(function: str, values: list[Scalar]) -> Scalar:
+    """A function of numbers; Python's give one of Python's."""
+    entry = FUNCTIONS[function]
+    compared = values[1:] if entry.result == "branch" else values
+    types = [value.dtype for value in compared if isinstance(value, np.generic)]
+    dtype = together(function, types, [value for value in compared if not isinstance(value, np.generic)])
+    arrays = [np.asarray(value).astype(dtype) for value in values]
+    if entry.result == "branch":
+        arrays[0] = np.asarray(values[0]) != 0
+    out = np.empty((), BOOL if entry.result == "bool" else dtype)
     with np.errstate(all="ignore"):
-        out = np.empty((), _constant_dtype(node.function, values))
-        compute_of(node.function)(*values, out=out)
-    return Const(out.item())
+        entry.compute(*arrays, out=out)
+    return out.item() if not types and entry.result != "bool" else scalar(out)
 
 
-def _constant_dtype(function: str, values: list[Array]) -> np.dtype[Any]:
-    if FUNCTIONS[function].result == "bool":
-        return np.dtype(np.bool_)
-    return np.result_type(*values)
+def round_into(value: Any, out: Array) -> None:
+    """Stored form of wide values: truth, truncation then wrapping, or one rounding."""
+    if out.dtype.kind == "i" and getattr(value, "dtype", DOUBLE).kind == "f":
+        np.copyto(out, np.asarray(value).astype(np.int64), casting="unsafe")
+    elif out.dtype.kind == "b":
+        np.not_equal(value, 0, out=out)
+    else:
+        np.copyto(out, value, casting="unsafe")
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How an operation folds values that are their own records: by a ufunc, in the accumulator's type."""
+
+    function: str
+    identity: float | int | bool
+    accumulator: np.dtype[Any]
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        found = FUNCTIONS[self.function].compute
+        assert isinstance(found, np.ufunc)
+        return found
+
+    @staticmethod
+    def ufunc_of(monoid: Monoid) -> np.ufunc | None:
+        """The ufunc that folds records; None where they are more than a value, or none does."""
+        found = None if monoid.function is None else FUNCTIONS[monoid.function].compute
+        return found if isinstance(found, np.ufunc) else None
+
+    @staticmethod
+    def of(monoid: Monoid, value: str, stored: str) -> Reduction | None:
+        """None where a record is more than a value, or no ufunc folds it."""
+        function = monoid.function
+        if function is None or Reduction.ufunc_of(monoid) is None:
+            return None
+        [dtype] = monoid.dtypes_for(value, stored)
+        return Reduction(function, monoid.components[0].identity_in(dtype), compute_dtype(dtype))
+
+
+def lifted(component: Component, body: Expr, position: Expr, value: str, stored: str) -> Expr:
+    """What a point contributes to a component, rounded or wrapped to the component's dtype where it has one."""
+    given = {"x": body, "i": position}
+
+    def leaf(node: Expr) -> Expr:
+        return given[node.tensor] if isinstance(node, Read) else node
+
+    found = rewrite(component.lift, leaf)
+    dtype = component.dtype_for(value, stored)
+    exact = component.dtype == "accumulator" or DTYPES[dtype].kind == "float" or dtype == "int64"
+    return found if exact or (isinstance(body, Read) and found is body and value == dtype) else Cast(dtype, found)

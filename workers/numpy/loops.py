@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...expr import Call, Cast, Const, Expr, IndexValue, Inside, Read, walk
+from ...expr import Expr, IndexValue, Inside, Read, walk
 from ..device import Runner, Stored, in_order
-from .evaluate import BOOL, Compiler, Kernel, round_into
-from .folding import Array, fold_ufunc, identity_of
+from .evaluate import Compiler, Kernel
+from .folding import BOOL, Array, Reduction, round_into
 from .pieces import Piece, guarded, masked, resolve
 from .scratch import Scratch
 from .views import Slices, slab_shape, slabs, strided, within
@@ -24,7 +24,7 @@ SLAB_POINTS = 1 << 16
 
 @dataclass(frozen=True)
 class Context:
-    """What binding a task to memory needs: the operands, the compute type of floats, and scratch memory.
+    """What binding a task to memory needs: the operands, the accumulator of its floats, and scratch memory.
 
     lenient: elements that are not stored read as whatever is there, because what is made of them is masked later.
     """
@@ -35,7 +35,7 @@ class Context:
     lenient: bool = False
 
     def compiler(self, piece: Piece) -> Compiler:
-        return Compiler(piece.dims, self.stored, self.floating, piece.where, lenient=self.lenient)
+        return Compiler(piece.dims, self.stored, piece.where, lenient=self.lenient)
 
 
 def memory_order(piece: Piece, views: Sequence[Array]) -> list[int]:
@@ -86,7 +86,7 @@ def _bind_scatter(piece: Piece, context: Context, out: Stored) -> Runner:
     target = Read("output", piece.write, piece.where, -1)
     with context.scratch.frame():
         values = context.compiler(piece).finish(piece.body)
-        spots = Compiler(piece.dims, {"output": place}, context.floating, ()).finish(target)
+        spots = Compiler(piece.dims, {"output": place}).finish(target)
         values.prepare(shapes, context.scratch)
         spots.prepare(shapes, context.scratch)
     flat = out.array.reshape(-1)
@@ -106,23 +106,6 @@ def _bind_scatter(piece: Piece, context: Context, out: Stored) -> Runner:
 # -- folds -------------------------------------------------------------------------------------------------------
 
 
-def accumulator(monoid: str, dtype: np.dtype[Any], floating: np.dtype[Any]) -> np.dtype[Any]:
-    """The type a reduction into ``dtype`` accumulates in."""
-    if monoid in ("any", "all"):
-        return BOOL
-    if dtype.kind not in "bi":
-        return floating
-    return BOOL if dtype.kind == "b" and monoid in ("max", "min") else np.dtype(np.int64)
-
-
-def fold_body(body: Expr, monoid: str, dtype: str, dtypes: Mapping[str, str]) -> Expr:
-    """The body as it enters the fold: stored values for max and min of integers, truth for any and all."""
-    stored = isinstance(body, Read) and dtypes[body.tensor] == dtype
-    if monoid in ("max", "min") and (dtype.startswith("int") or dtype == "bool") and not stored:
-        return Cast(dtype, body)
-    return Call("not_equal", (body, Const(0))) if monoid in ("any", "all") else body
-
-
 @dataclass
 class _Part:
     """One piece of a fold's points: its kernel, the axes it folds and the slabs of those."""
@@ -136,16 +119,15 @@ class _Part:
 class Fold:
     """``out[write] = fold of body`` over a tile, generic: evaluate a slab, reduce it, combine."""
 
-    def __init__(self, tile: Piece, context: Context, out: Stored, monoid: str, dtype: str, accumulate: bool) -> None:
-        self.ufunc, self.accumulate = fold_ufunc(monoid), accumulate
-        self.identity = identity_of(monoid, dtype)
+    def __init__(self, tile: Piece, context: Context, out: Stored, fold: Reduction, accumulate: bool) -> None:
+        self.ufunc, self.identity, self.accumulate = fold.ufunc, fold.identity, accumulate
         self.kept = tuple(dim for dim in tile.dims if dim[0] not in tile.reduce)
-        self.acc_dtype = accumulator(monoid, out.array.dtype, context.floating)
+        self.acc_dtype = fold.accumulator
         self.context, self.out = context, out
         view = strided(out, tile.write, self.kept)
         assert view is not None, "bind_fold gives the generic fold an affine target"
         self.view = view
-        body = fold_body(masked(tile.body, tile.where, self.identity), monoid, dtype, tile.dtypes)
+        body = masked(tile.body, tile.where, self.identity)
         pieces = resolve(replace(tile, body=body, where=()), tile.reduce)
         self.block = self._block(tile, pieces)
         with context.scratch.frame():

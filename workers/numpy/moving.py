@@ -1,7 +1,7 @@
 """Moving, packing and folding elements, bound to their arrays: which slices go where is found once.
 
-Partial results are stored in their tensor's dtype. A fold of parts computes in the compute type (at least float32,
-exact integers), in the order of the part numbers, and rounds once.
+Partial results are stored as records of their monoid (16-bit floats are added up in float32). A fold of parts combines
+them in the order of the part numbers and finishes once, at the end.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from itertools import product
 
 import numpy as np
 
+from ...expr import MONOIDS, Monoid
 from ...space import Grid, IntSet, Region
 from ..device import Packed, Runner, Stored, in_order, nothing, packets
-from .attention import fold_states
-from .folding import Array, fold_ufunc
+from .folding import Array, Reduction
+from .records import combined, state_of, store, store_records
 from .views import Place, axis_pairs, grid_pairs
 
 Pairs = list[tuple[Array, Array]]
@@ -112,43 +113,47 @@ def _stored(part: Packed) -> tuple[Stored, Runner]:
 
 def bind_fold(parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, monoid: str) -> Runner:
     """Fold contributions, in the order given, into the elements of ``target`` that they cover."""
+    entry = MONOIDS[monoid]
     covered = Region.of(*(grid for region, _ in parts for grid in region.grids))
-    total = _accumulator(covered, target)
-    if total is None:
+    storage = covered.storage()
+    if storage is None:
         return nothing
+    records = parts[0][1].array.dtype
+    total = target if target.array.dtype == records else Stored(np.empty(storage.shape, records), storage)
     started, steps = Region(), []
     for region, held in parts:
         source, unpacking = _stored(held) if isinstance(held, Packed) else (held, nothing)
         first, again = region - started, region & started
         pairs = [(total.array[to], source.array[from_]) for from_, to in region_pairs(again, source, total)]
-        steps += [unpacking, bind_move(source, total, first), _combining(pairs, monoid)]
+        steps += [unpacking, bind_move(source, total, first), _combining(pairs, entry)]
         started = started | region
     if total is not target:
-        steps.append(bind_move(total, target, covered))
+        pairs = [(target.array[to], total.array[from_]) for from_, to in region_pairs(covered, total, target)]
+        steps.append(_finishing(pairs, entry))
     return in_order(steps)
 
 
-def _accumulator(covered: Region, target: Stored) -> Stored | None:
-    """Where to add up: the target, unless its floats are narrower than the compute type."""
-    storage = covered.storage()
-    if storage is None:
-        return None
-    # Integers wrap the same way whatever the width.
-    if target.array.dtype.kind in "bi" or target.array.itemsize >= 4:
-        return target
-    return Stored(np.empty(storage.shape, np.float32), storage)
-
-
-def _combining(pairs: Pairs, monoid: str) -> Runner:
+def _combining(pairs: Pairs, monoid: Monoid) -> Runner:
     """total = fold of total and more, view by view."""
     if not pairs:
         return nothing
+    plain = Reduction.ufunc_of(monoid)
 
     def run() -> None:
         for total, more in pairs:
-            if monoid == "online_softmax":
-                fold_states(total, more)
+            if plain is not None:
+                plain(total, more, out=total, casting="unsafe")
             else:
-                fold_ufunc(monoid)(total, more, out=total, casting="unsafe")
+                store_records(monoid, combined(monoid, state_of(monoid, total), state_of(monoid, more)), total)
+
+    return run
+
+
+def _finishing(pairs: Pairs, monoid: Monoid) -> Runner:
+    """The results of folded records, view by view."""
+
+    def run() -> None:
+        for target, total in pairs:
+            store(monoid, state_of(monoid, total), target)
 
     return run

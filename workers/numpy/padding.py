@@ -10,8 +10,9 @@ import numpy as np
 from ...expr import Call, Cast, Expr, Read, walk
 from ...space import Box, Grid
 from ..device import Runner, Stored
+from .folding import number
 from .loops import Context
-from .pieces import Piece, typed_fill
+from .pieces import Piece
 from .views import grid_pairs
 
 
@@ -56,7 +57,7 @@ def _copy(read: Read, piece: Piece, context: Context) -> tuple[Stored, Runner]:
     hull = Box(tuple(lo for lo, _ in spans), tuple(hi for _, hi in spans))
     target = Stored(context.scratch.take(hull.shape, source.array.dtype), hull.grid())
     pairs = grid_pairs(_inside(read, hull), source.grid, target.grid)
-    fill = typed_fill(read, piece.dtypes[read.tensor])
+    fill = number(read.fill, piece.dtypes[read.tensor])
 
     def run() -> None:
         target.array[...] = fill

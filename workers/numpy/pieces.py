@@ -14,10 +14,9 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
-from ...dtypes import DTYPES
 from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, children, walk
 from ...expr.simplify import Ranges, Simplifier
-from .folding import fold_call
+from .folding import constant_expr, fold_call, number
 
 MAX_PIECES = 400
 WINDOW = 16  # a dimension at most this long is written out where a guard couples it with another
@@ -98,7 +97,7 @@ def whole(piece: Piece, start: Mapping[str, range]) -> Piece:
 
 
 class Simplify(Simplifier):
-    """Expressions over other dimensions, for what is computed: constants are folded, fills have their tensor's kind."""
+    """Expressions over other dimensions, for what is computed: constants are folded, fills have their tensor's type."""
 
     def __init__(self, ranges: Ranges, values: Mapping[str, Affine], dtypes: Mapping[str, str]) -> None:
         super().__init__(ranges, values)
@@ -110,19 +109,13 @@ class Simplify(Simplifier):
         return NOWHERE if found is None else found
 
     def missed(self, read: Read) -> Expr:
-        return Const(typed_fill(read, self.dtypes[read.tensor]))
+        return constant_expr(number(read.fill, self.dtypes[read.tensor]))
 
     def called(self, call: Call) -> Expr:
         return fold_call(call)
 
     def indexed(self, index: Affine) -> Expr:
-        return IndexValue(index) if index.terms else Const(index.const)
-
-
-def typed_fill(read: Read, dtype: str) -> float | int | bool:
-    """The fill as a value of the tensor's kind."""
-    kind = DTYPES[dtype].kind
-    return float(read.fill) if kind == "float" else int(read.fill) if kind == "int" else bool(read.fill)
+        return IndexValue(index) if index.terms else Cast("int64", Const(index.const))
 
 
 def resolve(piece: Piece, cuttable: Collection[str]) -> list[Piece]:
