@@ -79,7 +79,10 @@ def _evaluate(node: ast.expr, extents: Mapping[str, int]) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_evaluate(node.left, extents), _evaluate(node.right, extents))
+        left, right = _evaluate(node.left, extents), _evaluate(node.right, extents)
+        if not right and isinstance(node.op, ast.FloorDiv | ast.Mod):
+            raise UsageError(f"the extent {ast.unparse(node)} divides {left} by 0")
+        return _OPERATORS[type(node.op)](left, right)
     raise UsageError(f"{ast.unparse(node)!r} is not an expression of extents")
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import TapestryError, UsageError
-from ..expr import Affine, Expr, Read, rewrite
+from ..expr import Affine, Bound, Expr, Read, rewrite
 from ..program import Dim
 from .caller import here, located
 from .element import Element, Reduction, element, free_dims
+from .guard import protected
 from .index import Index, joined
 from .ranges import solve
 from .tensor import Tensor
@@ -49,6 +50,11 @@ def _told(fold: Reduction, extents: Mapping[str, int]) -> Reduction:
     return replace(fold, given=joined(fold.given, own))
 
 
+def _all_folds(body: Element) -> list[Reduction]:
+    """The folds of an expression and those in them."""
+    return [one for fold in body.reductions for one in (fold, *_all_folds(fold.body))]
+
+
 @dataclass
 class Definition:
     """Turns an element into operations. ``place`` is the call's "file:line"; ``explicit`` overrides the name."""
@@ -74,6 +80,10 @@ class Definition:
         return self._emit(self.name, body, extents.out, extents.folds, dtype, self.explicit)
 
     def _check_free(self, body: Element, out: Sequence[str]) -> None:
+        for fold in _all_folds(body):
+            hidden = [dim for dim in fold.dims if dim in out and dim not in body.free]
+            if hidden:
+                raise self._folded_output(hidden[0], fold, body, out)
         loose = [name for name in body.free if name not in out]
         if loose:
             sites = [access.place for access in body.accesses if any(expr.dims & set(loose) for expr in access.index)]
@@ -81,6 +91,13 @@ class Definition:
             hint = f"fold them (tp.sum[{', '.join(loose)}]) or declare them after ->"
             what = f"the index {' '.join(loose)} is neither an output axis nor folded"
             raise UsageError(what, where=located(self.name, place), sides={"expression": body}, hint=hint)
+
+    def _folded_output(self, dim: str, fold: Reduction, body: Element, out: Sequence[str]) -> UsageError:
+        """An output index that is folded and occurs nowhere else: to be kept, or the same value for all?"""
+        what = f"the output index {dim} is folded, and occurs nowhere else"
+        sides = {"output": f"[{', '.join(out)}]", "expression": body}
+        hint = f"leave {dim} out of the fold, or, for the same value at every {dim}, fold another letter"
+        return UsageError(what, where=located(self.name, fold.place), sides=sides, hint=hint)
 
     def _emit(
         self,
@@ -97,7 +114,11 @@ class Definition:
         """
         fold = self._outermost(body, scope)
         own = {dim: folds[fold.key][dim] for dim in fold.dims} if fold else {}
-        expr = self._without_reductions(fold.body if fold else body, {**scope, **own}, folds)
+        inner = {**scope, **own}
+        ranges = {dim: (0, extent) for dim, extent in inner.items()}
+        where = fold.where if fold else ()
+        expr = self._without_reductions(fold.body if fold else body, inner, folds, where)
+        expr = protected(expr, lambda key: self.trace.tensors[key].record.shape, ranges)
         dims = [Dim(dim, extent) for dim, extent in (*scope.items(), *own.items())]
         return self.trace.compute(
             name,
@@ -105,7 +126,7 @@ class Definition:
             expr,
             reduce_dims=fold.dims if fold else (),
             monoid=fold.monoid if fold else None,
-            where=fold.where if fold else (),
+            where=where,
             dtype=dtype,
             explicit=explicit or "",
             anonymous=explicit is None,
@@ -116,14 +137,17 @@ class Definition:
         fold = body.reductions[0] if len(body.reductions) == 1 else None
         return fold if fold and body.expr == fold.read and not scope.keys() & set(fold.dims) else None
 
-    def _without_reductions(self, body: Element, scope: Mapping[str, int], folds: Folds) -> Expr:
-        """The expression with every reduction computed by an operation of its own."""
+    def _without_reductions(
+        self, body: Element, scope: Mapping[str, int], folds: Folds, where: tuple[Bound, ...]
+    ) -> Expr:
+        """The expression with every reduction computed by an operation of its own, at the points where it is needed."""
         results: dict[str, Tensor] = {}
         for fold in body.reductions:
             read = fold.read
             free = free_dims(read)
             order = [dim for dim in scope if dim in free]
-            part = Element(read, (), (fold,))
+            needed = tuple(bound for bound in where if bound.expr.dims <= set(free))
+            part = Element(read, (), (replace(fold, where=(*fold.where, *needed)),))
             axes = {dim: scope[dim] for dim in order}
             results[fold.key] = self._emit(f"{self.name}.{fold.monoid}", part, axes, folds, None, None)
 

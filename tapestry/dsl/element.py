@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from ..errors import UsageError
@@ -12,6 +12,7 @@ from ..literals import python_number
 from ..notation import format_expr
 from .caller import here
 from .door import spoken
+from .guard import otherwise
 from .index import Given, Index, joined
 from .tensor import Tensor
 
@@ -24,6 +25,7 @@ class Access:
     index: tuple[Affine, ...]
     place: str
     guarded: bool = False
+    conditions: tuple[Bound, ...] = ()  # of the choices (tp.where) in whose branches it stands
 
     def __str__(self) -> str:
         """As the user wrote it: ``x[n, 2*p + r]``, ``x.get[p - 1]``."""
@@ -169,7 +171,15 @@ def combine(function: str, *args: object) -> Element:
 
 def assembled(expr: Expr, parts: Sequence[Element]) -> Element:
     """An element whose expression is made of those of the parts: it reads, folds and knows what they do."""
-    accesses = tuple(access for part in parts for access in part.accesses)
+    if isinstance(expr, Call) and expr.function == "where" and isinstance(expr.args[0], Inside):
+        sides = ((), expr.args[0].bounds, otherwise(expr.args[0].bounds))
+        accesses = tuple(
+            replace(access, conditions=(*access.conditions, *bounds))
+            for part, bounds in zip(parts, sides, strict=True)
+            for access in part.accesses
+        )
+    else:
+        accesses = tuple(access for part in parts for access in part.accesses)
     reductions = {fold.key: fold for part in parts for fold in part.reductions}
     return Element(expr, accesses, tuple(reductions.values()), joined({}, *(part.given for part in parts)))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from ..bounds import Ranges, escape
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import Affine, Bound, Call, Const, Expr, Inside, Read, rewrite
+from ..expr import Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite
 from ..literals import python_number, stored
 from .door import spoken
 from .tensor import Tensor
@@ -39,6 +42,39 @@ def shielded(expr: Expr, bounds: tuple[Bound, ...]) -> Expr:
         return Read(node.tensor, node.index, (*node.guard, *bounds), node.fill) if isinstance(node, Read) else node
 
     return rewrite(expr, leaf)
+
+
+def protected(expr: Expr, shape_of: Callable[[str], tuple[int, ...]], ranges: Ranges) -> Expr:
+    """The expression with reads in the branches of a choice guarded by its condition, where they would leave a tensor.
+
+    ``where([1 <= n], x[n - 1], 0)`` never uses x[-1], so it does not read it either.
+    """
+    if isinstance(expr, Cast):
+        return Cast(expr.dtype, protected(expr.arg, shape_of, ranges))
+    if not isinstance(expr, Call):
+        return expr
+    args = [protected(arg, shape_of, ranges) for arg in expr.args]
+    if expr.function == "where" and isinstance(expr.args[0], Inside):
+        bounds = expr.args[0].bounds
+
+        def leaving(held: tuple[Bound, ...]) -> Callable[[Expr], Expr]:
+            def leaf(node: Expr) -> Expr:
+                outside = (
+                    held and isinstance(node, Read) and escape(node.index, shape_of(node.tensor), ranges, node.guard)
+                )
+                return shielded(node, held) if outside else node
+
+            return leaf
+
+        args = [args[0], rewrite(args[1], leaving(bounds)), rewrite(args[2], leaving(otherwise(bounds)))]
+    return Call(expr.function, tuple(args))
+
+
+def otherwise(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
+    """What holds where the bounds do not, as far as bounds can say it."""
+    if len(bounds) != 1 or None not in (bounds[0].lo, bounds[0].hi):
+        return ()
+    return (Bound(bounds[0].expr, bounds[0].hi, bounds[0].lo),)
 
 
 def _same(a: float | int | bool, b: float | int | bool) -> bool:

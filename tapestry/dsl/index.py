@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import index as as_int
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, overload
 
 from ..errors import UsageError
 from ..expr import Affine, Bound, Inside
@@ -99,6 +99,13 @@ class Index:
 
     def __pos__(self) -> Index:
         return self
+
+    def __abs__(self) -> Tensor:
+        return abs(self._value)
+
+    def __iter__(self) -> NoReturn:
+        hint = f'one name gives one index: {self} = tp.indices("{self}")'
+        raise UsageError(f"the index {self} is not several", where=here(), hint=hint)
 
     def _joined(self, affine: Affine, other: int | Index) -> Index:
         """An expression of this one and another."""

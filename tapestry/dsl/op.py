@@ -13,8 +13,9 @@ from .caller import here, located
 from .define import Definition
 from .door import spoken
 from .element import Element, element
-from .index import as_integer
+from .index import Index, as_integer
 from .operands import bind_operands, check_extents
+from .reducer import Folding
 from .tensor import Tensor
 from .trace import Trace, current
 
@@ -59,7 +60,20 @@ class Op(Generic[P]):
         self._add_settings(bound.arguments, extents, call)
         check_extents(operands, bound.arguments, extents, call)
         result = self.function(*bound.args, **bound.kwargs)
-        return self._finish(trace, element(result), extents, call, explicit)
+        return self._finish(trace, self._element(result, call), extents, call, explicit)
+
+    def _element(self, result: object, call: str) -> Element:
+        """What the body returned, as one element of the output."""
+        if isinstance(result, Index | int | float) or (isinstance(result, Tensor) and not result.shape):
+            return element(result)
+        hint = "return an expression of indexed tensors, such as tp.sum[k](x[n, k])"
+        if isinstance(result, Tensor):
+            hint = f"give it indices: {result.trace.describe(result)}[{', '.join(result.axes)}]"
+        if isinstance(result, Folding):
+            hint = f"give the fold an expression: {result}(...)"
+        shown = str(result) if isinstance(result, Folding) else spoken(result)
+        what = f"the operation returns {shown}, not an element of its output"
+        raise UsageError(what, where=call, hint=hint)
 
     def _finish(self, trace: Trace, body: Element, extents: Mapping[str, int], call: str, explicit: str) -> Tensor:
         spec = self.specs["return"]
@@ -72,7 +86,12 @@ class Op(Generic[P]):
         for axis, name in zip(spec.axes, out, strict=True):
             extent = axis.extent(extents)
             if axis.expr and extent is None:
-                raise UsageError(f"the output axis {axis} speaks of an extent that no operand has", where=call)
+                missing = " ".join(part for part in axis.names if part not in extents)
+                what = f"the output axis {axis} speaks of {missing}, which no operand or setting has"
+                raise UsageError(what, where=call, sides={"declared": spec})
+            if extent is not None and extent < 0:
+                known = ", ".join(f"{part}={extents[part]}" for part in axis.names)
+                raise UsageError(f"the output axis {axis} has the extent {extent}", where=call, sides={"with": known})
             if extent is not None:
                 given[name] = extent
         dtype = spec.dtype if len(spec.dtypes) == 1 else None
@@ -84,12 +103,12 @@ class Op(Generic[P]):
 
     def _add_settings(self, arguments: Mapping[str, Any], extents: dict[str, int], call: str) -> None:
         """Integer settings are extents of the names they have."""
-        spoken = {name for spec in self.specs.values() for axis in spec.axes for name in (axis.name, *axis.names)}
+        named = {name for spec in self.specs.values() for axis in spec.axes for name in (axis.name, *axis.names)}
         for name, value in arguments.items():
             extent = None if name in self.specs else as_integer(value)
             if extent is None:
                 continue
-            if name in spoken and extent < 0:
+            if name in named and extent < 0:
                 raise UsageError(f"the setting {name}={extent} is the extent of an axis, but negative", where=call)
             if extents.setdefault(name, extent) != extent:
                 sides = {"setting": f"{name}={extent}", "operands": f"{name}={extents[name]}"}

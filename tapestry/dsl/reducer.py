@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -43,18 +44,13 @@ class Reducer:
             f"Fold with {monoid}: tp.{monoid}[c, r](expression) in index notation, tp.{monoid}(x, axis) on tensors."
         )
 
-    def __getitem__(self, dims: Index | tuple[Index, ...]) -> Callable[..., Tensor]:
+    def __getitem__(self, dims: Index | tuple[Index, ...]) -> Folding:
         """The fold over the given indices, to be called with an expression and perhaps ``where=`` index conditions."""
         asked = dims if isinstance(dims, tuple) else (dims,)
         names = tuple(self._dim(dim) for dim in asked)
         if len(set(names)) != len(names):
             raise UsageError(f"tp.{self.monoid}[{', '.join(names)}] names an index twice", where=here())
-        given = joined({}, *(dim.given for dim in asked))
-
-        def fold(body: Tensor | Index | float, *, where: Tensor | None = None) -> Tensor:
-            return self._fold(names, given, element(body), where)
-
-        return fold
+        return Folding(self.monoid, names, joined({}, *(dim.given for dim in asked)))
 
     if TYPE_CHECKING:
 
@@ -77,12 +73,27 @@ class Reducer:
         hint = "fold over names made by tp.indices"
         raise UsageError(f"tp.{self.monoid}[...] folds {spoken(dim)}, which is not an index", where=here(), hint=hint)
 
-    def _fold(self, names: tuple[str, ...], given: Given, body: Element, where: Tensor | None) -> Element:
+
+@dataclass(frozen=True)
+class Folding:
+    """A fold over indices that waits for its expression: ``tp.sum[c, r]``."""
+
+    monoid: str
+    dims: tuple[str, ...]
+    given: Given
+
+    def __call__(self, *expression: Tensor | Index | float, where: Tensor | None = None, **unknown: object) -> Tensor:
+        """The fold of one expression, at the points that meet the index conditions ``where``."""
+        if len(expression) != 1 or unknown:
+            given = [f"{len(expression)} expressions"] * (len(expression) != 1) + [f"{name}=" for name in unknown]
+            what = f"{self} takes one expression, and where= index conditions"
+            raise UsageError(what, where=here(), sides={"given": ", ".join(given)})
+        body = element(expression[0])
         bounds, condition = self._condition(where)
-        known = joined(given, body.given, condition)
-        own = {name: extent for name, extent in known.items() if name in names}
-        reduction = Reduction(f"%fold{next(_KEYS)}", self.monoid, names, body, bounds, own, here())
-        rest = {name: extent for name, extent in known.items() if name not in names}
+        known = joined(self.given, body.given, condition)
+        own = {name: extent for name, extent in known.items() if name in self.dims}
+        reduction = Reduction(f"%fold{next(_KEYS)}", self.monoid, self.dims, body, bounds, own, here())
+        rest = {name: extent for name, extent in known.items() if name not in self.dims}
         return Element(reduction.read, (), (reduction,), rest)
 
     def _condition(self, where: Tensor | None) -> tuple[tuple[Bound, ...], Given]:
@@ -91,4 +102,9 @@ class Reducer:
         if isinstance(where, Element) and isinstance(where.expr, Inside):
             return where.expr.bounds, where.given
         hint = "compare index expressions and join with &; for other conditions use tp.where inside the reduction"
-        raise UsageError(f"where= of tp.{self.monoid} is not a condition on indices", where=here(), hint=hint)
+        raise UsageError(f"where= of {self} is not a condition on indices", where=here(), hint=hint)
+
+    def __str__(self) -> str:
+        return f"tp.{self.monoid}[{', '.join(self.dims)}]"
+
+    __repr__ = __str__

@@ -57,13 +57,13 @@ class Survey:
     def visit(self, body: Element, scope: Symbols, conditions: tuple[Bound, ...] = ()) -> Survey:
         """Add what is in an element; ``scope`` gives the symbols of its free indices."""
         for access in body.accesses:
-            self.sites.append(Site(access, tuple(renamed(expr, scope) for expr in access.index), conditions))
+            index = tuple(renamed(expr, scope) for expr in access.index)
+            self.sites.append(Site(access, index, (*conditions, *_renamed_all(access.conditions, scope))))
         for reduction in body.reductions:
             own = {name: self._fresh(name) for name in reduction.dims}
             self.folds.append(Fold(reduction, own))
             inner = {**scope, **own}
-            where = tuple(Bound(renamed(bound.expr, inner), bound.lo, bound.hi) for bound in reduction.where)
-            self.visit(reduction.body, inner, (*conditions, *where))
+            self.visit(reduction.body, inner, (*conditions, *_renamed_all(reduction.where, inner)))
         return self
 
     def _fresh(self, name: str) -> str:
@@ -80,6 +80,10 @@ def renamed(expr: Affine, symbols: Symbols) -> Affine:
     """The expression in symbols."""
     changed = {name: Affine.dim(symbol) for name, symbol in symbols.items() if name != symbol and name in expr.dims}
     return expr.substitute(changed) if changed else expr
+
+
+def _renamed_all(bounds: Sequence[Bound], symbols: Symbols) -> tuple[Bound, ...]:
+    return tuple(Bound(renamed(bound.expr, symbols), bound.lo, bound.hi) for bound in bounds)
 
 
 def letter_of(symbol: str) -> str:

@@ -54,14 +54,24 @@ def test_a_fold_may_use_the_letter_of_an_output_axis() -> None:
         n = tp.indices("n")
         return x[n] / tp.sum[n](x[n])
 
-    @tp.op
-    def total(x: f32[Tensor, "n"]) -> f32[Tensor, "n"]:
-        n = tp.indices("n")
-        return tp.sum[n](x[n])
-
     x = np.array([1, 2, 5], np.float32)
     np.testing.assert_allclose(outputs_of(shares, x=x)[0], x / x.sum())
-    np.testing.assert_allclose(outputs_of(total, x=x)[0], np.full(3, 8))
+
+
+def test_an_output_index_that_is_only_folded_is_refused() -> None:
+    @tp.op
+    def total(x: num[Tensor, "n m"]) -> num[Tensor, "n"]:
+        n, m = tp.indices("n m")
+        return tp.sum[m](tp.max[n](x[n, m]))
+
+    line = total.function.__code__.co_firstlineno + 3
+    with pytest.raises(tp.UsageError) as caught:
+        outputs_of(total, x=counting(2, 3))
+    said = str(caught.value)
+    assert said.startswith(
+        f"total (test_index_ranges.py:{line}): the output index n is folded, and occurs nowhere else"
+    )
+    assert "sum[m](max[n](x[n, m]))" in said
 
 
 def test_a_fold_used_twice_is_one_operation() -> None:
@@ -394,6 +404,79 @@ def test_a_window_wider_than_its_image_is_an_error_not_a_range_of_one() -> None:
 
     with pytest.raises(tp.ReadOutOfBounds, match=r"reads x\[p \+ r\] outside its shape"):
         outputs_of(window, x=counting(3), w=counting(4))
+
+
+def test_a_choice_guards_the_reads_of_its_branches() -> None:
+    @tp.op
+    def shifted(x: num[Tensor, "n"]) -> num[Tensor, "p"]:
+        p = tp.indices("p")
+        return tp.where(p >= 2, x[p - 2], 7)
+
+    np.testing.assert_array_equal(outputs_of(shifted, x=counting(3))[0], [7, 7, 1, 2, 3])
+
+
+def test_a_choice_guards_no_more_than_it_says() -> None:
+    @tp.op
+    def shifted(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+        n = tp.indices("n")
+        return tp.where(n >= 1, x[n - 2], x[n])
+
+    with pytest.raises(tp.ReadOutOfBounds, match=r"reads x\[n - 2\] outside its shape") as caught:
+        outputs_of(shifted, x=counting(3))
+    assert "d0=-1  from n=1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda x, n: None, "the operation returns None"),
+        (lambda x, n: x, "the operation returns <x int32"),
+        (lambda x, n: tp.sum[n], "the operation returns tp.sum[n]"),
+        (lambda x, n: [x[n]], "the operation returns [x[n]] (list)"),
+        (lambda x, n: tp.sum[n](x[n], x[n]), "tp.sum[n] takes one expression"),
+        (lambda x, n: tp.sum[n](x[n], axis=0), "given   axis="),
+        (lambda x, n: x[next(iter(n))], "the index n is not several"),
+        (lambda x, n: x[5 // n], "5 // (n) divides by an index"),
+        (lambda x, n: x[n % 0], "an index is divided by 0"),
+    ],
+)
+def test_what_is_no_expression_is_refused(returned: Callable[..., Any], said: str) -> None:
+    @tp.op
+    def f(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+        found: Tensor = returned(x, tp.indices("n"))
+        return found
+
+    with pytest.raises(tp.UsageError) as caught:
+        outputs_of(f, x=counting(3))
+    assert said in str(caught.value)
+
+
+def test_wrong_output_axes_are_refused() -> None:
+    @tp.op
+    def shorter(x: num[Tensor, "n"]) -> num[Tensor, "p=n-3"]:
+        return x[tp.indices("p")]
+
+    @tp.op
+    def divided(x: num[Tensor, "n"], *, k: int = 0) -> num[Tensor, "p=n//k"]:
+        return x[tp.indices("p")]
+
+    @tp.op
+    def unknown(x: num[Tensor, "n"]) -> num[Tensor, "p=n*m"]:
+        return x[tp.indices("p")]
+
+    @tp.op
+    def repeated(x: num[Tensor, "n"]) -> num[Tensor, "n n"]:
+        return x[tp.indices("n")]
+
+    for call, said in [
+        (shorter, "the output axis p=n-3 has the extent -1"),
+        (divided, "n // k divides 2 by 0"),
+        (unknown, "speaks of m, which no operand or setting has"),
+        (repeated, "names the axis n twice"),
+    ]:
+        with pytest.raises(tp.UsageError) as caught:
+            outputs_of(call, x=counting(2))
+        assert said in str(caught.value)
 
 
 # --- where errors point ---------------------------------------------------------------------------------------------

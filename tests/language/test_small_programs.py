@@ -215,6 +215,35 @@ def banded_product_over_columns(a: num[Tensor, "n d"], x: num[Tensor, "n"]) -> n
     return tp.sum[k](a[n, k - n + 2] * x[k], where=(k - n <= 2) & (k - n >= -2))
 
 
+@case(lambda x: np.diff(x, prepend=0), x=x16)
+@tp.op
+def differences(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+    n = tp.indices("n")
+    return x[n] - tp.where(n >= 1, x[n - 1], 0)
+
+
+@case(lambda x: np.concatenate([[x[1] - x[0]], x[2:] - x[:-2], [x[-1] - x[-2]]]), x=x16)
+@tp.op
+def central_differences(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+    n = tp.indices("n")
+    after = tp.where(n < x.shape[0] - 1, x[n + 1], x[n])
+    return after - tp.where(n < 1, x[n], x[n - 1])
+
+
+@case(lambda x, w: np.convolve(x, w)[: len(x)], x=x16, w=w3)
+@tp.op
+def fir_by_a_choice(x: num[Tensor, "n"], w: num[Tensor, "k"]) -> num[Tensor, "t=n"]:
+    t, s = tp.indices("t s")
+    return tp.sum[s](tp.where(s <= t, x[t - s], 0) * w[s])
+
+
+@case(lambda x: sum(x[i].max() * (i + 1) for i in range(4)), x=ints(4, 5))
+@tp.op
+def a_fold_needed_at_some_points(x: num[Tensor, "n m"]) -> num[Tensor, ""]:
+    i, j = tp.indices("j", i=5)[::-1]
+    return tp.sum[i](tp.max[j](x[i - 1, j]) * i, where=i >= 1)
+
+
 @case(lambda x: [[x[i : j + 1].sum() for j in range(6)] for i in range(6)], x=ints(6))
 @tp.op
 def interval_sums(x: num[Tensor, "n"]) -> num[Tensor, "i=n j=n"]:
@@ -511,8 +540,8 @@ def scaled_positions(x: f32[Tensor, "n"]) -> f32[Tensor, "n"]:
 @case(lambda x: x.sum() * np.ones(20, int), x=labels)
 @tp.op
 def total_everywhere(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
-    n = tp.indices("n")
-    return tp.sum[n](x[n])
+    m = tp.indices("m")
+    return tp.sum[m](x[m])
 
 
 @case(lambda x: sum(x[i] * x[j] for i in range(7) for j in range(i)), x=ints(7))
