@@ -106,10 +106,9 @@ class Prices:
         key = (f"{itemsize}", task.have, task.need)
         if key not in self._links:
             found: dict[str, int] = {}
-            for message in self.resolved.messages(task):
-                if message.remote:
-                    link = machine.link_between(document.devices[message.src], document.devices[message.dst])
-                    found[link.kind] = found.get(link.kind, 0) + message.region.size * itemsize
+            for message in filter(lambda message: message.remote, self.resolved.messages(task)):
+                link = machine.link_between(document.devices[message.src], document.devices[message.dst])
+                found[link.kind] = found.get(link.kind, 0) + message.moved * itemsize
             self._links[key] = found
         return self._links[key]
 

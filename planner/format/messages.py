@@ -1,4 +1,6 @@
-"""What a transfer moves: the deterministic messages that the plan's semantics stand for.
+"""What is moved: the deterministic messages that take what ranks hold to what they need.
+
+The lowering, the simulator, the workers and the drawings all ask `moves`; the checker counts with code of its own.
 
 Complete source: every rank gets what it needs and does not hold from one holder; holders of the same elements share the
 load in turn. Partial source: every element has a *root*, a needer where possible, that folds one contribution of each
@@ -33,8 +35,24 @@ class Message:
     def remote(self) -> bool:
         return self.src != self.dst
 
+    @property
+    def moved(self) -> int:
+        """Elements that one rank receives from another by it: none by a local move."""
+        return self.region.size if self.remote else 0
 
-def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]:
+
+def moves(
+    held: Sequence[Region], needed: Sequence[Region], parts: Sequence[int] | None = None, *, records: bool = False
+) -> list[Message]:
+    """The messages that give every rank what it needs, from what ranks hold.
+
+    ``parts`` numbers the shares of a partial source by rank; None: what is held is complete. ``records``: elements
+    along the last axis are one value.
+    """
+    return _complete(held, needed) if parts is None else _partial(held, parts, needed, records=records)
+
+
+def _complete(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]:
     """Messages of a transfer from a complete source. Local moves come first for each receiver.
 
     Elements that several ranks hold are taken from the next holder after the receiver, counted round the ranks, so that
@@ -55,7 +73,7 @@ def complete_messages(held: Sequence[Region], needed: Sequence[Region]) -> list[
     return found
 
 
-def partial_messages(
+def _partial(
     held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region], *, records: bool = False
 ) -> list[Message]:
     """Messages of a transfer that folds a partial source: contributions to the roots, then results to the other

@@ -11,7 +11,7 @@ from ...program import Program
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Document, LayoutText, Task, Transfer
-from .messages import Message, complete_messages, partial_messages
+from .messages import Message, moves
 
 
 class Resolved:
@@ -77,11 +77,13 @@ class Resolved:
         held = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.have))]
         needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
         parts = self.layout(task.have).parts
-        if parts is not None:
-            records = task.monoid is not None and MONOIDS[task.monoid].packed
-            return partial_messages(held, parts, needed, records=records)
-        found = complete_messages(held, needed)
-        return [m for m in found if m.remote] if task.source == task.target else found
+        records = parts is not None and task.monoid is not None and MONOIDS[task.monoid].packed
+        found = moves(held, needed, parts, records=records)
+        return [m for m in found if m.remote] if parts is None and task.source == task.target else found
+
+    def moved_bytes(self, task: Transfer) -> int:
+        """Bytes that ranks receive from other ranks in one transfer."""
+        return sum(m.moved for m in self.messages(task)) * self.program.tensor(task.tensor).itemsize
 
 
 _cache: dict[str, Region] = {}

@@ -190,8 +190,7 @@ class StepBuilder:
         return self.program.producer[tensor.name].monoid if self.have[tensor.name].parts is not None else None
 
     def _difference(self, need: Layout, have: Layout) -> Layout:
-        regions = [n - h for n, h in zip(need.regions, have.regions, strict=True)]
-        return self.layouts.of(need.shape, regions)
+        return self.layouts.of(need.shape, have.lacking(need))
 
     def _emit_compute(self, op: Operation) -> None:
         strategy = self.decisions.strategies[op.name]

@@ -113,6 +113,29 @@ class Layout:
             return 1
         return len({part for part, region in zip(self.parts, self.regions, strict=True) if region})
 
+    def missing(self, need: Layout) -> list[int]:
+        """Per rank how many elements of ``need`` it does not hold."""
+        return [n.size - n.meet_size(h) for n, h in zip(need.regions, self.regions, strict=True)]
+
+    def moved(self, need: Layout) -> int:
+        """Elements that ranks receive from one another to complete ``need``: what `planner.format.messages` sends.
+
+        Complete: what each rank is missing. Partial, d parts: (d - 1) for each element that is needed, and one for each
+        needer but those whose own part the fold begins with.
+        """
+        if self.parts is None:
+            return sum(self.missing(need))
+        if all(n is h or n <= h for n, h in zip(need.regions, self.regions, strict=True)):
+            kept = need.everything.size
+        else:
+            local = dict.fromkeys(n & h for n, h in zip(need.regions, self.regions, strict=True))
+            kept = Region.of(*(grid for region in local for grid in region.grids)).size
+        return (self.part_count - 1) * need.everything.size + need.total - kept
+
+    def lacking(self, need: Layout) -> list[Region]:
+        """Per rank the elements of ``need`` that it does not hold."""
+        return [n - h for n, h in zip(need.regions, self.regions, strict=True)]
+
     def within(self, other: Layout) -> bool:
         """Every rank's region is inside the other's (which is complete)."""
         if other not in self._within:

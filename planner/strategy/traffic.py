@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...space import Region
 from ..machine import Machine
 from .layouts import Layout, Mesh
 
@@ -57,7 +56,7 @@ class Traffic:
     def _complete(self, have: Layout, need: Layout, itemsize: int) -> Move:
         if have is need:
             return Move(0, 0, "local", 0.0)
-        missing = [n.size - n.meet_size(h) for n, h in zip(need.regions, have.regions, strict=True)]
+        missing = have.missing(need)
         total, busiest = sum(missing), max(missing)
         if not total:
             return Move(0, 0, "local", 0.0)
@@ -77,13 +76,7 @@ class Traffic:
         )
 
     def _partial(self, have: Layout, need: Layout, itemsize: int) -> Move:
-        wanted = need.everything
-        local = [n & h for n, h in zip(need.regions, have.regions, strict=True)]
-        if all(a is b or a <= b for a, b in zip(need.regions, have.regions, strict=True)):
-            kept = wanted.size
-        else:
-            kept = Region.of(*(grid for region in dict.fromkeys(local) for grid in region.grids)).size
-        total = (have.part_count - 1) * wanted.size + need.total - kept
+        total = have.moved(need)
         receivers = max(1, sum(bool(region) for region in need.regions))
         kind = partial_kind(need)
         busiest = -(-total // receivers)

@@ -45,10 +45,4 @@ def move_text(resolved: Resolved, move: Transfer | Copy) -> str:
     """``all-gather 4 MiB``."""
     if isinstance(move, Copy):
         return "copy"
-    return f"{move.kind.replace('_', '-')} {format_bytes(moved_bytes(resolved, move))}"
-
-
-def moved_bytes(resolved: Resolved, move: Transfer) -> int:
-    """Bytes that ranks receive from other ranks in one transfer."""
-    itemsize = resolved.program.tensor(move.tensor).itemsize
-    return sum(message.region.size for message in resolved.messages(move) if message.remote) * itemsize
+    return f"{move.kind.replace('_', '-')} {format_bytes(resolved.moved_bytes(move))}"

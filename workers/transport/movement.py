@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...dtypes import numpy_dtype
 from ...planner.format import Message, Resolved, Transfer
-from ...planner.format.messages import complete_messages
+from ...planner.format.messages import moves
 from ...space import Box, Region
 from ..device import DType, Stored
 from ..faults import Place, demand
@@ -59,7 +59,7 @@ class Movement:
         described = resolved.program.tensor(tensor)
         held = final_regions(resolved, tensor, buffer)
         whole = Box.of_shape(described.shape).region()
-        messages: Sequence[Message] = complete_messages(held, [whole, *(Region() for _ in held[1:])])
+        messages = moves(held, [whole, *(Region() for _ in held[1:])])
         return Movement(
             tuple(m for m in messages if m.src in memories or target is not None),
             numpy_dtype(described.dtype),
@@ -94,4 +94,4 @@ class Movement:
 
     def remote_bytes(self) -> int:
         """Bytes of the messages that go from one rank to another."""
-        return sum(m.region.size for m in self.messages if m.remote) * self.dtype.itemsize
+        return sum(m.moved for m in self.messages) * self.dtype.itemsize

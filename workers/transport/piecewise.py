@@ -47,8 +47,7 @@ class Piecewise:
             packed = Packed(self.device.take(m.region.size, self.movement.dtype, None), m.region)
             self.device.pack(self.movement.source(m), packed)()
         self.unread.remove(m)
-        if m.remote:
-            self.bytes_moved += m.region.size * self.movement.dtype.itemsize
+        self.bytes_moved += m.moved * self.movement.dtype.itemsize
         if self.movement.folded(m):
             self.parts.setdefault(m.dst, []).append((m, packed))
         else:

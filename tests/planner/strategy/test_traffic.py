@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry.planner import load_machine
-from tapestry.planner.format.messages import Message, complete_messages, partial_messages
+from tapestry.planner.format.messages import Message, moves
 from tapestry.planner.strategy.layouts import Layout, Mesh
 from tapestry.planner.strategy.traffic import Traffic
 from tapestry.space import Grid, IntSet, Region
@@ -73,7 +73,7 @@ def traffic(ranks: int) -> Traffic:
 @given(complete())
 def test_complete_messages_bring_each_missing_element_once(layouts: tuple[list[Region], list[Region]]) -> None:
     have, need = layouts
-    messages = complete_messages(have, need)
+    messages = moves(have, need)
     arrived: dict[tuple[int, tuple[int, ...]], int] = {}
     for message in messages:
         assert points(message.region) <= points(have[message.src])
@@ -89,7 +89,7 @@ def test_complete_traffic_is_needed_minus_held(layouts: tuple[list[Region], list
     have, need = layouts
     expected = sum(len(points(n) - points(h)) for h, n in zip(have, need, strict=True))
     move = traffic(len(have)).move(Layout(SHAPE, tuple(have)), Layout(SHAPE, tuple(need)), 4)
-    assert move.elements == expected == remote(complete_messages(have, need))
+    assert move.elements == expected == remote(moves(have, need))
 
 
 @given(partial())
@@ -103,7 +103,7 @@ def test_partial_traffic_counts_contributions_and_copies(case: tuple[list[Region
         holders = {rank for rank, region in enumerate(have) if point in points(region)}
         expected += distinct + len(needers) - 1 - bool(needers & holders)
     move = traffic(len(have)).move(Layout(SHAPE, tuple(have), tuple(parts)), Layout(SHAPE, tuple(need)), 4)
-    assert move.elements == expected == remote(partial_messages(have, parts, need))
+    assert move.elements == expected == remote(moves(have, need, parts))
 
 
 @given(partial())
@@ -113,7 +113,7 @@ def test_partial_messages_fold_one_contribution_of_each_part(
     have, parts, need = case
     folded: dict[tuple[int, tuple[int, ...]], list[int | None]] = {}
     final: dict[tuple[int, tuple[int, ...]], int] = {}
-    for message in partial_messages(have, parts, need):
+    for message in moves(have, need, parts):
         for point in points(message.region):
             if message.phase == 0:
                 assert point in points(have[message.src])
