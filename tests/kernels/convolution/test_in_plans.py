@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, f16, f32, param
+from tapestry.errors import UsageError
 from tapestry.kernels.convolution.in_plans import problems
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.errors import WrongValue
@@ -155,10 +156,12 @@ def test_what_is_no_plan_is_refused() -> None:
     "body", ["__import__('os')[0] * w[k]", "x[f(n)] * w[k]", "x[n // 0, k, p, q] * w[k, c, r, s]", "x["]
 )
 def test_documents_are_read_not_run(body: str) -> None:
-    tensors = [{"name": name, "dtype": "f16", "shape": [4, 4, 4, 4]} for name in "xwy"]
-    operation = {"name": "o", "dims": "n=4 k=4 p=4 q=4 c=4 r=1 s=1", "write": "y[n, k, p, q]"}
-    operation |= {"monoid": "sum", "over": "c r s", "body": body}
-    assert problems({"program": {"tensors": tensors, "operations": [operation]}}) == {}
+    """By the language's own parser, which names the place of what it does not know."""
+    written = program_to_json(conv.bind(**dict.fromkeys("cyxk", 8), n=1, j=1, r=3, s=3, stride=1, dilation=1,
+        groups=8, top=0, bottom=0, left=0, right=0))  # fmt: skip
+    written["operations"][-1]["body"] = body
+    with pytest.raises(UsageError, match=r"program.operations\[0\].body"):
+        problems({"program": written})
 
 
 def test_warming_up_compiles_what_a_plan_will_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f16, f32, param
+from tapestry.convolution import convolution
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.cost.gpu import known_gpu
 from tapestry.kernels.cost.model import predicted_s
 from tapestry.planner import load_machine, plan
-from tapestry.planner.strategy.convolution import Grouped, grouped, seconds
+from tapestry.planner.strategy.convolution import seconds
 from tapestry.planner.strategy.cost import compute_seconds
 from tapestry.program import Program
 from tapestry.space import Box
@@ -74,9 +75,14 @@ def timed(program: Program, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[f
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 2)])
-def test_recognised(width: int, stride: int, dilation: int) -> None:
-    found = grouped(bound(width, stride=stride, dilation=dilation).operations[-1])
-    assert found == Grouped("x", "w", width, (3, 5), (stride, stride), (dilation, dilation))
+def test_what_the_kernels_compute_is_timed_by_their_model(width: int, stride: int, dilation: int) -> None:
+    program = bound(width, stride=stride, dilation=dilation)
+    found = convolution(program.operations[-1], program)
+    assert found is not None
+    assert found.channels_last
+    assert (found.rows.step, found.rows.gap, found.width, found.per) == (stride, dilation, width, width)
+    whole = [dim.extent for dim in program.operations[-1].dims]
+    assert timed(program, (0,) * 7, tuple(whole))[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,8 @@ def test_recognised(width: int, stride: int, dilation: int) -> None:
     ids=["one group of all channels", "channels first", "no convolution"],
 )
 def test_left_alone(program: Program) -> None:
-    assert [grouped(op) for op in program.operations] == [None] * len(program.operations)
+    op = program.operations[-1]
+    assert timed(program, (0,) * len(op.dims), tuple(dim.extent for dim in op.dims))[0] is None
 
 
 def test_the_whole_operation_costs_what_the_kernels_expect() -> None:
