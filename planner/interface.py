@@ -158,7 +158,8 @@ def plan(
 
     from ..verify import verify
     from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
-    from .search.pipeline import Context, make_plan
+    from .search.pipeline import make_plan
+    from .search.question import Question
     from .strategy.layouts import Mesh
 
     started = time.perf_counter()
@@ -168,10 +169,11 @@ def plan(
     model = model.with_memory(memory) if memory else model
     verify(program)
     grid = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
-    context = Context(
-        program, model, grid, objective, program.pins, time_limit, seed, jobs, progress or (lambda _: None)
-    )
-    return Plan(make_plan(context), program, time.perf_counter() - started)
+    question = Question.of(
+        program, model, grid, objective, program.pins,
+        time_limit=time_limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
+    )  # fmt: skip
+    return Plan(make_plan(question), program, time.perf_counter() - started)
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -12,7 +12,9 @@ from ..interface import Plan
 from ..lowering.steps import Decisions, Schedule
 from ..machine import Machine
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh
-from .pipeline import Context, lower, with_prediction
+from .candidates import lower
+from .question import Question
+from .report import with_prediction
 
 Regions = Sequence[Region]
 
@@ -42,25 +44,28 @@ def plan_partitions(
             sides={"without": ", ".join(missing) or "none", "numbers of ranks": str(sorted(counts))},
         )
     mesh = Mesh.of((counts.pop(),), machine.device_count)
-    context = Context(program, machine, mesh, "time", (), 60.0, 0, 1, lambda _: None)
-    strategies = {op.name: context.table.explicit(op, partitions[op.name]) for op in program.operations}
+    question = Question.of(program, machine, mesh)
+    strategies = {op.name: question.table.explicit(op, partitions[op.name]) for op in program.operations}
     sources = program.of_role("input", "param", "state", "const")
     outputs = {*program.outputs, *(value for _, value in program.states)} & set(program.producer)
     decisions = Decisions(
-        {t.name: _layout(context, t.shape, (homes or {}).get(t.name), t.role != "input") for t in sources},
+        {t.name: _layout(question, t.shape, (homes or {}).get(t.name), t.role != "input") for t in sources},
         strategies,
-        {name: _layout(context, program.tensor(name).shape, (ends or {}).get(name), False) for name in sorted(outputs)},
+        {
+            name: _layout(question, program.tensor(name).shape, (ends or {}).get(name), False)
+            for name in sorted(outputs)
+        },
     )
-    candidate = lower(context, decisions, schedule or Schedule())
+    candidate = lower(question, decisions, schedule or Schedule())
     solver = Solver("pinned", "time", candidate.timeline.makespan_s, 0, None, 0.0, None, None, 0)
-    return Plan(with_prediction(candidate.document, candidate.timeline, solver, context), program)
+    return Plan(with_prediction(candidate.document, candidate.timeline, solver, question), program)
 
 
-def _layout(context: Context, shape: tuple[int, ...], given: Regions | None, replicate: bool) -> Layout:
+def _layout(question: Question, shape: tuple[int, ...], given: Regions | None, replicate: bool) -> Layout:
     if given is not None:
-        return context.layouts.of(shape, given)
+        return question.layouts.of(shape, given)
     if replicate:
-        return context.layouts.replicated(shape)
+        return question.layouts.replicated(shape)
     if not shape:
-        return context.layouts.cut(shape, (Cut(SINGLE),))
-    return context.layouts.cut(shape, (Cut(str(max(range(len(shape)), key=lambda k: shape[k]))),))
+        return question.layouts.cut(shape, (Cut(SINGLE),))
+    return question.layouts.cut(shape, (Cut(str(max(range(len(shape)), key=lambda k: shape[k]))),))

@@ -4,20 +4,22 @@ that helps.
 The model adds up what a machine overlaps; how much is hidden only the simulator knows. So the solver is asked with
 transfers of values counted fully, by half and not at all, and where memory is nearly full also for a little less of
 it; every answer is lowered and simulated, and the shortest is improved by changing one decision at a time, the most
-promising by the model first. The number of trials is fixed by the size of the program, never by the clock.
+promising by the model first. The number of trials is fixed by the size of the program; the clock only ends it all.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 
 from ...errors import TimeLimit
-from ..sharding.assignment import Solution, Translation, least_memory, solve
+from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
 from ..sharding.model import PICO, TIE, Model, evaluate
+from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..sharding.shortage import shortage
-from .pipeline import Candidate, Context, best_candidate, decide, lower
+from .candidates import best_candidate, decide, lower
+from .found import Found
+from .question import Question
 
 # Transfers of values count fully, half, not at all (numerators over 2).
 EXPOSED = (2, 1, 0)
@@ -32,76 +34,87 @@ VIEW_WORK = 50
 ENOUGH = 0.005
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A plan with the choice it came from. ``solution`` is the solver's answer to the model itself."""
-
-    candidate: Candidate
-    choice: dict[int, int]
-    solution: Solution
-
-    @property
-    def makespan_s(self) -> float:
-        return self.candidate.timeline.makespan_s
-
-
 class Search:
     """One planning problem being searched."""
 
-    def __init__(self, context: Context, model: Model, started: float) -> None:
-        self.context, self.model, self.started = context, model, started
-        self.translation = Translation(model)
+    def __init__(self, question: Question, model: Model) -> None:
+        self.question, self.model = question, model
+
+    @cached_property
+    def translation(self) -> Translation:
+        """The model for the solver. Raises OutOfTime."""
+        return Translation(self.model, self.question.clock)
 
     def run(self) -> Found:
-        """Raises Infeasible or TimeLimit."""
-        best = self.fitting()
-        if self.context.objective == "time" and best.makespan_s > 0:
-            self.context.say("refining")
+        """Raises Infeasible, or TimeLimit where nothing fits that could be found in time."""
+        best = self.first()
+        if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
+            self.question.say("refining")
             best = self.refined(self.other_views(best))
         return best
 
-    def left(self) -> float:
-        """Seconds of the time limit that remain, at least one."""
-        return max(1.0, self.context.time_limit - (time.perf_counter() - self.started))
+    def first(self) -> Found:
+        """What the solver finds, or what can be had without it when the time is up."""
+        try:
+            found = self.fitting()
+        except OutOfTime:
+            found = None
+        return found or self.fallback()
 
     def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
         """The best choice within a budget, or one proved to be near enough to it."""
-        self.model.capacity = budget
-        c = self.context
+        q = self.question
         return solve(
-            self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs, exposed=exposed, gap=ENOUGH,
-            work_limit=VIEW_WORK if exposed != EXPOSED[0] else None,
+            self.translation, budget, time_limit=max(0.05, q.clock.left), seed=q.seed, jobs=q.jobs, exposed=exposed,
+            gap=ENOUGH, work_limit=VIEW_WORK if exposed != EXPOSED[0] else None,
         )  # fmt: skip
 
-    def fitting(self) -> Found:
-        """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller."""
-        c = self.context
-        budget = c.capacity
+    def fitting(self) -> Found | None:
+        """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller.
+
+        None where the time ends first. Raises Infeasible.
+        """
+        q = self.question
+        budget = q.capacity
         for _ in range(6):
             solution = self.asked(budget)
             if solution.status == "infeasible":
                 break
             if solution.status == "unknown":
-                raise TimeLimit(
-                    f"no plan found within {c.time_limit:g} s",
-                    where="solver",
-                    hint="give a longer --time-limit, or pin part of the program",
-                )
-            c.say("lowering")
+                return None
+            q.say("lowering")
             found = self.lowered(solution.choice, solution)
-            if found.candidate.peak <= c.capacity:
+            if found.candidate.peak <= q.capacity:
                 return found
+            if q.clock.up:
+                return None
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
-            budget -= 2 * (found.candidate.peak - c.capacity) + c.capacity // 128
+            budget -= 2 * (found.candidate.peak - q.capacity) + q.capacity // 128
         return self.leanest()
 
-    def leanest(self) -> Found:
-        """The choice of least memory if that fits once packed. Raises Infeasible with what it takes, or TimeLimit."""
-        c, model = self.context, self.model
-        model.capacity = c.capacity
-        least = least_memory(self.translation, time_limit=self.left(), seed=c.seed, jobs=c.jobs)
+    def fallback(self) -> Found:
+        """The shorter of two plans that need no solver: nothing cut, everything cut. Raises TimeLimit."""
+        q = self.question
+        q.say("lowering")
+        found = []
+        for choice in (uncut(self.model), cut(self.model)):
+            solution = Solution("fallback", choice, evaluate(self.model, choice)[0], 0)
+            found.append(self.lowered(choice, solution))
+        fitting = [f for f in found if f.candidate.peak <= q.capacity]
+        if not fitting:
+            raise TimeLimit(
+                f"no plan that fits was found within {q.clock.limit:g} s, nor that there is none",
+                where="solver",
+                hint="give a longer --time-limit, or pin part of the program",
+            )
+        return min(fitting, key=lambda f: f.makespan_s)
+
+    def leanest(self) -> Found | None:
+        """The choice of least memory if that fits once packed; None if none is found in time. Raises Infeasible."""
+        c, model = self.question, self.model
+        least = least_memory(self.translation, time_limit=max(0.05, c.clock.left), seed=c.seed, jobs=c.jobs)
         if least is None:
-            raise TimeLimit(f"no plan was found within {c.time_limit:g} s, nor that there is none", where="solver")
+            return None
         choice = least[1]
         found = self.lowered(choice, Solution("feasible", choice, evaluate(model, choice)[0], 0))
         if found.candidate.peak <= c.capacity:
@@ -109,14 +122,14 @@ class Search:
         raise shortage(model, choice, found.candidate.peak, c.capacity, c.tier)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
-        ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.context.objective == "time" else 0.0
+        ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0
         return Found(
-            best_candidate(self.context, decide(self.model.nodes, self.model, choice), ideal), choice, solution
+            best_candidate(self.question, decide(self.model.nodes, self.model, choice), ideal), choice, solution
         )
 
     def other_views(self, best: Found) -> Found:
         """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead."""
-        c, ideal = self.context, best.solution.objective / (TIE * PICO)
+        c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
         if best.makespan_s > 1.02 * ideal and best.candidate.peak > c.capacity * 9 // 10:
@@ -124,29 +137,32 @@ class Search:
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen = [best.choice]
         for budget, exposed in asked:
+            if c.clock.up:
+                break
             other = self.asked(budget, exposed)
             if other.choice and other.choice not in seen:
                 seen.append(other.choice)
                 found = self.lowered(other.choice, best.solution)
                 best = self.shorter(best, found)
-        self.model.capacity = c.capacity
         return best
 
     def shorter(self, best: Found, other: Found) -> Found:
-        fits = other.candidate.peak <= self.context.capacity
+        fits = other.candidate.peak <= self.question.capacity
         return other if fits and other.makespan_s < WORTH * best.makespan_s else best
 
     def refined(self, best: Found) -> Found:
         """Change one decision at a time while the simulated makespan falls."""
-        trials = min(200, EFFORT // max(1, len(self.context.program.operations)))
+        trials = min(200, EFFORT // max(1, len(self.question.program.operations)))
         schedule = best.candidate.schedule
         improved = True
         while improved and trials > 0:
             improved = False
             for choice in self.neighbours(best.choice)[:trials]:
+                if self.question.clock.up:
+                    return best
                 trials -= 1
                 decisions = decide(self.model.nodes, self.model, choice)
-                found = Found(lower(self.context, decisions, schedule), choice, best.solution)
+                found = Found(lower(self.question, decisions, schedule), choice, best.solution)
                 if self.shorter(best, found) is found:
                     best, improved = found, True
                     break
@@ -162,4 +178,31 @@ class Search:
         ]
         if len(changed) * len(self.model.nodes) > 300_000:
             return []
-        return sorted(changed, key=lambda c: evaluate(self.model, c)[0])
+        costs = []
+        for other in changed:
+            if self.question.clock.up:
+                return []
+            costs.append(evaluate(self.model, other)[0])
+        return [changed[k] for k in sorted(range(len(changed)), key=costs.__getitem__)]
+
+
+def uncut(model: Model) -> dict[int, int]:
+    """Everything computed everywhere, from copies where there may be copies."""
+    return {k: _option(model.nodes[k], least_cut=True) for k in sorted(set(model.tied_to))}
+
+
+def cut(model: Model) -> dict[int, int]:
+    """Everything cut as far as it goes."""
+    return {k: _option(model.nodes[k], least_cut=False) for k in sorted(set(model.tied_to))}
+
+
+def _option(node: Node, *, least_cut: bool) -> int:
+    """Strategies are listed the most cut first; of homes the one that holds most, or least."""
+    match node:
+        case OperationNode():
+            return len(node.strategies) - 1 if least_cut else 0
+        case SourceNode():
+            sizes = [home.storage_size for home in node.homes]
+            return sizes.index(max(sizes) if least_cut and node.tensor.role != "input" else min(sizes))
+        case SinkNode():
+            return 0

@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..strategy.layouts import Layout
@@ -45,12 +46,14 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """Flows that cost the same, as one supply: a need per item, [home option, item] what moving it costs and takes.
+    """Flows that cost the same, as one supply to the readers numbered ``group``: a need per item, [home option, item]
+    what moving it costs and takes.
 
-    ``serves[i, j]``: whether reader j may use a copy made for item i.
+    ``serves[i, j]``: whether the j-th of the group may use a copy made for item i.
     """
 
     flows: list[Flow]
+    group: list[int]
     asks: tuple[Ints, ...]
     within: NDArray[np.bool_]
     prices: Ints
@@ -58,15 +61,19 @@ class _Moved:
     serves: NDArray[np.bool_]
 
 
-class Translation:
-    """A model written down once, as problems under different views of overlap and budgets."""
+class OutOfTime(Exception):
+    """The time was up before the model was written down."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+
+class Translation:
+    """A model written down once, as problems under different views of overlap and budgets. Raises OutOfTime."""
+
+    def __init__(self, model: Model, clock: Clock) -> None:
+        self.model, self.clock = model, clock
         self.decided = sorted(set(model.tied_to))
         self.number = {node: k for k, node in enumerate(self.decided)}
         self.work = {node: self._work(node) for node in self.decided}
-        self.moved = [self._moved(flows) for flows in model.alike()]
+        self.moved = [moved for flows in model.alike() for moved in self._moved(flows)]
         self.held = self._held()
         most = sum(int(work.max()) for work in self.work.values())
         most += sum(int(m.prices.max(initial=0)) * len(m.asks) * len(m.flows) for m in self.moved)
@@ -75,15 +82,25 @@ class Translation:
     def _work(self, node: int) -> Ints:
         """Per option, of the node and all that are tied to it."""
         options = range(len(self.model.nodes[node].labels))
-        times = self.model.weight[node] if self.model.nodes[node].kind == "op" else 0
+        times = self.model.weight[node]
         return np.array([times * self.model.work(node, k) for k in options], dtype=np.int64)
 
-    def _moved(self, flows: list[Flow]) -> _Moved:
+    def _moved(self, flows: list[Flow]) -> list[_Moved]:
+        """Readers none of whose needs lies within another's share no copy: a supply each."""
         model, flow = self.model, flows[0]
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
         needs = [[model.need(reader, k) for k in mine] for reader, mine in zip(flow.readers, options, strict=True)]
-        items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
         homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
+        return [
+            self._together(flows, group, [needs[j] for j in group], homes)
+            for group in _sharing([list(dict.fromkeys(mine)) for mine in needs])
+        ]
+
+    def _together(self, flows: list[Flow], group: list[int], needs: list[list[Layout]], homes: list[Layout]) -> _Moved:
+        if self.clock.spent(0.75):
+            raise OutOfTime
+        model, flow = self.model, flows[0]
+        items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
         free = np.array([[satisfied(home, need) for need in items] for home in homes], dtype=bool)
         free = free.reshape(len(homes), len(items))
         prices = _priced(model, flow.itemsize, homes, list(items))
@@ -91,6 +108,7 @@ class Translation:
         serves = [[any(n.within(need) for n in dict.fromkeys(mine)) for mine in needs] for need in items]
         return _Moved(
             flows,
+            group,
             tuple(np.array([items[need] for need in mine], dtype=np.int64) for mine in needs),
             _strictly_within(list(items)),
             prices,
@@ -114,10 +132,10 @@ class Translation:
         """The numbers [start, stop) of the counted instants within first..last."""
         return bisect_left(self.model.instants, first), bisect_right(self.model.instants, last)
 
-    def problem(self, exposed: int = 2) -> AssignmentProblem:
-        """The model within its capacity; ``exposed`` halves of the transfers of values add to compute."""
+    def problem(self, capacity: int, exposed: int = 2) -> AssignmentProblem:
+        """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute."""
         builder = ProblemBuilder()
-        memory = builder.add_resource(self.model.capacity, "memory")
+        memory = builder.add_resource(capacity, "memory")
         timed = self.model.objective == "time"
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
@@ -153,7 +171,7 @@ class Translation:
 
     def _supply(self, moved: _Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
         flow = moved.flows[0]
-        readers = tuple(self.number[node] for node, _ in flow.readers)
+        readers = tuple(self.number[flow.readers[j][0]] for j in moved.group)
         return Supply(self.number[flow.home], readers, moved.asks, moved.within, prices, tuple(uses))
 
     def _copies(self, moved: _Moved, memory: int) -> list[SupplyUse]:
@@ -162,7 +180,7 @@ class Translation:
         for item, serves in enumerate(moved.serves):
             spans = []
             for flow in moved.flows:
-                at = [flow.reader_at[j] for j in np.flatnonzero(serves)]
+                at = [flow.reader_at[moved.group[j]] for j in np.flatnonzero(serves)]
                 spans.append(self._counted(min(at), max(at)))
             alive = tuple(span for span in spans if span[0] < span[1])
             of_lifetime.setdefault(alive, []).append(item)
@@ -177,6 +195,20 @@ class Translation:
     def choice(self, answer: assign.Assignment) -> dict[int, int]:
         """Option per representative node."""
         return dict(zip(self.decided, answer.choice, strict=True)) if answer.choice else {}
+
+
+def _sharing(needs: list[list[Layout]]) -> list[list[int]]:
+    """Groups of readers, by number: two are in one where some need of the one lies within some need of the other."""
+    groups: list[list[int]] = []
+    for j, mine in enumerate(needs):
+        near = [group for group in groups if any(_nested(mine, needs[k]) for k in group)]
+        groups = [group for group in groups if group not in near]
+        groups.append([*(k for group in near for k in group), j])
+    return [sorted(group) for group in groups]
+
+
+def _nested(some: list[Layout], others: list[Layout]) -> bool:
+    return any(a.within(b) or b.within(a) for a in some for b in others)
 
 
 def _priced(model: Model, itemsize: int, homes: list[Layout], needs: list[Layout]) -> Ints:
@@ -199,6 +231,7 @@ def _strictly_within(needs: list[Layout]) -> NDArray[np.bool_]:
 
 def solve(
     translation: Translation,
+    capacity: int,
     *,
     time_limit: float,
     seed: int,
@@ -207,12 +240,12 @@ def solve(
     gap: float = 0.0,
     work_limit: int | None = None,
 ) -> Solution:
-    """Best choice under the memory capacity. status: optimal, feasible, infeasible or unknown.
+    """Best choice within so many bytes on a rank. status: optimal, feasible, infeasible or unknown.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
     proved to be that near to the best is good enough. work_limit: see `_work_limit`.
     """
-    problem = translation.problem(exposed)
+    problem = translation.problem(capacity, exposed)
     answer = assign.solve(problem, time_limit, seed, jobs, work_limit or _work_limit(time_limit), gap=gap)
     bound = (answer.bound or 0) * translation.unit
     return Solution(answer.status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)

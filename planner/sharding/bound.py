@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from .nodes import Node
+from .nodes import Node, OperationNode
 
 
 def lower_bound_seconds(nodes: list[Node], ranks: int) -> float:
     """The bound in seconds, from the nodes' strategies alone."""
     total = Fraction(0)
     for node in nodes:
-        if node.strategies:
+        if isinstance(node, OperationNode):
             total += min(sum(map(Fraction, strategy.seconds), Fraction(0)) for strategy in node.strategies) / ranks
     return float(total) * (1 - 1e-12)

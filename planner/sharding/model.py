@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...program import Program
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
-from .nodes import Node
+from .nodes import Node, OperationNode, SinkNode, SourceNode
 from .repetition import Repetition
 
 PICO = 10**12
@@ -55,7 +55,6 @@ class Model:
     instants: list[int]
     traffic: Traffic
     objective: str
-    capacity: int
     align: int = 256
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
@@ -63,9 +62,9 @@ class Model:
         return choice[self.tied_to[node]]
 
     def home(self, flow: Flow, option: int) -> Layout:
-        layout = self.nodes[flow.home].homes[option]
-        assert layout is not None
-        return layout
+        node = self.nodes[flow.home]
+        assert not isinstance(node, SinkNode)
+        return node.homes[option]
 
     def need(self, reader: tuple[int, int], option: int) -> Layout:
         return self.nodes[reader[0]].needs[option][reader[1]]
@@ -87,8 +86,11 @@ class Model:
         return move.elements * itemsize if self.objective == "bytes" else round(move.seconds * PICO)
 
     def work(self, node: int, option: int) -> int:
-        """Picoseconds of an option's slowest rank; 0 for the objective ``bytes``."""
-        return 0 if self.objective == "bytes" else round(self.nodes[node].seconds[option] * PICO)
+        """Picoseconds of an operation's slowest rank; 0 for the objective ``bytes``."""
+        found = self.nodes[node]
+        if self.objective == "bytes" or not isinstance(found, OperationNode):
+            return 0
+        return round(found.seconds[option] * PICO)
 
 
 def satisfied(have: Layout, need: Layout) -> bool:
@@ -109,12 +111,10 @@ def maximal(needs: Sequence[Layout]) -> list[Layout]:
     ]
 
 
-def build_model(
-    program: Program, nodes: list[Node], repetition: Repetition, traffic: Traffic, objective: str, capacity: int
-) -> Model:
+def build_model(program: Program, nodes: list[Node], repetition: Repetition, traffic: Traffic, objective: str) -> Model:
     """Tie repeated layers, collect flows."""
     op_index = {op.name: k for k, op in enumerate(program.operations)}
-    node_of_op = {node.name: k for k, node in enumerate(nodes) if node.kind == "op"}
+    node_of_op = {node.name: k for k, node in enumerate(nodes) if isinstance(node, OperationNode)}
     tied_to = _tie(program, nodes, repetition, op_index, node_of_op)
     weight: dict[int, int] = {}
     for target in tied_to:
@@ -126,10 +126,11 @@ def build_model(
     uneven = any(
         tied_to[k] == k
         for k in tied_to
-        if nodes[k].kind == "op" and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
+        if isinstance(nodes[k], OperationNode)
+        and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
     )
     instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
-    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, capacity)
+    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective)
 
 
 def _tie(
@@ -142,10 +143,10 @@ def _tie(
     """Per node its representative: operations by position in the stretch, source tensors by their single reader."""
     tied = list(range(len(nodes)))
     for k, node in enumerate(nodes):
-        if node.kind == "op":
+        if isinstance(node, OperationNode):
             stands = program.operations[repetition.representative(op_index[node.name])]
             tied[k] = _if_alike(nodes, k, node_of_op[stands.name])
-    source_of = {node.name: k for k, node in enumerate(nodes) if node.kind == "source"}
+    source_of = {node.name: k for k, node in enumerate(nodes) if isinstance(node, SourceNode)}
     for name, k in source_of.items():
         readers = program.consumers[name]
         if len(readers) != 1:
@@ -159,16 +160,26 @@ def _tie(
 def _if_alike(nodes: list[Node], node: int, other: int) -> int:
     """The representative, unless pins by name left the two with different options."""
     a, b = nodes[node], nodes[other]
-    return other if (a.homes, a.needs, a.seconds) == (b.homes, b.needs, b.seconds) else node
+    return other if _facts(a) == _facts(b) else node
+
+
+def _facts(node: Node) -> tuple[object, ...]:
+    match node:
+        case SourceNode():
+            return (node.homes,)
+        case OperationNode():
+            return node.homes, node.needs, node.seconds
+        case SinkNode():
+            return (node.ends,)
 
 
 def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Mapping[str, int]) -> list[Flow]:
-    home_of = {node.tensor.name: k for k, node in enumerate(nodes) if node.kind != "sink"}
+    home_of = {node.tensor.name: k for k, node in enumerate(nodes) if not isinstance(node, SinkNode)}
     readers_of: dict[str, list[tuple[int, int]]] = {name: [] for name in home_of}
     for k, node in enumerate(nodes):
-        if node.kind == "sink":
+        if isinstance(node, SinkNode):
             readers_of[node.tensor.name].append((k, 0))
-        elif node.op is not None:
+        elif isinstance(node, OperationNode):
             for j, name in enumerate(node.op.operands):
                 readers_of[name].append((k, j))
     outputs = {*program.outputs, *(value for _, value in program.states)}
@@ -176,7 +187,7 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
     flows = []
     for name, home in home_of.items():
         tensor = program.tensor(name)
-        source = nodes[home].kind == "source"
+        source = isinstance(nodes[home], SourceNode)
         at = tuple(op_index.get(nodes[k].name, end) for k, _ in readers_of[name])
         stays = name in outputs or tensor.role in ("param", "state", "const")
         first = -1 if source else op_index[nodes[home].name]

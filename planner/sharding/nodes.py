@@ -5,37 +5,90 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from ...errors import UsageError
 from ...program import Operation, Pin, Program, Tensor
 from ...space import Region
 from ...space.cuts import CutKind
+from ..clock import Clock
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
-from ..strategy.strategies import Strategy, StrategyTable, pin_allows
+from ..strategy.strategies import Cuts, Strategy, StrategyTable, pin_allows
+
+Needs = tuple[Layout, ...]  # of every operand
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
-    """One decision. ``homes[k]`` is the layout option k leaves its tensor in; ``needs[k][j]`` the one it wants of
-    operand j.
+class SourceNode:
+    """Where an input, param, state or const lies before the run."""
 
-    kind "source" (inputs, params, states, consts), "op", or "sink" (an output's final layout; None home).
-    """
-
-    name: str
-    kind: str
     tensor: Tensor
     labels: tuple[str, ...]
-    homes: tuple[Layout | None, ...]
-    needs: tuple[tuple[Layout, ...], ...]
-    seconds: tuple[float, ...]
-    strategies: tuple[Strategy, ...] = ()
-    op: Operation | None = None
+    homes: tuple[Layout, ...]
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def needs(self) -> tuple[Needs, ...]:
+        return ((),) * len(self.homes)
 
 
-def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[Pin]) -> Node:
+@dataclass(frozen=True, eq=False)
+class OperationNode:
+    """How an operation is sharded."""
+
+    op: Operation
+    tensor: Tensor
+    strategies: tuple[Strategy, ...]
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(str(strategy) for strategy in self.strategies)
+
+    @cached_property
+    def homes(self) -> tuple[Layout, ...]:
+        """What each strategy leaves its tensor in."""
+        return tuple(strategy.writes for strategy in self.strategies)
+
+    @cached_property
+    def needs(self) -> tuple[Needs, ...]:
+        return tuple(strategy.needs for strategy in self.strategies)
+
+    @cached_property
+    def seconds(self) -> tuple[float, ...]:
+        """Of the slowest rank."""
+        return tuple(strategy.slowest for strategy in self.strategies)
+
+
+@dataclass(frozen=True, eq=False)
+class SinkNode:
+    """How an output that may be partial ends."""
+
+    tensor: Tensor
+    labels: tuple[str, ...]
+    ends: tuple[Layout, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.tensor.name} (end)"
+
+    @property
+    def needs(self) -> tuple[Needs, ...]:
+        return tuple((end,) for end in self.ends)
+
+
+Node = SourceNode | OperationNode | SinkNode
+
+
+def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[Pin], clock: Clock) -> OperationNode:
     """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow."""
-    options = [table.strategy(op, cuts) for cuts in _pinned_cuts(op, table, pins)]
+    options = _evaluated(op, table, _pinned_cuts(op, table, pins), clock)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
         raise _pin_error(
@@ -43,18 +96,16 @@ def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[
         )
     if objective == "bytes":
         options = balanced(options, op)
-    options = distinct(options)
-    return Node(
-        op.name,
-        "op",
-        table.program.tensor(op.output),
-        tuple(str(s) for s in options),
-        tuple(s.writes for s in options),
-        tuple(s.needs for s in options),
-        tuple(s.slowest for s in options),
-        tuple(options),
-        op,
-    )
+    return OperationNode(op, table.program.tensor(op.output), tuple(distinct(options)))
+
+
+def _evaluated(op: Operation, table: StrategyTable, cuts: Sequence[Cuts], clock: Clock) -> list[Strategy]:
+    """All strategies; once half of the time is spent, those known already, the most and the least cut one."""
+    found = []
+    for k, chosen in enumerate(cuts):
+        if k in (0, len(cuts) - 1) or table.knows(op, chosen) or not clock.spent(0.5):
+            found.append(table.strategy(op, chosen))
+    return found
 
 
 def _op_pins(name: str, pins: Sequence[Pin]) -> list[Pin]:
@@ -152,7 +203,7 @@ def distinct(options: list[Strategy]) -> list[Strategy]:
     return list(kept.values())
 
 
-def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], pins: Sequence[Pin]) -> Node:
+def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], pins: Sequence[Pin]) -> SourceNode:
     """Where an input, param, state or const may lie before the run; ``wanted`` are the layouts its consumers ask for.
 
     Inputs have one copy of each element unless pinned; params and states may be replicated; consts are everywhere.
@@ -168,8 +219,7 @@ def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], 
         homes = _free_homes(tensor, table, wanted)
     if not homes:
         raise _pin_error(f"tensor {tensor.name}", table.mesh, list(tensor.axes), mine)
-    count = len(homes)
-    return Node(tensor.name, "source", tensor, tuple(homes.values()), tuple(homes), ((),) * count, (0.0,) * count)
+    return SourceNode(tensor, tuple(homes.values()), tuple(homes))
 
 
 def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) -> dict[Layout, str]:
@@ -213,37 +263,27 @@ def _label(tensor: Tensor, cuts: Sequence[Cut | None]) -> str:
     return "(" + ", ".join(names) + ")"
 
 
-def sink_node(tensor: Tensor, table: StrategyTable) -> Node:
+def sink_node(tensor: Tensor, table: StrategyTable) -> SinkNode:
     """How an output that may be partial ends: one copy of each element, cut along any axes or on one rank."""
     options = [*(Cut(str(k)) for k, n in enumerate(tensor.shape) if n > 1), Cut(SINGLE)]
     ends: dict[Layout, str] = {}
     for cuts in choices_per_axis(options, table.mesh):
         if all(_fits(tensor, cuts, table.mesh)):
             ends.setdefault(table.layouts.cut(tensor.shape, cuts), _label(tensor, cuts))
-    count = len(ends)
-    return Node(
-        f"{tensor.name} (end)",
-        "sink",
-        tensor,
-        tuple(ends.values()),
-        (None,) * count,
-        tuple((s,) for s in ends),
-        (0.0,) * count,
-    )
+    return SinkNode(tensor, tuple(ends.values()), tuple(ends))
 
 
-def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequence[Pin]) -> list[Node]:
+def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequence[Pin], clock: Clock) -> list[Node]:
     """Sources, operations and sinks, in that order; UsageError for pins that cannot hold."""
     check_pins(program, table.mesh, pins)
-    ops = [op_node(op, table, objective, pins) for op in program.operations]
+    ops = [op_node(op, table, objective, pins, clock) for op in program.operations]
     wanted: dict[str, dict[Layout, None]] = {}
     for node in ops:
-        assert node.op is not None
         for j, name in enumerate(node.op.operands):
             wanted.setdefault(name, {}).update(dict.fromkeys(needs[j] for needs in node.needs))
     roles = program.of_role("input", "param", "state", "const")
     sources = [source_node(t, table, list(wanted.get(t.name, ())), pins) for t in roles]
-    partial = {node.tensor.name for node in ops if any(h is not None and h.parts is not None for h in node.homes)}
+    partial = {node.tensor.name for node in ops if any(home.parts is not None for home in node.homes)}
     ends = [*program.outputs, *(value for _, value in program.states)]
     sinks = [sink_node(program.tensor(name), table) for name in dict.fromkeys(ends) if name in partial]
     return [*sources, *ops, *sinks]

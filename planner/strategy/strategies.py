@@ -88,6 +88,10 @@ class StrategyTable:
             Shards.of(self.mesh, op.extents, cuts, op.where).partition.prove()
             self._proved.add(key)
 
+    def knows(self, op: Operation, cuts: Cuts) -> bool:
+        """Whether a strategy is there without evaluating it."""
+        return (self.signature(op), cuts) in self._known
+
     def strategy(self, op: Operation, cuts: Cuts) -> Strategy:
         key = (self.signature(op), cuts)
         if key not in self._known:

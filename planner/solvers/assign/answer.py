@@ -55,13 +55,16 @@ class DualCertificate:
 class EliminationCertificate:
     """An order in which eliminating one variable after another is cheap, and multipliers of places.
 
-    A variable is (node, -1), or (node, supply): what a node's strategies mean to a supply, where few strategies differ.
-    `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `check_elimination.py` eliminates again.
+    A variable is (node, -1), or (node, supply): what a node's strategies mean to a supply, where few strategies differ,
+    or (-1 - j, supply): the items that the first j of a supply's nodes ask for together.
+    `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `kept` are the strategies per node that
+    no other one of the node equals or beats in everything (none given: all). `check_elimination.py` eliminates again.
     """
 
     order: tuple[tuple[int, int], ...]
     prices: tuple[tuple[int, int, int], ...]
     price_unit: int
+    kept: tuple[tuple[int, ...], ...] = ()
 
 
 Certificate = EngineProof | DualCertificate | EliminationCertificate

@@ -7,7 +7,7 @@ worth, amounts only round down, and a minimum over one variable after another is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -16,17 +16,26 @@ from numpy.typing import NDArray
 
 from .answer import EliminationCertificate
 from .problem import FORBIDDEN, AssignmentProblem
+from .supply import Supply
 
 _Array = NDArray[np.int64]
-_Variable = tuple[int, int]  # (node, -1), or (node, supply): what the node means to the supply
+# (node, -1), or (node, supply): what the node means to the supply, or (-1 - j, supply): what its first j nodes ask for
+_Variable = tuple[int, int]
 _Factor = tuple[tuple[_Variable, ...], _Array]  # axes in ascending order of their variables
 
 
 def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertificate) -> int:
     """The lower bound on the cost of every choice that fits. Raises ValueError where the certificate is none."""
+    if certificate.kept:
+        _demand_no_worse(problem, certificate.kept)
+        problem = problem.restricted(certificate.kept)
     charge, worth = _charges(problem, certificate)
-    factors, total = _factors(problem, charge, certificate.price_unit, set(certificate.order)), 0
+    factors = _factors(problem, charge, certificate.price_unit, set(certificate.order))
+    factors, single, total = _without_choice(factors)
     for variable in certificate.order:
+        if variable in single:
+            single.remove(variable)
+            continue
         mine = [factor for factor in factors if variable in factor[0]]
         factors = [factor for factor in factors if variable not in factor[0]]
         if not mine:
@@ -37,9 +46,77 @@ def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertifi
             factors.append((tuple(v for v in variables if v != variable), least))
         else:
             total += int(least)
-    if factors:
-        raise ValueError(f"certificate: {factors[0][0][0]} is never eliminated")
+    if factors or single:
+        left = factors[0][0][0] if factors else min(single)
+        raise ValueError(f"certificate: {left} is never eliminated")
     return total - worth
+
+
+def _demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:
+    """Every strategy left out asks for what some kept one does, costs no less, holds no less, and is in no edge."""
+    joined = {v for pair in problem.edges.tolist() for v in pair}
+    for v, mine in enumerate(kept):
+        out = sorted(set(range(int(problem.strategy_counts[v]))) - set(mine))
+        if not out:
+            continue
+        if v in joined or not mine:
+            raise ValueError(
+                f"certificate: strategies of {problem.node_name(v)} are left out, and edges tell them apart"
+            )
+        same, more = _told_apart(problem, v), _paid(problem, v)
+        for s in out:
+            if not any(all(f[s] == f[t] for f in same) and all((f[s] >= f[t]).all() for f in more) for t in mine):
+                raise ValueError(f"certificate: {problem.node_name(v)}: no kept strategy is as good as {s}")
+
+
+def _told_apart(problem: AssignmentProblem, v: int) -> list[_Array]:
+    pairs = [pair for supply in problem.supplies for pair in zip(supply.readers, supply.asks, strict=True)]
+    return [asks for reader, asks in pairs if reader == v]
+
+
+def _paid(problem: AssignmentProblem, v: int) -> list[_Array]:
+    """Per strategy what it costs and holds, of resources that have a price or could run out."""
+    scarce = [r for r in range(len(problem.limits)) if _scarce(problem, r)]
+    found = [problem.costs[v]]
+    usages = problem.usages
+    for q in np.flatnonzero(usages.node == v).tolist():
+        if int(usages.resource[q]) in scarce and usages.start[q] < usages.stop[q]:
+            found.append(usages.amounts[q])
+    for supply in problem.supplies:
+        if supply.source == v:
+            lasting = [use for use in supply.uses if any(start < stop for start, stop in use.intervals)]
+            found += [supply.costs, *(use.amounts for use in lasting if use.resource in scarce)]
+    return found
+
+
+def _scarce(problem: AssignmentProblem, r: int) -> bool:
+    """Whether all that could ever be held of a resource, at one time, is over its limit; or its peak has a price."""
+    if problem.prices and problem.prices[r]:
+        return True
+    usages = problem.usages
+    lasting = (usages.resource == r) & (usages.start < usages.stop)
+    most = sum(int(usages.amounts[q].max()) for q in np.flatnonzero(lasting).tolist())
+    for supply in problem.supplies:
+        for use in supply.uses:
+            if use.resource == r and use.amounts.size:
+                several = min(len(supply.readers), supply.item_count) * sum(a < b for a, b in use.intervals)
+                most += several * int(use.amounts.max())
+    return most > int(problem.limits[r])
+
+
+def _without_choice(factors: Sequence[_Factor]) -> tuple[list[_Factor], set[_Variable], int]:
+    """The factors over what has two values or more, the variables that have one, and what all costs that is decided."""
+    rest: list[_Factor] = []
+    single: set[_Variable] = set()
+    total = 0
+    for variables, costs in factors:
+        single |= {v for v, size in zip(variables, costs.shape, strict=True) if size == 1}
+        open_ = tuple(v for v, size in zip(variables, costs.shape, strict=True) if size > 1)
+        if open_:
+            rest.append((open_, costs.reshape([size for size in costs.shape if size > 1])))
+        else:
+            total += int(costs.reshape(()))
+    return rest, single, total
 
 
 def _charges(problem: AssignmentProblem, certificate: EliminationCertificate) -> tuple[Any, int]:
@@ -87,7 +164,8 @@ def _factors(problem: AssignmentProblem, charge: Any, unit: int, variables: set[
 
 def _of_supply(problem: AssignmentProblem, k: int, charge: Any, unit: int, variables: set[_Variable]) -> list[_Factor]:
     """The factor of a supply, and the links from nodes to what they mean to it where the certificate has such."""
-    supply, links = problem.supplies[k], []
+    supply = problem.supplies[k]
+    links: list[_Factor] = []
     nodes = sorted({supply.source, *supply.readers})
     axes: list[_Variable] = []
     stands_for: list[list[int]] = []  # per axis and value a strategy of the node
@@ -104,7 +182,49 @@ def _of_supply(problem: AssignmentProblem, k: int, charge: Any, unit: int, varia
             strategies = [same[0] for same in meanings.values()]
         axes.append((v, k) if (v, k) in variables else (v, -1))
         stands_for.append(strategies)
-    return [*links, (tuple(axes), _supply_costs(problem, k, charge, unit, nodes, stands_for))]
+    costs = _with_charge(supply.costs, sum(charge(u.resource, u.intervals, u.amounts) for u in supply.uses), unit)
+    if not costs.any() and not any(supply_of == k for _, supply_of in variables):
+        return links
+    if (-2, k) in variables:
+        return links + _one_by_one(supply, k, costs, dict(zip(nodes, zip(axes, stands_for, strict=True), strict=True)))
+    return [*links, (tuple(axes), _supply_costs(supply, costs, nodes, stands_for))]
+
+
+def _one_by_one(
+    supply: Supply, k: int, costs: _Array, known: Mapping[int, tuple[_Variable, list[int]]]
+) -> list[_Factor]:
+    """The same cost by way of what the first j nodes ask for together, less what lies within more."""
+    asks: dict[int, list[_Array]] = {}
+    for v, asked in zip(supply.readers, supply.asks, strict=True):
+        asks.setdefault(v, []).append(asked)
+    together: list[frozenset[int]] = [frozenset()]
+    factors: list[_Factor] = []
+    before: list[_Variable] = []
+    for j, v in enumerate([v for v in dict.fromkeys((supply.source, *supply.readers)) if v in asks], 1):
+        variable, strategies = known[v]
+        number: dict[frozenset[int], int] = {}
+        where = np.empty((len(together), len(strategies)), dtype=np.int64)
+        for a, items in enumerate(together):
+            for b, s in enumerate(strategies):
+                union = (items | {int(asked[s]) for asked in asks[v]}) - {-1}
+                least = frozenset(i for i in union if not any(supply.within[i, other] for other in union))
+                where[a, b] = number.setdefault(least, len(number))
+        link = np.full((*where.shape, len(number)), FORBIDDEN, dtype=np.int64)
+        np.put_along_axis(link, where[:, :, None], 0, axis=2)
+        after = (-1 - j, k)
+        factors.append(_sorted((*before, variable, after), link if before else link[0]))
+        together, before = list(number), [after]
+    variable, strategies = known[supply.source]
+    cost = np.zeros((len(strategies), len(together)), dtype=np.int64)
+    for b, items in enumerate(together):
+        for i in items:
+            cost[:, b] = np.minimum(cost[:, b] + costs[strategies, i], FORBIDDEN)
+    return [*factors, _sorted((variable, *before), cost)]
+
+
+def _sorted(variables: tuple[_Variable, ...], costs: _Array) -> _Factor:
+    order = sorted(range(len(variables)), key=lambda axis: variables[axis])
+    return tuple(variables[axis] for axis in order), costs.transpose(order)
 
 
 def _with_charge(costs: _Array, charged: Any, unit: int) -> _Array:
@@ -120,12 +240,8 @@ def _meaning(problem: AssignmentProblem, k: int, v: int, s: int) -> bytes:
     return np.concatenate([np.array(asked, dtype=np.int64), *given]).tobytes()
 
 
-def _supply_costs(
-    problem: AssignmentProblem, k: int, charge: Any, unit: int, nodes: list[int], stands_for: list[list[int]]
-) -> _Array:
+def _supply_costs(supply: Supply, costs: _Array, nodes: list[int], stands_for: list[list[int]]) -> _Array:
     """Item by item: where it is asked for and nothing larger is, what it costs."""
-    supply = problem.supplies[k]
-    costs = _with_charge(supply.costs, sum(charge(u.resource, u.intervals, u.amounts) for u in supply.uses), unit)
     shape = [len(values) for values in stands_for]
 
     def along(v: int, values: NDArray[Any]) -> NDArray[Any]:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .answer import Assignment, Certificate, EliminationCertificate, EngineProof, Status
+from .dominance import Kept, settled, undominated
+from .eliminate import MOST_WORK
 from .factors import PRICE_UNIT, TooWide
+from .first import first_choices
 from .lagrange import Relaxation, Trial, examine
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem
 
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
+_ENTRIES_PER_S = 20_000_000  # that one elimination goes through: what fits the time, where that is short
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
 
@@ -47,6 +51,7 @@ class _State:
 
     places: Places
     request: Request
+    kept: Kept = ()
     best: Trial | None = None
     bound: int | None = None
     certificate: Certificate | None = None
@@ -85,9 +90,28 @@ class _State:
 
 def solve_directly(problem: AssignmentProblem, request: Request, hint: Sequence[int] | None = None) -> Assignment:
     """The whole of it, for any problem."""
-    state = _State(places_of(problem), request)
+    places = places_of(problem)
+    kept = undominated(places)
+    if all(len(mine) == count for mine, count in zip(kept, problem.strategy_counts.tolist(), strict=True)):
+        return _solved(_State(places, request), hint)
+    answer = _solved(_State(places_of(problem.restricted(kept)), request, kept), _renumbered(hint, kept))
+    choice = tuple(mine[s] for mine, s in zip(kept, answer.choice, strict=False))
+    return replace(answer, choice=settled(places, choice, kept)) if choice else answer
+
+
+def _renumbered(hint: Sequence[int] | None, kept: Kept) -> list[int] | None:
+    """A hint among the strategies that are left: the first of them where its own is not."""
+    if hint is None or len(hint) != len(kept):
+        return None
+    return [mine.index(s) if s in mine else 0 for s, mine in zip(hint, kept, strict=True)]
+
+
+def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     state.offer(hint or ())
     relaxation = _relaxed(state)
+    if relaxation is None or state.best is None:
+        for choice in first_choices(state.places, state.request.began + state.request.time_limit / 2):
+            state.offer(choice)
     if not state.done:
         _in_shells(state, relaxation)
     return state.answer()
@@ -108,7 +132,7 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
 def _relaxed(state: _State) -> Relaxation | None:
     """Elimination under multipliers; None where the problem is too wide for it."""
     try:
-        relaxation = Relaxation.of(state.places)
+        relaxation = Relaxation.of(state.places, min(MOST_WORK, int(_ENTRIES_PER_S * state.request.left)))
     except TooWide:
         return None
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
@@ -119,18 +143,18 @@ def _relaxed(state: _State) -> Relaxation | None:
 def _take(state: _State, relaxation: Relaxation) -> None:
     """What elimination has found and proved."""
     if relaxation.impossible:
-        state.infeasible, state.certificate = True, _certificate(relaxation)
+        state.infeasible, state.certificate = True, _certificate(relaxation, state.kept)
         return
-    state.prove(relaxation.bound, _certificate(relaxation))
+    state.prove(relaxation.bound, _certificate(relaxation, state.kept))
     for trial in relaxation.trials:
         state.offer(trial.choice)
 
 
-def _certificate(relaxation: Relaxation) -> EliminationCertificate:
+def _certificate(relaxation: Relaxation, kept: Kept) -> EliminationCertificate:
     places = relaxation.places
     prices = [(int(places.resource[p]), int(places.instant[p]), k) for p, k in relaxation.multipliers.items()]
     order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    return EliminationCertificate(order, tuple(sorted(prices)), PRICE_UNIT)
+    return EliminationCertificate(order, tuple(sorted(prices)), PRICE_UNIT, kept)
 
 
 def _in_shells(state: _State, relaxation: Relaxation | None) -> None:

@@ -32,13 +32,22 @@ class _Bucket:
 
 
 class Elimination:
-    """An order in which to eliminate, found once. Raises TooWide."""
+    """An order in which to eliminate. `place`: where along the problem a variable comes up. Raises TooWide."""
 
-    def __init__(self, sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int = MOST_WORK) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[int, int],
+        scopes: Sequence[tuple[int, ...]],
+        most_work: int = MOST_WORK,
+        place: Mapping[int, int] | None = None,
+    ) -> None:
         self.sizes, self.given = sizes, len(scopes)
+        # A variable with one value is no axis: NumPy has 64 of them at most.
+        scopes = [tuple(v for v in scope if sizes[v] > 1) for scope in scopes]
+        self.shapes = [tuple(sizes[v] for v in scope) for scope in scopes]
         self.buckets: list[_Bucket] = []
         self.reader: dict[int, int] = {}  # factor -> the bucket that reads it
-        self.order = _order(sizes, scopes, most_work)
+        self.order = _cheapest_order(sizes, scopes, most_work, place or {v: v for v in sizes})
         held: dict[int, dict[int, tuple[int, ...]]] = {v: {} for v in sizes}
         for number, scope in enumerate(scopes):
             for v in scope:
@@ -57,7 +66,8 @@ class Elimination:
 
     def least(self, factors: Sequence[Ints]) -> tuple[int, dict[int, int], list[Ints]]:
         """The least sum (at least FORBIDDEN / 2 where all are forbidden), values that attain it, all factors."""
-        known, total = list(factors), 0
+        known = [costs.reshape(shape) for costs, shape in zip(factors, self.shapes, strict=True)]
+        total = sum(int(costs) for costs in known if not costs.ndim)
         for bucket in self.buckets:
             message = np.minimum(self._joint(bucket, known).min(axis=0), FORBIDDEN)
             known.append(message)
@@ -92,6 +102,7 @@ class Elimination:
         outer: dict[int, Ints] = {}  # per bucket: the least of all that is not behind it, over its scope's rest
         found: dict[int, Ints] = {}
         roots = [int(known[self.given + k]) for k, bucket in enumerate(self.buckets) if len(bucket.scope) == 1]
+        roots += [int(costs) for costs in known[: self.given] if not costs.ndim]
         for position in reversed(range(len(self.buckets))):
             bucket = self.buckets[position]
             if len(bucket.scope) == 1:
@@ -120,19 +131,41 @@ def _arranged(variables: tuple[int, ...], scope: tuple[int, ...]) -> tuple[tuple
     return axes, tuple(slice(None) if w in present else None for w in scope)
 
 
-def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int) -> list[int]:
-    """Variables by least work first. Raises TooWide."""
+def _cheapest_order(
+    sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int, place: Mapping[int, int]
+) -> list[int]:
+    """Variables by least work first; where that ends up too wide, along their places. Raises TooWide."""
+    try:
+        return _order(sizes, scopes, most_work, dict.fromkeys(sizes, 0))
+    except TooWide:
+        return _order(sizes, scopes, most_work, _stages(place, scopes))
+
+
+def _stages(place: Mapping[int, int], scopes: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """When a sweep along the places is done with each variable: after the last that it meets."""
+    stage = dict(place)
+    for scope in scopes:
+        last = max((place[v] for v in scope), default=0)
+        for v in scope:
+            stage[v] = max(stage[v], last)
+    return stage
+
+
+def _order(
+    sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_work: int, stage: Mapping[int, int]
+) -> list[int]:
+    """Stage by stage, in each by least work first. Raises TooWide."""
     near: dict[int, set[int]] = {v: set() for v in sizes}
     for scope in scopes:
         for v in scope:
             near[v].update(scope)
     for v, others in near.items():
         others.discard(v)
-    work = {v: _work(sizes, v, near) for v in near}
+    work = {v: (stage[v], _work(sizes, v, near), v) for v in near}
     order = []
     while near:
-        v = min(work, key=lambda w: (work[w], w))
-        size = work.pop(v)
+        v = min(work, key=work.__getitem__)
+        size = work.pop(v)[1]
         most_work -= size
         if size > MOST_ENTRIES or most_work < 0:
             raise TooWide
@@ -141,7 +174,7 @@ def _order(sizes: Mapping[int, int], scopes: Sequence[tuple[int, ...]], most_wor
             near[w] |= others
             near[w] -= {v, w}
         for w in others:
-            work[w] = _work(sizes, w, near)
+            work[w] = (stage[w], _work(sizes, w, near), w)
         order.append(v)
     return order
 

@@ -22,6 +22,10 @@ PRICE_UNIT = 2**44
 
 _LEAST_FLOAT = 1 - 2.0**-50  # more than what rounding two factors and their product can add
 MOST_COMBINATIONS = 2_000_000
+MOST_AXES = 16  # of the factor of a supply over all of its nodes at once; NumPy's own limit is 64
+
+
+Asked = tuple[int, ...]  # items, rising
 
 
 class TooWide(Exception):
@@ -48,7 +52,10 @@ class SupplyFactor:
 
     def spread(self, costs: Ints) -> Ints:
         """The factor, from costs [strategies of the source, items]."""
-        per_set = np.minimum(costs[self.first_of_form] @ self.members.T, FORBIDDEN)
+        of_form = costs[self.first_of_form]
+        ruled_out = of_form >= FORBIDDEN // 2
+        per_set = np.where(ruled_out, 0, of_form) @ self.members.T  # forbidden ones apart: many of them overflow
+        per_set[ruled_out.astype(np.int64) @ self.members.T > 0] = FORBIDDEN
         forms = self.form_of.reshape(-1, *(1,) * (self.set_of.ndim - 1))
         spread: Ints = per_set[forms, self.set_of]
         return spread
@@ -60,9 +67,12 @@ class Factors:
     def __init__(self, places: Places) -> None:
         self.places, self.problem = places, places.problem
         self.sizes = dict(enumerate(self.problem.strategy_counts.tolist()))
-        self.origin = {v: (v, -1) for v in self.sizes}  # (node, supply) of a stand-in, (node, -1) of a node
+        # (node, -1): a node. (node, supply): its stand-in. (-1 - j, supply): the items that the first j nodes ask for.
+        self.origin = {v: (v, -1) for v in self.sizes}
+        self.place = {v: v for v in self.sizes}  # the node at which a variable comes up
         self.fixed = [Factor(*_oriented(self.problem, e)) for e in range(len(self.problem.edges))]
-        self.supplies = [self._of_supply(k) for k in range(len(self.problem.supplies))]
+        self.charging = _charging(places)  # the supplies that cost or hold something at all
+        self.supplies = [self._of_supply(k) for k in self.charging]
 
     def _of_supply(self, k: int) -> SupplyFactor:
         supply = self.problem.supplies[k]
@@ -73,23 +83,50 @@ class Factors:
             own = forms if node == supply.source else [0] * self.sizes[node]
             faces.append(list(zip(own, *asks, strict=True)))
         meanings = [list(dict.fromkeys(face)) for face in faces]
-        if prod(map(len, meanings)) > MOST_COMBINATIONS:
-            raise TooWide
+        at_once = len(nodes) <= MOST_AXES and prod(map(len, meanings)) <= MOST_COMBINATIONS
         variables = list(nodes)
         for axis, (node, face) in enumerate(zip(nodes, faces, strict=True)):
             if len(nodes) > 2 and len(meanings[axis]) < len(face):
                 variables[axis] = self._stand_in(node, k, face, meanings[axis])
             else:
                 meanings[axis] = face
-        set_of, members = _sets_asked_for(supply, meanings)
         form_of = np.array([meaning[0] for meaning in meanings[0]], dtype=np.int64)
         first = np.array([forms.index(f) for f in range(max(forms) + 1)], dtype=np.int64)
+        if at_once:
+            set_of, members = _sets_asked_for(supply, meanings)
+        else:
+            last, members = self._in_turn(k, variables, meanings)
+            set_of = np.broadcast_to(np.arange(len(members)), (len(meanings[0]), len(members)))
+            variables = [variables[0], last]
         return SupplyFactor(tuple(variables), form_of, first, set_of, members)
+
+    def _in_turn(self, k: int, variables: list[int], meanings: list[list[tuple[int, ...]]]) -> tuple[int, Ints]:
+        """A variable for the set of items asked for so far after each node, bound to the one before it.
+
+        There are few such sets however many nodes ask. Returns the last variable, and its sets as rows of 0 and 1.
+        """
+        supply = self.problem.supplies[k]
+        sets: list[Asked] = [()]
+        before: tuple[int, ...] = ()
+        asking = [(v, own) for v, own in zip(variables, meanings, strict=True) if len(own[0]) > 1]
+        for position, (variable, own) in enumerate(asking, 1):
+            step, joined = _after(supply, sets, own)
+            if step.size * len(joined) > MOST_COMBINATIONS:
+                raise TooWide
+            number = self._variable(len(joined), (-1 - position, k), self.place[variable])
+            link = np.where(step[..., None] == np.arange(len(joined)), 0, FORBIDDEN)
+            self.fixed.append(Factor((*before, variable, number), link if before else link[0]))
+            sets, before = joined, (number,)
+        return before[0], _rows(sets, supply.item_count)
+
+    def _variable(self, size: int, origin: tuple[int, int], place: int) -> int:
+        number = len(self.sizes)
+        self.sizes[number], self.origin[number], self.place[number] = size, origin, place
+        return number
 
     def _stand_in(self, node: int, k: int, face: list[tuple[int, ...]], meanings: list[tuple[int, ...]]) -> int:
         """A variable for what a node means to a supply, bound to the node by a factor of forbidden pairs."""
-        number = len(self.sizes)
-        self.sizes[number], self.origin[number] = len(meanings), (node, k)
+        number = self._variable(len(meanings), (node, k), node)
         link = np.full((len(face), len(meanings)), FORBIDDEN, dtype=np.int64)
         at = {meaning: i for i, meaning in enumerate(meanings)}
         link[np.arange(len(face)), [at[meaning] for meaning in face]] = 0
@@ -114,8 +151,13 @@ class Factors:
                 unary[row.node] = unary[row.node] + charged(row.amounts, rate)
             else:
                 supplied_at[row.supply] = supplied_at[row.supply] + charged(row.amounts, rate)
-        spread = [factor.spread(costs) for factor, costs in zip(self.supplies, supplied_at, strict=True)]
+        spread = [factor.spread(supplied_at[k]) for k, factor in zip(self.charging, self.supplies, strict=True)]
         return [np.minimum(costs, FORBIDDEN) for costs in unary] + [t.costs for t in self.fixed] + spread
+
+
+def _charging(places: Places) -> list[int]:
+    held = {row.supply for row in places.rows}
+    return [k for k, supply in enumerate(places.problem.supplies) if k in held or supply.costs.any()]
 
 
 def charged(amounts: Ints, rate: int) -> Ints:
@@ -144,17 +186,27 @@ def _sets_asked_for(supply: Supply, meanings: list[list[tuple[int, ...]]]) -> tu
 
     Sets are joined one node after another: there are far fewer of them than combinations.
     """
-    sets: dict[tuple[int, ...], int] = {(): 0}
+    sets: list[Asked] = [()]
     number_of: Ints = np.zeros((), dtype=np.int64)
     for values in meanings:
-        joined: dict[tuple[int, ...], int] = {}
-        step = np.empty((len(sets), len(values)), dtype=np.int64)
-        for before, number in sets.items():
-            for j, (_, *asks) in enumerate(values):
-                after = tuple(supplied(supply, [*before, *asks])) if asks else before
-                step[number, j] = joined.setdefault(after, len(joined))
-        number_of, sets = step[number_of], joined
-    members = np.zeros((len(sets), supply.item_count), dtype=np.int64)
-    for items, number in sets.items():
-        members[number, list(items)] = 1
-    return number_of, members
+        step, sets = _after(supply, sets, values)
+        number_of = step[number_of]
+    return number_of, _rows(sets, supply.item_count)
+
+
+def _after(supply: Supply, sets: list[Asked], meanings: list[tuple[int, ...]]) -> tuple[Ints, list[Asked]]:
+    """[sets, meanings] the number of the set of items once a node has asked too, and those sets."""
+    joined: dict[Asked, int] = {}
+    step = np.empty((len(sets), len(meanings)), dtype=np.int64)
+    for number, before in enumerate(sets):
+        for j, (_, *asks) in enumerate(meanings):
+            after = tuple(supplied(supply, [*before, *asks])) if asks else before
+            step[number, j] = joined.setdefault(after, len(joined))
+    return step, list(joined)
+
+
+def _rows(sets: list[Asked], items: int) -> Ints:
+    members = np.zeros((len(sets), items), dtype=np.int64)
+    for number, asked in enumerate(sets):
+        members[number, list(asked)] = 1
+    return members

@@ -74,7 +74,7 @@ class Relaxation:
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
         """Raises TooWide."""
         factors = Factors(places)
-        elimination = Elimination(factors.sizes, factors.scopes(), most_work)
+        elimination = Elimination(factors.sizes, factors.scopes(), most_work, factors.place)
         return Relaxation(places, factors, elimination, cost_bound(places.problem))
 
     @property

@@ -14,7 +14,7 @@ array operations: `cost[first[v]:first[v + 1]]` are the costs of node v.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -110,6 +110,30 @@ class AssignmentProblem:
     def price(self, r: int) -> int:
         """What a unit of the peak of resource r costs."""
         return self.prices[r] if self.prices else 0
+
+    def restricted(self, kept: Sequence[Sequence[int]]) -> AssignmentProblem:
+        """The same problem with some strategies of every node alone, numbered anew in the order given."""
+        index = [np.array(mine, dtype=np.int64) for mine in kept]
+        ends, usages = self.edges.tolist(), self.usages
+        supplies = tuple(
+            replace(
+                supply,
+                asks=tuple(asks[index[v]] for v, asks in zip(supply.readers, supply.asks, strict=True)),
+                costs=supply.costs[index[supply.source]],
+                uses=tuple(replace(use, amounts=use.amounts[index[supply.source]]) for use in supply.uses),
+            )
+            for supply in self.supplies
+        )
+        return replace(
+            self,
+            costs=pack_vectors([self.costs[v][mine] for v, mine in enumerate(index)]),
+            edge_costs=pack_vectors([self.matrix(e)[np.ix_(index[u], index[v])] for e, (u, v) in enumerate(ends)]),
+            usages=replace(
+                usages,
+                amounts=pack_vectors([usages.amounts[q][index[v]] for q, v in enumerate(usages.node.tolist())]),
+            ),
+            supplies=supplies,
+        )
 
     def matrix(self, e: int) -> Ints:
         """The costs of edge e as [strategies of u, strategies of v]."""

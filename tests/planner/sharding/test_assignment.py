@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry.planner.sharding.assignment import Translation, least_memory
+from tapestry.planner.clock import Clock
+from tapestry.planner.sharding.assignment import UNLIMITED, Translation, least_memory
 from tapestry.planner.sharding.model import evaluate, memory_at
 from tapestry.planner.solvers.assign import solve
 from tapestry.planner.solvers.assign.check import check, check_choice
@@ -20,9 +21,9 @@ def test_a_choice_costs_the_same_in_both(data: st.DataObject) -> None:
     program, extents = data.draw(st.sampled_from(CASES))
     objective, mesh = data.draw(st.sampled_from(["time", "bytes"])), data.draw(st.sampled_from([(4,), (2, 2)]))
     model = modelled(context(program.bind(**extents), "cpu-4", mesh, objective))
-    translation, exposed = Translation(model), data.draw(st.integers(0, 2))
+    translation, exposed = Translation(model, Clock(60)), data.draw(st.integers(0, 2))
     choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in translation.decided}
-    cost, faults = check_choice(translation.problem(exposed), [choice[n] for n in translation.decided])
+    cost, faults = check_choice(translation.problem(UNLIMITED, exposed), [choice[n] for n in translation.decided])
     assert cost == evaluate(model, choice, exposed)[0]
     assert faults == []
 
@@ -32,24 +33,22 @@ def test_a_choice_costs_the_same_in_both(data: st.DataObject) -> None:
 def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> None:
     program, extents = data.draw(st.sampled_from(CASES))
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
-    translation = Translation(model)
+    translation = Translation(model, Clock(60))
     choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in translation.decided}
     peak, _ = check_choice(translation.lean_problem(), [choice[n] for n in translation.decided])
     held = max(sum(memory_at(model, choice, instant).values()) for instant in model.instants)
     assert peak is not None
     assert peak >= held
-    model.capacity = peak
-    assert check_choice(translation.problem(), [choice[n] for n in translation.decided])[1] == []
-    model.capacity = peak - 1
-    assert [f.verdict for f in check_choice(translation.problem(), [choice[n] for n in translation.decided])[1]] == [
-        "over the limit"
-    ]
+    assert check_choice(translation.problem(peak), [choice[n] for n in translation.decided])[1] == []
+    assert [
+        f.verdict for f in check_choice(translation.problem(peak - 1), [choice[n] for n in translation.decided])[1]
+    ] == ["over the limit"]
 
 
 @pytest.mark.parametrize(("program", "extents"), CASES[:3], ids=lambda value: getattr(value, "__name__", str(value)))
 def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
-    found = least_memory(Translation(model), time_limit=30, seed=0, jobs=1)
+    found = least_memory(Translation(model, Clock(60)), time_limit=30, seed=0, jobs=1)
     assert found is not None
     assert brute_force(model, found[0]) is not None
     assert brute_force(model, found[0] - 1) is None
@@ -58,7 +57,7 @@ def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  
 @pytest.mark.parametrize(("program", "extents"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_bound_is_recomputed_by_code_of_its_own(program, extents) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), "h200x8", (2, 4), "time"))
-    problem = Translation(model).problem()
+    problem = Translation(model, Clock(60)).problem(UNLIMITED)
     answer = solve(problem)
     assert answer.status == "optimal"
     assert answer.certified_by == "elimination"

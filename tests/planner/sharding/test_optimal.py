@@ -12,9 +12,11 @@ import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.errors import Infeasible
 from tapestry.planner import load_machine, plan
+from tapestry.planner.clock import Clock
 from tapestry.planner.lowering.steps import Schedule
-from tapestry.planner.search.pipeline import Context, decide, lower
-from tapestry.planner.sharding.assignment import Solution, Translation, solve
+from tapestry.planner.search.candidates import decide, lower
+from tapestry.planner.search.question import Question
+from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translation, solve
 from tapestry.planner.sharding.bound import lower_bound_seconds
 from tapestry.planner.sharding.model import Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
@@ -47,19 +49,19 @@ def layered(x: f32[Tensor, "n c"], *, layers: int = 3) -> Tensor:
     return x
 
 
-def context(program: Program, machine: str, mesh: tuple[int, ...], objective: str) -> Context:
+def context(program: Program, machine: str, mesh: tuple[int, ...], objective: str) -> Question:
     model = load_machine(machine)
-    return Context(program, model, Mesh.of(mesh, model.device_count), objective, (), 30.0, 0, 1, lambda _: None)
+    return Question.of(program, model, Mesh.of(mesh, model.device_count), objective)
 
 
-def modelled(c: Context, tied: bool = True) -> Model:
-    nodes = all_nodes(c.program, c.table, c.objective, ())
+def modelled(c: Question, tied: bool = True) -> Model:
+    nodes = all_nodes(c.program, c.table, c.objective, (), c.clock)
     repetition = find_repetition(c.program, c.table) if tied else Repetition(0, 1, 0)
-    return build_model(c.program, nodes, repetition, c.pricing, c.objective, c.capacity)
+    return build_model(c.program, nodes, repetition, c.pricing, c.objective)
 
 
-def solved(model: Model, exposed: int = 2) -> Solution:
-    return solve(Translation(model), time_limit=30, seed=0, jobs=1, exposed=exposed)
+def solved(model: Model, exposed: int = 2, capacity: int = UNLIMITED) -> Solution:
+    return solve(Translation(model, Clock(60)), capacity, time_limit=30, seed=0, jobs=1, exposed=exposed)
 
 
 def brute_force(model: Model, capacity: int) -> int | None:
@@ -92,7 +94,7 @@ def test_solver_equals_brute_force(program, extents, machine, objective) -> None
     model = modelled(context(program.bind(**extents), machine, (4,), objective))
     found = solved(model)
     assert found.status == "optimal"
-    assert found.objective == found.bound == evaluate(model, found.choice)[0] == brute_force(model, model.capacity)
+    assert found.objective == found.bound == evaluate(model, found.choice)[0] == brute_force(model, UNLIMITED)
 
 
 @settings(max_examples=25)
@@ -103,15 +105,15 @@ def test_solver_equals_brute_force_under_tight_memory(data: st.DataObject) -> No
     free = sorted(set(model.tied_to))
     some = {node: data.draw(st.integers(0, len(model.nodes[node].labels) - 1)) for node in free}
     peak = max(sum(memory_at(model, some, instant).values()) for instant in model.instants)
-    model.capacity = peak - data.draw(st.sampled_from([0, 1, 256]))
-    best = brute_force(model, model.capacity)
-    found = solved(model)
+    capacity = peak - data.draw(st.sampled_from([0, 1, 256]))
+    best = brute_force(model, capacity)
+    found = solved(model, capacity=capacity)
     assert (found.status == "infeasible") == (best is None)
     if best is not None:
         # A row of memory may count a moved copy a little longer than it lives, never shorter.
         assert found.objective >= best
         held = max(sum(memory_at(model, found.choice, instant).values()) for instant in model.instants)
-        assert held <= model.capacity
+        assert held <= capacity
 
 
 @pytest.mark.parametrize("mesh", [(4,), (2, 2)])

@@ -7,7 +7,7 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.planner import load_machine
-from tapestry.planner.search.pipeline import Context
+from tapestry.planner.search.question import Question
 from tapestry.planner.sharding.repetition import Repetition, find_repetition
 from tapestry.planner.strategy.layouts import Mesh
 from tapestry.program import Program
@@ -15,7 +15,7 @@ from tapestry.program import Program
 
 def found(program: Program) -> Repetition:
     model = load_machine("h200x8")
-    context = Context(program, model, Mesh.of((4,), 8), "time", (), 30.0, 0, 1, lambda _: None)
+    context = Question.of(program, model, Mesh.of((4,), 8))
     return find_repetition(program, context.table)
 
 

@@ -18,11 +18,13 @@ from tapestry.planner.solvers.assign import (
     ProblemBuilder,
     Supply,
     SupplyUse,
+    factors,
     solve,
 )
 from tapestry.planner.solvers.assign.check import check, check_choice
 from tapestry.planner.solvers.assign.check_elimination import eliminated_bound
 from tapestry.planner.solvers.assign.direct import Request, solve_narrow
+from tapestry.planner.solvers.assign.dominance import settled, undominated
 from tapestry.planner.solvers.assign.eliminate import Elimination
 from tapestry.planner.solvers.assign.factors import PRICE_UNIT, Factors, charged
 from tapestry.planner.solvers.assign.integer import solve_integer
@@ -229,3 +231,42 @@ def test_a_supply_that_contradicts_the_problem_is_refused(change: dict[str, obje
     with pytest.raises(InvalidProblem, match=r"(?s).*" + text) as refused:
         dataclasses.replace(problem, supplies=(supply,))
     assert "supply 0" in str(refused.value)
+
+
+@settings(max_examples=80, deadline=None)
+@given(supply_problems())
+def test_supplies_may_be_joined_one_reader_after_another(problem: AssignmentProblem) -> None:
+    """As where a tensor has so many readers that their choices are too many to be listed together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(factors, "MOST_AXES", 0)
+        assume(all(supply.readers for supply in problem.supplies))
+        answer, best = solve(problem), cheapest_of(problem)
+    assert answer.cost == best
+    assert check(problem, answer) == []
+
+
+def test_a_hundred_readers_of_one_source() -> None:
+    """More nodes than NumPy has axes, some with a single strategy: the source is best where most of them want it."""
+    builder = ProblemBuilder()
+    source = builder.add_node([0, 0])
+    readers = [builder.add_node([0, 1] if k % 3 else [0]) for k in range(100)]
+    asks = tuple(np.array([1, 0] if k % 3 else [1]) for k in range(100))
+    inside = np.zeros((2, 2), dtype=bool)
+    builder.add_supply(Supply(source, tuple(readers), asks, inside, np.array([[0, 7], [9, 0]])))
+    problem = builder.build()
+    answer = solve(problem)
+    assert (answer.status, answer.cost, answer.choice[0]) == ("optimal", 0, 1)
+    assert check(problem, answer) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(supply_problems())
+def test_what_is_left_out_is_not_missed(problem: AssignmentProblem) -> None:
+    kept = undominated(places_of(problem))
+    smaller = problem.restricted(kept)
+    assert cheapest_of(smaller) == cheapest_of(problem)
+    best = cheapest_of(smaller)
+    if best is not None:
+        choice = solve(smaller).choice
+        lifted = settled(places_of(problem), [mine[s] for mine, s in zip(kept, choice, strict=True)], kept)
+        assert cost_of(problem, lifted) == best

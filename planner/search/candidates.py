@@ -1,0 +1,144 @@
+"""Decisions lowered to plan documents: several schedules each, the shortest by simulation among those that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..format import Document, Predicted, Resolved, Solver, Traffic
+from ..lowering.emit import Emitted, emit, sharding_of
+from ..lowering.memory import place
+from ..lowering.order import reordered
+from ..lowering.steps import Decisions, Schedule, StepBuilder
+from ..lowering.waits import waits_of
+from ..sharding.model import Model, satisfied
+from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
+from ..simulate import Prices, Timeline, simulate
+from ..strategy.layouts import Layout
+from .question import Question
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One lowered plan and its predicted timeline."""
+
+    decisions: Decisions
+    document: Document
+    timeline: Timeline
+    peak: int
+    schedule: Schedule
+
+
+def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
+    """A choice spelled out for every tensor and operation."""
+    return decided(nodes, [model.option(choice, k) for k in range(len(nodes))])
+
+
+def decided(nodes: Sequence[Node], options: Sequence[int]) -> Decisions:
+    """An option per node spelled out."""
+    homes, strategies, ends = {}, {}, {}
+    for node, option in zip(nodes, options, strict=True):
+        match node:
+            case OperationNode():
+                strategies[node.name] = node.strategies[option]  # tied copies share the object
+            case SourceNode():
+                homes[node.tensor.name] = node.homes[option]
+            case SinkNode():
+                ends[node.tensor.name] = node.ends[option]
+    return Decisions(homes, strategies, ends)
+
+
+# How far ahead resident tensors are gathered, the most eager first; 0 takes the least memory.
+AHEAD = (24, 12, 6, 3, 1)
+
+
+def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Candidate:
+    """The lowered plan with the shortest simulated makespan among those that fit; the smallest if none does.
+
+    Looking further is pointless once a schedule comes within 1 % of the model's own estimate, ``ideal`` seconds.
+    """
+    if not _moves(question, decisions, resident=True):
+        candidates = {Schedule(): lower(question, decisions, Schedule())}
+    else:
+        candidates = _looked_ahead(question, decisions, ideal)
+    best = _best(question, candidates)
+    if best.peak <= question.capacity and not question.clock.up and _moves(question, decisions, resident=False):
+        listed = replace(best.schedule, listed=True)
+        candidates[listed] = lower(question, decisions, listed)
+    return _best(question, candidates)
+
+
+def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> dict[Schedule, Candidate]:
+    """Gathers of resident tensors at several distances from their use, and before or after moves of fresh values."""
+    least = lower(question, decisions, Schedule(0))
+    candidates = {least.schedule: least}
+    if least.peak > question.capacity:
+        return candidates
+    for ahead in () if question.clock.up else AHEAD:
+        candidates[Schedule(ahead)] = latest = lower(question, decisions, Schedule(ahead))
+        good = latest.peak <= question.capacity and latest.timeline.makespan_s <= 1.01 * ideal
+        if good or question.clock.up:
+            break
+    if question.clock.up:
+        return candidates
+    eager = replace(_best(question, candidates).schedule, gathers_first=True)
+    candidates[eager] = lower(question, decisions, eager)
+    return candidates
+
+
+def _best(question: Question, candidates: Mapping[Schedule, Candidate]) -> Candidate:
+    fitting = [c for c in candidates.values() if c.peak <= question.capacity]
+    return (
+        min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates.values(), key=lambda c: c.peak)
+    )
+
+
+def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
+    """Whether some resident tensor (else: some input or computed value) is moved at all."""
+    roles = ("param", "state", "const") if resident else ("input", "value")
+    for op in question.program.operations:
+        for name, need in zip(op.operands, decisions.strategies[op.name].needs, strict=True):
+            if question.program.tensor(name).role in roles and not satisfied(_home(question, decisions, name), need):
+                return True
+    return False
+
+
+def _home(question: Question, decisions: Decisions, name: str) -> Layout:
+    """Where a tensor is before it is moved."""
+    producer = question.program.producer.get(name)
+    return decisions.homes[name] if producer is None else decisions.strategies[producer.name].writes
+
+
+def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate:
+    """One plan document for given decisions, with its simulated timeline."""
+    for op in question.program.operations:
+        question.table.prove(op, decisions.strategies[op.name].cuts)
+    program = reordered(question.program, decisions, question.pricing) if schedule.listed else question.program
+    steps = StepBuilder(program, decisions, question.pricing, question.layouts, schedule).build()
+    arena = place(steps, question.capacity)
+    emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
+    document = _document(question, decisions, emitted, arena.peak)
+    timeline = simulate(document, Prices(Resolved(document, question.program), question.book))
+    return Candidate(decisions, document, timeline, arena.peak, schedule)
+
+
+def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: int) -> Document:
+    shardings = {name: sharding_of(strategy, question.mesh) for name, strategy in decisions.strategies.items()}
+    empty = Solver("pinned", question.objective, 0.0, 0, None, 0.0, None, None, question.seed)
+    return Document(
+        program=question.program_json,
+        machine=question.machine_json,
+        mesh=question.mesh.shape,
+        mesh_axes=question.mesh.axes,
+        devices=tuple(range(question.mesh.size)),
+        layouts=emitted.layouts,
+        buffers=emitted.buffers,
+        tasks=emitted.tasks,
+        outputs=emitted.outputs,
+        states=emitted.states,
+        shardings=shardings,
+        solver=empty,
+        predicted=Predicted(0.0, 0.0, 0.0),
+        traffic=Traffic(0, {}, {}),
+        peak_bytes={str(rank): {question.tier: peak} for rank in range(question.mesh.size)},
+    )

@@ -1,0 +1,21 @@
+"""A plan that was found, with the choice that it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..sharding.assignment import Solution
+from .candidates import Candidate
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """``solution`` is the solver's answer to the model itself."""
+
+    candidate: Candidate
+    choice: dict[int, int]
+    solution: Solution
+
+    @property
+    def makespan_s(self) -> float:
+        return self.candidate.timeline.makespan_s

@@ -1,0 +1,79 @@
+"""What is asked of the planner, with what every part of the search needs to know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ...program import Pin, Program
+from ...serialize import program_to_json
+from ..clock import Clock
+from ..machine import Machine
+from ..machine.embed import machine_to_json
+from ..simulate import PriceBook
+from ..strategy.layouts import Layouts, Mesh
+from ..strategy.strategies import StrategyTable
+from ..strategy.traffic import Traffic
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A program to be planned on a mesh of a machine. ``book`` and ``table`` remember prices and strategies."""
+
+    program: Program
+    machine: Machine
+    mesh: Mesh
+    objective: str
+    pins: tuple[Pin, ...]
+    seed: int
+    jobs: int
+    clock: Clock
+    say: Progress
+    book: PriceBook
+    table: StrategyTable
+    program_json: dict[str, Any]
+    machine_json: dict[str, Any]
+
+    @staticmethod
+    def of(
+        program: Program,
+        machine: Machine,
+        mesh: Mesh,
+        objective: str = "time",
+        pins: tuple[Pin, ...] = (),
+        *,
+        time_limit: float = 60.0,
+        seed: int = 0,
+        jobs: int = 1,
+        say: Progress = lambda _: None,
+    ) -> Question:
+        clock = Clock(time_limit)
+        book = PriceBook(machine, mesh)
+        table = StrategyTable(program, mesh, machine, book.layouts)
+        plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
+        return Question(
+            program, machine, mesh, objective, pins, seed, jobs, clock, say, book, table, program_to_json(program),
+            plain_machine,
+        )  # fmt: skip
+
+    @property
+    def layouts(self) -> Layouts:
+        return self.book.layouts
+
+    @property
+    def pricing(self) -> Traffic:
+        return self.book.traffic
+
+    @property
+    def tier(self) -> str:
+        return self.machine.device.compute_tier.name
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that one rank may use of its compute tier."""
+        return self.machine.capacity_bytes(self.tier)

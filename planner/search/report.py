@@ -1,0 +1,57 @@
+"""What a plan says of itself: objective, bounds and gaps, predicted times, counted traffic."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..format import Document, Predicted, Resolved, Solver, Traffic, Transfer
+from ..sharding.model import PICO, Model, evaluate
+from ..simulate import Prices, Timeline
+from .found import Found
+from .question import Question
+
+
+def with_report(found: Found, model: Model, bound: float, question: Question) -> Document:
+    """Fill in what was achieved: objective, bounds, prediction, traffic."""
+    document, timeline = found.candidate.document, found.candidate.timeline
+    choice, solution = found.choice, found.solution
+    _, parts = evaluate(model, choice)
+    by_bytes = question.objective == "bytes"
+    objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
+    gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0
+    makespan = timeline.makespan_s
+    solver = Solver(
+        solution.status,
+        question.objective,
+        objective / PICO,
+        sum(parts.values()) if by_bytes else 0,
+        bound,
+        gap,
+        (makespan - bound) / makespan if makespan else 0.0,
+        None,  # how long it took is no part of the plan: the same input gives the same bytes
+        question.seed,
+    )
+    return with_prediction(document, timeline, solver, question)
+
+
+def with_prediction(document: Document, timeline: Timeline, solver: Solver, question: Question) -> Document:
+    """The document with its predicted times and counted traffic."""
+    prices = Prices(Resolved(document, question.program), question.book)
+    predicted = Predicted(timeline.makespan_s, timeline.compute_s, timeline.exposed_transfer_s)
+    return msgspec.structs.replace(document, solver=solver, predicted=predicted, traffic=count_traffic(prices))
+
+
+def count_traffic(prices: Prices) -> Traffic:
+    """Bytes received from other ranks, in all, by kind of transfer and by link."""
+    by_kind: dict[str, int] = {}
+    by_link: dict[str, int] = {}
+    for task in prices.resolved.document.tasks:
+        if not isinstance(task, Transfer):
+            continue
+        move = prices.move(task)
+        nbytes = move.elements * prices.resolved.program.tensor(task.tensor).itemsize
+        if nbytes:
+            by_kind[move.kind] = by_kind.get(move.kind, 0) + nbytes
+            for link, share in prices.links(task).items():
+                by_link[link] = by_link.get(link, 0) + share
+    return Traffic(sum(by_kind.values()), dict(sorted(by_kind.items())), dict(sorted(by_link.items())))

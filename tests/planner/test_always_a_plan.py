@@ -1,0 +1,59 @@
+"""There is always a plan: what is undecided when the time is up falls back to something that works, and says so."""
+
+from __future__ import annotations
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32
+from tapestry.errors import Infeasible, TimeLimit
+from tapestry.planner import plan
+from tapestry.program import Program
+
+from .wide_programs import recurrent, stacked, triangular, u_net
+
+NO_TIME = 1e-3
+
+
+def programs() -> dict[str, Program]:
+    return {
+        "a stack of 64": stacked.bind(n=64, c=64),
+        "24 recurrent steps": recurrent.bind(t=24, n=32, c=64, h=128),
+        "a triangular solve": triangular.bind(m=256, r=64, blocks=4),
+        "a step of a U-Net": u_net.bind(n=4, c=3, y=16, x=16, e=32),
+    }
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
+@pytest.mark.parametrize("name", list(programs()))
+def test_with_no_time_at_all_there_is_a_plan(name: str, mesh: tuple[int, ...]) -> None:
+    made = plan(programs()[name], "cpu-4", mesh=mesh, time_limit=NO_TIME)
+    assert made.document.solver.status in ("fallback", "feasible")
+    assert made.document.solver.model_gap == 1.0
+    assert made.check().ok, made.check()
+
+
+@pytest.mark.parametrize("name", ["a stack of 64", "24 recurrent steps"])
+def test_tensors_with_many_readers_are_decided_to_the_end(name: str) -> None:
+    made = plan(programs()[name], "cpu-4", time_limit=600)
+    assert made.document.solver.status == "optimal"
+    assert made.check().ok, made.check()
+
+
+@tp.program
+def one_way(x: f32[Tensor, "n"]) -> Tensor:
+    """64 readers of one tensor, none of which can be cut."""
+    return tp.stack([tp.sum(tp.tanh(x * float(k))) for k in range(64)])
+
+
+def test_readers_that_have_nothing_to_choose() -> None:
+    made = plan(one_way.bind(n=1), "cpu-4", mesh=(4,), time_limit=600)
+    assert made.document.solver.status == "optimal"
+    assert made.check().ok, made.check()
+
+
+def test_what_fits_in_no_way_is_infeasible_or_out_of_time() -> None:
+    with pytest.raises(Infeasible):
+        plan(stacked.bind(n=64, c=64), "cpu-4", memory={"host": "64KiB"}, time_limit=600)
+    with pytest.raises(TimeLimit):
+        plan(stacked.bind(n=64, c=64), "cpu-4", memory={"host": "64KiB"}, time_limit=NO_TIME)
