@@ -17,8 +17,8 @@ from ...expr import MONOIDS, Affine, Bound, Call, Const, Expr
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
 from .folding import Array
-from .loops import Context, bind_map, depends_on
-from .pieces import Piece, Simplify
+from .maps import Context, bind_map
+from .pieces import Piece, Simplify, depends_on
 from .records import combined, state_of, store_records
 from .views import strided
 

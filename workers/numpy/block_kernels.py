@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...program import Block
 from ..device import Runner, Stored
 from .attention import bind_attention, identity_state
-from .loops import Context
+from .maps import Context
 from .pieces import Piece
 
 BlockBinding = Callable[[Block, Sequence[Piece], Context, Stored], list[Runner]]

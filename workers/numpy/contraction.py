@@ -15,9 +15,10 @@ from ...expr import Affine, Call, Expr, Read
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
 from .folding import Array, Reduction, round_into
-from .loops import Context, bind_map, depends_on
+from .maps import Context, bind_map
+from .matching import Dims, Match, Operand, extent, is_product
 from .pieces import Piece
-from .views import collapse, strided
+from .views import strided
 
 # Elements of a packed operand or of a product that cannot go straight to the output: 8 MiB in float32.
 PACK = 1 << 21
@@ -25,52 +26,13 @@ PACK = 1 << 21
 # packed.
 INNER = 32
 
-Dims = tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class Match:
-    """body = left * right; every dimension in one group. ``rows`` index left only, ``columns`` right only."""
-
-    left: Expr
-    right: Expr
-    batch: Dims
-    rows: Dims
-    columns: Dims
-    folded: Dims
-
-    def swapped(self) -> Match:
-        return Match(self.right, self.left, self.batch, self.columns, self.rows, self.folded)
-
-
-def match(piece: Piece, fold: Reduction) -> Match | None:
-    """Recognise a sum of products whose folded dimensions all occur in both factors."""
-    if fold.function != "add" or piece.where or not isinstance(piece.body, Call) or piece.body.function != "multiply":
-        return None
-    left, right = piece.body.args
-    a, b = depends_on(left), depends_on(right)
-    single = {name for name, extent in piece.dims if extent == 1}
-    folded = tuple(name for name in piece.names if name in piece.reduce)
-    kept = [name for name in piece.names if name not in piece.reduce]
-    if any(name not in (a & b) | single for name in folded) or any(name not in a | b | single for name in kept):
-        return None
-    return Match(
-        left, right,
-        tuple(name for name in kept if (name in a and name in b) or name not in a | b),
-        tuple(name for name in kept if name in a and name not in b),
-        tuple(name for name in kept if name in b and name not in a),
-        folded,
-    )  # fmt: skip
-
-
-def extent(piece: Piece, names: Dims) -> int:
-    return prod(hi for name, (_, hi) in piece.ranges.items() if name in names)
-
-
-def bind_contraction(
+def contraction(
     piece: Piece, found: Match, context: Context, out: Stored, fold: Reduction, accumulate: bool
-) -> Runner | None:
-    """The sum of products into ``out``; None if the output is not a strided view."""
+) -> Contraction | None:
+    """The sum of products into ``out``, cut into blocks; None if the output is not a strided view, or a part of the
+    body turns out to be constant.
+    """
     view = strided(out, piece.write, [dim for dim in piece.dims if dim[0] not in piece.reduce])
     if view is None:
         return None
@@ -78,7 +40,8 @@ def bind_contraction(
     long = [name for name in (*found.rows, *found.columns) if piece.ranges[name][1] > 1]
     if long and min(long, key=lambda name: abs(strides[name])) in found.rows:
         found = found.swapped()
-    return _Contraction(piece, _ordered(found, strides, piece), context, out, fold, accumulate).bind()
+    made = Contraction(piece, _ordered(found, strides, piece), context, out, fold, accumulate)
+    return made if all(is_product(part) for parts in made.blocks for part in parts) else None
 
 
 def _ordered(found: Match, strides: dict[str, int], piece: Piece) -> Match:
@@ -90,45 +53,7 @@ def _ordered(found: Match, strides: dict[str, int], piece: Piece) -> Match:
     return replace(found, batch=order(found.batch), rows=order(found.rows), columns=order(found.columns))
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """A factor or the product: a view with one axis per dimension of ``names``."""
-
-    view: Array
-    names: Dims
-
-    def axes(self, names: Dims) -> list[int]:
-        return [self.names.index(name) for name in names if name in self.names]
-
-    def collapsed(self, names: Dims) -> tuple[int, int] | None:
-        return collapse(self.view, self.axes(names))
-
-    def matrix(self, loops: Dims, rows: Dims, columns: Dims) -> Array:
-        """The view as [loops ..., rows, columns], no copy."""
-        shape, strides = [], []
-        for name in loops:
-            axis = self.names.index(name) if name in self.names else None
-            shape.append(1 if axis is None else self.view.shape[axis])
-            strides.append(0 if axis is None else self.view.strides[axis])
-        for group in (rows, columns):
-            found = self.collapsed(group)
-            assert found is not None
-            shape.append(found[0])
-            strides.append(found[1])
-        return np.lib.stride_tricks.as_strided(self.view, shape, strides)
-
-    def blas(self, rows: Dims, columns: Dims) -> bool:
-        """Whether BLAS takes the matrix as it is, row by row or column by column."""
-        r, c = self.collapsed(rows), self.collapsed(columns)
-        return r is not None and c is not None and (self._lines(r, c) or self._lines(c, r))
-
-    def _lines(self, outer: tuple[int, int], inner: tuple[int, int]) -> bool:
-        item = self.view.itemsize
-        close = inner[0] == 1 or inner[1] == item
-        return close and (outer[0] == 1 or (outer[1] >= inner[0] * item and outer[1] % item == 0))
-
-
-class _Contraction:
+class Contraction:
     """Chooses blocks so that what is packed stays bounded, then binds each block to matrix calls."""
 
     def __init__(
@@ -136,15 +61,13 @@ class _Contraction:
     ) -> None:
         self.piece, self.found, self.context, self.out, self.accumulate = piece, found, context, out, accumulate
         self.acc = fold.accumulator
-
-    def bind(self) -> Runner | None:
-        """None where a part of the body turns out to be constant."""
-        runners: list[Runner] = []
         kept, folded = self._blocks()
-        for block in kept:
-            parts = [self._restricted({**block, **cut}) for cut in folded]
-            if not all(isinstance(part.body, Call) and part.body.function == "multiply" for part in parts):
-                return None
+        self.blocks = [[self._restricted({**block, **cut}) for cut in folded] for block in kept]
+
+    def bind(self) -> Runner:
+        """Block after block."""
+        runners: list[Runner] = []
+        for parts in self.blocks:
             with self.context.scratch.frame():
                 runners += self._bind_block(parts)
         return in_order(runners)
@@ -205,14 +128,14 @@ class _Contraction:
         side = f.rows if expr is f.left else f.columns
         return (*f.batch, *side, *f.folded) if expr is f.left else (*f.batch, *f.folded, *side)
 
-    def _direct(self, piece: Piece, expr: Expr) -> _Operand | None:
+    def _direct(self, piece: Piece, expr: Expr) -> Operand | None:
         factor = self._factor(piece, expr)
         if not isinstance(factor, Read) or factor.guard or self.acc.kind == "i":
             return None  # integer products make copies of their operands, so these come in blocks
         stored = self.context.stored[factor.tensor]
         names = self._names_of(expr)
         view = strided(stored, factor.index, self._dims(piece, names)) if stored.array.dtype == self.acc else None
-        return None if view is None else _Operand(view, names)
+        return None if view is None else Operand(view, names)
 
     def _factor(self, piece: Piece, expr: Expr) -> Expr:
         """The factor as the (restricted) piece has it."""
@@ -221,14 +144,14 @@ class _Contraction:
         assert isinstance(original, Call)
         return piece.body.args[0 if expr is original.args[0] else 1]
 
-    def _target(self, piece: Piece) -> _Operand | None:
+    def _target(self, piece: Piece) -> Operand | None:
         names = (*self.found.batch, *self.found.rows, *self.found.columns)
         if self.out.array.dtype != self.acc or self.acc.kind == "i":
             return None
         view = strided(self.out, piece.write, self._dims(piece, names))
-        return None if view is None else _Operand(view, names)
+        return None if view is None else Operand(view, names)
 
-    def _loops(self, left: _Operand | None, right: _Operand | None, target: _Operand | None) -> _Loops:
+    def _loops(self, left: Operand | None, right: Operand | None, target: Operand | None) -> _Loops:
         """Which dimensions are looped over as batches, and which make up the matrices."""
         rows = _inner(self.found.rows, [o for o in (left, target) if o is not None])
         columns = _inner(self.found.columns, [o for o in (right, target) if o is not None])
@@ -243,10 +166,10 @@ class _Contraction:
         names = (*f.batch, *f.rows, *f.columns)
         target = None if self._packs(first)[2] or self.accumulate or len(parts) > 1 else self._target(first)
         shape = [n for _, n in self._dims(first, names)]
-        result = target or _Operand(self.context.scratch.take(shape, self.acc), names)
+        result = target or Operand(self.context.scratch.take(shape, self.acc), names)
         runners = self._multiplied(first, result)
         if len(parts) > 1:
-            further = _Operand(self.context.scratch.take(shape, self.acc), names)
+            further = Operand(self.context.scratch.take(shape, self.acc), names)
             for part in parts[1:]:
                 runners += [*self._multiplied(part, further), _adding(further.view, result.view)]
         if target is None:
@@ -255,7 +178,7 @@ class _Contraction:
             runners.append(_deliver(result.view, final, self.accumulate))
         return runners
 
-    def _multiplied(self, piece: Piece, result: _Operand) -> list[Runner]:
+    def _multiplied(self, piece: Piece, result: Operand) -> list[Runner]:
         """Pack what has to be packed, then one (batched) matrix product into ``result``."""
         f, packs = self.found, self._packs(piece)
         runners: list[Runner] = []
@@ -267,7 +190,7 @@ class _Contraction:
         runners.append(_product(a, b, result.matrix(loops.batch, loops.rows, loops.columns)))
         return runners
 
-    def _operand(self, piece: Piece, expr: Expr, pack: bool, runners: list[Runner]) -> _Operand:
+    def _operand(self, piece: Piece, expr: Expr, pack: bool, runners: list[Runner]) -> Operand:
         direct = None if pack else self._direct(piece, expr)
         if direct is not None:
             return direct
@@ -280,7 +203,7 @@ class _Contraction:
             write=tuple(Affine.dim(name) if n > 1 else Affine() for name, n in dims),
         )  # fmt: skip
         runners.append(bind_map(part, self.context, Stored(packed, grid)))
-        return _Operand(packed, names)
+        return Operand(packed, names)
 
 
 @dataclass(frozen=True)
@@ -290,7 +213,7 @@ class _Loops:
     columns: Dims
 
 
-def _inner(names: Dims, operands: Sequence[_Operand]) -> Dims:
+def _inner(names: Dims, operands: Sequence[Operand]) -> Dims:
     """The longest tail of a group that is one stride in every operand; all of it, to be packed, if too short."""
     for start in range(len(names)):
         tail = names[start:]

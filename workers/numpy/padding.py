@@ -11,7 +11,7 @@ from ...expr import Call, Cast, Expr, Read, walk
 from ...space import Box, Grid
 from ..device import Runner, Stored
 from .folding import number
-from .loops import Context
+from .maps import Context
 from .pieces import Piece
 from .views import grid_pairs
 

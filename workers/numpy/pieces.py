@@ -1,26 +1,20 @@
-"""Cutting a compute task into pieces on which every guard is decided and every index is affine.
+"""A `Piece`: a box of points of a compute task, with the operation's expressions rewritten over it.
 
-A `Piece` is a box of fresh dimensions that start at 0, with the operation's expressions rewritten over them. Strided
-shards lose their stride, guards that fail everywhere become their fill, floors of a dimension that is cut at their
-steps disappear, small windows are unrolled. What is left over (a guard that couples two long dimensions) is evaluated
-by masks.
+Its dimensions are fresh and start at 0. Strided shards lose their stride, guards that fail everywhere become their
+fill, constants are folded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from math import prod
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, children, walk
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, children, walk
 from ...expr.simplify import Ranges, Simplifier
 from .folding import constant_expr, fold_call, number
 
-MAX_PIECES = 400
-WINDOW = 16  # a dimension at most this long is written out where a guard couples it with another
-WORTHWHILE = 4096  # points below which a mask is cheaper than more pieces
 NOWHERE = (Bound(Affine(), 1, None),)  # the conditions of a domain without points
 
 
@@ -118,119 +112,6 @@ class Simplify(Simplifier):
         return IndexValue(index) if index.terms else Cast("int64", Const(index.const))
 
 
-def resolve(piece: Piece, cuttable: Collection[str]) -> list[Piece]:
-    """Cut ``cuttable`` dimensions where guards and floors change, so that the pieces are as plain as can be."""
-    done: list[Piece] = []
-    stack = [piece]
-    while stack:
-        part = stack.pop()
-        if part.empty:
-            continue
-        halves = None if len(done) + len(stack) >= MAX_PIECES else _cut(part, cuttable)
-        if halves is None:
-            done.append(part)
-        else:
-            stack += reversed(halves)
-    return done
-
-
-def _cut(piece: Piece, cuttable: Collection[str]) -> list[Piece] | None:
-    """Two halves at the first undecided bound, or a floor taken apart; None when nothing can be cut."""
-    family = {name.split("'")[0] for name in cuttable}
-    open_dims = {name: extent for name, extent in piece.dims if extent > 1 and name.split("'")[0] in family}
-    for bound in undecided(piece):
-        place = _threshold(bound, open_dims)
-        if place is not None:
-            name, at = place
-            return [piece.part(name, 0, at), piece.part(name, at, open_dims[name])]
-    for bound in undecided(piece) if piece.size >= WORTHWHILE else ():
-        names = [str(atom) for atom, _ in bound.expr.terms if atom in open_dims]
-        short = min(names, key=lambda name: open_dims[name], default=None)
-        if short is not None and len(bound.expr.terms) > 1 and open_dims[short] <= WINDOW:
-            return [piece.part(short, 0, 1), piece.part(short, 1, open_dims[short])]
-    for floor in floors(piece):
-        halves = _unfloor(piece, floor, open_dims)
-        if halves is not None:
-            return halves
-    return None
-
-
-def undecided(piece: Piece) -> Iterator[Bound]:
-    """Bounds of the domain, of guards and of conditions that are left."""
-    yield from piece.where
-    for node in walk(piece.body):
-        if isinstance(node, Read):
-            yield from node.guard
-        elif isinstance(node, Inside):
-            yield from node.bounds
-
-
-def _threshold(bound: Bound, open_dims: Mapping[str, int]) -> tuple[str, int] | None:
-    """Where a bound on a single dimension changes: the dimension and the first point of the upper part."""
-    if len(bound.expr.terms) != 1:
-        return None
-    name, c = bound.expr.terms[0]
-    if not isinstance(name, str) or name not in open_dims:
-        return None
-    for edge in (bound.lo, bound.hi):
-        if edge is None:
-            continue
-        gap = edge - bound.expr.const
-        at = -(-gap // c) if c > 0 else gap // c + 1
-        if 0 < at < open_dims[name]:
-            return name, at
-    return None
-
-
-def floors(piece: Piece) -> Iterator[Floor]:
-    """Floors outside of other floors, in the order they are met."""
-    exprs = list(piece.write) + [bound.expr for bound in undecided(piece)]
-    for node in walk(piece.body):
-        if isinstance(node, Read):
-            exprs += node.index
-        elif isinstance(node, IndexValue):
-            exprs.append(node.index)
-    for expr in exprs:
-        yield from (atom for atom, _ in expr.terms if isinstance(atom, Floor))
-
-
-def _unfloor(piece: Piece, floor: Floor, open_dims: Mapping[str, int]) -> list[Piece] | None:
-    """Cut a dimension at the steps of floor((c*d + k) / D), c dividing D; many steps become a dimension."""
-    if len(floor.inner.terms) != 1:
-        return None
-    name, c = floor.inner.terms[0]
-    if not isinstance(name, str) or name not in open_dims or c < 0 or floor.divisor % c:
-        return None
-    period, extent = floor.divisor // c, open_dims[name]
-    first = -(-(floor.divisor - floor.inner.const % floor.divisor) // c)
-    if first < period or extent < 2 * period:
-        return [piece.part(name, 0, first), piece.part(name, first, extent)] if first < extent else None
-    if extent % period:
-        return [piece.part(name, 0, extent - extent % period), piece.part(name, extent - extent % period, extent)]
-    return [piece.split(name, period)]
-
-
-def unrolled(piece: Piece, function: str, identity: float | int | bool) -> Piece:
-    """The fold over all reduce dimensions written out as one expression: f(f(tap0, tap1), tap2) ..."""
-    names = [name for name, _ in piece.dims if name in piece.reduce]
-    extents = [extent for name, extent in piece.dims if name in piece.reduce]
-    kept = tuple(dim for dim in piece.dims if dim[0] not in piece.reduce)
-    total: Expr | None = None
-    for values in product(*map(range, extents)):
-        at = {name: Affine.of(value) for name, value in zip(names, values, strict=True)}
-        tap = _tap(piece, kept, at, identity)
-        total = tap if total is None else Call(function, (total, tap))
-    body = Const(identity) if total is None else total
-    return replace(piece, dims=kept, reduce=frozenset(), body=body, where=())
-
-
-def _tap(
-    piece: Piece, kept: tuple[tuple[str, int], ...], at: Mapping[str, Affine], identity: float | int | bool
-) -> Expr:
-    simplify = Simplify({name: (0, extent) for name, extent in kept}, at, piece.dtypes)
-    return simplify.expr(masked(piece.body, piece.where, identity))
-
-
 def masked(body: Expr, where: tuple[Bound, ...], identity: float | int | bool) -> Expr:
     """The body where the domain's bounds hold, elsewhere the identity; reads are guarded by the bounds as well."""
     if not where:
@@ -247,3 +128,16 @@ def guarded(node: Expr, where: tuple[Bound, ...]) -> Expr:
     if isinstance(node, Call):
         return Call(node.function, tuple(guarded(arg, where) for arg in children(node)))
     return Cast(node.dtype, guarded(node.arg, where)) if isinstance(node, Cast) else node
+
+
+def depends_on(expr: Expr) -> frozenset[str]:
+    """The dimensions that an expression's value may vary along."""
+    names: set[str] = set()
+    for node in walk(expr):
+        if isinstance(node, Read):
+            names.update(*(index.dims for index in node.index), *(bound.expr.dims for bound in node.guard))
+        elif isinstance(node, IndexValue):
+            names |= node.index.dims
+        elif isinstance(node, Inside):
+            names.update(*(bound.expr.dims for bound in node.bounds))
+    return frozenset(names)

@@ -15,7 +15,7 @@ from ...expr import FUNCTIONS, MONOIDS, Affine, Call, Cast, Const, Expr, IndexVa
 from ...program import Operation
 from ..device import Runner, Stored
 from .folding import BOOL, Array, Scalar, compute_dtype, lifted, number, round_into, together
-from .loops import SLAB_POINTS, Context
+from .maps import SLAB_POINTS, Context
 from .pieces import Piece, masked
 from .views import position_table, slab_shape, slabs
 
@@ -170,14 +170,6 @@ class RecordFold:
 
         return run
 
-    def lifts(self, body: Expr) -> list[Expr]:
-        """What a point contributes to each component, over the dimensions of the operation."""
-        position = Affine()
-        for name in self.op.reduce_dims:
-            position = position * self.op.extents[name] + Affine.dim(name)
-        components = self.monoid.components
-        return [lifted(part, body, IndexValue(position), self.value, self.stored) for part in components]
-
     def _box(self, box: Piece, neutral: Sequence[Scalar]) -> list[Any]:
         """Per slab of a box what folds it into the total."""
         assert isinstance(box.body, Call)
@@ -223,6 +215,15 @@ class RecordFold:
             at = np.broadcast_to(np.asarray(row.evaluate(index)), shape)
             found.append(position_table(axis)[at - axis.lo])
         return tuple(found)
+
+
+def lifts(op: Operation, body: Expr, value: str, stored: str) -> list[Expr]:
+    """What a point contributes to each component of the operation's monoid, over the dimensions of the operation."""
+    assert op.monoid is not None
+    position = Affine()
+    for name in op.reduce_dims:
+        position = position * op.extents[name] + Affine.dim(name)
+    return [lifted(part, body, IndexValue(position), value, stored) for part in MONOIDS[op.monoid].components]
 
 
 def _pairwise(monoid: Monoid, rows: State) -> State:

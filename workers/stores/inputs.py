@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import name_of, numpy_dtype
 from ...errors import UsageError, close_match
 from ...program import Program, Tensor
-from ..numpy.folding import Array
+from .arrays import Array
 
 
 def checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...dtypes import name_of, numpy_dtype
 from ...errors import UsageError
-from ..numpy.folding import Array
+from .arrays import Array
 
 _CODES = {
     "bool": "BOOL",
