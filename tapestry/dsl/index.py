@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import index as as_int
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, cast, overload
 
 from ..errors import UsageError
 from ..expr import Affine, Bound, Inside
@@ -222,7 +222,15 @@ class Indices(tuple[Index, ...]):
     __slots__ = ()
 
 
-def indices(names: str = "", **extents: int) -> Any:
+if TYPE_CHECKING:
+
+    class Named(Index):
+        """What `indices` gives back, to a type checker: an index where one name is given, else they unpack."""
+
+        def __iter__(self) -> Iterator[Index]: ...  # type: ignore[override]
+
+
+def indices(names: str = "", **extents: int) -> Named:
     """Fresh indices for the given names: ``n, k = tp.indices("n k")``; a single name gives the index itself.
 
     Keywords are further names, whose extents they give: ``n, s = tp.indices("n", s=5)`` is s in 0:5. The extent of
@@ -237,7 +245,7 @@ def indices(names: str = "", **extents: int) -> Any:
     if twice:
         raise UsageError(f"tp.indices names {twice} twice", where=here())
     found = [Index(Affine.dim(name), _extent(name, extents)) for name in listed]
-    return found[0] if len(found) == 1 else Indices(found)
+    return cast("Named", found[0] if len(found) == 1 else Indices(found))
 
 
 def _split(names: object) -> list[str]:
