@@ -20,7 +20,6 @@ from .machine import Machine
 from .machine.embed import machine_from_json
 from .strategy.cost import compute_seconds
 from .strategy.layouts import Layout, Layouts, Mesh
-from .strategy.strategies import structure
 from .strategy.traffic import Move, Traffic
 
 
@@ -51,7 +50,7 @@ class PriceBook:
     def signature(self, op: Operation, program: Program) -> str:
         """The operation without its names. One book serves one program."""
         if op.name not in self._signatures:
-            self._signatures[op.name] = structure(op, program)
+            self._signatures[op.name] = program.graph.structure(op)
         return self._signatures[op.name]
 
     def work(self, op: Operation, program: Program, signature: str, region: Region) -> float:

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .dtypes import DTYPES
 from .expr import Affine, Bound, Expr, Read, reads
 from .space.cuts import CutKind
+
+if TYPE_CHECKING:
+    from .graph import ProgramGraph
 
 Role = Literal["input", "param", "state", "const", "value"]
 PinKind = CutKind
@@ -175,6 +178,13 @@ class Program:
             for name in op.operands:
                 found.setdefault(name, []).append(op)
         return {name: tuple(ops) for name, ops in found.items()}
+
+    @cached_property
+    def graph(self) -> ProgramGraph:
+        """The operations as a graph: cycles, structure, what is alike."""
+        from .graph import ProgramGraph
+
+        return ProgramGraph(self)
 
     def tensor(self, name: str) -> Tensor:
         return self.by_name[name]

@@ -167,7 +167,7 @@ def _order(program: Program) -> None:
     for op in program.operations:
         late = [name for name in op.operands if name not in ready]
         if late:
-            cycle = _cycle(program, op)
+            cycle = program.graph.cycle(op.name)
             if cycle:
                 raise ProgramError("operations depend on one another in a circle", sides={"cycle": " -> ".join(cycle)})
             producer = program.producer[late[0]]
@@ -177,24 +177,6 @@ def _order(program: Program) -> None:
                 hint="put operations in an order that can run",
             )
         ready.add(op.output)
-
-
-def _cycle(program: Program, start: Operation) -> list[str] | None:
-    """Names of operations, each read by the next, that lead back to the first; None if the operation is on no cycle."""
-    path: dict[str, str] = {}
-    queue = [start]
-    while queue:
-        op = queue.pop()
-        for later in program.consumers[op.output]:
-            if later.name not in path:
-                path[later.name] = op.name
-                queue.append(later)
-    if start.name not in path:
-        return None
-    names = [start.name]
-    while len(names) == 1 or names[-1] != start.name:
-        names.append(path[names[-1]])
-    return names[::-1]
 
 
 def _meaning(op: Operation, program: Program) -> None:

@@ -16,7 +16,7 @@ def make_plan(question: Question) -> Document:
     """The whole of it. Raises Infeasible, TimeLimit or UsageError."""
     question.say("strategies")
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
-    repetition = find_repetition(question.program, question.table)
+    repetition = find_repetition(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
     bound = lower_bound_seconds(nodes, question.mesh.size)

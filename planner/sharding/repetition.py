@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...program import Operation, Program
-from ..strategy.strategies import StrategyTable
+from ...program import Program
 
 
 @dataclass(frozen=True)
@@ -23,10 +21,9 @@ class Repetition:
         return self.start + (index - self.start) % self.period if inside else index
 
 
-def find_repetition(program: Program, table: StrategyTable) -> Repetition:
+def find_repetition(program: Program) -> Repetition:
     """The repetition that covers most operations (count >= 2), or one of count 0."""
-    made_at = {op.output: index for index, op in enumerate(program.operations)}
-    marks = [_wiring(program, table, made_at, op) for op in program.operations]
+    marks = program.graph.marks
     best = Repetition(0, 1, 0)
     for period in _periods(marks):
         run = start = 0
@@ -51,19 +48,3 @@ def _periods(marks: list[str]) -> list[int]:
             found[index - last[mark]] = found.get(index - last[mark], 0) + 1
         last[mark] = index
     return sorted(period for period, votes in found.items() if votes >= period)
-
-
-def _wiring(program: Program, table: StrategyTable, made_at: Mapping[str, int], op: Operation) -> str:
-    """Structure of an operation, how far back each operand was made (or which role it has), and whether it is an
-    output.
-
-    Operands that earlier layers share (a table of positions) have no fixed distance: they are marked by name.
-    """
-    here = made_at[op.output]
-    sources = [str(here - made_at[n]) if n in made_at else _source_mark(program, n) for n in op.operands]
-    return f"{table.signature(op)}|{sources}|{op.output in program.outputs}"
-
-
-def _source_mark(program: Program, name: str) -> str:
-    """A tensor used once is marked by its role; one that several operations share, by its name."""
-    return program.tensor(name).role if len(program.consumers[name]) == 1 else name

@@ -54,14 +54,11 @@ class StrategyTable:
         self.program, self.mesh, self.machine, self.layouts = program, mesh, machine, layouts
         self._zigzag = zigzag_dims(program)
         self._known: dict[tuple[str, Cuts], Strategy] = {}
-        self._signatures: dict[str, str] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 
     def signature(self, op: Operation) -> str:
         """The operation without its names: equal for the same operation in another layer."""
-        if op.name not in self._signatures:
-            self._signatures[op.name] = structure(op, self.program)
-        return self._signatures[op.name]
+        return self.program.graph.structure(op)
 
     def candidates(self, op: Operation) -> list[Cuts]:
         """All cuts that leave no rank without work, most cut first; pins are applied elsewhere."""
@@ -151,33 +148,6 @@ def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ..
     if len(order) <= 1:
         return None
     return tuple(order.index(share) if share is not None else 0 for share in shares)
-
-
-def structure(op: Operation, program: Program) -> str:
-    """Everything about an operation but its names, as text."""
-    names = {name: f"%{k}" for k, name in enumerate(op.operands)}
-    body = str(op.body)
-    reads = [(names[r.tensor], r.index, r.guard, r.fill) for r in op.reads]
-    operands = [(program.tensor(n).shape, program.tensor(n).dtype) for n in op.operands]
-    out = program.tensor(op.output)
-    for name in sorted(names, key=len, reverse=True):
-        body = body.replace(f"{name}[", f"{names[name]}[")
-    attributes = getattr(op.body, "attributes", ())
-    return repr(
-        (
-            op.dims,
-            op.write,
-            op.reduce_dims,
-            op.monoid,
-            op.where,
-            reads,
-            operands,
-            out.shape,
-            out.dtype,
-            body,
-            attributes,
-        )
-    )
 
 
 def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:

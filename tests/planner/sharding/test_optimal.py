@@ -56,7 +56,7 @@ def context(program: Program, machine: str, mesh: tuple[int, ...], objective: st
 
 def modelled(c: Question, tied: bool = True) -> Model:
     nodes = all_nodes(c.program, c.table, c.objective, (), c.clock)
-    repetition = find_repetition(c.program, c.table) if tied else Repetition(0, 1, 0)
+    repetition = find_repetition(c.program) if tied else Repetition(0, 1, 0)
     return build_model(c.program, nodes, repetition, c.pricing, c.objective)
 
 
