@@ -76,6 +76,10 @@ class ReadOutOfBounds(ProgramError):
     """A read that leaves its tensor at some point of the operation's index space."""
 
 
+class TooHard(ProgramError):
+    """A question about index sets that takes more work to answer than it may: neither proved nor refuted."""
+
+
 class Infeasible(TapestryError):
     """No plan exists within the given machine, mesh, pins and memory."""
 

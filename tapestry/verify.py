@@ -24,6 +24,7 @@ from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
 from .result_type import may_store, reduced_dtype, result_dtype
 from .space import Access, IndexSet
+from .space.polyhedral import within_limit
 from .space.proofs import LeavesDomain, NotCovered, Overlap, PartitionError
 
 # A pinned tensor that only coordinate 0 of a mesh axis has.
@@ -41,7 +42,8 @@ def verify(program: Program) -> None:
     _producers(program)
     _order(program)
     for op in program.operations:
-        _meaning(op, program)
+        with within_limit(f"whether {place(op)} stays inside its tensors and writes each element once"):
+            _meaning(op, program)
     _ends(program)
     for pin in program.pins:
         _pin(pin, program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from ...errors import TapestryError
+from ...errors import TapestryError, TooHard
 from ...program import Operation, Program
 from ...serialize import program_from_json
 from ...space import Box, parse_region
@@ -54,6 +54,9 @@ def _program(document: Document, findings: Findings) -> Program | None:
     """Reading a program verifies it: one producer per element, rows that match axes, declared names."""
     try:
         return program_from_json(document.program)
+    except TooHard as error:
+        findings.add(Code.UNPROVEN, str(error))
+        return None
     except (TapestryError, KeyError, TypeError, ValueError) as error:
         findings.add(Code.PROGRAM, f"{type(error).__name__}: {error}")
         return None

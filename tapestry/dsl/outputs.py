@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..bounds import escape_of, out_of_bounds
 from ..errors import UsageError
 from ..expr import Affine, Bound
-from ..space.polyhedral import affine_text, bound_text, names_of, read_set, set_text
+from ..space.polyhedral import affine_text, bound_text, names_of, read_set, set_text, within_limit
 from .caller import located
 from .scopes import Site, Survey, letter_of
 
@@ -135,6 +135,11 @@ def _occurrences(expr: Affine) -> Iterable[str]:
 
 def _by_sets(name: str, dim: str, rows: Sequence[Row], below: int | None, ranges: Ranges) -> int | None:
     """The largest extent of an index by integer sets, ``below`` being a limit known already."""
+    with within_limit(f"the range of {dim} in {name}"):
+        return _least_wrong(name, dim, rows, below, ranges)
+
+
+def _least_wrong(name: str, dim: str, rows: Sequence[Row], below: int | None, ranges: Ranges) -> int | None:
     wrong = [_violations(dim, row, ranges) for row in rows]
     bad = wrong[0]
     for more in wrong[1:]:

@@ -8,10 +8,12 @@ Dimensions are called c0, c1, ... inside (isl reserves words such as ``mod`` in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ..errors import TooHard
 from ..expr.index import Affine, Bound
 from .intset import IntSet
 from .region import Grid, Region
@@ -19,7 +21,9 @@ from .region import Grid, Region
 if TYPE_CHECKING:
     import islpy
 
-OPERATION_LIMIT = 2_000_000  # isl's own unit of work; some seconds
+OPERATION_LIMIT = 2_000_000  # isl's own unit of work; some seconds where it counts points
+# For one question about sets. In thirty dimensions an operation takes 50 us at first, and grows with the numbers in it.
+PROOF_LIMIT = 20_000
 
 
 @cache
@@ -27,7 +31,38 @@ def context() -> islpy.Context:
     """The context of this process."""
     import islpy
 
-    return islpy.Context()
+    made = islpy.Context()
+    made.set_max_operations(_limit[-1])
+    return made
+
+
+_limit = [0]  # isl's operations for the question that is being asked; 0 is no limit
+
+
+@contextmanager
+def within_limit(question: str) -> Iterator[None]:
+    """What isl is asked inside may take `PROOF_LIMIT` of its operations; TooHard, with the question, beyond."""
+    _limit.append(PROOF_LIMIT)
+    _count_anew()
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.startswith("islpy"):  # which need not have been imported
+            raise TooHard(
+                f"{question} takes more work than it may",
+                hint="fewer dimensions in one condition, or smaller coefficients",
+            ) from None
+        raise
+    finally:
+        _limit.pop()
+        _count_anew()
+
+
+def _count_anew() -> None:
+    """From here, under the present limit. A context that nobody has asked for yet is left unmade."""
+    if context.cache_info().currsize:
+        context().reset_operations()
+        context().set_max_operations(_limit[-1])
 
 
 def read_set(text: str) -> islpy.Set:

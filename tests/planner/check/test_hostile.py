@@ -193,3 +193,26 @@ def test_scattered_regions_exhaust_the_budget(document: Document) -> None:
     budget.spend(5, "pairs")
     with pytest.raises(Exhausted, match="pairs"):
         budget.spend(6, "pairs")
+
+
+def knapsack(dims: int) -> str:
+    """Whether some of so many weights add up to a number: hard for any solver of integer sets."""
+    total = " + ".join(f"{(7919 * k * k + 104729 * k + 1) % 97 + 3}*v{k}" for k in range(dims))
+    other = " + ".join(f"{(6101 * k * k + 15485863 * k + 5) % 89 + 3}*v{k}" for k in range(dims))
+    return f"(x[n + 1, 0] if 743 <= {total} < 744 and 617 <= {other} < 618 else 0.0)"
+
+
+def test_what_isl_would_work_on_for_ever_is_unproven(document: Document) -> None:
+    """A read that may leave its tensor where two knapsacks are full at once: proof stops after counted work."""
+
+    def harder(raw: Json) -> None:
+        (first, *_), dims = raw["program"]["operations"], 30
+        raw["program"]["tensors"].append({"name": "hard", "dtype": "f32", "shape": [8], "role": "value", "axes": ["n"]})
+        over = " ".join(f"v{k}" for k in range(dims))
+        extents = " ".join(f"v{k}=2" for k in range(dims))
+        hard = {"name": "hard", "dims": f"n=8 {extents}", "write": "hard[n]", "monoid": "sum", "over": over}
+        raw["program"]["operations"].append({**hard, "body": knapsack(dims), "source": first["source"]})
+
+    report = check(altered(document, harder))
+    assert report.codes == {Code.UNPROVEN}, str(report)
+    assert "takes more work than it may" in str(report)
