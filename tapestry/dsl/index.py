@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from operator import index as as_int
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, cast, overload
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 
 Given = Mapping[str, int]  # extents given to indices by name: tp.indices(s=5)
+_TOLD: ContextVar[dict[str, set[int]] | None] = ContextVar("tapestry_told", default=None)
 
 
 class Index:
@@ -245,6 +248,10 @@ def indices(names: str = "", **extents: int) -> Named:
     if twice:
         raise UsageError(f"tp.indices names {twice} twice", where=here())
     found = [Index(Affine.dim(name), _extent(name, extents)) for name in listed]
+    record = _TOLD.get()
+    if record is not None:
+        for name in extents:
+            record.setdefault(name, set()).add(_extent(name, extents)[name])
     return cast("Named", found[0] if len(found) == 1 else Indices(found))
 
 
@@ -254,6 +261,17 @@ def _split(names: object) -> list[str]:
     from .door import spoken
 
     raise UsageError(f"tp.indices({spoken(names)})", where=here(), hint='a string of names: tp.indices("n k")')
+
+
+@contextmanager
+def told() -> Iterator[dict[str, set[int]]]:
+    """The extents that `indices` is given meanwhile, by name: an output index need not occur in the expression."""
+    found: dict[str, set[int]] = {}
+    token = _TOLD.set(found)
+    try:
+        yield found
+    finally:
+        _TOLD.reset(token)
 
 
 def _extent(name: str, extents: Mapping[str, int]) -> Given:
@@ -273,4 +291,4 @@ def _identifier(name: str) -> str:
     return name
 
 
-__all__ = ["Given", "Index", "Indices", "affine", "as_integer", "indices", "is_index", "joined"]
+__all__ = ["Given", "Index", "Indices", "affine", "as_integer", "indices", "is_index", "joined", "told"]

@@ -13,7 +13,7 @@ from .caller import here, located
 from .define import Definition
 from .door import spoken
 from .element import Element, element
-from .index import Index, as_integer
+from .index import Index, as_integer, told
 from .operands import bind_operands, check_extents
 from .reducer import Folding
 from .tensor import Tensor
@@ -59,8 +59,12 @@ class Op(Generic[P]):
         extents = bind_operands(operands, bound.arguments, call)
         self._add_settings(bound.arguments, extents, call)
         check_extents(operands, bound.arguments, extents, call)
-        result = self.function(*bound.args, **bound.kwargs)
-        return self._finish(trace, self._element(result, call), extents, call, explicit)
+        with told() as given:
+            result = self.function(*bound.args, **bound.kwargs)
+        body = self._element(result, call)
+        unused = {name: min(sizes) for name, sizes in given.items() if len(sizes) == 1 and name not in body.free}
+        body = Element(body.expr, body.accesses, body.reductions, {**unused, **body.given})
+        return self._finish(trace, body, extents, call, explicit)
 
     def _element(self, result: object, call: str) -> Element:
         """What the body returned, as one element of the output."""

@@ -200,3 +200,127 @@ def test_every_fold_has_indices_of_its_own(tree: Ast) -> None:
     points = product(*(range(extents[letter]) for letter in outer))
     want = [value(tree, arrays, dict(zip(outer, point, strict=True))) for point in points]
     np.testing.assert_array_equal(got.ravel(), want)
+
+
+# --- guards, choices and conditions ---------------------------------------------------------------------------------
+
+RANGES = {"i": 4, "j": 3, "s": 3}
+
+
+class Outside(Exception):
+    """The oracle read outside of a tensor."""
+
+
+def positions() -> st.SearchStrategy[Ast]:
+    """("index", coefficients of i, j and s, constant, divisor, modulus or 0)."""
+    small = st.integers(-2, 2)
+    return st.tuples(
+        st.just("index"),
+        st.tuples(small, small, small),
+        st.integers(-2, 4),
+        st.integers(1, 3),
+        st.sampled_from([0, 0, 3]),
+    )
+
+
+def at_point(tree: Ast, point: Mapping[str, Any]) -> Any:
+    """An index expression, at a point or of indices."""
+    _, coefficients, constant, divisor, modulus = tree
+    found = constant + sum(c * point[name] for c, name in zip(coefficients, "ijs", strict=True) if c)
+    if divisor > 1:
+        found = found // divisor
+    return found % modulus if modulus else found
+
+
+def conditions() -> st.SearchStrategy[Ast]:
+    """("condition", index, least, end)."""
+    return st.tuples(st.just("condition"), positions(), st.integers(-2, 2), st.integers(0, 5))
+
+
+def elements(depth: int) -> st.SearchStrategy[Ast]:
+    reads = st.one_of(
+        st.tuples(st.just("x"), positions()),
+        st.tuples(st.just("get"), positions(), st.integers(-3, 3)),
+        st.tuples(st.just("m"), positions(), positions()),
+        st.tuples(st.just("get m"), positions(), positions(), st.integers(-3, 3)),
+    )
+    if depth == 0:
+        return reads
+    smaller = elements(depth - 1)
+    return st.one_of(
+        st.tuples(st.just("choose"), conditions(), smaller, smaller),
+        st.tuples(st.just("add"), smaller, smaller),
+        reads,
+    )
+
+
+def met(tree: Ast, point: Mapping[str, int]) -> bool:
+    return bool(tree[2] <= at_point(tree[1], point) < tree[3])
+
+
+def element_at(tree: Ast, x: np.ndarray, m: np.ndarray, point: Mapping[str, int]) -> int:
+    """What an element is at a point, nothing evaluated that a choice leaves out."""
+    if tree[0] == "choose":
+        return element_at(tree[2] if met(tree[1], point) else tree[3], x, m, point)
+    if tree[0] == "add":
+        return element_at(tree[1], x, m, point) + element_at(tree[2], x, m, point)
+    tensor = m if "m" in tree[0] else x
+    index = tuple(at_point(part, point) for part in tree[1:] if isinstance(part, tuple))
+    if all(0 <= k < extent for k, extent in zip(index, tensor.shape, strict=True)):
+        return int(tensor[index])
+    if "get" in tree[0]:
+        return int(tree[-1])
+    raise Outside
+
+
+def condition_of(tree: Ast, letters: Mapping[str, Any]) -> Any:
+    found = letters["i"] * 0 + at_point(tree[1], letters)
+    return (tree[2] <= found) & (found < tree[3])
+
+
+def element_of(tree: Ast, x: Tensor, m: Tensor, letters: Mapping[str, Any]) -> Any:
+    if tree[0] == "choose":
+        branches = (element_of(part, x, m, letters) for part in tree[2:])
+        return tp.where(condition_of(tree[1], letters), *branches)
+    if tree[0] == "add":
+        return element_of(tree[1], x, m, letters) + element_of(tree[2], x, m, letters)
+    tensor = m if "m" in tree[0] else x
+    index = tuple(letters["i"] * 0 + at_point(part, letters) for part in tree[1:] if isinstance(part, tuple))
+    return tensor.get(*index, fill=tree[-1]) if "get" in tree[0] else tensor[index]
+
+
+@given(elements(2), st.none() | conditions(), st.sampled_from(["sum", "max"]))
+def test_guards_choices_and_conditions_are_what_they_say(tree: Ast, where: Ast | None, monoid: str) -> None:
+    """Either the program has the values of the enumeration, or it is refused; refused for no less than a read outside.
+
+    A read in the branch that is taken where a condition of two sides fails is refused though no point would use it.
+    """
+    rng = np.random.default_rng(2)
+    x, m = rng.integers(-9, 10, 5).astype(np.int32), rng.integers(-9, 10, (3, 4)).astype(np.int32)
+
+    @tp.op
+    def f(x: num[Tensor, "a"], m: num[Tensor, "b c"]) -> num[Tensor, "i j"]:
+        i, j, s = tp.indices(**RANGES)
+        letters = {"i": i, "j": j, "s": s}
+        condition = None if where is None else condition_of(where, letters)
+        found: Tensor = getattr(tp, monoid)[s](element_of(tree, x, m, letters), where=condition)
+        return found
+
+    identity = 0 if monoid == "sum" else -(2**31)
+    want = np.full((RANGES["i"], RANGES["j"]), identity, np.int64)
+    outside = False
+    try:
+        for i, j, s in product(*(range(extent) for extent in RANGES.values())):
+            point = {"i": i, "j": j, "s": s}
+            if where is None or met(where, point):
+                one = element_at(tree, x, m, point)
+                want[i, j] = want[i, j] + one if monoid == "sum" else max(want[i, j], one)
+    except Outside:
+        outside = True
+    try:
+        (got,) = outputs_of(f, x=x, m=m)
+    except tp.ReadOutOfBounds:
+        assert outside or "choose" in str(tree)
+        return
+    assert not outside
+    np.testing.assert_array_equal(got, want)

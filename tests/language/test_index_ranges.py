@@ -265,6 +265,16 @@ def test_a_given_extent_is_that_of_an_output_axis() -> None:
     np.testing.assert_array_equal(outputs_of(hankel, x=x)[0], np.lib.stride_tricks.sliding_window_view(x, 5))
 
 
+def test_a_given_extent_counts_where_the_index_does_not_occur() -> None:
+    @tp.op
+    def repeated(x: num[Tensor, "n"]) -> num[Tensor, "n p"]:
+        n, p = tp.indices("n", p=3)
+        del p
+        return x[n]
+
+    np.testing.assert_array_equal(outputs_of(repeated, x=counting(2))[0], [[1, 1, 1], [2, 2, 2]])
+
+
 def test_settings_are_extents_of_axes_that_no_operand_has() -> None:
     @tp.op
     def one_hot(labels: int32[Tensor, "t"], *, k: int) -> f32[Tensor, "t k"]:
