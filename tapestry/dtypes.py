@@ -11,7 +11,7 @@ from typing import Any, Literal
 class DType:
     """An element type. ``rank`` orders promotion within and across kinds (bool < int < float).
 
-    ``compute`` names the type in which functions of such values compute.
+    ``compute`` names the type in which functions of such values compute; ``stored`` is its code in safetensors files.
     """
 
     name: str
@@ -19,6 +19,7 @@ class DType:
     kind: Literal["bool", "int", "float"]
     rank: int
     compute: str
+    stored: str
 
     def __str__(self) -> str:
         return self.name
@@ -27,14 +28,14 @@ class DType:
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
-        DType("bool", 1, "bool", 0, "bool"),
-        DType("int8", 1, "int", 1, "int64"),
-        DType("int32", 4, "int", 2, "int64"),
-        DType("int64", 8, "int", 3, "int64"),
-        DType("bf16", 2, "float", 4, "f32"),
-        DType("f16", 2, "float", 5, "f32"),
-        DType("f32", 4, "float", 6, "f32"),
-        DType("f64", 8, "float", 7, "f64"),
+        DType("bool", 1, "bool", 0, "bool", "BOOL"),
+        DType("int8", 1, "int", 1, "int64", "I8"),
+        DType("int32", 4, "int", 2, "int64", "I32"),
+        DType("int64", 8, "int", 3, "int64", "I64"),
+        DType("bf16", 2, "float", 4, "f32", "BF16"),
+        DType("f16", 2, "float", 5, "f32", "F16"),
+        DType("f32", 4, "float", 6, "f32", "F32"),
+        DType("f64", 8, "float", 7, "f64", "F64"),
     )
 }
 

@@ -66,9 +66,9 @@ def _given(program: Program, inputs: Path | None, random: int | None) -> dict[st
 
 
 def _save(path: Path, arrays: Mapping[str, Array]) -> None:
-    from .tensor_file import save_tensors
+    from ...workers.stores.tensors import write_tensors
 
-    save_tensors(path, arrays)
+    write_tensors(path, arrays)
     say(f"wrote {path}")
 
 

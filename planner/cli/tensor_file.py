@@ -1,8 +1,7 @@
-"""Tensors by name in safetensors files: what a run is given, and what it leaves."""
+"""Tensors by name in safetensors files: what a run is given."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,11 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from ...dtypes import name_of, numpy_dtype
+from ...dtypes import DTYPES, numpy_dtype
 from ...errors import UsageError, close_match
 from ...program import Program, Tensor
-from ..format.atomic import write_atomically
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_STORED_AS = {
-    "bool": "BOOL",
-    "int8": "I8",
-    "int32": "I32",
-    "int64": "I64",
-    "bf16": "BF16",
-    "f16": "F16",
-    "f32": "F32",
-    "f64": "F64",
-}
 
 
 def wanted(program: Program) -> tuple[Tensor, ...]:
@@ -67,7 +54,7 @@ def _same_names(path: Path, expected: Sequence[str], found: Sequence[str]) -> No
 
 
 def _array(path: Path, tensor: Tensor, stored: Mapping[str, Any]) -> Array:
-    expected, found = (_STORED_AS[tensor.dtype], list(tensor.shape)), (stored["dtype"], list(stored["shape"]))
+    expected, found = (DTYPES[tensor.dtype].stored, list(tensor.shape)), (stored["dtype"], list(stored["shape"]))
     if found != expected:
         sides = {"program": "{} {}".format(*expected), "file": "{} {}".format(*found)}
         raise UsageError(f"{tensor.name!r} is of another dtype or shape", where=str(path), sides=sides)
@@ -76,21 +63,3 @@ def _array(path: Path, tensor: Tensor, stored: Mapping[str, Any]) -> Array:
         raise UsageError(f"{tensor.name!r} holds bytes that are no booleans", where=str(path), witness=str(raw.max()))
     array: Array = raw.view(numpy_dtype(tensor.dtype)).reshape(tensor.shape)
     return array
-
-
-def save_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes the arrays, the file whole or not at all.
-
-    The layout is written out here (8 bytes of header length, the header as JSON, the data) because the library's own
-    writer takes no bfloat16 from NumPy.
-    """
-    header, parts, offset = {}, [], 0
-    for name, array in arrays.items():
-        part = np.ascontiguousarray(array).tobytes()
-        span = [offset, offset + len(part)]
-        header[name] = {"dtype": _STORED_AS[name_of(array.dtype)], "shape": list(array.shape), "data_offsets": span}
-        parts.append(part)
-        offset += len(part)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the data is aligned
-    write_atomically(path, b"".join([len(text).to_bytes(8, "little"), text, *parts]))

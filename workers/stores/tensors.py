@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -11,42 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import name_of, numpy_dtype
+from ...dtypes import DTYPES, name_of, numpy_dtype
 from ...errors import UsageError
+from ...planner.format.atomic import write_atomically
 from .arrays import Array
 
-_CODES = {
-    "bool": "BOOL",
-    "int8": "I8",
-    "int32": "I32",
-    "int64": "I64",
-    "bf16": "BF16",
-    "f16": "F16",
-    "f32": "F32",
-    "f64": "F64",
-}
-_NAMES = {code: name for name, code in _CODES.items()}
+_NAMES = {dtype.stored: name for name, dtype in DTYPES.items()}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write the arrays; the file appears whole or not at all."""
+    """Write the arrays; the file appears whole or not at all. UsageError where the folder may not be written.
+
+    The layout is written out here (8 bytes of header length, the header as JSON, the data) because the library's own
+    writer takes no bfloat16 from NumPy.
+    """
     header: dict[str, Any] = {}
     offset = 0
     for name, array in arrays.items():
         span = [offset, offset + array.nbytes]
-        header[name] = {"dtype": _CODES[name_of(array.dtype)], "shape": list(array.shape), "data_offsets": span}
+        header[name] = {"dtype": DTYPES[name_of(array.dtype)].stored, "shape": list(array.shape), "data_offsets": span}
         offset += array.nbytes
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for array in arrays.values():
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    text += b" " * (-len(text) % 8)  # so that the data is aligned
+    data = (np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values())
+    write_atomically(path, len(text).to_bytes(8, "little") + text, *data)
 
 
 def read_tensors(path: Path) -> dict[str, Array]:

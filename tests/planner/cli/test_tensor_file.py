@@ -14,8 +14,9 @@ from safetensors import safe_open
 
 from tapestry.dtypes import DTYPES, numpy_dtype
 from tapestry.errors import UsageError
-from tapestry.planner.cli.tensor_file import load_tensors, save_tensors
+from tapestry.planner.cli.tensor_file import load_tensors
 from tapestry.program import Program, Tensor
+from tapestry.workers.stores.tensors import write_tensors
 
 PROGRAM = Program(
     "p",
@@ -37,7 +38,7 @@ def arrays() -> dict[str, Any]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    save_tensors(tmp_path / "in.safetensors", arrays())
+    write_tensors(tmp_path / "in.safetensors", arrays())
     return tmp_path / "in.safetensors"
 
 
@@ -56,14 +57,14 @@ def test_every_dtype_round_trips(
 ) -> None:
     path = tmp_path_factory.mktemp("t") / "t.safetensors"
     array = np.random.default_rng(seed).integers(0, 2, shape).astype(numpy_dtype(dtype))
-    save_tensors(path, {"a.b": array})
+    write_tensors(path, {"a.b": array})
     program = Program("p", (Tensor("a.b", dtype, tuple(shape), "input"),), (), ())
     assert np.array_equal(load_tensors(path, program)["a.b"], array)
 
 
 def test_the_library_reads_what_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
-    save_tensors(path, {"a": np.arange(5.0), "b": np.eye(2, dtype=np.int32)})
+    write_tensors(path, {"a": np.arange(5.0), "b": np.eye(2, dtype=np.int32)})
     with safe_open(path, framework="np") as stored:
         assert np.array_equal(stored.get_tensor("a"), np.arange(5.0))
         assert np.array_equal(stored.get_tensor("b"), np.eye(2))
@@ -103,7 +104,7 @@ def test_files_that_lie(file: Path, change: Callable[[bytes], bytes], said: str)
 
 
 def test_a_tensor_is_missing(tmp_path: Path) -> None:
-    save_tensors(tmp_path / "t", {"x": arrays()["x"]})
+    write_tensors(tmp_path / "t", {"x": arrays()["x"]})
     with pytest.raises(UsageError, match="'mask' is missing"):
         load_tensors(tmp_path / "t", PROGRAM)
 
