@@ -44,30 +44,45 @@ def read_tensors(path: Path) -> dict[str, Array]:
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
     header, body = _header(path, data)
-    found, covered = {}, 0
+    spans: list[tuple[int, int]] = []
+    found = {}
     for name, entry in header.items():
         if name != "__metadata__":
             found[name] = _array(path, name, entry, body)
-            covered += found[name].nbytes
-    if covered != body.size:
-        raise UsageError(
-            "the tensors do not fill the file", where=str(path), sides={"tensors": covered, "file": body.size}
-        )
+            spans.append(tuple(entry["data_offsets"]))
+    end = 0
+    for start, stop in sorted(spans):
+        if start != end:
+            raise _refused("its tensors overlap or leave gaps", str(path), **{"byte of the data": min(start, end)})
+        end = stop
+    if end != body.size:
+        raise _refused("the tensors do not fill the file", str(path), tensors=end, file=body.size)
     return found
+
+
+def _refused(why: str, where: str, **sides: object) -> UsageError:
+    return UsageError(f"not a whole safetensors file: {why}", where=where, sides=sides or None)
 
 
 def _header(path: Path, data: Array) -> tuple[dict[str, Any], Array]:
     length = int.from_bytes(data[:8].tobytes(), "little") if data.size >= 8 else -1
     if not 0 <= length <= data.size - 8:
         sides = {"header": f"{length} bytes" if length >= 0 else "missing", "file": f"{data.size} bytes"}
-        raise UsageError("the file ends inside its header", where=str(path), sides=sides)
+        raise _refused("the file ends inside its header", str(path), **sides)
     try:
-        header = json.loads(data[8 : 8 + length].tobytes())
-    except ValueError as error:
-        raise UsageError(f"the header is not JSON: {error}", where=str(path)) from None
-    if not isinstance(header, dict):
-        raise UsageError("the header is not an object", where=str(path))
+        pairs = json.loads(data[8 : 8 + length].tobytes(), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"the header is not JSON: {error}", str(path)) from None
+    if not isinstance(pairs, _Pairs):
+        raise _refused("the header is not an object", str(path))
+    header = {name: dict(entry) if isinstance(entry, _Pairs) else entry for name, entry in pairs}
+    if len(header) != len(pairs):
+        raise _refused("a name occurs twice in the header", str(path))
     return header, data[8 + length :]
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON, names that occur twice included."""
 
 
 def _array(path: Path, name: str, entry: Any, body: Array) -> Array:
@@ -76,7 +91,7 @@ def _array(path: Path, name: str, entry: Any, body: Array) -> Array:
         dtype, shape, (start, stop) = numpy_dtype(_NAMES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
         honest = all(type(n) is int and n >= 0 for n in (*shape, start, stop))
     except (KeyError, TypeError, ValueError):
-        raise UsageError("its entry is malformed, or of a dtype that is not known", where=place) from None
+        raise _refused("its entry is malformed, or of a dtype that is not known", place) from None
     nbytes = prod(shape) * dtype.itemsize if honest else -1
     if not honest or stop - start != nbytes or stop > body.size:
         sides = {
@@ -84,6 +99,9 @@ def _array(path: Path, name: str, entry: Any, body: Array) -> Array:
             "offsets": f"{start}:{stop}",
             "file": f"{body.size} bytes of data",
         }
-        raise UsageError("its sizes contradict one another", where=place, sides=sides)
-    array: Array = np.frombuffer(body[start:stop].tobytes() if start % dtype.itemsize else body[start:stop], dtype)
+        raise _refused("its sizes contradict one another", place, **sides)
+    raw = body[start:stop]
+    if dtype.kind == "b" and raw.max(initial=0) > 1:
+        raise _refused("it holds bytes that are no booleans", place, witness=int(raw.max()))
+    array: Array = np.frombuffer(raw.tobytes() if start % dtype.itemsize else raw, dtype)
     return array.reshape(shape)

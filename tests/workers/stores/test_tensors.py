@@ -71,6 +71,10 @@ def entry(dtype: str = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> di
         (with_header(entry(offsets=(-24, 0))), "contradict"),
         (with_header(entry(), bytes(20)), "contradict"),
         (with_header(entry(), bytes(30)), "do not fill the file"),
+        (with_header(entry() | {"y": entry()["x"]}), "overlap or leave gaps"),
+        (with_header(entry(offsets=(8, 32)), bytes(32)), "overlap or leave gaps"),
+        (with_header(b'{"x": {}, "x": {}}'), "a name occurs twice"),
+        (with_header(entry("BOOL", (2,), (0, 2)), bytes([1, 2])), "no booleans"),
     ],
 )
 def test_refused_files(content: bytes, message: str, tmp_path: Path) -> None:
