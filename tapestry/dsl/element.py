@@ -12,7 +12,7 @@ from ..literals import python_number
 from ..notation import format_expr
 from .caller import here
 from .door import spoken
-from .guard import otherwise
+from .guard import implied
 from .index import Given, Index, joined
 from .tensor import Tensor
 
@@ -171,8 +171,8 @@ def combine(function: str, *args: object) -> Element:
 
 def assembled(expr: Expr, parts: Sequence[Element]) -> Element:
     """An element whose expression is made of those of the parts: it reads, folds and knows what they do."""
-    if isinstance(expr, Call) and expr.function == "where" and isinstance(expr.args[0], Inside):
-        sides = ((), expr.args[0].bounds, otherwise(expr.args[0].bounds))
+    if isinstance(expr, Call) and expr.function == "where":
+        sides = ((), implied(expr.args[0], True), implied(expr.args[0], False))
         accesses = tuple(
             replace(access, conditions=(*access.conditions, *bounds))
             for part, bounds in zip(parts, sides, strict=True)

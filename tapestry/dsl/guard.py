@@ -54,23 +54,33 @@ def protected(expr: Expr, shape_of: Callable[[str], tuple[int, ...]], ranges: Ra
     if not isinstance(expr, Call):
         return expr
     args = [protected(arg, shape_of, ranges) for arg in expr.args]
-    if expr.function == "where" and isinstance(expr.args[0], Inside):
-        bounds = expr.args[0].bounds
+    if expr.function == "where":
 
         def leaving(held: tuple[Bound, ...]) -> Callable[[Expr], Expr]:
             def leaf(node: Expr) -> Expr:
-                outside = (
-                    held and isinstance(node, Read) and escape(node.index, shape_of(node.tensor), ranges, node.guard)
-                )
-                return shielded(node, held) if outside else node
+                if held and isinstance(node, Read) and escape(node.index, shape_of(node.tensor), ranges, node.guard):
+                    return shielded(node, held)
+                return node
 
             return leaf
 
-        args = [args[0], rewrite(args[1], leaving(bounds)), rewrite(args[2], leaving(otherwise(bounds)))]
+        branches = ((args[1], implied(args[0], True)), (args[2], implied(args[0], False)))
+        args = [args[0], *(rewrite(branch, leaving(held)) for branch, held in branches)]
     return Call(expr.function, tuple(args))
 
 
-def otherwise(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
+def implied(condition: Expr, truth: bool) -> tuple[Bound, ...]:
+    """Bounds on indices that hold wherever a condition is true, or wherever it is false."""
+    if isinstance(condition, Inside):
+        return condition.bounds if truth else _otherwise(condition.bounds)
+    if isinstance(condition, Call) and condition.function == "logical_not":
+        return implied(condition.args[0], not truth)
+    if isinstance(condition, Call) and condition.function == ("logical_and" if truth else "logical_or"):
+        return tuple(bound for part in condition.args for bound in implied(part, truth))
+    return ()
+
+
+def _otherwise(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
     """What holds where the bounds do not, as far as bounds can say it."""
     if len(bounds) != 1 or None not in (bounds[0].lo, bounds[0].hi):
         return ()

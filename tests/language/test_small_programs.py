@@ -230,6 +230,20 @@ def central_differences(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
     return after - tp.where(n < 1, x[n], x[n - 1])
 
 
+@case(lambda x: [x[n - 1] if n and x[n] > 0 else 0 for n in range(16)], x=x16)
+@tp.op
+def predecessors_of_positives(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+    n = tp.indices("n")
+    return tp.where((n >= 1) & (x[n] > 0), x[n - 1], 0)
+
+
+@case(lambda x: [0 if n < 3 or x[n] > 0 else x[n - 3] for n in range(16)], x=x16)
+@tp.op
+def what_neither_condition_excludes(x: num[Tensor, "n"]) -> num[Tensor, "n"]:
+    n = tp.indices("n")
+    return tp.where((n < 3) | (x[n] > 0), 0, x[n - 3]) + tp.where(~(n < 3), 0 * x[n - 3], 0)
+
+
 @case(lambda x, w: np.convolve(x, w)[: len(x)], x=x16, w=w3)
 @tp.op
 def fir_by_a_choice(x: num[Tensor, "n"], w: num[Tensor, "k"]) -> num[Tensor, "t=n"]:
