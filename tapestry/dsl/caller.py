@@ -46,7 +46,12 @@ def _ours(frame: FrameType) -> bool:
 
 def place(frame: FrameType | None) -> str:
     """``file.py:line`` of a frame, or an empty string; no folder, so that programs are the same everywhere."""
-    return f"{PurePath(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+    return f"{_file_name(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
+
+
+@lru_cache(maxsize=1024)
+def _file_name(path: str) -> str:
+    return PurePath(path).name
 
 
 def here() -> str:
