@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
+from ..records import width_of
 from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
 from .sharding.model import maximal, satisfied
@@ -147,10 +148,10 @@ class Explainer:
 
     def _moves(self, name: str, have: Layout, needs: Sequence[Layout]) -> tuple[float, int]:
         """Seconds and bytes of the moves that serve all needs."""
-        itemsize = self.resolved.program.tensor(name).itemsize
+        width = width_of(self.resolved.program, name)
         wanted = maximal([need for need in needs if not satisfied(have, need)])
-        moves = [self.book.traffic.move(have, need, itemsize) for need in wanted]
-        return sum(move.seconds for move in moves), itemsize * sum(move.elements for move in moves)
+        moves = [self.book.traffic.move(have, need, width) for need in wanted]
+        return sum(move.seconds for move in moves), sum(move.nbytes for move in moves)
 
     def _ends(self, name: str, have: Layout) -> list[tuple[Layout, ...]]:
         """The layouts in which a partial result may end; nothing to choose for all others."""
@@ -196,8 +197,7 @@ class Explainer:
         for name, buffer in zip(op.operands, self.tasks[op.name].reads, strict=True):
             for task in self.transfers.get(buffer, []):
                 move = self.prices.move(task)
-                itemsize = self.resolved.program.tensor(name).itemsize
-                yield Incoming(name, move.kind, move.elements * itemsize, move.seconds)
+                yield Incoming(name, move.kind, move.nbytes, move.seconds)
 
 
 def explain(resolved: Resolved, op: str | None = None) -> Explanation:

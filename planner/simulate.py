@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..program import Operation, Program
+from ..records import width_of
 from ..space import Region
 from ..space.projection import count_points, operand_images, write_image
 from .format import Compute, Document, Resolved, Task, Transfer
@@ -92,22 +93,23 @@ class Prices:
     def move(self, task: Transfer) -> Move:
         """Traffic and time of a transfer."""
         tensor = self.resolved.program.tensor(task.tensor)
-        key = (f"{tensor.shape} {tensor.itemsize}", task.have, task.need)
+        width = width_of(self.resolved.program, tensor.name)
+        key = (f"{tensor.shape} {width}", task.have, task.need)
         if key not in self._moves:
             have, need = (self._layout(tensor.shape, name) for name in (task.have, task.need))
-            self._moves[key] = self.book.traffic.move(have, need, tensor.itemsize)
+            self._moves[key] = self.book.traffic.move(have, need, width)
         return self._moves[key]
 
     def links(self, task: Transfer) -> dict[str, int]:
         """Bytes received from other ranks by kind of link, message by message."""
         document, machine = self.resolved.document, self.book.machine
-        itemsize = self.resolved.program.tensor(task.tensor).itemsize
-        key = (f"{itemsize}", task.have, task.need)
+        width = width_of(self.resolved.program, task.tensor)
+        key = (str(width), task.have, task.need)
         if key not in self._links:
             found: dict[str, int] = {}
             for message in filter(lambda message: message.remote, self.resolved.messages(task)):
                 link = machine.link_between(document.devices[message.src], document.devices[message.dst])
-                found[link.kind] = found.get(link.kind, 0) + message.moved * itemsize
+                found[link.kind] = found.get(link.kind, 0) + message.moved_bytes(width)
             self._links[key] = found
         return self._links[key]
 
@@ -176,7 +178,8 @@ def _copy_seconds(task: Task, rank: int, prices: Prices) -> float:
     """A copy between tiers runs at the slower of the two tiers' rates."""
     assert not isinstance(task, Compute)
     resolved = prices.resolved
-    nbytes = resolved.regions(task.need)[rank].size * resolved.program.tensor(task.tensor).itemsize
+    width, record = width_of(resolved.program, task.tensor), resolved.buffers[task.source].record
+    nbytes = resolved.regions(task.need)[rank].size * (width.complete if record is None else width.partial)
     source = prices.book.machine.device.tier(resolved.buffers[task.source].tier)
     target = prices.book.machine.device.tier(resolved.buffers[task.target].tier)
     return nbytes / (min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)

@@ -186,6 +186,14 @@ class Program:
 
         return ProgramGraph(self)
 
+    @cached_property
+    def records(self) -> dict[str, tuple[str, ...]]:
+        """Tensor name -> the dtypes in which partial results of it are kept, where these are not its elements."""
+        from .records import record_of
+
+        found = {op.output: record_of(op, self) for op in self.operations}
+        return {name: record for name, record in found.items() if record is not None}
+
     def tensor(self, name: str) -> Tensor:
         return self.by_name[name]
 

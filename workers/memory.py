@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from ..dtypes import numpy_dtype
-from ..planner.format import Resolved
+from ..expr import MONOIDS
+from ..planner.format import Buffer, Resolved
+from ..program import Program
+from ..records import record_dtype
 from .device import Device, Stored
 from .faults import TaskError
 
@@ -20,7 +27,7 @@ class Memory:
         views = []
         ends: dict[str, int] = {}
         for name, buffer in resolved.buffers.items():
-            dtype = numpy_dtype(resolved.program.tensor(buffer.tensor).dtype)
+            dtype = buffer_dtype(buffer, resolved.program)
             grid = resolved.storage(name)[rank]
             if grid is not None:
                 ends[buffer.tier] = max(ends.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
@@ -47,3 +54,11 @@ class Memory:
 
     def __getitem__(self, name: str) -> Stored | None:
         return self.buffers[name]
+
+
+def buffer_dtype(buffer: Buffer, program: Program) -> np.dtype[Any]:
+    """What a buffer holds: elements of its tensor, or records of the fold that makes it."""
+    monoid = program.producer[buffer.tensor].monoid if buffer.record is not None else None
+    if buffer.record is None or monoid is None:
+        return numpy_dtype(program.tensor(buffer.tensor).dtype)  # type: ignore[no-any-return]
+    return record_dtype(buffer.record, MONOIDS[monoid])  # type: ignore[no-any-return]

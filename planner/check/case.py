@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...expr import Expr, Read, rewrite
 from ...program import Block, Operation, Program
+from ...records import record_bytes
 from ..format.document import Buffer, Compute, Document, Task, Transfer
 from .algebra import EMPTY, Algebra, Shape
 
@@ -59,6 +60,11 @@ class Case:
     def held(self, buffer: str) -> tuple[int, ...]:
         """Per rank the elements that a buffer is laid out for."""
         return self.layouts[self.buffers[buffer].layout]
+
+    def record_bytes(self, tensor: str) -> int:
+        """Bytes of one element of a partial result of a tensor."""
+        record = self.program.records.get(tensor)
+        return self.program.tensor(tensor).itemsize if record is None else record_bytes(record)
 
     def parts(self, layout: str) -> tuple[int, ...] | None:
         return self.document.layouts[layout].parts

@@ -3,7 +3,8 @@
 Complete source: every rank receives what it needs and does not have, so that with needers N and holders H an element
 costs |N \\ H|. Partial source: with d part numbers among the holders of an element, its fold takes d - 1 messages if
 it is made where one of the contributions is and d elsewhere, and its result goes to the |N| - 1 other needers: d +
-|N| - 1 - [N meets H]. So a reduce-scatter of V bytes over P ranks moves (P - 1) V, an all-reduce 2 (P - 1) V.
+|N| - 1 - [N meets H]. So a reduce-scatter of V bytes over P ranks moves (P - 1) V, an all-reduce 2 (P - 1) V. A
+contribution is a record of the fold, which may have more bytes than an element.
 """
 
 from __future__ import annotations
@@ -15,31 +16,33 @@ from .case import Case
 from .report import Code, Findings
 
 
-def received(case: Case, task: Transfer) -> int:
-    """Elements that ranks receive from other ranks in a transfer."""
+def received(case: Case, task: Transfer) -> tuple[int, int]:
+    """What ranks receive from other ranks in a transfer: contributions to folds, and elements."""
     algebra = case.algebra
     have, need, parts = case.layouts[task.have], case.layouts[task.need], case.parts(task.have)
     ranks = case.participants(task)
     if parts is None:
-        return sum(algebra.size(algebra.minus(need[rank], have[rank])) for rank in ranks)
+        return 0, sum(algebra.size(algebra.minus(need[rank], have[rank])) for rank in ranks)
     wanted = case.wanted(task)
     holders = {part: [have[rank] for rank in ranks if parts[rank] == part] for part in parts}
     contributed = sum(algebra.size(algebra.meet(algebra.join(held), wanted)) for held in holders.values())
     needed = sum(algebra.size(need[rank]) for rank in ranks)
     at_home = algebra.size(algebra.join(algebra.meet(need[rank], have[rank]) for rank in ranks))
-    return contributed + needed - algebra.size(wanted) - at_home
+    return contributed - at_home, needed - algebra.size(wanted)
 
 
 def prove(case: Case, findings: Findings) -> None:
     """Finding TRAFFIC; fact: bytes_total."""
-    known: dict[tuple[str, str, object], int] = {}
+    known: dict[tuple[str, str, object], tuple[int, int]] = {}
     moved: Counter[str] = Counter()
     for task in case.tasks:
         if isinstance(task, Transfer):
             key = task.have, task.need, task.ranks
             if key not in known:
                 known[key] = received(case, task)
-            moved[task.kind] += known[key] * case.program.tensor(task.tensor).itemsize
+            contributions, elements = known[key]
+            moved[task.kind] += contributions * case.record_bytes(task.tensor)
+            moved[task.kind] += elements * case.program.tensor(task.tensor).itemsize
     stated, total = case.document.traffic, sum(moved.values())
     if stated.bytes_total != total:
         findings.add(Code.TRAFFIC, f"bytes_total is {stated.bytes_total}; the transfers move {total}", witness=(total,))

@@ -145,8 +145,9 @@ class Flow:
                 continue
             if isinstance(task, Compute):
                 shape, points = self.case.shape_of(task), self.case.layouts[task.shards][rank]
-                if shape.written(points).complete != touch.region:
+                if self._complete(task, rank, touch) != touch.region:
                     pieces = [(touch.region, Share(shape.number, points))]
+                    self._kept(task, rank, touch)
             elif isinstance(task, Copy):
                 pieces = self._pieces(rank, task.source, touch.region)
             self._bounded(task, rank, touch)
@@ -156,12 +157,24 @@ class Flow:
     def _complete(self, task: Task, rank: int, touch: Touch) -> int:
         """The written elements that hold their final value."""
         if isinstance(task, Compute):
+            if self.case.buffers[touch.buffer].record is not None:
+                return EMPTY  # records are not finished, whatever they stand for
             return self.case.shape_of(task).written(self.case.layouts[task.shards][rank]).complete
         if isinstance(task, Copy):
             shares = self.case.algebra.join(region for region, _ in self._pieces(rank, task.source, touch.region))
             unfolded = self.case.algebra.minus(shares, self.held(rank, task.source).complete)
             return self.case.algebra.minus(touch.region, unfolded)
         return touch.region
+
+    def _kept(self, task: Compute, rank: int, touch: Touch) -> None:
+        """A share of a reduction whose records are not elements of the tensor is kept in records."""
+        buffer = self.case.buffers[touch.buffer]
+        record = self.case.program.records.get(buffer.tensor)
+        if record is not None and buffer.record is None:
+            message = (
+                f"{task.op} leaves a share of its reduction, records of {', '.join(record)}, in buffer {buffer.name}"
+            )
+            self.findings.add(Code.RECORD, message, rank=rank, task=task.id, tensor=buffer.tensor)
 
     def _bounded(self, task: Task, rank: int, touch: Touch) -> None:
         """A task writes only what its buffer is laid out for."""

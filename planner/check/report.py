@@ -43,6 +43,7 @@ class Code(StrEnum):
     OUTSIDE = "outside", "a task writes elements that its buffer does not hold"
     NOBODY = "nobody", "a transfer needs elements that no participant has"
     PARTS = "parts", "the contributions of a fold do not make up the reduction exactly once"
+    RECORD = "record", "a buffer of partial results does not hold the records that its fold takes"
     MONOID = "monoid", "a transfer folds with another monoid than the operation's, or folds nothing"
     INITIAL = "initial", "what is there before the run is not what the program needs"
     OUTPUT = "output", "an output is not complete at the end"

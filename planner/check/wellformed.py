@@ -7,6 +7,7 @@ from math import prod
 
 from ...errors import TapestryError, TooHard
 from ...program import Operation, Program
+from ...records import record_alignment, record_bytes
 from ...serialize import program_from_json
 from ...space import Box, parse_region
 from ..format.document import Compute, Copy, Document, Transfer
@@ -215,16 +216,21 @@ def _storage(case: Case, findings: Findings) -> None:
         if buffer.layout not in largest:
             grids = (case.algebra.region(number).storage() for number in set(case.layouts[buffer.layout]))
             largest[buffer.layout] = max((grid.size for grid in grids if grid is not None), default=0)
-        needed = largest[buffer.layout] * tensor.itemsize
+        if buffer.record is not None and buffer.record != case.program.records.get(tensor.name):
+            message = f"buffer {buffer.name} holds records of {buffer.record}, which no fold of {tensor.name} takes"
+            findings.add(Code.RECORD, message, tensor=tensor.name)
+            continue
+        size, align = tensor.itemsize, tensor.itemsize
+        if buffer.record is not None:
+            size, align = record_bytes(buffer.record), record_alignment(buffer.record)
+        needed = largest[buffer.layout] * size
         if buffer.nbytes < needed:
             message = f"buffer {buffer.name} has {buffer.nbytes} bytes and stores {needed}"
             findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(needed,))
-        if buffer.offset < 0 or buffer.offset % tensor.itemsize:
-            message = (
-                f"buffer {buffer.name} starts at {buffer.offset}, which holds no element of {tensor.itemsize} bytes"
-            )
+        if buffer.offset < 0 or buffer.offset % align:
+            message = f"buffer {buffer.name} starts at {buffer.offset}, which holds no element of {size} bytes"
             findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(buffer.offset,))
-        if buffer.initial is not None and tensor.role not in FILLED_ROLES:
+        if buffer.initial is not None and (tensor.role not in FILLED_ROLES or buffer.record is not None):
             findings.add(Code.INITIAL, f"buffer {buffer.name} starts filled with a {tensor.role}", tensor=tensor.name)
 
 
@@ -269,9 +275,12 @@ def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
 def _have(case: Case, findings: Findings) -> None:
     """What a transfer has lies in its source; partial data is folded with the operation's monoid, other data not."""
     for task in case.tasks:
+        if isinstance(task, Copy) and case.buffers[task.source].record != case.buffers[task.target].record:
+            findings.add(Code.RECORD, "it copies between records and elements", task=task.id, tensor=task.tensor)
         if not isinstance(task, Transfer):
             continue
         partial, producer = case.parts(task.have) is not None, case.program.producer.get(task.tensor)
+        _records(case, task, partial, findings)
         wanted = producer.monoid if partial and producer is not None else None
         if task.monoid != wanted or (partial and wanted is None):
             findings.add(
@@ -285,6 +294,17 @@ def _have(case: Case, findings: Findings) -> None:
                 message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
                 witness = case.algebra.witness(extra)
                 findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)
+
+
+def _records(case: Case, task: Transfer, partial: bool, findings: Findings) -> None:
+    """What is folded is held as the fold takes it; all else, and every result, as elements."""
+    source, target = case.buffers[task.source], case.buffers[task.target]
+    wanted = case.program.records.get(task.tensor) if partial else None
+    for buffer, right in ((source, wanted), (target, None)):
+        if buffer.record != right:
+            held, wants = (", ".join(record or ("its elements",)) for record in (buffer.record, right))
+            message = f"buffer {buffer.name} holds {held}, where {wants} are moved"
+            findings.add(Code.RECORD, message, task=task.id, tensor=task.tensor)
 
 
 def _whole(case: Case, task: Transfer, producer: Operation, findings: Findings) -> None:

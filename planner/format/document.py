@@ -14,7 +14,10 @@ Semantics (what `check` proves and the workers obey)
   finished. Nothing else orders tasks of a rank.
 - compute: evaluates operation ``op`` at the points ``shards[rank]`` (within the operation's ``where``), reading
   ``reads[k]`` for operand tensor k of ``Operation.operands``, and writes the image of the points in ``write``. If the
-  points leave out part of a reduction, what it writes is *partial*.
+  points leave out part of a reduction, what it writes is *partial*: the fold so far, a record of the operation's
+  monoid.
+  Where such a record is not an element of the tensor (the sum of 16-bit floats so far is an f32), ``write`` says which
+  ``record`` it holds, then nothing in it is finished, and only a transfer with ``parts`` reads it.
 - transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the
   participants ``have[rank]`` in their ``source`` buffers; elements that a rank itself has are taken locally and cost no
   traffic. If the source is partial, the layout ``have`` has ``parts``: parts[rank] numbers the share of the reduction
@@ -55,7 +58,8 @@ class LayoutText(Struct, frozen=True):
 class Buffer(Struct, frozen=True):
     """One allocation, at the same place on every rank. ``nbytes`` is the largest storage of any rank, unaligned.
 
-    ``initial`` names the layout of what it holds before the run; None: nothing.
+    ``initial`` names the layout of what it holds before the run; None: nothing. ``record``: it holds partial results,
+    each a record of components of these dtypes (see `tapestry.records`); None: elements of the tensor's dtype.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Buffer(Struct, frozen=True):
     offset: Count
     nbytes: Count
     initial: str | None = None
+    record: tuple[str, ...] | None = None
 
 
 class Compute(Struct, frozen=True, tag="compute", tag_field="do"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ...records import Width
 from ...space import Grid, IntSet, Region
 
 
@@ -39,6 +40,10 @@ class Message:
     def moved(self) -> int:
         """Elements that one rank receives from another by it: none by a local move."""
         return self.region.size if self.remote else 0
+
+    def moved_bytes(self, width: Width) -> int:
+        """Bytes of these: what is to be folded (it has a part) is records, everything else elements."""
+        return self.moved * (width.complete if self.part is None else width.partial)
 
 
 def moves(

@@ -8,6 +8,7 @@ from math import prod
 
 from ...expr import MONOIDS
 from ...program import Program
+from ...records import width_of
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Document, LayoutText, Task, Transfer
@@ -83,7 +84,8 @@ class Resolved:
 
     def moved_bytes(self, task: Transfer) -> int:
         """Bytes that ranks receive from other ranks in one transfer."""
-        return sum(m.moved for m in self.messages(task)) * self.program.tensor(task.tensor).itemsize
+        width = width_of(self.program, task.tensor)
+        return sum(m.moved_bytes(width) for m in self.messages(task))
 
 
 _cache: dict[str, Region] = {}

@@ -70,6 +70,7 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
                 arena.offsets[id(slot)],
                 life.nbytes,
                 initial,
+                slot.record,
             )
         )
     tasks = [_task(k, step, waits[k], names, table) for k, step in enumerate(steps.steps)]

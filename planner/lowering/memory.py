@@ -32,7 +32,7 @@ def lifetimes(steps: Steps) -> list[Lifetime]:
     for slot in steps.slots:
         begin = -1 if slot.initial is not None else first.get(id(slot), -1)
         end = len(steps.steps) if slot.keep else last.get(id(slot), begin)
-        found.append(Lifetime(slot, begin, end, slot.layout.storage_size * slot.tensor.itemsize))
+        found.append(Lifetime(slot, begin, end, slot.layout.storage_size * slot.itemsize))
     return found
 
 

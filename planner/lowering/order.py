@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program import Operation, Program
+from ...records import width_of
 from ..sharding.model import maximal, satisfied
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
@@ -37,9 +38,9 @@ class _Lister:
         """The layouts a tensor is moved to, with seconds."""
         have = self._have(name)
         needs = [self._need(op, name) for op in self.program.consumers[name]]
-        itemsize = self.program.tensor(name).itemsize
+        width = width_of(self.program, name)
         return [
-            (need, self.traffic.move(have, need, itemsize).seconds)
+            (need, self.traffic.move(have, need, width).seconds)
             for need in maximal([n for n in needs if not satisfied(have, n)])
         ]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...program import Operation, Program, Tensor
+from ...records import record_bytes, width_of
 from ..sharding.model import maximal, satisfied
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.strategies import Strategy
@@ -37,13 +38,21 @@ class Schedule:
 
 @dataclass(eq=False)
 class Slot:
-    """A buffer before it has an offset: ``layout`` is what it may store, ``initial`` what it holds before the run."""
+    """A buffer before it has an offset: ``layout`` is what it may store, ``initial`` what it holds before the run.
+
+    ``record``: the dtypes of the partial results that it holds, where these are not elements of the tensor.
+    """
 
     name: str
     tensor: Tensor
     layout: Layout
     initial: Layout | None = None
     keep: bool = False
+    record: tuple[str, ...] | None = None
+
+    @property
+    def itemsize(self) -> int:
+        return self.tensor.itemsize if self.record is None else record_bytes(self.record)
 
 
 @dataclass(eq=False)
@@ -167,7 +176,7 @@ class StepBuilder:
         written = move.need
         if move.target is source:
             written = self._difference(move.need, have)
-        kind = self.traffic.move(have, move.need, move.tensor.itemsize).kind
+        kind = self.traffic.move(have, move.need, width_of(self.program, move.tensor.name)).kind
         touched = ((source, have, False), (move.target, written, True))
         self.result.steps.append(
             Step(
@@ -197,6 +206,8 @@ class StepBuilder:
         reads = tuple(self._source(name, need) for name, need in zip(op.operands, strategy.needs, strict=True))
         out = self.program.tensor(op.output)
         write = self._slot(out.name, out, strategy.writes, keep=out.name in self.program.outputs)
+        if strategy.writes.parts is not None:
+            write.record = self.program.records.get(out.name)
         self.home[out.name] = write
         touched = [(slot, need, False) for slot, need in zip(reads, strategy.needs, strict=True)]
         touched.append((write, strategy.writes, True))

@@ -49,7 +49,7 @@ def count_traffic(prices: Prices) -> Traffic:
         if not isinstance(task, Transfer):
             continue
         move = prices.move(task)
-        nbytes = move.elements * prices.resolved.program.tensor(task.tensor).itemsize
+        nbytes = move.nbytes
         if nbytes:
             by_kind[move.kind] = by_kind.get(move.kind, 0) + nbytes
             for link, share in prices.links(task).items():

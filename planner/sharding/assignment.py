@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from ...records import Width
 from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
@@ -103,8 +104,8 @@ class Translation:
         items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
         free = np.array([[satisfied(home, need) for need in items] for home in homes], dtype=bool)
         free = free.reshape(len(homes), len(items))
-        prices = _priced(model, flow.itemsize, homes, list(items))
-        stored = np.array([model.stored(need, flow.itemsize) for need in items], dtype=np.int64)
+        prices = _priced(model, flow.width, homes, list(items))
+        stored = np.array([model.stored(need, flow.width) for need in items], dtype=np.int64)
         serves = [[any(n.within(need) for n in dict.fromkeys(mine)) for mine in needs] for need in items]
         return _Moved(
             flows,
@@ -123,7 +124,7 @@ class Translation:
             start, stop = self._counted(flow.first, flow.last)
             if start < stop:
                 options = range(len(self.model.nodes[flow.home].labels))
-                stored = [self.model.stored(self.model.home(flow, k), flow.itemsize) for k in options]
+                stored = [self.model.stored(self.model.home(flow, k), flow.width) for k in options]
                 key = (self.number[flow.home], start, stop)
                 held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
         return held
@@ -211,10 +212,10 @@ def _nested(some: list[Layout], others: list[Layout]) -> bool:
     return any(a.within(b) or b.within(a) for a in some for b in others)
 
 
-def _priced(model: Model, itemsize: int, homes: list[Layout], needs: list[Layout]) -> Ints:
+def _priced(model: Model, width: Width, homes: list[Layout], needs: list[Layout]) -> Ints:
     """[home, need] what moving costs; nothing where the home holds what is needed."""
     found = {
-        (have, need): 0 if satisfied(have, need) else model.price(have, need, itemsize)
+        (have, need): 0 if satisfied(have, need) else model.price(have, need, width)
         for have in dict.fromkeys(homes)
         for need in needs
     }

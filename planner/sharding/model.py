@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...program import Program
+from ...records import Width, width_of
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
 from .nodes import Node, OperationNode, SinkNode, SourceNode
@@ -36,7 +37,7 @@ class Flow:
     first: int
     last: int
     source: bool
-    itemsize: int
+    width: Width
     reader_at: tuple[int, ...]
 
 
@@ -73,17 +74,18 @@ class Model:
         """The flows, those together that tie the same nodes in the same way: they cost the same."""
         groups: dict[tuple[object, ...], list[Flow]] = {}
         for flow in self.flows:
-            groups.setdefault((flow.home, flow.readers, flow.source, flow.itemsize), []).append(flow)
+            groups.setdefault((flow.home, flow.readers, flow.source, flow.width), []).append(flow)
         return list(groups.values())
 
-    def stored(self, layout: Layout, itemsize: int) -> int:
+    def stored(self, layout: Layout, width: Width) -> int:
         """Aligned bytes of a buffer for a layout."""
-        return -(-layout.storage_size * itemsize // self.align) * self.align
+        size = width.complete if layout.parts is None else width.partial
+        return -(-layout.storage_size * size // self.align) * self.align
 
-    def price(self, have: Layout, need: Layout, itemsize: int) -> int:
+    def price(self, have: Layout, need: Layout, width: Width) -> int:
         """Picoseconds or bytes of one transfer."""
-        move = self.traffic.move(have, need, itemsize)
-        return move.elements * itemsize if self.objective == "bytes" else round(move.seconds * PICO)
+        move = self.traffic.move(have, need, width)
+        return move.nbytes if self.objective == "bytes" else round(move.seconds * PICO)
 
     def work(self, node: int, option: int) -> int:
         """Picoseconds of an operation's slowest rank; 0 for the objective ``bytes``."""
@@ -194,7 +196,7 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
         last = end if stays else max(at, default=first)
         readers = tuple((tied_to[k], j) for k, j in readers_of[name])
         resident = tensor.role in ("param", "state", "const")
-        flows.append(Flow(name, tied_to[home], readers, first, last, resident, tensor.itemsize, at))
+        flows.append(Flow(name, tied_to[home], readers, first, last, resident, width_of(program, name), at))
     return flows
 
 
@@ -210,7 +212,7 @@ def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple
         have = model.home(flow, choice[flow.home])
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
         for need in maximal([n for n in wanted if not satisfied(have, n)]):
-            parts["resident" if flow.source else "values"] += model.price(have, need, flow.itemsize)
+            parts["resident" if flow.source else "values"] += model.price(have, need, flow.width)
     return combine(model.objective, parts, exposed), parts
 
 
@@ -233,10 +235,10 @@ def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str
         if not flow.first <= instant <= flow.last:
             continue
         have = model.home(flow, choice[flow.home])
-        found[flow.tensor] = model.stored(have, flow.itemsize)
+        found[flow.tensor] = model.stored(have, flow.width)
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
         for need in maximal([n for n in wanted if not satisfied(have, n)]):
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
             if min(users) <= instant <= max(users):
-                found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.itemsize)
+                found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.width)
     return found

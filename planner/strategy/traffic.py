@@ -5,7 +5,9 @@ Per element with holders H, needers N, and for partials one contributor chosen p
 elements:
 
     complete   sum over ranks of |N_r| - |N_r & H_r|
-    partial    (d - 1) |union of N| + sum of |N_r| - |union of (N_r & H_r)|
+    partial    d |union of N| - |union of (N_r & H_r)| contributions, and sum of |N_r| - |union of N| results
+
+A contribution has the bytes of a record of the fold, which may be more than those of an element of the result.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...records import Width
 from ..machine import Machine
 from .layouts import Layout, Mesh
 
 
 @dataclass(frozen=True)
 class Move:
-    """A transfer between two layouts: elements received in all and by the busiest rank, its kind, its time."""
+    """A transfer between two layouts: elements and bytes received in all, elements by the busiest rank, kind, time."""
 
     elements: int
+    nbytes: int
     busiest: int
     kind: str
     seconds: float
@@ -32,7 +36,7 @@ class Traffic:
 
     def __init__(self, mesh: Mesh, machine: Machine) -> None:
         self.mesh, self.machine = mesh, machine
-        self._moves: dict[tuple[int, int, int], Move] = {}
+        self._moves: dict[tuple[int, int, Width], Move] = {}
         self._keep: list[Layout] = []
 
     @cached_property
@@ -43,27 +47,26 @@ class Traffic:
             found.setdefault(self.machine.host_of(rank), []).append(rank)
         return tuple(tuple(ranks) for ranks in found.values())
 
-    def move(self, have: Layout, need: Layout, itemsize: int) -> Move:
+    def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """The transfer that completes ``need`` from ``have``."""
-        key = (id(have), id(need), itemsize)
+        key = (id(have), id(need), width)
         if key not in self._moves:
             self._keep += [have, need]
             self._moves[key] = (
-                self._partial(have, need, itemsize) if have.parts is not None else self._complete(have, need, itemsize)
+                self._partial(have, need, width) if have.parts is not None else self._complete(have, need, width)
             )
         return self._moves[key]
 
-    def _complete(self, have: Layout, need: Layout, itemsize: int) -> Move:
+    def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         if have is need:
-            return Move(0, 0, "local", 0.0)
+            return Move(0, 0, 0, "local", 0.0)
         missing = have.missing(need)
         total, busiest = sum(missing), max(missing)
         if not total:
-            return Move(0, 0, "local", 0.0)
-        kind = complete_kind(have, need, missing)
-        return Move(
-            total, busiest, kind, self._seconds(kind, busiest * itemsize, self._crossing(have, need) * itemsize)
-        )
+            return Move(0, 0, 0, "local", 0.0)
+        kind, size = complete_kind(have, need, missing), width.complete
+        seconds = self._seconds(kind, busiest * size, self._crossing(have, need) * size)
+        return Move(total, total * size, busiest, kind, seconds)
 
     def _crossing(self, have: Layout, need: Layout) -> int:
         """Most elements that a rank can only get from another host."""
@@ -75,13 +78,15 @@ class Traffic:
             for rank in ranks
         )
 
-    def _partial(self, have: Layout, need: Layout, itemsize: int) -> Move:
-        total = have.moved(need)
+    def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
+        total, results = have.moved(need), need.total - need.everything.size
+        nbytes = (total - results) * width.partial + results * width.complete
         receivers = max(1, sum(bool(region) for region in need.regions))
         kind = partial_kind(need)
         busiest = -(-total // receivers)
-        crossing = busiest if len(self.hosts) > 1 else 0
-        return Move(total, busiest, kind, self._seconds(kind, busiest * itemsize, crossing * itemsize))
+        received = -(-nbytes // receivers)
+        seconds = self._seconds(kind, received, received if len(self.hosts) > 1 else 0)
+        return Move(total, nbytes, busiest, kind, seconds)
 
     def _seconds(self, kind: str, received: int, crossing: int) -> float:
         """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""

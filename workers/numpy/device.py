@@ -45,11 +45,13 @@ class NumpyDevice(Device):
 
     def poison(self, array: Array) -> None:
         """Floats become NaN, integers 0xA5 bytes, truths alternate."""
-        if array.dtype.kind == "b":
-            array.reshape(-1)[::2] = True
-            array.reshape(-1)[1::2] = False
+        if array.dtype.names:
+            for name in array.dtype.names:
+                self.poison(array[name])
+        elif array.dtype.kind == "b":
+            array[...] = np.arange(array.size).reshape(array.shape) % 2 == 0
         elif array.dtype.kind in "iu":
-            array.reshape(-1).view(np.uint8)[...] = 0xA5
+            array[...] = np.frombuffer(b"\xa5" * array.itemsize, array.dtype)[0]
         else:
             array[...] = np.nan
 

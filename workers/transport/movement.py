@@ -11,7 +11,7 @@ from ...planner.format.messages import moves
 from ...space import Box, Region
 from ..device import DType, Stored
 from ..faults import Place, demand
-from ..memory import Memory
+from ..memory import Memory, buffer_dtype
 from ..result import name_of
 from ..whole import final_regions
 
@@ -22,13 +22,15 @@ Buffers = Mapping[int, Stored | None]
 class Movement:
     """Messages between ranks. ``sources`` and ``targets`` are the buffers of those ranks that this process holds.
 
-    monoid: messages of phase 0 carry parts to be folded by it into the receiver's target, in the order of their
-    numbers; those of phase 1 carry on what was folded, from the sender's target. None: all messages carry complete
-    elements, in phase 0. tag: the same on all ranks, and told apart from that of every other movement of a run.
+    dtype, parts: of elements, and of the records that are folded. monoid: messages of phase 0 carry parts to be folded
+    by it into the receiver's target, in the order of their numbers; those of phase 1 carry on what was folded, from the
+    sender's target. None: all messages carry complete elements, in phase 0. tag: the same on all ranks, and told apart
+    from that of every other movement of a run.
     """
 
     messages: tuple[Message, ...]
     dtype: DType
+    parts: DType
     monoid: str | None
     tag: int
     lane: str
@@ -43,7 +45,8 @@ class Movement:
         return Movement(
             tuple(m for m in resolved.messages(task) if m.src in memories or m.dst in memories),
             numpy_dtype(resolved.program.tensor(task.tensor).dtype),
-            (task.monoid or "sum") if partial else None,
+            buffer_dtype(resolved.buffers[task.source], resolved.program),
+            task.monoid if partial else None,
             tag,
             task.lane,
             Place(-1, task.id, name_of(task), task.tensor),
@@ -62,6 +65,7 @@ class Movement:
         messages = moves(held, [whole, *(Region() for _ in held[1:])])
         return Movement(
             tuple(m for m in messages if m.src in memories or target is not None),
+            numpy_dtype(described.dtype),
             numpy_dtype(described.dtype),
             None,
             tag,
@@ -94,4 +98,8 @@ class Movement:
 
     def remote_bytes(self) -> int:
         """Bytes of the messages that go from one rank to another."""
-        return sum(m.moved for m in self.messages) * self.dtype.itemsize
+        return sum(m.moved * self.dtype_of(m).itemsize for m in self.messages)
+
+    def dtype_of(self, message: Message) -> DType:
+        """What a message carries: records to be folded, or elements."""
+        return self.parts if self.folded(message) else self.dtype

@@ -44,10 +44,10 @@ class Piecewise:
 
     def _read(self, m: Message) -> None:
         with self.movement.at(m.src):
-            packed = Packed(self.device.take(m.region.size, self.movement.dtype, None), m.region)
+            packed = Packed(self.device.take(m.region.size, self.movement.dtype_of(m), None), m.region)
             self.device.pack(self.movement.source(m), packed)()
         self.unread.remove(m)
-        self.bytes_moved += m.moved * self.movement.dtype.itemsize
+        self.bytes_moved += m.moved * self.movement.dtype_of(m).itemsize
         if self.movement.folded(m):
             self.parts.setdefault(m.dst, []).append((m, packed))
         else:

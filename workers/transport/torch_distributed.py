@@ -99,7 +99,7 @@ class TorchDistributed(Transport):
         arrays = []
         for src, messages in of.items():
             regions = [m.region for m in messages]
-            array = self.device.take(sum(region.size for region in regions), movement.dtype, movement.lane)
+            array = self.device.take(sum(region.size for region in regions), movement.parts, movement.lane)
             parts += zip(messages, packets(array, regions), strict=True)
             arrays.append((src, array))
         parts.sort(key=lambda part: part[0].part or 0)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -84,7 +85,15 @@ def crossed() -> Document:
     return replace(document, tasks=(late, replace(document.tasks[1], waits=(0,)), document.tasks[2]))
 
 
+def needless_records() -> Document:
+    """A buffer of f32 elements that says it holds records."""
+    document = plans.elementwise()
+    last = msgspec.structs.replace(document.buffers[-1], record=("f32",))
+    return replace(document, buffers=(*document.buffers[:-1], last))
+
+
 PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
+    ("records where no fold takes any", Code.RECORD, needless_records),
     ("a program that is no program", Code.PROGRAM, lambda: replace(plans.elementwise(), program={"format": "?"})),
     ("a machine without tiers", Code.MACHINE, lambda: machine(plans.elementwise(), device={})),
     ("a device that is not there", Code.MACHINE, lambda: replace(plans.elementwise(), devices=(0, 7))),

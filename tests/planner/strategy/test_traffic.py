@@ -11,9 +11,11 @@ from tapestry.planner import load_machine
 from tapestry.planner.format.messages import Message, moves
 from tapestry.planner.strategy.layouts import Layout, Mesh
 from tapestry.planner.strategy.traffic import Traffic
+from tapestry.records import Width
 from tapestry.space import Grid, IntSet, Region
 from tapestry.space.cuts import Block
 
+F32 = Width(4, 4)
 SHAPE = (5, 4)
 
 
@@ -88,7 +90,7 @@ def test_complete_messages_bring_each_missing_element_once(layouts: tuple[list[R
 def test_complete_traffic_is_needed_minus_held(layouts: tuple[list[Region], list[Region]]) -> None:
     have, need = layouts
     expected = sum(len(points(n) - points(h)) for h, n in zip(have, need, strict=True))
-    move = traffic(len(have)).move(Layout(SHAPE, tuple(have)), Layout(SHAPE, tuple(need)), 4)
+    move = traffic(len(have)).move(Layout(SHAPE, tuple(have)), Layout(SHAPE, tuple(need)), F32)
     assert move.elements == expected == remote(moves(have, need))
 
 
@@ -102,7 +104,7 @@ def test_partial_traffic_counts_contributions_and_copies(case: tuple[list[Region
         needers = {rank for rank, region in enumerate(need) if point in points(region)}
         holders = {rank for rank, region in enumerate(have) if point in points(region)}
         expected += distinct + len(needers) - 1 - bool(needers & holders)
-    move = traffic(len(have)).move(Layout(SHAPE, tuple(have), tuple(parts)), Layout(SHAPE, tuple(need)), 4)
+    move = traffic(len(have)).move(Layout(SHAPE, tuple(have), tuple(parts)), Layout(SHAPE, tuple(need)), F32)
     assert move.elements == expected == remote(moves(have, need, parts))
 
 
@@ -133,6 +135,6 @@ def test_partial_messages_fold_one_contribution_of_each_part(
 def test_time_grows_with_the_slower_link(layouts: tuple[list[Region], list[Region]]) -> None:
     """A transfer takes no less than its busiest rank's bytes over the fastest link, and nothing when nothing moves."""
     have, need = layouts
-    move = traffic(len(have)).move(Layout(SHAPE, tuple(have)), Layout(SHAPE, tuple(need)), 4)
+    move = traffic(len(have)).move(Layout(SHAPE, tuple(have)), Layout(SHAPE, tuple(need)), F32)
     assert (move.seconds > 0) == (move.elements > 0)
     assert move.seconds >= move.busiest * 4 / 332e9

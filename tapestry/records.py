@@ -1,0 +1,71 @@
+"""Records: how partial results of a fold are stored, element by element.
+
+What a shard leaves of a fold that others contribute to is a record of the fold's monoid, not yet finished: the sum of
+16-bit floats so far in f32, a largest value and its position. Its components stand one after another in each element,
+each at a multiple of its own size, the whole a multiple of the largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .dtypes import DTYPES, numpy_dtype
+from .expr import MONOIDS, Monoid
+from .program import Block, Operation, Program
+from .result_type import result_dtype
+
+
+@dataclass(frozen=True)
+class Width:
+    """Bytes of one element of a tensor, complete and as a contribution to a fold."""
+
+    complete: int
+    partial: int
+
+
+def record_of(op: Operation, program: Program) -> tuple[str, ...] | None:
+    """The dtypes of the components of the operation's partial results; None where they are elements of its output.
+
+    `Program.records` keeps the answers.
+    """
+    if op.monoid is None or MONOIDS[op.monoid].packed:
+        return None
+    stored = program.tensor(op.output).dtype
+    assert not isinstance(op.body, Block)
+    value = result_dtype(op.body, {name: program.tensor(name).dtype for name in op.operands})
+    found = MONOIDS[op.monoid].dtypes_for(value, stored)
+    return None if found == (stored,) and MONOIDS[op.monoid].function is not None else found
+
+
+def record_alignment(record: tuple[str, ...]) -> int:
+    return max(DTYPES[dtype].bytes for dtype in record)
+
+
+def record_bytes(record: tuple[str, ...]) -> int:
+    """Bytes of one record.
+
+    >>> record_bytes(("f16", "int64")), record_bytes(("f32",))
+    (16, 4)
+    """
+    end = 0
+    for dtype in record:
+        size = DTYPES[dtype].bytes
+        end = -(-end // size) * size + size
+    align = record_alignment(record)
+    return -(-end // align) * align
+
+
+def record_dtype(record: tuple[str, ...], monoid: Monoid) -> Any:
+    """NumPy's dtype of records: where they are values that a function folds its own, else a structure of components."""
+    import numpy as np
+
+    if monoid.function is not None:
+        return numpy_dtype(record[0])
+    return np.dtype([(f"c{k}", numpy_dtype(dtype)) for k, dtype in enumerate(record)], align=True)
+
+
+def width_of(program: Program, tensor: str) -> Width:
+    """Bytes of one element of a tensor, complete and as a contribution to the fold that makes it."""
+    size, record = program.tensor(tensor).itemsize, program.records.get(tensor)
+    return Width(size, size if record is None else record_bytes(record))
