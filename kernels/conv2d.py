@@ -94,7 +94,7 @@ def conv2d(
     problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
     fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
-    result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, x, given, problem.output_shape, given.dtype, queue)
     steps = prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration)
     steps.run(queue)
     remember(key, steps, given)
@@ -125,7 +125,7 @@ def conv2d_input_gradient(
         return out
     problem, given, taps = input_gradient_problem(dy, w, shape, groups, stride, padding, dilation, where)
     queue = stream_pointer(stream, given)
-    result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, dy, given, problem.input_shape, given.dtype, queue)
     steps = prepare.input_gradient_steps(problem, given, taps, array(result, "out"), configuration)
     steps.run(queue)
     remember(key, steps, given)
@@ -165,7 +165,7 @@ def conv2d_weight_gradient(
     queue = stream_pointer(stream, given)
     size = weight_gradient.workspace_bytes(problem, chosen)
     dtype = "f32" if partial else given.dtype
-    result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, x, given, problem.weight_shape, dtype, queue)
     if workspace is None and size:
         workspace, key = operands.empty(x, given, (size,), "uint8", queue), False  # another the next time
     room = array(workspace, "workspace") if size else None

@@ -45,7 +45,7 @@ def conv2d_shard(
     problem = problem_of(given, taps.shape, groups, stride, padding, dilation)
     fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
-    result = operands.empty(x, given, problem.output_shape, given.dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, x, given, problem.output_shape, given.dtype, queue)
     steps = sharded.forward_steps(problem, given, _halo(above, below), taps, array(result, "out"), fused, configuration)
     steps.run(queue, arrived)
     return result
@@ -74,7 +74,7 @@ def conv2d_input_gradient_shard(
         dy, w, shape, groups, stride, padding, dilation, "conv2d_input_gradient_shard"
     )
     queue = stream_pointer(stream, given)
-    result = operands.empty(dy, given, problem.input_shape, given.dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, dy, given, problem.input_shape, given.dtype, queue)
     steps = sharded.input_gradient_steps(problem, given, _halo(above, below), taps, array(result, "out"), None)
     steps.run(queue, arrived)
     return result
@@ -110,7 +110,7 @@ def conv2d_weight_gradient_shard(
     chosen = configuration or weight_gradient_shard.choice(problem, given, halo, other)
     size = weight_gradient_shard.workspace_bytes(problem, chosen, *halo.rows)
     dtype = "f32" if partial else given.dtype
-    result = operands.empty(x, given, problem.weight_shape, dtype, queue) if out is None else out
+    result = operands.given_or_empty(out, x, given, problem.weight_shape, dtype, queue)
     if workspace is None and size:
         workspace = operands.empty(x, given, (size,), "uint8", queue)
     space = array(workspace, "workspace") if size else None

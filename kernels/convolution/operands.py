@@ -128,6 +128,11 @@ def empty(source: Any, x: DeviceArray, shape: tuple[int, ...], dtype: str, strea
         return cupy.empty(shape, _numpy_type(dtype))
 
 
+def given_or_empty(out: Any, source: Any, x: DeviceArray, shape: tuple[int, ...], dtype: str, stream: int) -> Any:
+    """The array to write: the one that was given, or a new one as `empty` makes it."""
+    return empty(source, x, shape, dtype, stream) if out is None else out
+
+
 def _torch_type(dtype: str) -> Any:
     torch = sys.modules["torch"]
     names = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}

@@ -105,11 +105,12 @@ def _identifier(kind: type) -> Callable[[Any], Any]:
 
 
 def _torch_identity(x: Any) -> Any:
-    return x.data_ptr(), x.shape, x.stride(), x.dtype, x.is_cuda
+    return x.data_ptr(), x.shape, x.stride(), x.dtype, x.get_device()
 
 
 def _cupy_identity(x: Any) -> Any:
-    return x.data.ptr, x.shape, x.strides, x.dtype
+    memory = x.data
+    return memory.ptr, x.shape, x.strides, x.dtype, memory.device_id
 
 
 def _same(x: Any) -> Any:
