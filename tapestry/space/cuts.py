@@ -1,15 +1,13 @@
 """Rules that cut an interval into parts: which integers are part r, and the same as an isl condition on (r, x).
 
-Cuts are never free numbers: floor(r*N/P), proportions, balanced counts (both as a table of cuts), cyclic or zigzag.
+Cuts are never free numbers: floor(r*N/P), balanced counts (as a table of cuts), cyclic or zigzag.
 `KINDS` are those that plans and pins name: a kind is a rule here and its entry there, nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import accumulate
 from typing import Literal
 
 from ..errors import UsageError
@@ -121,19 +119,6 @@ class Table:
 
 Formula = Block | Zigzag | Cyclic
 Rule = Formula | Table
-
-
-def proportional(lo: int, hi: int, speeds: Sequence[float]) -> Table:
-    """Cuts at floor(N * (speed of the parts before) / (speed of all)); speeds are taken exactly.
-
-    >>> proportional(0, 10, [1, 1, 3]).cuts
-    (0, 2, 4, 10)
-    """
-    exact = [Fraction(speed) for speed in speeds]
-    if not exact or min(exact) < 0 or not sum(exact):
-        raise UsageError(f"speeds are positive numbers, got {list(speeds)}")
-    whole = sum(exact)
-    return Table(tuple(lo + int((hi - lo) * before / whole) for before in accumulate(exact, initial=Fraction(0))))
 
 
 def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -> Table:

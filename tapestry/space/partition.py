@@ -17,7 +17,7 @@ from math import prod
 from ..errors import UsageError
 from ..expr.index import Bound
 from .counting import Count, count_grid, total
-from .cuts import KINDS, Block, CutKind, Cyclic, Formula, Rule, Table, Zigzag, balanced, proportional
+from .cuts import KINDS, CutKind, Formula, Rule, Table
 from .proofs import PartitionError, prove_regions, prove_relation
 from .region import Box, Grid, Region
 
@@ -51,10 +51,9 @@ class Partition:
     """A domain cut into shards.
 
     ``domain`` is the region that is cut; ``where`` restricts it further (conditions over ``dims``), for domains that
-    are no regions, such as triangles: shards are then counted and proved within these conditions. ``listed`` holds
-    the shards of an explicit partition, which has no cuts.
+    are no regions, such as triangles: kinds that weigh points count within these conditions, and the proof is of them.
 
-    >>> [str(Partition.block([10], 0, 4).shard(r)) for r in range(4)]
+    >>> [str(shard) for shard in Partition.by_kinds([10], [4], [NamedCut(0, "block", (0,))]).shards()]
     ['0:2', '2:5', '5:7', '7:10']
     """
 
@@ -63,7 +62,6 @@ class Partition:
     cuts: tuple[CutBy, ...] = ()
     dims: tuple[str, ...] = ()
     where: tuple[Bound, ...] = ()
-    listed: tuple[Region, ...] | None = None
 
     @staticmethod
     def product(domain: Domain, mesh: Sequence[int], cuts: Sequence[CutBy]) -> Partition:
@@ -95,46 +93,7 @@ class Partition:
             below = Partition(region, (), (), tuple(dims), tuple(where))._points_below(cut.axis) if where else None
             parts = prod(mesh[axis] for axis in cut.mesh_axes)
             found.append(CutBy(cut.axis, KINDS[cut.kind].rule(parts, hi - lo, below), cut.mesh_axes))
-        return Partition.product(region, mesh, found)
-
-    @staticmethod
-    def block(domain: Domain, axis: int, parts: int) -> Partition:
-        """Parts at floor(r*N/P)."""
-        return Partition.product(domain, (parts,), [CutBy(axis, Block(parts))])
-
-    @staticmethod
-    def zigzag(domain: Domain, axis: int, parts: int) -> Partition:
-        """Chunks r and 2P-1-r of 2P."""
-        return Partition.product(domain, (parts,), [CutBy(axis, Zigzag(parts))])
-
-    @staticmethod
-    def cyclic(domain: Domain, axis: int, parts: int, chunk: int = 1) -> Partition:
-        """Every P-th chunk."""
-        return Partition.product(domain, (parts,), [CutBy(axis, Cyclic(parts, chunk))])
-
-    @staticmethod
-    def proportional(domain: Domain, axis: int, speeds: Sequence[float]) -> Partition:
-        """Parts in proportion to the speeds of the devices."""
-        lo, hi = _span(_region(domain), axis)
-        return Partition.product(domain, (len(speeds),), [CutBy(axis, proportional(lo, hi, speeds))])
-
-    @staticmethod
-    def balanced(domain: Domain, axis: int, parts: int, dims: Sequence[str], where: Sequence[Bound]) -> Partition:
-        """Parts with equal counts of the points at which ``where`` holds, as nearly as cuts of one axis allow."""
-        region = _region(domain)
-        lo, hi = _span(region, axis)
-        whole = Partition(region, (), (), tuple(dims), tuple(where))
-        table = balanced(lo, hi, parts, whole._points_below(axis))
-        return replace(whole, mesh=(parts,), cuts=(CutBy(axis, table),))
-
-    @staticmethod
-    def explicit(shards: Sequence[Region], domain: Domain) -> Partition:
-        """Any shards at all; nothing is known of them until `prove`."""
-        return Partition(_region(domain), (len(shards),), listed=tuple(shards))
-
-    def within(self, dims: Sequence[str], where: Sequence[Bound]) -> Partition:
-        """The same cuts of the points at which ``where`` holds, the axes of the domain being called ``dims``."""
-        return replace(self, dims=tuple(dims), where=tuple(where))
+        return replace(Partition.product(region, mesh, found), dims=tuple(dims) or _names(region), where=tuple(where))
 
     def _points_below(self, axis: int) -> Callable[[int], int]:
         """How many points lie below a cut of an axis."""
@@ -158,10 +117,6 @@ class Partition:
     def _count(self, region: Region) -> Count:
         return total(count_grid(self.dims or _names(region), self.where, grid) for grid in region.grids)
 
-    def points(self, shard: int) -> Count:
-        """Points of a shard, within ``where``."""
-        return self._count(self.shard(shard))
-
     def coordinates(self, shard: int) -> tuple[int, ...]:
         """Position of a shard in the mesh."""
         found: list[int] = []
@@ -174,8 +129,6 @@ class Partition:
         """The points of one shard (``where`` left out of account). IndexError for a number outside of the mesh."""
         if not 0 <= shard < self.count:
             raise IndexError(f"shard {shard} of {self.count}")
-        if self.listed is not None:
-            return self.listed[shard]
         if not self.domain:
             return self.domain
         at, hull = self.coordinates(shard), self._hull
@@ -194,7 +147,7 @@ class Partition:
     def shards(self) -> list[Region]:
         """All shards in order."""
         whole = self._hull.grid()
-        if self.listed is not None or self.domain.grids != (whole,):
+        if self.domain.grids != (whole,):
             return [self.shard(k) for k in range(self.count)]
         parts = {
             cut: [cut.rule.part(r, whole.axes[cut.axis].lo, whole.axes[cut.axis].hi) for r in range(cut.rule.parts)]
@@ -211,9 +164,10 @@ class Partition:
     def prove(self) -> None:
         """Every point of the domain lies in exactly one shard; else PartitionError, naming a point and the shards.
 
-        Few shards are compared with one another; many are proved at once, by `prove_by_relation`.
+        Few shards are compared with one another (over the whole domain: what partitions it, partitions its part within
+        ``where``); many are proved at once, by `prove_by_relation`.
         """
-        if self.listed is not None or (self.count <= FEW and not self.where):
+        if self.count <= FEW:
             prove_regions(self.shards(), self.domain)
         else:
             self.prove_by_relation()
