@@ -1,6 +1,6 @@
 """What makes a program valid. Run at every pass boundary; raises ProgramError with the place, both sides and a witness.
 
-- Names are names, and unique; every dtype, monoid, function and role is known; extents are positive.
+- Names are names, and unique; every dtype, monoid, function and role is known; extents are 0 or more.
 - Each value has exactly one producer and nothing else has one; operations stand in an order in which they can run.
 - Every element of a value is written exactly once; a reduction whose condition leaves an element no points writes its
 identity. - Every read stays inside its tensor or is guarded.
@@ -72,8 +72,8 @@ def _tensor(tensor: Tensor) -> None:
         raise ProgramError(f"unknown dtype {tensor.dtype!r}", where=where, hint=close_match(tensor.dtype, list(DTYPES)))
     if tensor.role not in get_args(Role):
         raise ProgramError(f"unknown role {tensor.role!r}", where=where, hint=f"known: {', '.join(get_args(Role))}")
-    if any(type(extent) is not int or extent < 1 for extent in tensor.shape):
-        raise ProgramError(f"the shape {list(tensor.shape)} is not of positive integers", where=where)
+    if any(type(extent) is not int or extent < 0 for extent in tensor.shape):
+        raise ProgramError(f"the shape {list(tensor.shape)} is not of integers that are 0 or more", where=where)
     if len(tensor.axes) != len(tensor.shape) or len(set(tensor.axes)) != len(tensor.axes):
         sides = {"axes": list(tensor.axes), "shape": list(tensor.shape)}
         raise ProgramError("each axis needs a name of its own", where=where, sides=sides)
@@ -93,9 +93,14 @@ def _form(op: Operation, program: Program) -> None:
     if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
         raise ProgramError(f"its dimensions {names} are not distinct identifiers", where=place(op))
     for dim in op.dims:
-        if type(dim.extent) is not int or dim.extent < 1:
-            raise ProgramError(f"the extent {dim.extent!r} of {dim.name} is not a positive integer", where=place(op))
+        if type(dim.extent) is not int or dim.extent < 0:
+            raise ProgramError(
+                f"the extent {dim.extent!r} of {dim.name} is not an integer that is 0 or more", where=place(op)
+            )
     _known_dims(op, "folds", op.reduce_dims, names)
+    if any(op.extents[name] == 0 for name in op.reduce_dims):
+        hint = "its value is the monoid's identity: write it as a constant body"
+        raise ProgramError("folds over nothing", where=place(op), sides={"folds": " ".join(op.reduce_dims)}, hint=hint)
     if bool(op.reduce_dims) != (op.monoid is not None) or (op.monoid is not None and op.monoid not in MONOIDS):
         sides = {"folds": " ".join(op.reduce_dims) or "nothing", "monoid": op.monoid}
         raise ProgramError("a fold needs a known monoid, and a monoid a fold", where=place(op), sides=sides)

@@ -250,12 +250,12 @@ def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
 
 
 def _fits(tensor: Tensor, cuts: Sequence[Cut | None], mesh: Mesh) -> list[bool]:
-    """Per axis of the tensor: at least one element for every shard."""
+    """Per axis of the tensor: at least one element for every shard, where it is cut."""
     parts = dict.fromkeys(range(len(tensor.shape)), 1)
     for axis, c in enumerate(cuts):
         if c is not None and c.dim != SINGLE:
             parts[int(c.dim)] *= mesh.shape[axis]
-    return [tensor.shape[k] >= n for k, n in parts.items()]
+    return [n == 1 or tensor.shape[k] >= n for k, n in parts.items()]
 
 
 def _label(tensor: Tensor, cuts: Sequence[Cut | None]) -> str:

@@ -112,9 +112,9 @@ def _weak_dtype(numbers: Sequence[Number]) -> str:
 
 
 def axis_names(name: str, shape: Sequence[int], axes: Sequence[str] | None) -> tuple[str, ...]:
-    """The names given, or d0, d1, ...; UsageError unless extents are positive and there is one identifier for each."""
-    if any(type(extent) is not int or extent < 1 for extent in shape):
-        raise UsageError(f"{name} has the shape {list(shape)}", hint="extents are positive integers")
+    """The names given, or d0, d1, ...; UsageError for a negative extent, or unless there is one identifier for each."""
+    if any(type(extent) is not int or extent < 0 for extent in shape):
+        raise UsageError(f"{name} has the shape {list(shape)}", hint="extents are integers, 0 or more")
     names = tuple(axes) if axes is not None else tuple(f"d{k}" for k in range(len(shape)))
     if len(names) != len(shape) or not all(isinstance(axis, str) and axis.isidentifier() for axis in names):
         sides = {"axes": list(names), "shape": list(shape)}

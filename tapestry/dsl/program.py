@@ -161,8 +161,10 @@ class ProgramFunction:
         needed = _extents_of(present.values())
         for name in self.extents:
             value = plain(values.get(name, settings.get(name)))
-            if value is not None and (type(value) is not int or value < 1):
-                raise UsageError(f"extent {name}={spoken(value)} is not a positive integer", where=self.place)
+            if value is not None and (type(value) is not int or value < 0):
+                raise UsageError(
+                    f"extent {name}={spoken(value)} is not an extent: an integer, 0 or more", where=self.place
+                )
             if value is not None:
                 bound[name] = value
         missing = [n for n in needed if n not in bound] + [n for n in self.settings if n not in {*settings, *bound}]
@@ -187,9 +189,9 @@ class ProgramFunction:
         if len(spec.dtypes) != 1:
             raise UsageError(f"{name} has no definite dtype", where=self.place, sides={"declared": spec})
         shape = [axis.extent(bound) for axis in spec.axes]
-        if any(extent is None or extent < 1 for extent in shape):
+        if any(extent is None or extent < 0 for extent in shape):
             sides = {"declared": spec, "given": shape}
-            raise UsageError(f"{name} has no positive shape", where=self.place, sides=sides)
+            raise UsageError(f"{name} has no shape", where=self.place, sides=sides)
         axes = [axis.name or f"d{k}" for k, axis in enumerate(spec.axes)]
         return trace.add_tensor(name, spec.dtype, [extent or 0 for extent in shape], axes, spec.role)
 

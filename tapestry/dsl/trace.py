@@ -21,6 +21,7 @@ from ..program import Block, Dim, Operation, Pin, Program, Role
 from ..program import Tensor as TensorRecord
 from ..result_type import may_store, reduced_dtype, result_dtype
 from .caller import assigned_name, located, place, user_frame
+from .nothing import fold_of_nothing
 from .tensor import Tensor, base_at, unique_names
 
 P = ParamSpec("P")
@@ -175,7 +176,10 @@ class Trace:
         if dtype is not None:
             Tensor.check_dtype(dtype)
         self.demand_own((read.tensor for read in _reads(body)), located(name, source))
-        dtype = self._dtype(name, source, body, monoid, dtype)
+        value, dtype = self._dtype(name, source, body, monoid, dtype)
+        if monoid and any(dim.extent == 0 for dim in dims if dim.name in reduce_dims):
+            body, monoid = fold_of_nothing(monoid, value, dtype, parallel), None
+            dims, reduce_dims, bounds = parallel, (), ()
         body = body if isinstance(body, Block) else simplify(body, ranges)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
@@ -186,11 +190,14 @@ class Trace:
         self.ops.append(OpDraft(operation, local))
         return out
 
-    def _dtype(self, name: str, source: str, body: Expr | Block, monoid: str | None, declared: str | None) -> str:
+    def _dtype(
+        self, name: str, source: str, body: Expr | Block, monoid: str | None, declared: str | None
+    ) -> tuple[str, str]:
+        """The dtypes of the body's value and of the result."""
         if isinstance(body, Block):
             if declared is None:
                 raise ValueError("a block operation declares its dtype")
-            return declared
+            return declared, declared
         try:
             value = result_dtype(body, self.dtypes)
             result = declared or (reduced_dtype(monoid, value) if monoid else value)
@@ -205,7 +212,7 @@ class Trace:
                 sides=sides,
                 hint="cast: astype",
             )
-        return result
+        return value, result
 
     def _local_name(self, name: str, explicit: str) -> tuple[str, str]:
         """The operation's name within scopes and group, and the group."""

@@ -60,7 +60,7 @@ def broadcast_shape(function: str, tensors: Sequence[Tensor]) -> tuple[int, ...]
     """The common shape of tensors, aligned on the right. UsageError with both shapes where extents contradict."""
     rank = max(tensor.ndim for tensor in tensors)
     padded = [(1,) * (rank - tensor.ndim) + tensor.shape for tensor in tensors]
-    shape = tuple(max(extents) for extents in zip(*padded, strict=True)) if rank else ()
+    shape = tuple(next((e for e in extents if e != 1), 1) for extents in zip(*padded, strict=True)) if rank else ()
     for tensor, extents in zip(tensors, padded, strict=True):
         if any(mine not in (1, common) for mine, common in zip(extents, shape, strict=True)):
             sides = {f"operand {k}": repr(t) for k, t in enumerate(tensors)}
@@ -74,7 +74,7 @@ def _axes(tensors: Sequence[Tensor], rank: int) -> tuple[str, ...]:
     names = []
     for k in range(rank):
         mine = [(t.axes[k - rank + t.ndim], t.shape[k - rank + t.ndim]) for t in tensors if k - rank + t.ndim >= 0]
-        names.append(next((axis for axis, extent in mine if extent > 1), mine[0][0]))
+        names.append(next((axis for axis, extent in mine if extent != 1), mine[0][0]))
     return unique_names(tuple(names))
 
 

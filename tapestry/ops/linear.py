@@ -115,7 +115,7 @@ def _batch(a: Tensor, b: Tensor) -> dict[str, int]:
     names, extents = [], []
     for k in range(-rank, 0):
         here = [(axes[k], shape[k]) for axes, shape in sides if len(shape) >= -k]
-        wide = [pair for pair in here if pair[1] > 1] or here
+        wide = [pair for pair in here if pair[1] != 1] or here
         if len({extent for _, extent in wide}) > 1:
             raise UsageError("matmul: batch axes do not broadcast", sides={"a": repr(a), "b": repr(b)})
         names.append(wide[0][0])

@@ -12,6 +12,7 @@ from ..dsl.door import door
 from ..dsl.reducer import Axes, Reducer
 from ..dsl.tensor import Tensor
 from ..dsl.trace import current
+from ..dtypes import DTYPES
 from ..errors import UsageError
 from ..expr import Affine, Call, Const, Expr
 from ..program import Dim
@@ -30,10 +31,21 @@ def reduce(
 
 @door
 def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | None = None, name: str = "") -> Tensor:
-    """sum of x / N over the axes, N elements being folded into one: f32 from integers."""
+    """sum of x / N over the axes, N elements being folded into one: f32 from integers; NaN where N is 0."""
     count = product(x.shape[k] for k in axis_positions(x, axis))
+    if not count:
+        return _undefined_mean(x, axis, keepdims, dtype, name)
     body = Call("divide", (x.at(tuple(Affine.dim(dim.name) for dim in _dims(x))), Const(count)))
     return _fold("mean", "sum", x, body, axis, keepdims, dtype, name)
+
+
+def _undefined_mean(x: Tensor, axis: Axes, keepdims: bool, dtype: str | None, name: str) -> Tensor:
+    """0 / 0 wherever there is something to say."""
+    folded = axis_positions(x, axis)
+    kept = [dim for k, dim in enumerate(_dims(x)) if k not in folded]
+    stored = dtype or (x.dtype if DTYPES[x.dtype].kind == "float" else "f32")
+    out = current("mean").compute("mean", kept, Const(float("nan")), dtype=stored, explicit=name)
+    return _with_axes(out, x, folded) if keepdims else out
 
 
 def _dims(x: Tensor) -> list[Dim]:
@@ -51,11 +63,14 @@ def _fold(
     out = current(function).compute(
         function, order, body, reduce_dims=inner, monoid=monoid_or_none, dtype=dtype, explicit=name
     )
-    if not keepdims:
-        return out
+    return _with_axes(out, x, folded) if keepdims else out
+
+
+def _with_axes(out: Tensor, x: Tensor, folded: Sequence[int]) -> Tensor:
+    """The folded axes again, of extent 1."""
     from .views import expand_dims
 
-    return expand_dims(out, folded, tuple(dims[k].name for k in folded))
+    return expand_dims(out, folded, tuple(x.axes[k] for k in folded))
 
 
 def axis_positions(x: Tensor, axis: Axes) -> tuple[int, ...]:

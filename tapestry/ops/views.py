@@ -60,7 +60,7 @@ def _check_names(function: str, names: Sequence[str], shape: Sequence[int]) -> N
 def _full_shape(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     rest = prod(extent for extent in shape if extent != -1)
     full = tuple(prod(x.shape) // rest if extent == -1 and rest else extent for extent in shape)
-    if shape.count(-1) > 1 or any(extent < 1 for extent in full) or prod(full) != prod(x.shape):
+    if shape.count(-1) > 1 or any(extent < 0 for extent in full) or prod(full) != prod(x.shape):
         sides = {"tensor": f"{x!r} ({prod(x.shape)} elements)", "shape": list(shape)}
         raise UsageError("reshape changes the number of elements", sides=sides)
     return full
@@ -84,6 +84,8 @@ def _merge(index: Index, shape: Sequence[int]) -> Affine:
 
 
 def _split(flat: Affine, shape: Sequence[int]) -> Index:
+    if not prod(shape):  # there is no element to find
+        return tuple(Affine.of(0) for _ in shape)
     found: list[Affine] = []
     stride = prod(shape)
     for k, extent in enumerate(shape):
@@ -141,8 +143,6 @@ def _step(x: Tensor, axis: int, key: Any) -> Step:
     if isinstance(key, slice):
         start, stop, step = _slice(x, axis, key)
         count = max(0, -((start - stop) // step))  # `len` refuses more than a machine word holds
-        if not count:
-            raise UsageError(f"{x!r}: the slice {key} of axis {x.axes[axis]} is empty")
         return start, step, count
     position = python_number(key)
     if type(position) is int and -extent <= position < extent:
@@ -209,8 +209,8 @@ def squeeze(x: Tensor, axis: int | str) -> Tensor:
 def broadcast_to(x: Tensor, shape: Sequence[int], *, axes: Sequence[str] | None = None) -> Tensor:
     """x repeated along new leading axes and along axes of extent 1."""
     extra = len(shape) - x.ndim
-    if any(extent < 1 for extent in shape):
-        raise UsageError(f"broadcast_to has the extents {list(shape)}", hint="extents are positive")
+    if any(extent < 0 for extent in shape):
+        raise UsageError(f"broadcast_to has the extents {list(shape)}", hint="extents are 0 or more")
     if extra < 0 or any(mine not in (1, wanted) for mine, wanted in zip(x.shape, shape[max(extra, 0) :], strict=True)):
         raise UsageError(f"{x!r} does not broadcast to {list(shape)}")
 
@@ -239,7 +239,7 @@ def pad(
     pairs = _pad_pairs(x, width, axes)
     fill = fill_for(x, value)
     shape = tuple(extent + before + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
-    if any(extent < 1 for extent in shape):
+    if any(extent < 0 for extent in shape):
         raise UsageError(f"pad leaves nothing of {x!r}", sides={"widths": pairs, "shape": list(shape)})
 
     def at(index: Index) -> Expr:
