@@ -266,4 +266,4 @@ def _why_free(dim: str, row: Row, known: Ranges) -> str:
     inside = read_set("{ [c0] : 0 <= c0 }").subtract(_violations(dim, row, known))
     if row.site.access.guarded and not inside.is_empty():
         return f"inside for {_interval(dim, inside)}, its fill elsewhere"
-    return f"outside for every {dim}" if inside.is_empty() else f"inside for every {dim}"
+    return f"{'outside' if inside.is_empty() else 'inside'} for every {dim}"

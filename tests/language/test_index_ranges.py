@@ -10,6 +10,8 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32, int32, num
+from tapestry.dsl.define import define
+from tapestry.dsl.trace import Trace, tracing
 from tapestry.program import Operation
 from tapestry.testing import outputs_of, program_of
 
@@ -487,6 +489,39 @@ def test_wrong_output_axes_are_refused() -> None:
         with pytest.raises(tp.UsageError) as caught:
             outputs_of(call, x=counting(2))
         assert said in str(caught.value)
+
+
+# --- empty tensors --------------------------------------------------------------------------------------------------
+
+EMPTY: list[tuple[dict[str, tuple[int, ...]], Callable[..., Any], tuple[int, ...]]] = [
+    ({"a": (0,)}, lambda p, k, a: a[p], (0,)),
+    ({"a": (0,)}, lambda p, k, a: a[p // 2], (0,)),
+    ({"a": (0,)}, lambda p, k, a: a[p + 1], (0,)),
+    ({"a": (0,)}, lambda p, k, a: a[p % 3], (0,)),
+    ({"a": (4,), "w": (0,)}, lambda p, k, a, w: a[p] * tp.sum[k](w[k]), (4,)),
+    ({"a": (0,), "w": (3,)}, lambda p, k, a, w: tp.sum[k](a[p + k] * w[k]), (0,)),
+    ({"a": (0,), "w": (3,)}, lambda p, k, a, w: tp.sum[k](a[p - k] * w[k], where=k <= p), (0,)),
+    ({"a": (5, 0), "w": (0,)}, lambda p, k, a, w: tp.sum[k](a[p, k] * w[k]), (5,)),
+]
+
+
+@pytest.mark.parametrize(("shapes", "body", "want"), EMPTY)
+def test_ranges_over_empty_tensors(
+    shapes: dict[str, tuple[int, ...]], body: Callable[..., Any], want: tuple[int, ...]
+) -> None:
+    with tracing(Trace("empty")) as trace:
+        axes = {name: [f"d{k}" for k in range(len(shape))] for name, shape in shapes.items()}
+        tensors = [trace.add_tensor(name, "f32", shape, axes[name], "input") for name, shape in shapes.items()]
+        p, k = tp.indices("p k")
+        assert define("f", [p], body(p, k, *tensors)).shape == want
+
+
+def test_a_fold_of_nothing_bounds_no_output() -> None:
+    with tracing(Trace("empty")) as trace:
+        a, w = (trace.add_tensor(name, "f32", (extent,), ["d"], "input") for name, extent in (("a", 4), ("w", 0)))
+        p, k = tp.indices("p k")
+        with pytest.raises(tp.UsageError, match="nothing bounds the index p"):
+            define("f", [p], tp.sum[k](a[p + k] * w[k]))
 
 
 # --- where errors point ---------------------------------------------------------------------------------------------
