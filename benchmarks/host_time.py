@@ -86,7 +86,7 @@ def values(case: Case) -> None:
     mine = case.ours(case.x)
     got = [mine, *torch.autograd.grad(mine, [case.x, case.ours.weight], case.dy)]
     for what, a, b in zip(("y", "dx", "dw"), got, expected, strict=True):
-        error = float((a.float() - b).abs().max() / b.abs().max())
+        error = float((a.float() - b).detach().abs().max() / b.detach().abs().max())
         print(f"  {case.name}: {what} differs by {error:.1e} of the largest value")
         if error > 0.02:
             raise AssertionError(f"{what} is wrong")

@@ -14,10 +14,20 @@ DOORS = {
         "tapestry.planner.format",
         "tapestry.program",
         "tapestry.serialize",  # the program as the document embeds it
+        "tapestry.expr",
+        "tapestry.records",  # what a partial value is made of
+        "tapestry.space",
+        "tapestry.errors",
+        "tapestry.printable",
+    ),
+    "tapestry.kernels": (
+        "tapestry.expr",
+        "tapestry.program",
+        "tapestry.convolution",  # which operations are convolutions
+        "tapestry.serialize",  # the program as a plan's document embeds it
         "tapestry.space",
         "tapestry.errors",
     ),
-    "tapestry.kernels": ("tapestry.expr",),
     "tapestry.workers": (
         "tapestry.space",
         "tapestry.expr",
@@ -26,6 +36,7 @@ DOORS = {
         "tapestry.result_type",
         "tapestry.arithmetic",
         "tapestry.blocks",
+        "tapestry.records",
         "tapestry.errors",
         "tapestry.lazy",
         "tapestry.planner.format",
