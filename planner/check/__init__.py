@@ -7,12 +7,13 @@ flow         every task's operands are present, current and complete (`folds`: e
 ends         inputs and parameters are there at the start; outputs and states end complete
 memory       no tier holds more than it can; live buffers never share memory
 count        the stated traffic is what the tasks move
+bound        no plan takes less than the stated bound
 """
 
 from __future__ import annotations
 
 from ..format.document import Document
-from . import count, cover, ends, flow, memory, order, wellformed
+from . import bound, count, cover, ends, flow, memory, order, wellformed
 from .budget import Exhausted
 from .report import Code, Findings, Report, Verdict
 
@@ -43,6 +44,7 @@ def _prove(document: Document, findings: Findings) -> None:
         ends.prove_ends(case, flow.run(case, events, clashes, findings), findings)
     memory.prove(case, findings)
     count.prove(case, findings)
+    bound.prove(case, findings)
     wellformed.prove_used(document, findings)
 
 

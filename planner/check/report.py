@@ -49,6 +49,7 @@ class Code(StrEnum):
     OUTPUT = "output", "an output is not complete at the end"
     STATE = "state", "a state does not end complete in its starting layout"
     TRAFFIC = "traffic", "the traffic that the plan states is not what its tasks move"
+    BOUND = "bound", "the stated bound on all plans is not proved, or the gap is not what lies between it and the plan"
     UNPROVEN = "unproven", "an index set is known only as a hull, so nothing can be proved"
 
 

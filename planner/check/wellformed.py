@@ -250,6 +250,8 @@ def _fits(case: Case, findings: Findings) -> None:
 
 def _compute_faults(case: Case, task: Compute, fast: str | None) -> Iterator[str]:
     op = case.program.op_by_name[task.op]
+    if task.lane in LANES[1:]:
+        yield f"{task.op} runs on the lane {task.lane}: a device computes on one, compute"
     given = tuple(case.buffers[name].tensor for name in (*task.reads, task.write))
     if given != (*op.operands, op.output):
         yield f"{task.op} is given {given}, wants {(*op.operands, op.output)}"

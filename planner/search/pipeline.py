@@ -19,5 +19,5 @@ def make_plan(question: Question) -> Document:
     repetition = find_repetition(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
-    bound = lower_bound_seconds(nodes, question.mesh.size)
+    bound = lower_bound_seconds(question.program, question.machine, question.mesh.size)
     return with_report(Search(question, model).run(), model, bound, question)

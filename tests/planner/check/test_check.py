@@ -216,8 +216,20 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
         Code.TRAFFIC,
         lambda: replace(plans.halo(), traffic=Traffic(32, {"shift": 32}, {"link": 31})),
     ),
+    ("a bound that is not proved", Code.BOUND, lambda: _bounded(1.0)),
+    ("a computation on a lane of transfers", Code.TASK, lambda: _on_lane("comm")),
     ("an image that is known as a hull only", Code.UNPROVEN, lambda: _hull()),
 ]
+
+
+def _bounded(seconds: float) -> Document:
+    document = plans.elementwise()
+    return replace(document, solver=replace(document.solver, bound_s=seconds))
+
+
+def _on_lane(lane: str) -> Document:
+    document = plans.elementwise()
+    return replace(document, tasks=(replace(document.tasks[0], lane=lane), *document.tasks[1:]))
 
 
 def _parts(numbers: tuple[int, ...]) -> Document:

@@ -134,7 +134,7 @@ def test_the_bound_is_below_every_plan(data: st.DataObject) -> None:
     model = modelled(c)
     choice = {node: data.draw(st.integers(0, len(model.nodes[node].labels) - 1)) for node in sorted(set(model.tied_to))}
     candidate = lower(c, decide(model.nodes, model, choice), Schedule())
-    assert lower_bound_seconds(model.nodes, c.mesh.size) <= candidate.timeline.makespan_s
+    assert lower_bound_seconds(c.program, c.machine, c.mesh.size) <= candidate.timeline.makespan_s
 
 
 def test_the_least_budget_is_enough_and_less_is_not() -> None:
