@@ -14,7 +14,6 @@ from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
 from ..machine import Machine
 from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
-from ..strategy.strategies import structure
 
 
 def lower_bound_seconds(program: Program, machine: Machine, ranks: int) -> float:
@@ -22,7 +21,7 @@ def lower_bound_seconds(program: Program, machine: Machine, ranks: int) -> float
     known: dict[str, Fraction] = {}
     total = Fraction(0)
     for op in program.operations:
-        key = structure(op, program)
+        key = program.graph.structure(op)
         if key not in known:
             known[key] = _least_work(op, program, machine)
         total += known[key]
