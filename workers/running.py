@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..planner.format import Document, Resolved
 from .devices import DEFAULT
-from .engines.engine import Engine, Settings
+from .engines.engine import PATIENCE_S, Engine, Settings
 from .result import RunResult
 
 
@@ -20,6 +20,7 @@ def run(
     device: str = DEFAULT,
     order: int | None = None,
     poison: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> RunResult:
     """Run a plan on whole arrays of inputs, params and states by name.
 
@@ -27,12 +28,14 @@ def run(
     one); "torchrun" starts one process a rank on this machine, or, where RANK and WORLD_SIZE are set, joins the
     torchrun that set them: all its processes make this call, and rank 0 gets the outputs. ``device`` is a name of
     `device_names`, or "module:Class" of a `Device` of one's own. ``poison`` fills buffers with NaN or garbage first.
-    Both engines give the same bits.
+    Both engines give the same bits. ``patience_s``: a process of which nothing is heard for so many seconds has failed.
 
     Raises UsageError (unknown engine or device, inputs that do not fit), TaskError and PeerFailed (a task failed),
     Deadlock.
     """
-    return _engine(engine).run(document, inputs, Settings(device, order, poison))
+    if not patience_s > 0:
+        raise UsageError("a run has to have some patience", sides={"patience_s": patience_s})
+    return _engine(engine).run(document, inputs, Settings(device, order, poison, patience_s))
 
 
 def _engine(name: str) -> Engine:

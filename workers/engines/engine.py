@@ -10,16 +10,20 @@ from ...planner.format import Document, Resolved
 from ..result import RunResult
 from ..stores.arrays import Array
 
+PATIENCE_S = 30.0
+
 
 @dataclass(frozen=True)
 class Settings:
     """How to run. device: its name, or "module:Class". order: the seed of an adversarial order, None for the fixed
-    one. poison: buffers are filled with NaN or garbage first.
+    one. poison: buffers are filled with NaN or garbage first. patience_s: a rank of which nothing is heard for so many
+    seconds has failed.
     """
 
     device: str
     order: int | None = None
     poison: bool = False
+    patience_s: float = PATIENCE_S
 
 
 class Engine(ABC):

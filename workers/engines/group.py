@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from ...errors import UsageError
 from ..device import Device
-from ..faults import PeerFailed, described
+from ..faults import PeerFailed, TaskError, described
 from ..transport.torch_distributed import Post, TorchDistributed, poster
 from ..transport.transport import Transport
 
@@ -80,6 +80,24 @@ class Group:
             until = monotonic() + FAREWELL_S
             while monotonic() < until and self.store.add(self._key("heard"), 0) < self.size:
                 sleep(0.02)
+
+    def accuse(self, error: TaskError) -> None:
+        """Publish for a rank that cannot speak for itself."""
+        said = json.dumps([error.rank, described(error, error.rank)])
+        self.store.compare_set(self._key("failure"), "", said)
+
+    def tell(self, name: str, value: str) -> None:
+        """Leave a word for the other ranks, under this one's number."""
+        self.store.set(self._key(f"{name}{self.rank}"), value)
+
+    def told(self, name: str, rank: int) -> str | None:
+        """What a rank left under a name, if it did."""
+        key = self._key(f"{name}{rank}")
+        return self.store.get(key).decode() if self.store.check([key]) else None
+
+    def heard_from(self, name: str, rank: int) -> str:
+        """What a rank leaves under a name, once it has."""
+        return self.store.get(self._key(f"{name}{rank}")).decode()
 
     def failure(self) -> Failure | None:
         """What was published, if anything was."""

@@ -30,6 +30,7 @@ from ..stores.inputs import checked_inputs
 from ..stores.tensors import read_tensors, write_tensors
 from .engine import Settings
 from .group import Group, group
+from .parent import launching, watch
 from .process import run_rank
 
 Job = tuple[Document, Mapping[str, Array]]
@@ -56,7 +57,8 @@ def launch(jobs: Sequence[Job], settings: Settings = _PLAIN) -> list[RunResult]:
             folders[-1].mkdir()
             (folders[-1] / "plan.json").write_bytes(encode(document))
             write_tensors(folders[-1] / "inputs.safetensors", checked_inputs(resolved.program, inputs))
-        _torchrun(Path(name), ranks, settings)
+        with launching(Path(name)):
+            _torchrun(Path(name), ranks, settings)
         return [_result(folder) for folder in folders]
 
 
@@ -66,7 +68,7 @@ def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
     command += ["--log-dir", str(folder / "logs")]  # its own would stay behind
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
     command += ["-m", "tapestry.workers", str(folder), device_place(settings.device)]
-    command += ["--poison"] if settings.poison else []
+    command += ["--patience", str(settings.patience_s), *(["--poison"] if settings.poison else [])]
     with (folder / "torchrun.log").open("w+") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
@@ -105,6 +107,8 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
     ended = [(int(rank), int(how)) for rank, how in _ENDED.findall(log) if int(how) != signal.SIGTERM]
     if ended:  # before all that was raised: the others only lost their connection to it
         rank, how = ended[0]
+        if isinstance(said, TaskError) and said.rank == rank:  # another rank saw it silent, and ended it
+            return said
         error = TaskError(f"the process was ended by {signal.Signals(how).name}", rank=rank)
         if said is not None:
             error.add_note(f"  noticed   {' '.join(str(said).split())[:200]}")
@@ -125,6 +129,7 @@ def _result(folder: Path) -> RunResult:
 
 def serve(folder: Path, settings: Settings) -> None:
     """Run the jobs of a folder as one rank of torchrun; errors are left in the job's folder."""
+    watch(folder)
     here = group()
     for job in sorted(folder.glob("job*")):
         try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import sha256
 from threading import Event as Flag
 from threading import Thread
 from time import perf_counter
 
 from ...errors import TapestryError, UsageError
 from ...planner.format import Document, Resolved
+from ...planner.format.codec import encode
 from ..device import Device
 from ..devices import open_device
 from ..faults import TaskError
@@ -23,6 +25,7 @@ from ..transport.transport import Transport
 from ..whole import empty_whole, results
 from .engine import Settings, resolved
 from .group import Group
+from .heart import Heart
 
 # The main thread looks this often whether another rank failed.
 POLL_S = 0.1
@@ -55,7 +58,9 @@ def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: 
 
     thread = Thread(target=work, daemon=True)
     thread.start()
+    heart = Heart(group, settings.patience_s)
     while not done.wait(POLL_S):
+        heart.beat()
         failure = group.failure()
         if failure is not None:
             raise group.heard(failure)
@@ -92,6 +97,7 @@ class _Process:
 
     def run(self, inputs: Mapping[str, Array]) -> None:
         """Load, bind, run all lanes, gather."""
+        self._demand_one_plan()
         checked = checked_inputs(self.plan.program, inputs)
         device = open_device(self.settings.device)
         try:
@@ -99,6 +105,14 @@ class _Process:
                 self._run_on(device, checked)
         finally:
             device.close()
+
+    def _demand_one_plan(self) -> None:
+        """UsageError where this rank was given another plan than rank 0: both would run, and give other values."""
+        digest = sha256(encode(self.plan.document)).hexdigest()
+        if self.number == 0:
+            self.group.tell("plan", digest)
+        elif self.group.heard_from("plan", 0) != digest:
+            raise UsageError("ranks were given different plans", sides={"different": f"ranks 0 and {self.number}"})
 
     def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
         transport = self.group.transport(device)

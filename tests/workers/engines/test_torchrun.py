@@ -112,6 +112,10 @@ from tapestry.errors import TapestryError
 from tapestry.planner.format.codec import decode
 from tapestry.workers import run
 document = decode(Path(sys.argv[1]).read_bytes())
+if "--different" in sys.argv:
+    import msgspec
+    solver = msgspec.structs.replace(document.solver, seed=int(os.environ["RANK"]))
+    document = msgspec.structs.replace(document, solver=solver)
 try:
     result = run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun")
     said = f"RANK {result.rank} {sorted(result.outputs)} {result.bytes_moved if result.rank == 0 else ''}"
@@ -121,7 +125,7 @@ sys.stdout.write(said + "\\n")  # in one piece: the ranks share the pipe
 """
 
 
-def joined(document: Document, folder: Path, code: int) -> str:
+def joined(document: Document, folder: Path, code: int, *options: str) -> str:
     """What two ranks print that run a script under a torchrun of the user's, which ends with a code."""
     from tapestry.planner.format.codec import encode
 
@@ -135,6 +139,7 @@ def joined(document: Document, folder: Path, code: int) -> str:
         "127.0.0.1:0",
         str(folder / "join.py"),
         str(folder / "plan.json"),
+        *options,
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
@@ -151,6 +156,12 @@ def test_joining_a_torchrun(tmp_path: Path) -> None:
 def test_every_rank_has_a_typed_error(tmp_path: Path) -> None:
     said = joined(broken(), tmp_path, 1)
     assert "ERROR 1 TaskError rank 1, task 1 (first): output[i" in said
+    assert "ERROR 0 PeerFailed stopped because rank 1 failed" in said
+
+
+def test_ranks_with_different_plans_are_told(tmp_path: Path) -> None:
+    said = joined(halo_blur(), tmp_path, 1, "--different")
+    assert "ERROR 1 UsageError ranks were given different plans" in said
     assert "ERROR 0 PeerFailed stopped because rank 1 failed" in said
 
 

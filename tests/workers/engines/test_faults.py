@@ -1,0 +1,104 @@
+"""Processes that are stopped, and launchers that are killed: a run ends, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tapestry.planner.format.codec import encode
+from tapestry.workers import TaskError, run
+
+from ..sheets import halo_blur
+
+ROOT = Path(__file__).parents[3]
+DEVICES = """
+import os, signal, time
+from pathlib import Path
+from tapestry.workers.numpy.device import NumpyDevice
+
+class Sleeping(NumpyDevice):
+    '''Every task takes a minute; the process leaves its number.'''
+    def compute(self, task):
+        def sleep():
+            Path(os.environ['SEEN'], str(os.getpid())).touch()
+            time.sleep(60)
+        return sleep
+
+class Stopped(NumpyDevice):
+    '''Rank 1 stops itself in its first task.'''
+    def compute(self, task):
+        compute = super().compute(task)
+        def run():
+            if os.environ['RANK'] == '1':
+                os.kill(os.getpid(), signal.SIGSTOP)
+            compute()
+        return run
+"""
+LAUNCH = """
+import sys
+import numpy as np
+from pathlib import Path
+from tapestry.planner.format.codec import decode
+from tapestry.workers import run
+document = decode(Path(sys.argv[1]).read_bytes())
+run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun", device="faulty:Sleeping")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where devices of this test are found, and where temporary folders are made."""
+    (tmp_path / "faulty.py").write_text(DEVICES)
+    for name in ("tmp", "seen"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return tmp_path
+
+
+def wait_for(what: str, found: object, limit_s: float = 60) -> None:
+    assert callable(found)
+    until = time.monotonic() + limit_s
+    while not found():
+        assert time.monotonic() < until, what
+        time.sleep(0.1)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
+    (folder / "plan.json").write_bytes(encode(halo_blur()))
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCH, str(folder / "plan.json")], env=environment)
+    try:
+        wait_for("two ranks at work", lambda: len(list((folder / "seen").iterdir())) == 2)
+        pids = [int(path.name) for path in (folder / "seen").iterdir()]
+        assert list((folder / "tmp").glob("tapestry-*"))
+    finally:
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait()
+    wait_for("the ranks to end", lambda: not any(map(alive, pids)), 30)
+    wait_for("the folder to go", lambda: not list((folder / "tmp").glob("tapestry-*")), 30)
+
+
+def test_a_rank_that_stops_answering_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    inputs = {"x": np.arange(8, dtype=np.float32)}
+    with pytest.raises(TaskError, match="has not answered for 4 s") as caught:
+        run(halo_blur(), inputs, engine="torchrun", device="faulty:Stopped", patience_s=4)
+    assert caught.value.rank == 1
+    assert not list((folder / "tmp").iterdir())
