@@ -14,6 +14,7 @@ DOORS = {
         "tapestry.planner.format",
         "tapestry.program",
         "tapestry.serialize",  # the program as the document embeds it
+        "tapestry.blocks",  # what is true of every block kernel
         "tapestry.expr",
         "tapestry.records",  # what a partial value is made of
         "tapestry.space",
@@ -25,6 +26,7 @@ DOORS = {
         "tapestry.program",
         "tapestry.convolution",  # which operations are convolutions
         "tapestry.serialize",  # the program as a plan's document embeds it
+        "tapestry.blocks",  # what is true of every block kernel
         "tapestry.space",
         "tapestry.errors",
     ),
