@@ -12,8 +12,52 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
-class Arithmetic(ABC):
+class Valueless:
+    """What Python asks of numbers and of keys, refused: a program is traced before anything in it has a value."""
+
+    __slots__ = ()
+
+    def _no_value(self, asked: str) -> UsageError:
+        """Python asks for a value: a program is traced before it has any."""
+        hint = "write it with tp.* functions, or make it a setting of the program"
+        return UsageError(f"{asked} needs a value, and there is none while a program is traced", hint=hint)
+
+    def __int__(self) -> NoReturn:
+        raise self._no_value("int(...)")
+
+    def __float__(self) -> NoReturn:
+        raise self._no_value("float(...)")
+
+    def __complex__(self) -> NoReturn:
+        raise self._no_value("complex(...)")
+
+    def __index__(self) -> NoReturn:
+        raise self._no_value("an index or a range")
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        raise self._no_value("round(...)")
+
+    def __hash__(self) -> NoReturn:
+        raise self._no_value("a set, a dict or a cache that looks tensors up")
+
+    if not TYPE_CHECKING:  # a type checker would take any attribute for one that exists
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(name)
+
+        def _no_operator(self, other: object) -> NoReturn:  # noqa: ARG002
+            raise UsageError(
+                "there is no such operator here", hint="tensors have + - * / // % ** @, comparisons, & | ~"
+            )
+
+        __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
+        __divmod__ = __rdivmod__ = __and__ = __rand__ = __or__ = __ror__ = __matmul__ = __rmatmul__ = _no_operator
+
+
+class Arithmetic(Valueless, ABC):
     """NumPy's operators. ``&``, ``|`` and ``~`` are logical; comparisons are elementwise, so ``==`` gives a tensor."""
+
+    __hash__ = Valueless.__hash__
 
     @abstractmethod
     def _apply(self, function: str, *args: Any) -> Tensor:
@@ -109,29 +153,6 @@ class Arithmetic(ABC):
             hint="write tp.where(condition, a, b); join conditions with & and |, not with and, or, or a < b < c",
         )
 
-    def _no_value(self, asked: str) -> UsageError:
-        """Python asks for a value: a program is traced before it has any."""
-        hint = "write it with tp.* functions, or make it a setting of the program"
-        return UsageError(f"{asked} needs a value, and a tensor has none while a program is traced", hint=hint)
-
-    def __int__(self) -> NoReturn:
-        raise self._no_value("int(...)")
-
-    def __float__(self) -> NoReturn:
-        raise self._no_value("float(...)")
-
-    def __complex__(self) -> NoReturn:
-        raise self._no_value("complex(...)")
-
-    def __index__(self) -> NoReturn:
-        raise self._no_value("an index or a range")
-
-    def __round__(self, digits: int | None = None) -> NoReturn:
-        raise self._no_value("round(...)")
-
-    def __hash__(self) -> NoReturn:
-        raise self._no_value("a set, a dict or a cache that looks tensors up")
-
     def __contains__(self, item: object) -> NoReturn:
         raise self._no_value("in")
 
@@ -154,17 +175,6 @@ class Arithmetic(ABC):
     def __delitem__(self, key: object) -> NoReturn:
         raise UsageError("nothing is deleted from a tensor", hint="join the parts that stay with tp.concat")
 
-    if not TYPE_CHECKING:  # a type checker would take any attribute for one that exists
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(name)
-
-        def _no_operator(self, other: object) -> NoReturn:  # noqa: ARG002
-            raise UsageError("tensors have no such operator", hint="they have + - * / // % ** @, comparisons, & | ~")
-
-        __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
-        __divmod__ = __rdivmod__ = _no_operator
-
 
 # NumPy's names of functions that are called otherwise here.
 _UFUNCS = {"true_divide": "divide", "absolute": "abs"}
@@ -177,7 +187,8 @@ def missing_attribute(name: str) -> AttributeError:
     if name.startswith("__"):
         return AttributeError(name)
     known = callable(getattr(tapestry, name, None))
-    return NoSuchAttribute(f"a tensor has no attribute {name!r}", hint=f"tp.{name}(x, ...)" if known else None)
+    hint = f"tp.{name}(x, ...)" if known else None
+    return NoSuchAttribute(f"tensors and indices have no attribute {name!r}", hint=hint)
 
 
 def _not_numpy(name: str) -> UsageError:

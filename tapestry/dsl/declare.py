@@ -73,7 +73,7 @@ def constant(
 def _rows(values: Any) -> tuple[tuple[int, ...], list[Number]]:
     """The shape of nested lists or an array, and its numbers in row-major order."""
     if hasattr(values, "shape") and hasattr(values, "ravel") and values.shape:
-        if values.dtype.kind == "c":
+        if getattr(values.dtype, "kind", "") == "c":
             raise UsageError(f"{spoken(values)} is complex", hint="write its real and imaginary parts as two constants")
         return tuple(map(int, values.shape)), [_number(value) for value in values.ravel()]
     if not isinstance(values, list | tuple):

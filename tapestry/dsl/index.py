@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, cast,
 
 from ..errors import UsageError
 from ..expr import Affine, Bound, Inside
+from .arithmetic import Valueless
 from .caller import here
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Given = Mapping[str, int]  # extents given to indices by name: tp.indices(s=5)
 _TOLD: ContextVar[dict[str, set[int]] | None] = ContextVar("tapestry_told", default=None)
 
 
-class Index:
+class Index(Valueless):
     """A named index or an expression of indices: sums, constant multiples, // and % by positive constants.
 
     ``given`` are the extents that `indices` was told for the names in it. In an arithmetic expression with tensors, or
@@ -28,7 +29,7 @@ class Index:
     """
 
     __slots__ = ("affine", "given")
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = Valueless.__hash__
     __array_ufunc__ = None  # NumPy's scalars leave the operation to us
 
     def __init__(self, affine: Affine, given: Given | None = None) -> None:
@@ -180,7 +181,7 @@ def as_integer(value: object) -> int | None:
     """The integer that a value is, NumPy's scalars included; None for bools and everything else."""
     if type(value) is int:
         return value
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or hasattr(value, "__len__"):
+    if isinstance(value, bool | Index) or not isinstance(value, SupportsIndex) or hasattr(value, "__len__"):
         return None
     try:
         return as_int(value)

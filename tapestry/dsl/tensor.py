@@ -168,8 +168,10 @@ class GuardedReader:
     def __getitem__(self, key: Any) -> Tensor:
         return self(*(key if isinstance(key, tuple) else (key,)))
 
-    def __call__(self, *index: int | Index, fill: float | int | bool = 0) -> Tensor:
+    def __call__(self, *index: int | Index, fill: float | int | bool | None = 0) -> Tensor:
         """The element, or ``fill`` where the index is outside the tensor."""
+        if fill is None:
+            raise UsageError("the fill None is not a number", sides={"tensor": repr(self.tensor)})
         return read_element(self.tensor, index, fill=fill)
 
 

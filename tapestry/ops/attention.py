@@ -52,6 +52,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise UsageError("attention takes q [(b,) t, h, e] and k, v [(b,) s, g, e] of one dtype", sides=sides)
     if DTYPES[q.dtype].kind != "float":
         raise UsageError("attention takes floats", sides=sides)
+    if not k.shape[-2] or not q.shape[-1]:
+        raise UsageError("attention needs a key head and a width of at least 1", sides=sides)
     if q.shape[-1] != k.shape[-1] or q.shape[-2] % k.shape[-2] or q.shape[:-3] != k.shape[:-3]:
         hint = "equal batch and head width; the number of query heads is a multiple of that of key heads"
         raise UsageError("the shapes of queries and keys contradict", sides=sides, hint=hint)

@@ -85,6 +85,33 @@ def test_hasattr_answers() -> None:
     program_of(lambda x: [x + 1, hasattr(x, "sum"), hasattr(x, "__fspath__")][0], x=ARRAY)
 
 
+# Python and NumPy ask an index.
+INDEXED: dict[str, Callable[[Any], Any]] = {
+    "float(i)": lambda i: float(i),
+    "int(i)": lambda i: int(i),
+    "range(i)": lambda i: range(i),
+    "[1, 2][i]": lambda i: [1, 2][i],
+    "{i: 1}": lambda i: {i: 1},
+    "i.foo": lambda i: i.foo,
+    "i << 1": lambda i: i << 1,
+    "i & i": lambda i: i & i,
+    "i @ i": lambda i: i @ i,
+    "if i > 0": lambda i: 1 if i > 0 else 0,
+    "i + array": lambda i: i + ARRAY,
+    "i + 's'": lambda i: i + "s",
+}
+
+
+@pytest.mark.parametrize("what", INDEXED)
+def test_an_index_has_no_value(what: str) -> None:
+    @tp.op
+    def asked(x: f32[Tensor, "a b"]) -> f32[Tensor, "a b"]:
+        a, b = tp.indices("a b")
+        return x[a, b] + (INDEXED[what](a), 0)[1]
+
+    assert "test_refusals.py:" in refused(lambda x: asked(x)).splitlines()[0]
+
+
 # Arguments of public functions.
 ARGUMENTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "relu of an array": (lambda x: tp.relu(ARRAY), "a NumPy array (3, 3) of float32"),
@@ -163,6 +190,8 @@ ARGUMENTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "rotary base": (lambda x: tp.rotary(tp.stack([x[:, :2]] * 2), base=-1.0), "base"),
     "attention": (lambda x: tp.attention(x, x, x), "attention takes"),
     "attention scale": (lambda x: tp.attention(x, x, x, scale="a"), "scale is 'a', not a number"),
+    "attention without heads": (lambda x: tp.attention(x[None], x[None][:, :0], x[None][:, :0]), "needs a key head"),
+    "attention without width": (lambda x: tp.attention(*[x[None][:, :, :0]] * 3), "needs a key head and a width"),
     "conv2d": (lambda x: tp.conv2d(x, x), "takes tensors of 4 axes"),
     "conv1d groups": (lambda x: tp.conv1d(x[None], x[None], groups=2), "contradict"),
     "conv1d groups 0.5": (lambda x: tp.conv1d(x[None], x[None], groups=0.5), "groups is 0.5, not an integer"),
