@@ -113,11 +113,15 @@ if TYPE_CHECKING:
     from .ops.pooling import max_pool3d as max_pool3d
     from .ops.reduction import all as all  # noqa: A004
     from .ops.reduction import any as any  # noqa: A004
+    from .ops.reduction import argmax as argmax
+    from .ops.reduction import argmin as argmin
+    from .ops.reduction import logsumexp as logsumexp
     from .ops.reduction import max as max  # noqa: A004
     from .ops.reduction import mean as mean
     from .ops.reduction import min as min  # noqa: A004
     from .ops.reduction import prod as prod
     from .ops.reduction import sum as sum  # noqa: A004
+    from .ops.reduction import variance as variance
     from .ops.rotary import rotary as rotary
     from .ops.views import broadcast_to as broadcast_to
     from .ops.views import concat as concat
@@ -150,7 +154,7 @@ _NAMES_OF = {
     "ops.linear": "einsum matmul",
     "ops.normalization": "layer_norm rms_norm softmax",
     "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
-    "ops.reduction": "all any max mean min prod sum",
+    "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
     "ops.rotary": "rotary",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",
 }

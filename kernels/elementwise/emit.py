@@ -1,8 +1,7 @@
 """Scalar expressions as C++ statements.
 
-Values are computed in bool, Int (64 bits, wrapping), float or double, as the language says: integers and truths in
-Int, floats in float, or in double where a 64-bit float or an integer takes part. Constants are weak: they take the type
-of what they meet.
+Values are computed in bool, Int (64 bits, wrapping), float or double, each function in the type of its promoted
+arguments, as the language says; its text is that of its entry in `tapestry.expr.functions`.
 """
 
 from __future__ import annotations
@@ -14,26 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
+from ...dtypes import DTYPES
+from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Function, IndexValue, Inside, Read
 from .types import ELEMENT_TYPES, element_type
 
 BOOL, INT, SINGLE, DOUBLE = "bool", "Int", "float", "double"
 _ORDER = (BOOL, INT, SINGLE, DOUBLE)
+_COMPUTE = {"bool": BOOL, "int64": INT, "f32": SINGLE, "f64": DOUBLE}
 
-_INFIX = {
-    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
-}  # fmt: skip
-_NAMED = {
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "floor_divide": "floor_divide",
-    "remainder": "remainder", "power": "power", "minimum": "minimum", "maximum": "maximum", "negative": "negative",
-    "abs": "absolute", "sign": "sign", "floor": "floored", "ceil": "ceiled", "exp": "exponential", "log": "logarithm",
-    "sqrt": "square_root", "rsqrt": "reciprocal_root", "sin": "sine", "cos": "cosine", "tanh": "hyperbolic_tangent",
-    "erf": "error_function", "sigmoid": "sigmoid",
-}  # fmt: skip
-_QUICK = {
-    "divide": "quick_divide", "exp": "quick_exponential", "tanh": "quick_hyperbolic_tangent",
-    "sigmoid": "quick_sigmoid",
-}  # fmt: skip
 _REPEATED = {2: "{0} * {0}", 3: "{0} * {0} * {0}", 4: "({0} * {0}) * ({0} * {0})"}
 
 
@@ -69,7 +56,6 @@ class Emitter:
     index: IndexText
     condition: ConditionText
     dtypes: dict[str, str]
-    floating: str = SINGLE
     quick: bool = False
     relaxed: bool = False
     prefix: str = "t"
@@ -127,15 +113,12 @@ class Emitter:
     # -- leaves ------------------------------------------------------------------------------------------------------
 
     def _constant(self, value: float | int | bool) -> Value:
-        kind = BOOL if isinstance(value, bool) else INT if isinstance(value, int) else self.floating
+        kind = BOOL if isinstance(value, bool) else INT if isinstance(value, int) else DOUBLE
         return Value(literal(value, kind), kind, True, value)
 
     def wide(self, dtype: str) -> str:
         """The type that elements of a dtype are computed in."""
-        kind = ELEMENT_TYPES[dtype].kind
-        if kind == "float":
-            return DOUBLE if dtype == "f64" else self.floating
-        return INT if kind == "int" else BOOL
+        return _COMPUTE[DTYPES[dtype].compute]
 
     def _reading(self, read: Read) -> Value:
         text, uniform = self.read(read)
@@ -165,16 +148,14 @@ class Emitter:
         return f"({value.text} != 0)" if kind == BOOL else f"{kind}({value.text})"
 
     def _promoted(self, values: list[Value]) -> str:
-        """Integers with floats give double; constants take the others' type unless they are of a higher kind."""
+        """The widest type; constants take the others' unless they are of a higher kind, and then make it a float."""
         strong = [value.type for value in values if not value.weak]
-        kinds = strong or [value.type for value in values]
-        found = max(kinds, key=_ORDER.index)
-        if found in (SINGLE, DOUBLE):
-            return DOUBLE if INT in strong else found
-        weak = max([BOOL, *(value.type for value in values if value.weak)], key=_ORDER.index)
-        if weak in (SINGLE, DOUBLE):
-            return DOUBLE if found == INT and strong else self.floating
-        return max(found, weak, key=_ORDER.index)
+        weak = [value.type for value in values if value.weak]
+        found = max(strong or weak, key=_ORDER.index)
+        if not strong or found in (SINGLE, DOUBLE):
+            return found
+        higher = max([found, *weak], key=_ORDER.index)
+        return SINGLE if higher == DOUBLE else higher
 
     # -- functions ---------------------------------------------------------------------------------------------------
 
@@ -184,26 +165,25 @@ class Emitter:
             return special
         args = [self.value(arg) for arg in expr.args]
         uniform = all(arg.uniform for arg in args)
-        name, rule = expr.function, FUNCTIONS[expr.function].result
-        if name == "where":
-            return self._where(args, uniform)
-        if name.startswith("logical_"):
-            return self.let(_logic(name, [self.as_type(arg, BOOL) for arg in args]), BOOL, uniform)
-        kind = self._promoted(args)
-        if name in _INFIX:
-            kind = INT if kind == BOOL else kind
-            left, right = (self.as_type(arg, kind) for arg in args)
-            return self.let(f"{left} {_INFIX[name]} {right}", BOOL, uniform)
-        if rule == "float" and kind not in (SINGLE, DOUBLE):
-            kind = DOUBLE if kind == INT and any(not arg.weak for arg in args) else self.floating
-        return self._arithmetic(name, args, INT if kind == BOOL else kind, uniform)
+        entry = FUNCTIONS[expr.function]
+        branch = entry.result == "branch"
+        kind = self._kind(entry, args[1:] if branch else args)
+        if branch:
+            texts = [self.as_type(args[0], BOOL), *(self.as_type(arg, kind) for arg in args[1:])]
+            return self.let(entry.cuda.format(*texts), kind, uniform)
+        if entry.result == "bool":
+            return self.let(entry.cuda.format(*(self.as_type(arg, kind) for arg in args)), BOOL, uniform)
+        return self._arithmetic(entry, args, kind, uniform)
 
-    def _where(self, args: list[Value], uniform: bool) -> Value:
-        kind = self._promoted(args[1:])
-        yes, no = (self.as_type(arg, kind) for arg in args[1:])
-        return self.let(f"{self.as_type(args[0], BOOL)} ? {yes} : {no}", kind, uniform)
+    def _kind(self, entry: Function, args: list[Value]) -> str:
+        """The type in which a function computes, as `tapestry.result_type.compute_type` says."""
+        kind = BOOL if entry.truths == "only" else self._promoted(args)
+        if entry.result == "float" and kind not in (SINGLE, DOUBLE):
+            return DOUBLE if all(arg.weak for arg in args) else SINGLE
+        return INT if kind == BOOL and entry.truths != "only" and entry.result in ("same", "bool") else kind
 
-    def _arithmetic(self, name: str, args: list[Value], kind: str, uniform: bool) -> Value:
+    def _arithmetic(self, entry: Function, args: list[Value], kind: str, uniform: bool) -> Value:
+        name = entry.name
         texts = [self.as_type(arg, kind) for arg in args]
         if name == "power" and kind != INT and args[1].constant in _REPEATED:
             return self.let(_REPEATED[int(args[1].constant or 0)].format(texts[0]), kind, uniform)
@@ -211,8 +191,8 @@ class Emitter:
             product = self._by_reciprocal(args, texts, uniform)
             if product is not None:
                 return product
-        function = _QUICK.get(name) if self.quick and kind == SINGLE else None
-        return self.let(f"{function or _NAMED[name]}({', '.join(texts)})", kind, uniform)
+        body = entry.cuda_quick if self.quick and kind == SINGLE else None
+        return self.let((body or entry.cuda).format(*texts), kind, uniform)
 
     def _by_reciprocal(self, args: list[Value], texts: list[str], uniform: bool) -> Value | None:
         """a / b as a * (1 / b) where b is a power of two (exact), or the same for all elements (relaxed)."""
@@ -237,12 +217,6 @@ class Emitter:
                 if value.type == SINGLE:
                     return self.let(f"quick_one_plus_error_function({value.text})", SINGLE, value.uniform)
         return None
-
-
-def _logic(name: str, args: list[str]) -> str:
-    if name == "logical_not":
-        return f"!{args[0]}"
-    return f"{args[0]} {'&&' if name == 'logical_and' else '||'} {args[1]}"
 
 
 def _as(value: float | int | bool, kind: str) -> float | int | bool:

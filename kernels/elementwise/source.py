@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...arithmetic import explicit
 from ...expr import Affine, Bound, Read, walk
 from ...expr import Cast as CastNode
 from .emit import DOUBLE, SINGLE, Emitter
@@ -170,9 +171,9 @@ class _Writer:
         casts = [node.dtype for node in walk(self.loop.body) if isinstance(node, CastNode)]
         emitter = Emitter(
             self._read, self._index, self._condition, dtypes,
-            floating=floating([*dtypes.values(), output]), quick=is_quick(output, casts),
+            quick=is_quick(output, casts),
         )  # fmt: skip
-        value = emitter.value(self.loop.body)
+        value = emitter.value(explicit(self.loop.body, dtypes))
         count, result = self.plan.vector, emitter.as_type(value, value.type)
         lines = [*emitter.outer, f"{value.type} y[{count}];"]
         lines += [f"bool keep[{count}];"] if self._partial else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
+from ...arithmetic import explicit
 from ...expr import Affine, Bound, Cast, Read, walk
 from ..elementwise.emit import BOOL, DOUBLE, INT, Emitter, Value, literal
 from ..elementwise.plan import Load, depends
@@ -276,10 +277,10 @@ class _RowWriter:
 
     def _stage(self, k: int, stage: Stage) -> list[str]:
         emitter = Emitter(
-            self._read, self._index, self._condition, self.program.dtypes, floating=self.floating,
+            self._read, self._index, self._condition, self.program.dtypes,
             quick=self.quick, relaxed=True, prefix=f"s{k}_",
         )  # fmt: skip
-        value = emitter.value(stage.body)
+        value = emitter.value(explicit(stage.body, self.program.dtypes))
         if stage.monoid:
             return self._fold(k, stage, emitter, value)
         if stage.whole_row:
@@ -316,7 +317,7 @@ class _RowWriter:
 
     def _row_result(self, k: int, stage: Stage, value: Value) -> list[str]:
         """A value of the row, rounded to the stage's dtype, stored if it is an output."""
-        rounding = Emitter(self._read, self._index, self._condition, self.program.dtypes, floating=self.floating)
+        rounding = Emitter(self._read, self._index, self._condition, self.program.dtypes)
         rounding.prefix = f"v{k}_"
         self.values[stage.name] = rounding.cast(value, stage.dtype)
         lines = list(rounding.outer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from ...expr import FUNCTIONS, Call, Expr, Read, walk
+from ...blocks import BLOCKS
+from ...expr import FUNCTIONS, MONOIDS, Call, Expr, Read, walk
 from ...program import Block, Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -44,8 +45,8 @@ def compute_dtype(op: Operation, program: Program) -> str:
 def kernel_class(op: Operation) -> str:
     """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise."""
     if isinstance(op.body, Block):
-        return "attention" if op.body.kernel.startswith("attention") else "gather"
-    if op.monoid == "sum" and _is_product(op.body):
+        return BLOCKS[op.body.kernel].rate
+    if op.monoid is not None and MONOIDS[op.monoid].function == "add" and _is_product(op.body):
         reduced = set(op.reduce_dims)
         rows = [row for read in op.reads for row in read.index]
         windowed = any(len(row.dims) > 1 for row in rows)
@@ -62,7 +63,6 @@ def _is_product(body: Expr) -> bool:
 def flops_per_point(op: Operation) -> int:
     """Operations per index point: the body's functions, and one for the fold."""
     if isinstance(op.body, Block):
-        # Per (query, head, key) and element of the head width: a multiply-add for the score and one for the value.
-        return 4
+        return BLOCKS[op.body.kernel].flops
     total = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
     return max(1, total + (1 if op.reduce_dims else 0))

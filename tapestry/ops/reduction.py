@@ -1,4 +1,4 @@
-"""Reductions over any axes: sum, prod, max, min, any, all, and mean.
+"""Reductions over any axes: by every monoid of the table but those of blocks, and mean.
 
 sum and prod of bool and int8 are kept in int32; a fold over no element gives the monoid's identity.
 """
@@ -14,10 +14,11 @@ from ..dsl.tensor import Tensor
 from ..dsl.trace import current
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import Affine, Call, Const, Expr
+from ..expr import Affine, Call, Cast, Const, Expr
 from ..program import Dim
 
 sum, prod, max, min, any, all = map(Reducer, ("sum", "prod", "max", "min", "any", "all"))
+argmax, argmin, logsumexp, variance = map(Reducer, ("argmax", "argmin", "logsumexp", "variance"))
 
 
 def reduce(
@@ -35,8 +36,11 @@ def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | N
     count = product(x.shape[k] for k in axis_positions(x, axis))
     if not count:
         return _undefined_mean(x, axis, keepdims, dtype, name)
-    body = Call("divide", (x.at(tuple(Affine.dim(dim.name) for dim in _dims(x))), Const(count)))
-    return _fold("mean", "sum", x, body, axis, keepdims, dtype, name)
+    value: Expr = x.at(tuple(Affine.dim(dim.name) for dim in _dims(x)))
+    if DTYPES[x.dtype].kind == "float" and DTYPES[x.dtype].compute != x.dtype:
+        # The count may be more than 16 bits of a float hold; they compute in f32 anyway.
+        value, dtype = Cast(DTYPES[x.dtype].compute, value), dtype or x.dtype
+    return _fold("mean", "sum", x, Call("divide", (value, Const(count))), axis, keepdims, dtype, name)
 
 
 def _undefined_mean(x: Tensor, axis: Axes, keepdims: bool, dtype: str | None, name: str) -> Tensor:

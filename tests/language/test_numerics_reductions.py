@@ -106,3 +106,10 @@ def test_every_dtype_reduces() -> None:
         x = np.ones((2, 3), numpy_dtype(dtype))
         (got,) = outputs_of(lambda x: tp.max(x, 0), x=x)
         assert got.dtype == numpy_dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_the_mean_of_more_elements_than_16_bits_count(dtype: str, array, same) -> None:
+    x = array(2, 70_000, dtype=dtype)
+    (got,) = outputs_of(lambda x: tp.mean(x, 1), x=x)
+    same(got, x.astype(np.float64).mean(1), dtype, 1.01, inner=70_000 // 2**10)
