@@ -42,7 +42,7 @@ def verify(program: Program) -> None:
     _producers(program)
     _order(program)
     for op in program.operations:
-        with within_limit(f"whether {place(op)} stays inside its tensors and writes each element once"):
+        with within_limit(f"whether {place(op)} stays inside its tensors and writes each element once", len(op.dims)):
             _meaning(op, program)
     _ends(program)
     for pin in program.pins:

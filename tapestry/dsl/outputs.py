@@ -135,7 +135,7 @@ def _occurrences(expr: Affine) -> Iterable[str]:
 
 def _by_sets(name: str, dim: str, rows: Sequence[Row], below: int | None, ranges: Ranges) -> int | None:
     """The largest extent of an index by integer sets, ``below`` being a limit known already."""
-    with within_limit(f"the range of {dim} in {name}"):
+    with within_limit(f"the range of {dim} in {name}", 1 + max(len(row.dims(dim)) for row in rows)):
         return _least_wrong(name, dim, rows, below, ranges)
 
 

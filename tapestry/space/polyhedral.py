@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import islpy
 
 OPERATION_LIMIT = 2_000_000  # isl's own unit of work; some seconds where it counts points
-# For one question about sets. In thirty dimensions an operation takes 50 us at first, and grows with the numbers in it.
-PROOF_LIMIT = 20_000
+# For one question about sets, over the square of its dimensions: what an operation takes grows with them, from about a
+# microsecond to 50 in thirty dimensions, and with the numbers in its tableau.
+PROOF_LIMIT = 18_000_000
 
 
 @cache
@@ -40,9 +41,9 @@ _limit = [0]  # isl's operations for the question that is being asked; 0 is no l
 
 
 @contextmanager
-def within_limit(question: str) -> Iterator[None]:
-    """What isl is asked inside may take `PROOF_LIMIT` of its operations; TooHard, with the question, beyond."""
-    _limit.append(PROOF_LIMIT)
+def within_limit(question: str, dims: int) -> Iterator[None]:
+    """What isl is asked inside, in so many dimensions, may take so much work; TooHard, with the question, beyond."""
+    _limit.append(PROOF_LIMIT // max(3, dims) ** 2)
     _count_anew()
     try:
         yield
