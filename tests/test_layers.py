@@ -22,6 +22,8 @@ DOORS = {
         "tapestry.printable",
     ),
     "tapestry.kernels": (
+        "tapestry.arithmetic",  # conversions of an expression written out
+        "tapestry.dtypes",
         "tapestry.expr",
         "tapestry.program",
         "tapestry.convolution",  # which operations are convolutions
