@@ -86,12 +86,11 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _array(path: Path, name: str, entry: Any, body: Array) -> Array:
-    place = f"{path}, tensor {name}"
     try:
         dtype, shape, (start, stop) = numpy_dtype(_NAMES[entry["dtype"]]), tuple(entry["shape"]), entry["data_offsets"]
         honest = all(type(n) is int and n >= 0 for n in (*shape, start, stop))
     except (KeyError, TypeError, ValueError):
-        raise _refused("its entry is malformed, or of a dtype that is not known", place) from None
+        raise _refused(f"the entry of {name!r} is malformed, or of a dtype that is not known", str(path)) from None
     nbytes = prod(shape) * dtype.itemsize if honest else -1
     if not honest or stop - start != nbytes or stop > body.size:
         sides = {
@@ -99,9 +98,9 @@ def _array(path: Path, name: str, entry: Any, body: Array) -> Array:
             "offsets": f"{start}:{stop}",
             "file": f"{body.size} bytes of data",
         }
-        raise _refused("its sizes contradict one another", place, **sides)
+        raise _refused(f"the sizes of {name!r} contradict one another", str(path), **sides)
     raw = body[start:stop]
     if dtype.kind == "b" and raw.max(initial=0) > 1:
-        raise _refused("it holds bytes that are no booleans", place, witness=int(raw.max()))
+        raise _refused(f"{name!r} holds bytes that are no booleans", str(path), witness=int(raw.max()))
     array: Array = np.frombuffer(raw.tobytes() if start % dtype.itemsize else raw, dtype)
     return array.reshape(shape)
