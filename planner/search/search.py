@@ -50,7 +50,10 @@ class Search:
         best = self.first()
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
-            best = self.refined(self.other_views(best))
+            asked = (
+                best.solution.status != "fallback"
+            )  # where the model could not be written down, nothing can be asked
+            best = self.refined(self.other_views(best) if asked else best)
         return best
 
     def first(self) -> Found:
