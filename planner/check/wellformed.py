@@ -56,11 +56,15 @@ def _program(document: Document, findings: Findings) -> Program | None:
     try:
         return program_from_json(document.program)
     except TooHard as error:
-        findings.add(Code.UNPROVEN, str(error))
+        findings.add(Code.UNPROVEN, _in_a_line(error))
         return None
     except (TapestryError, KeyError, TypeError, ValueError) as error:
-        findings.add(Code.PROGRAM, f"{type(error).__name__}: {error}")
+        findings.add(Code.PROGRAM, f"{type(error).__name__}: {_in_a_line(error)}")
         return None
+
+
+def _in_a_line(error: Exception) -> str:
+    return "; ".join(" ".join(line.split()) for line in str(error).splitlines())
 
 
 def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:

@@ -16,7 +16,7 @@ from tapestry.planner import load_machine, plan
 from tapestry.planner.check import Code, check
 from tapestry.planner.check.budget import Budget, Exhausted
 from tapestry.planner.format.codec import decode, encode
-from tapestry.planner.format.document import Document, LayoutText
+from tapestry.planner.format.document import Copy, Document, LayoutText
 
 from . import plans
 
@@ -163,13 +163,16 @@ def test_a_scalar_operation_lends_no_memo_to_a_block_of_its_structure() -> None:
     assert len({shape.number for shape in shapes}) == len(case.program.operations)
 
 
-def tasks_without_an_order(count: int) -> Document:
-    """One operation again and again, on lanes in turn, into the same buffer."""
+def copies_without_an_order(count: int) -> Document:
+    """One buffer copied into the same other one again and again, on lanes in turn."""
     document = plans.elementwise()
-    task = document.tasks[0]
-    lanes = ("compute", "comm", "h2d", "d2h", "disk")
-    many = tuple(replace(task, id=k, lane=lanes[k % len(lanes)], waits=()) for k in range(count))
-    return replace(document, tasks=many)
+    source = document.buffers[0]
+    spare = replace(source, name="spare", initial=None, tier="host", offset=0)
+    lanes = ("comm", "h2d", "d2h", "disk")
+    copies = tuple(
+        Copy(k + 1, lanes[k % len(lanes)], source.tensor, source.name, "spare", source.layout) for k in range(count)
+    )
+    return replace(document, buffers=(*document.buffers, spare), tasks=(*document.tasks, *copies))
 
 
 def test_many_tasks_on_one_buffer_take_work_in_proportion() -> None:
@@ -181,8 +184,8 @@ def test_many_tasks_on_one_buffer_take_work_in_proportion() -> None:
 
 
 def test_tasks_that_nothing_orders_are_races_and_are_counted() -> None:
-    assert Code.RACE in check(tasks_without_an_order(20)).codes
-    assert {Code.RACE, Code.UNPROVEN} & check(tasks_without_an_order(20_000)).codes
+    assert Code.RACE in check(copies_without_an_order(20)).codes
+    assert {Code.RACE, Code.UNPROVEN} & check(copies_without_an_order(20_000)).codes
 
 
 def test_scattered_regions_exhaust_the_budget(document: Document) -> None:
