@@ -12,6 +12,7 @@ class DType:
     """An element type. ``rank`` orders promotion within and across kinds (bool < int < float).
 
     ``compute`` names the type in which functions of such values compute; ``stored`` is its code in safetensors files.
+    ``exponent_bits`` say where a float overflows; 0 for the others.
     """
 
     name: str
@@ -20,6 +21,7 @@ class DType:
     rank: int
     compute: str
     stored: str
+    exponent_bits: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -32,10 +34,10 @@ DTYPES: dict[str, DType] = {
         DType("int8", 1, "int", 1, "int64", "I8"),
         DType("int32", 4, "int", 2, "int64", "I32"),
         DType("int64", 8, "int", 3, "int64", "I64"),
-        DType("bf16", 2, "float", 4, "f32", "BF16"),
-        DType("f16", 2, "float", 5, "f32", "F16"),
-        DType("f32", 4, "float", 6, "f32", "F32"),
-        DType("f64", 8, "float", 7, "f64", "F64"),
+        DType("bf16", 2, "float", 4, "f32", "BF16", 8),
+        DType("f16", 2, "float", 5, "f32", "F16", 5),
+        DType("f32", 4, "float", 6, "f32", "F32", 8),
+        DType("f64", 8, "float", 7, "f64", "F64", 11),
     )
 }
 

@@ -1,7 +1,7 @@
 """Records: how partial results of a fold are stored, element by element.
 
 What a shard leaves of a fold that others contribute to is a record of the fold's monoid, not yet finished: the sum of
-16-bit floats so far in f32, a largest value and its position. Its components stand one after another in each element,
+f16 so far in f32, a largest value and its position. Its components stand one after another in each element,
 each at a multiple of its own size, the whole a multiple of the largest.
 """
 

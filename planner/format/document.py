@@ -16,7 +16,7 @@ Semantics (what `check` proves and the workers obey)
   ``reads[k]`` for operand tensor k of ``Operation.operands``, and writes the image of the points in ``write``. If the
   points leave out part of a reduction, what it writes is *partial*: the fold so far, a record of the operation's
   monoid.
-  Where such a record is not an element of the tensor (the sum of 16-bit floats so far is an f32), ``write`` says which
+  Where such a record is not an element of the tensor (the sum of f16 so far is an f32), ``write`` says which
   ``record`` it holds, then nothing in it is finished, and only a transfer with ``parts`` reads it.
 - transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the
   participants ``have[rank]`` in their ``source`` buffers; elements that a rank itself has are taken locally and cost no

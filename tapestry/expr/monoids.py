@@ -20,7 +20,7 @@ from .derivatives import call
 from .scalar import Call, Const, Expr, Read
 
 Law = Literal["associative", "commutative", "idempotent"]
-Rule = Literal["stored", "value", "accumulator", "position"]
+Rule = Literal["stored", "value", "partial", "accumulator", "position"]
 Result = Literal["value", "counted", "truth", "float", "position"]
 
 VALUE, POSITION = Read("x", ()), Read("i", ())
@@ -32,7 +32,8 @@ class Component:
 
     dtype      ``stored``: that of the fold's result, so that a value is rounded or wrapped before it is folded;
                ``value``: that of what is folded; ``accumulator``: that of the result, but f32 for 16-bit floats;
-               ``position``: int64
+               ``partial``: that of the result if it has the exponents of the accumulator (bf16 those of f32), so that
+               no partial result overflows where the whole does not, else the accumulator's; ``position``: int64
     identity   its value in the identity; an infinity is the least or greatest value of the dtype
     vector     whether it is all of a packed record that the other components leave, rather than one element
     """
@@ -46,9 +47,16 @@ class Component:
 
     def dtype_for(self, value: str, stored: str) -> str:
         """The dtype in which it is kept in a fold of ``value`` whose result is ``stored``."""
-        if self.dtype == "accumulator":
-            return accumulator_dtype(value, stored)
-        return {"stored": stored, "value": value, "position": "int64"}[self.dtype]
+        wide = accumulator_dtype(value, stored)
+        narrower = DTYPES[stored].exponent_bits < DTYPES[wide].exponent_bits
+        if self.dtype == "accumulator" or (self.dtype == "partial" and narrower):
+            return wide
+        return {"stored": stored, "partial": stored, "value": value, "position": "int64"}[self.dtype]
+
+    @property
+    def unrounded(self) -> bool:
+        """Whether values enter a fold as wide as the accumulator: only what one part hands to another is rounded."""
+        return self.dtype in ("accumulator", "partial")
 
     def identity_in(self, dtype: str) -> float | int | bool:
         """Its value in the identity, as a number of the dtype."""
@@ -237,8 +245,8 @@ def _online_softmax() -> Monoid:
 
 
 for _monoid in (
-    _plain("sum", "add", "accumulator", 0, "counted", laws=TWO_LAWS, exact=WHOLE),
-    _plain("prod", "multiply", "accumulator", 1, "counted", laws=TWO_LAWS, exact=WHOLE),
+    _plain("sum", "add", "partial", 0, "counted", laws=TWO_LAWS, exact=WHOLE),
+    _plain("prod", "multiply", "partial", 1, "counted", laws=TWO_LAWS, exact=WHOLE),
     _plain("max", "maximum", "stored", -INFINITY, "value"),
     _plain("min", "minimum", "stored", INFINITY, "value"),
     _plain("any", "logical_or", "stored", 0, "truth", lift=call("not_equal", VALUE, ZERO)),

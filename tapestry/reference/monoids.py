@@ -57,7 +57,7 @@ class Fold:
         named = {"x": value, "i": Value(position, "int64")}
         return tuple(
             round_to(interpret(component.lift, named).array, dtype).astype(self._held(dtype))
-            if component.dtype != "accumulator"
+            if not component.unrounded
             else interpret(component.lift, named).array.astype(self._held(dtype))
             for component, dtype in zip(self.monoid.components, self.dtypes, strict=True)
         )

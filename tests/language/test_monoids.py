@@ -124,8 +124,13 @@ def test_a_fold_is_what_its_name_says(name: str) -> None:
     assert float(found) == pytest.approx(EXPECTED[name](values), rel=1e-12)
 
 
-def test_accumulators_of_16_bit_sums_are_f32() -> None:
-    assert MONOIDS["sum"].dtypes_for("bf16", "bf16") == ("f32",)
+def test_partial_sums_have_the_exponents_of_their_accumulator() -> None:
+    assert MONOIDS["sum"].dtypes_for("f16", "f16") == ("f32",)
+    assert MONOIDS["sum"].dtypes_for("f32", "f16") == ("f32",)
+    assert MONOIDS["sum"].dtypes_for("bf16", "bf16") == ("bf16",)
+    assert MONOIDS["prod"].dtypes_for("f32", "bf16") == ("bf16",)
+    assert MONOIDS["sum"].dtypes_for("f64", "bf16") == ("f64",)
+    assert MONOIDS["variance"].dtypes_for("bf16", "bf16") == ("f32", "f32", "f32")
     assert MONOIDS["sum"].dtypes_for("f64", "f32") == ("f64",)
     assert MONOIDS["sum"].dtypes_for("int8", "int32") == ("int32",)
     assert MONOIDS["max"].dtypes_for("f16", "f16") == ("f16",)

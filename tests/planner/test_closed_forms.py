@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor, bf16, f32, param
+from tapestry import Tensor, bf16, f16, f32, param
 from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, plan
 from tapestry.program import Pin, PinKind, Program
@@ -95,6 +95,21 @@ def test_folds(ranks: int, n: int, c: int, k: int, after: str | None, kind: str,
     pins = (tensor("x", "c"), tensor("w", "c"), op("einsum", "c"), op("relu", after))
     made = planned(product.bind(n=n, c=c, k=k), ranks, *pins)
     assert made.document.traffic.bytes_by_kind == {kind: factor * (ranks - 1) * n * k * 4}
+
+
+@tp.program
+def half_product(x: f16[Tensor, "n c"], w: param[f16[Tensor, "c k"]]) -> Tensor:
+    return tp.relu(tp.einsum("nc,ck->nk", x, w))
+
+
+@every
+@pytest.mark.parametrize(("n", "c", "k"), [(48, 16, 24), (19, 13, 11)])
+@pytest.mark.parametrize(("after", "kind", "itemsize"), [("n", "reduce_scatter", 4), (None, "all_reduce", 4 + 2)])
+def test_folds_of_halves(ranks: int, n: int, c: int, k: int, after: str | None, kind: str, itemsize: int) -> None:
+    """Parts of f16 are folded as f32, 4 bytes each; the finished values that an all-reduce hands out have 2."""
+    pins = (tensor("x", "c"), tensor("w", "c"), op("einsum", "c"), op("relu", after))
+    made = planned(half_product.bind(n=n, c=c, k=k), ranks, *pins)
+    assert made.document.traffic.bytes_by_kind == {kind: (ranks - 1) * n * k * itemsize}
 
 
 @every

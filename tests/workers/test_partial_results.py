@@ -59,6 +59,29 @@ def test_a_sum_that_leaves_f16_on_the_way_comes_back() -> None:
     assert made.run({"x": x}).outputs["y"].tolist() == [0] * ROWS
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_parts_in_bf16_round_once_each(ranks: int) -> None:
+    """Every part adds up in f32 and is rounded to bf16; these are added up in f32 and rounded at the end."""
+    narrow = numpy_dtype("bf16")
+    program, x = folding("sum", "bf16"), values("bf16")
+    made = planned(program, ranks)
+    parts = x.astype(np.float64).reshape(ROWS, ranks, FOLDED // ranks).sum(axis=2).astype(narrow)
+    want = parts.astype(np.float64).sum(axis=1).astype(narrow)
+    found = made.run({"x": x}).outputs["y"]
+    np.testing.assert_array_equal(found, want)
+    exact, one = x.astype(np.float64).sum(axis=1), 2.0**-8
+    allowed = one * np.abs(parts.astype(np.float64)).sum(axis=1) + one * np.abs(exact) * (1 + one)
+    assert (np.abs(found.astype(np.float64) - exact) <= allowed * (1 + one)).all()
+
+
+def test_a_part_of_bf16_overflows_only_where_the_accumulator_does() -> None:
+    """Two parts of 2.6e38 and -2.6e38, near the end of the range of f32, and of bf16."""
+    program = folding("sum", "bf16")
+    x = np.full((ROWS, FOLDED), 2.0**123 - 2.0**120, numpy_dtype("bf16"))
+    x[:, FOLDED // 2 :] *= -1
+    assert planned(program, 2).run({"x": x}).outputs["y"].tolist() == [0] * ROWS
+
+
 CASES = [
     (monoid, dtype)
     for monoid in MONOIDS
@@ -83,7 +106,9 @@ def test_every_monoid_folds_over_ranks(monoid: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     ("monoid", "dtype", "record", "nbytes"),
     [
-        ("sum", "bf16", ("f32",), 4),
+        ("sum", "f16", ("f32",), 4),
+        ("prod", "f16", ("f32",), 4),
+        ("sum", "bf16", None, 2),
         ("sum", "f32", None, 4),
         ("sum", "int8", None, 4),
         ("max", "f16", None, 2),

@@ -144,5 +144,5 @@ def lifted(component: Component, body: Expr, position: Expr, value: str, stored:
 
     found = rewrite(component.lift, leaf)
     dtype = component.dtype_for(value, stored)
-    exact = component.dtype == "accumulator" or DTYPES[dtype].kind == "float" or dtype == "int64"
+    exact = component.unrounded or DTYPES[dtype].kind == "float" or dtype == "int64"
     return found if exact or (isinstance(body, Read) and found is body and value == dtype) else Cast(dtype, found)

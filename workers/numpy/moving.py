@@ -1,20 +1,22 @@
 """Moving, packing and folding elements, bound to their arrays: which slices go where is found once.
 
-Partial results are stored as records of their monoid (16-bit floats are added up in float32). A fold of parts combines
-them in the order of the part numbers and finishes once, at the end.
+Partial results are stored as records of their monoid. A fold of parts combines them in the order of the part numbers,
+16-bit floats in float32 where the monoid rounds, and finishes and rounds once, at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
+from ...dtypes import DTYPES, name_of
 from ...expr import MONOIDS, Monoid
 from ...space import Grid, IntSet, Region
 from ..device import Packed, Runner, Stored, in_order, nothing, packets
-from .folding import Array, Reduction
+from .folding import Array, Reduction, compute_dtype
 from .records import combined, state_of, store, store_records
 from .views import Place, axis_pairs, grid_pairs
 
@@ -119,7 +121,8 @@ def bind_fold(parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, m
     if storage is None:
         return nothing
     records = parts[0][1].array.dtype
-    total = target if target.array.dtype == records else Stored(np.empty(storage.shape, records), storage)
+    wide = _summed(entry, records)
+    total = target if target.array.dtype == wide else Stored(np.empty(storage.shape, wide), storage)
     started, steps = Region(), []
     for region, held in parts:
         source, unpacking = _stored(held) if isinstance(held, Packed) else (held, nothing)
@@ -131,6 +134,14 @@ def bind_fold(parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, m
         pairs = [(target.array[to], total.array[from_]) for from_, to in region_pairs(covered, total, target)]
         steps.append(_finishing(pairs, entry))
     return in_order(steps)
+
+
+def _summed(monoid: Monoid, records: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which records are combined: their compute type where combining them rounds."""
+    if monoid.function is None or monoid.packed:
+        return records
+    dtype = name_of(records)
+    return records if DTYPES[dtype].kind in monoid.exact else compute_dtype(dtype)
 
 
 def _combining(pairs: Pairs, monoid: Monoid) -> Runner:
