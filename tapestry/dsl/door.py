@@ -117,6 +117,8 @@ def _number(kind: type, value: Any) -> Any:
 
 def wanted(hint: Any) -> str:
     """An annotation in words."""
+    from .element import Element
+    from .index import Index
     from .tensor import Tensor
 
     origin = get_origin(hint)
@@ -127,6 +129,8 @@ def wanted(hint: Any) -> str:
         return " or ".join(map(repr, get_args(hint)))
     if origin in (Sequence, list, tuple):
         return f"a list whose items are {wanted(get_args(hint)[0])} each"
+    if hint in (Element, Index):
+        return "an element of index notation"
     names = {Tensor: "a tensor", int: "an integer", float: "a number", bool: "True or False", str: "a string"}
     return names.get(hint) or str(getattr(hint, "__name__", hint))
 

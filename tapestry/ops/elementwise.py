@@ -14,6 +14,7 @@ from ..dsl.caller import place, user_frame
 from ..dsl.declare import axis_names
 from ..dsl.door import door, spoken
 from ..dsl.element import Element, assembled, combine, element, is_notation, number
+from ..dsl.index import Index
 from ..dsl.tensor import Tensor, unique_names
 from ..dsl.trace import current
 from ..errors import UsageError
@@ -172,7 +173,7 @@ _GELU_TANH = Elementwise("gelu", _gelu_tanh, "tanh approximation of gelu.")
 
 
 @door
-def gelu(x: Tensor, *, approximate: str = "none", name: str = "") -> Tensor:
+def gelu(x: Tensor | Element | Index, *, approximate: str = "none", name: str = "") -> Tensor:
     """x * Phi(x), exactly ("none") or by tanh ("tanh"): Hendrycks and Gimpel, arXiv:1606.08415, section 2."""
     if approximate not in ("none", "tanh"):
         raise UsageError(f"gelu(approximate={approximate!r})", hint='"none" or "tanh"')

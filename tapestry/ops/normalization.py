@@ -13,7 +13,7 @@ from ..dsl.tensor import Tensor
 from ..dsl.trace import composite
 from ..dtypes import DTYPES, promote
 from ..errors import UsageError
-from .elementwise import exp, rsqrt
+from .elementwise import cast, exp, rsqrt
 from .reduction import axis_positions
 from .reduction import max as largest
 from .reduction import sum as fold
@@ -48,7 +48,7 @@ def layer_norm(
     """
     every, outer, inner, count = _split("layer_norm", x, axis)
     statistics = promote(x.dtype, "f32")
-    mean = define("mean", outer, fold[inner](x[every] / count), dtype=statistics)
+    mean = define("mean", outer, fold[inner](_wide(x, every) / count), dtype=statistics)
     centred = x[every] - mean[outer]
     variance = define("variance", outer, fold[inner](centred * centred / count), dtype=statistics)
     scaled = centred * rsqrt(variance[outer] + eps)
@@ -60,7 +60,8 @@ def layer_norm(
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, axis: Axes = -1, eps: float = 1e-6, name: str = "") -> Tensor:
     """x / sqrt(mean of x² + eps) * weight over the axes: Zhang and Sennrich, arXiv:1910.07467, equation 4."""
     every, outer, inner, count = _split("rms_norm", x, axis)
-    square = define("mean_square", outer, fold[inner](x[every] * x[every] / count), dtype=promote(x.dtype, "f32"))
+    wide = _wide(x, every)
+    square = define("mean_square", outer, fold[inner](wide * wide / count), dtype=promote(x.dtype, "f32"))
     return define("scale", every, _affine(x, x[every] * rsqrt(square[outer] + eps), weight, None, inner), dtype=x.dtype)
 
 
@@ -77,6 +78,12 @@ def _split(function: str, x: Tensor, axis: Axes) -> Split:
         count *= x.shape[k]
     kept = tuple(index for k, index in enumerate(every) if k not in positions)
     return every, kept, tuple(every[k] for k in positions), count
+
+
+def _wide(x: Tensor, at: tuple[Index, ...]) -> Tensor:
+    """An element in the type in which it computes: f16 has no number for the length of a long row."""
+    compute = DTYPES[x.dtype].compute
+    return x[at] if compute == x.dtype else cast(x[at], compute)
 
 
 def _affine(x: Tensor, value: Tensor, weight: Tensor | None, bias: Tensor | None, inner: tuple[Index, ...]) -> Tensor:

@@ -11,7 +11,7 @@ from ..dsl.tensor import Tensor
 from ..dtypes import DTYPES
 from ..errors import UsageError
 from .convolution import Padding, Pair, paddings, per_axis
-from .elementwise import maximum, minimum
+from .elementwise import cast, maximum, minimum
 from .reduction import max as largest
 from .reduction import sum as fold
 from .views import pad as pad_view
@@ -117,7 +117,10 @@ def _avg_pool(
     lead, out, inner = _indices(rank)
     steps = per_axis(call, "stride", window if stride is None else stride, rank)
     at = [a * i + j for a, i, j in zip(steps, out, inner, strict=True)]
-    value = padded[(*lead, *at)]
+    value, stored = padded[(*lead, *at)], None
+    if DTYPES[x.dtype].kind == "float" and DTYPES[x.dtype].compute != x.dtype:
+        # A window may have more elements than 16 bits of a float can count; they compute in f32 anyway.
+        value, stored = cast(value, DTYPES[x.dtype].compute), x.dtype
     for i, a, extent, (before, after), whole in zip(out, steps, extents, pads, x.shape[2:], strict=True):
         first = a * i - before
         inside = minimum(first + extent, whole) - maximum(first, 0)
@@ -126,6 +129,7 @@ def _avg_pool(
         call,
         [*lead, *out],
         fold[tuple(inner)](value),
+        dtype=stored,
         explicit=name,
         extents=dict(zip(map(str, inner), extents, strict=True)),
     )

@@ -17,8 +17,10 @@ import torch
 from scipy import ndimage
 from torch.nn import functional
 
+from tapestry.dtypes import DTYPES
+from tapestry.expr import Call, Cast, Expr
 from tapestry.inputs import random_inputs
-from tapestry.program import Program
+from tapestry.program import Block, Program
 from tapestry.reference import evaluate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,8 +37,21 @@ def example(name: str) -> ModuleType:
 
 
 def in_f64(program: Program) -> Program:
-    """The same program with every tensor in float64."""
-    return replace(program, tensors=tuple(replace(tensor, dtype="f64") for tensor in program.tensors))
+    """The same program with every tensor, and every conversion to a float on the way, in float64."""
+    operations = tuple(
+        op if isinstance(op.body, Block) else replace(op, body=widened(op.body)) for op in program.operations
+    )
+    tensors = tuple(replace(tensor, dtype="f64") for tensor in program.tensors)
+    return replace(program, tensors=tensors, operations=operations)
+
+
+def widened(expr: Expr) -> Expr:
+    """The expression with every conversion to a float replaced by one to float64."""
+    if isinstance(expr, Call):
+        return Call(expr.function, tuple(map(widened, expr.args)))
+    if isinstance(expr, Cast):
+        return Cast("f64" if DTYPES[expr.dtype].kind == "float" else expr.dtype, widened(expr.arg))
+    return expr
 
 
 def compare(program: Program, model: object, unit: float) -> None:

@@ -68,6 +68,38 @@ def test_unary_functions(name: str, dtype: str, array, same) -> None:
     same(got, want, dtype, slack, INNER.get(name, 0))
 
 
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_elements_are_those_of_tensors(name: str, array) -> None:
+    """In index notation a function builds the expression that it computes of a whole tensor."""
+    function, _ = UNARY[name]
+
+    @tp.op
+    def mine(x: tp.num[tp.Tensor, "i j"]) -> tp.num[tp.Tensor, "i j"]:
+        i, j = tp.indices("i j")
+        return function(x[i, j])
+
+    x = array(7, 9)
+    np.testing.assert_array_equal(*outputs_of(lambda x: (mine(x), function(x)), x=x))
+
+
+@pytest.mark.parametrize("name", ["relu", "exp", "gelu"])
+def test_functions_of_indices(name: str) -> None:
+    function, oracle = UNARY[name]
+
+    @tp.op
+    def mine(x: tp.num[tp.Tensor, "i"]) -> tp.f32[tp.Tensor, "i"]:
+        i = tp.indices("i")
+        return function(i - 3) + x[i] * 0
+
+    (got,) = outputs_of(mine, x=np.zeros(8, np.float32))
+    np.testing.assert_allclose(got, oracle(np.arange(-3.0, 5.0)), rtol=1e-6, atol=1e-6)
+
+
+def test_gelu_refuses_what_is_neither_tensor_nor_element() -> None:
+    with pytest.raises(tp.UsageError, match="x is 'a', not a tensor or an element of index notation"):
+        outputs_of(lambda x: tp.gelu("a") + x, x=np.zeros(8, np.float32))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_functions_of_integers(dtype: str, array, same) -> None:
     x = array(40, dtype=dtype)

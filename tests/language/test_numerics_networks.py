@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,26 @@ def test_rms_norm_is_torchs(dtype: str, array) -> None:
     x, w = array(5, 8, dtype=dtype), array(8, dtype=dtype, seed=1)
     (got,) = outputs_of(lambda x, w: tp.rms_norm(x, w, eps=1e-2), x=x, w=w)
     close(got, torch.nn.functional.rms_norm(wide(x), (8,), wide(w), eps=1e-2), dtype, 4)
+
+
+LONG: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "softmax": (tp.softmax, lambda x: torch.softmax(x, -1)),
+    "layer_norm": (tp.layer_norm, lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+    "rms_norm": (tp.rms_norm, lambda x: torch.nn.functional.rms_norm(x, x.shape[-1:], eps=1e-6)),
+    "mean": (lambda x: tp.mean(x, -1), lambda x: x.mean(-1)),
+    "average": (lambda x: tp.avg_pool1d(x[None], x.shape[-1])[0, :, 0], lambda x: x.mean(-1)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("name", LONG)
+def test_rows_longer_than_16_bits_count(name: str, dtype: str, array) -> None:
+    """The largest f16 is 65504: the length of a row is no number of its dtype."""
+    mine, oracle = LONG[name]
+    x = array(1, 131072, dtype=dtype) + numpy_dtype(dtype).type(1)
+    (got,) = outputs_of(mine, x=x)
+    assert got.dtype == x.dtype
+    close(got, oracle(wide(x)), dtype, 4)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

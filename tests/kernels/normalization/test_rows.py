@@ -250,14 +250,16 @@ def test_no_register_is_spilled(dtype: str, width: int) -> None:
 def test_no_register_is_spilled_in_long_rows(dtype: str, kib: int, rows: int) -> None:
     width = kib * 1024 // (4 if dtype == "f32" else 2)
 
-    def applied(function: Callable[..., Any]) -> Any:
-        return function(declare("x", dtype, (rows, width)), declare("w", dtype, (width,)))
+    def applied(function: Callable[..., Any]) -> Program:
+        return declared_program(
+            lambda: function(declare("x", dtype, (rows, width)), declare("w", dtype, (width,)))
+        ).bind()
 
     functions: tuple[Callable[..., Any], ...] = (
         lambda x, w: tp.softmax(x + w), lambda x, w: tp.layer_norm(x, w, w), lambda x, w: tp.rms_norm(x * 2.0 + w, w),
     )  # fmt: skip
     for function in functions:
-        program = declared_program(lambda function=function: applied(function)).bind()
+        program = applied(function)
         assert_nothing_spilled(compile_rows(program.operations, layouts_of(program), outputs=program.outputs))
 
 
