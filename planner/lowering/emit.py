@@ -8,7 +8,7 @@ from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
 from ..strategy.layouts import Layout, Mesh, kind_of
 from ..strategy.strategies import Strategy
 from .memory import Arena
-from .steps import COMPUTE, Step, Steps
+from .steps import ComputeStep, MoveStep, Step, Steps
 
 
 class LayoutTable:
@@ -92,27 +92,23 @@ def _unique_names(steps: Steps) -> dict[int, str]:
 
 
 def _task(number: int, step: Step, waits: tuple[int, ...], names: dict[int, str], table: LayoutTable) -> Task:
-    if step.lane == COMPUTE:
-        assert step.op is not None
-        assert step.strategy is not None
-        reads = tuple(names[id(slot)] for slot in step.reads)
-        return Compute(
-            number, step.lane, step.op.name, table.shards(step.strategy), reads, names[id(step.write)], waits
-        )
-    assert step.have is not None
-    assert step.need is not None
-    return Transfer(
-        number,
-        step.lane,
-        step.tensor.name,
-        step.kind,
-        names[id(step.reads[0])],
-        names[id(step.write)],
-        table.of(step.have),
-        table.of(step.need),
-        step.monoid,
-        waits,
-    )
+    match step:
+        case ComputeStep(op=op, strategy=strategy):
+            reads = tuple(names[id(slot)] for slot in step.reads)
+            return Compute(number, step.lane, op.name, table.shards(strategy), reads, names[id(step.write)], waits)
+        case MoveStep():
+            return Transfer(
+                number,
+                step.lane,
+                step.tensor.name,
+                step.kind,
+                names[id(step.source)],
+                names[id(step.target)],
+                table.of(step.have),
+                table.of(step.need),
+                step.monoid,
+                waits,
+            )
 
 
 def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..solvers.pack import Buffer, minimize_peak
-from .steps import COMM, Slot, Steps
+from .steps import MoveStep, Slot, Steps
 
 ALIGN = 256
 
@@ -56,7 +56,7 @@ def place(steps: Steps, capacity: int) -> Arena:
     The peak may exceed the capacity; the caller decides what to do about it.
     """
     alive = lifetimes(steps)
-    moved = {id(slot) for step in steps.steps if step.lane == COMM for slot, _, _ in step.touched}
+    moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
     for linger in LINGER if moved else (0,):
         arena = _placed(alive, len(steps.steps), linger, moved)
         if arena.peak <= capacity:

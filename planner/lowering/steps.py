@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 from ...program import Operation, Program, Tensor
 from ...records import record_bytes, width_of
@@ -55,21 +56,56 @@ class Slot:
         return self.tensor.itemsize if self.record is None else record_bytes(self.record)
 
 
-@dataclass(eq=False)
-class Step:
-    """A task of all ranks before it has an id. ``touched``: (slot, layout read or written, is it a write)."""
+class Touch(NamedTuple):
+    """What a step reads or writes of a slot."""
 
-    lane: str
-    op: Operation | None
-    strategy: Strategy | None
-    tensor: Tensor
+    slot: Slot
+    layout: Layout
+    writes: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ComputeStep:
+    """An operation on all ranks, before its task has an id."""
+
+    lane: ClassVar[str] = COMPUTE
+
+    op: Operation
+    strategy: Strategy
     reads: tuple[Slot, ...]
     write: Slot
-    have: Layout | None = None
-    need: Layout | None = None
-    kind: str = ""
-    monoid: str | None = None
-    touched: tuple[tuple[Slot, Layout, bool], ...] = ()
+
+    @property
+    def touched(self) -> tuple[Touch, ...]:
+        pairs = zip(self.reads, self.strategy.needs, strict=True)
+        return (*(Touch(slot, need, False) for slot, need in pairs), Touch(self.write, self.strategy.writes, True))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MoveStep:
+    """A transfer among all ranks, before its task has an id.
+
+    ``kind`` names the collective, ``monoid`` what folds the contributions of a partial value. ``written`` is what
+    ``target`` lacks of ``need``: all of it, unless the target is the source.
+    """
+
+    lane: ClassVar[str] = COMM
+
+    tensor: Tensor
+    source: Slot
+    target: Slot
+    have: Layout
+    need: Layout
+    written: Layout
+    kind: str
+    monoid: str | None
+
+    @property
+    def touched(self) -> tuple[Touch, ...]:
+        return Touch(self.source, self.have, False), Touch(self.target, self.written, True)
+
+
+Step = ComputeStep | MoveStep
 
 
 @dataclass(eq=False)
@@ -177,22 +213,8 @@ class StepBuilder:
         if move.target is source:
             written = self._difference(move.need, have)
         kind = self.traffic.move(have, move.need, width_of(self.program, move.tensor.name)).kind
-        touched = ((source, have, False), (move.target, written, True))
-        self.result.steps.append(
-            Step(
-                COMM,
-                None,
-                None,
-                move.tensor,
-                (source,),
-                move.target,
-                have,
-                move.need,
-                kind,
-                self._monoid(move.tensor),
-                touched,
-            )
-        )
+        monoid = self._monoid(move.tensor)
+        self.result.steps.append(MoveStep(move.tensor, source, move.target, have, move.need, written, kind, monoid))
 
     def _monoid(self, tensor: Tensor) -> str | None:
         """What folds the contributions of a partial value."""
@@ -209,9 +231,7 @@ class StepBuilder:
         if strategy.writes.parts is not None:
             write.record = self.program.records.get(out.name)
         self.home[out.name] = write
-        touched = [(slot, need, False) for slot, need in zip(reads, strategy.needs, strict=True)]
-        touched.append((write, strategy.writes, True))
-        self.result.steps.append(Step(COMPUTE, op, strategy, out, reads, write, touched=tuple(touched)))
+        self.result.steps.append(ComputeStep(op, strategy, reads, write))
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""
