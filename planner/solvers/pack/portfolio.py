@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import combinations
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -87,20 +88,27 @@ class Run:
             self.state.registers[4] = 1
 
 
-def hunt(buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int, jobs: int) -> tuple[int, Ints | None]:
-    """FOUND with the offsets [buffers], EXHAUSTED if there are none, or STOPPED at the deadline (of `monotonic`)."""
+def hunt(
+    buffers: Sequence[Buffer], capacity: int, *, deadline: float, seed: int, jobs: int, runs: int | None = None
+) -> tuple[int, Ints | None]:
+    """FOUND with the offsets [buffers], EXHAUSTED if there are none, or STOPPED at the deadline (of `monotonic`).
+
+    Or after so many runs: then the answer is the same on any machine.
+    """
+    left = inf if runs is None else runs
     pool = _Pool(_arrangements(buffers, capacity))
     waiting: deque[tuple[Run, Future[int]]] = deque()
     with ThreadPoolExecutor(jobs) as threads:
         try:
-            while monotonic() < deadline:
-                while len(waiting) < _AHEAD and (chosen := pool.next_arrangement()) is not None:
+            while monotonic() < deadline and left > 0:
+                while len(waiting) < min(_AHEAD, left) and (chosen := pool.next_arrangement()) is not None:
                     run = chosen.next_run(seed)
                     waiting.append((run, threads.submit(run)))
                 if not waiting:
                     return EXHAUSTED, None
                 run, future = waiting.popleft()
-                if not wait([future], timeout=max(deadline - monotonic(), 0.0)).done:
+                left -= 1
+                if not wait([future], timeout=None if deadline == inf else max(deadline - monotonic(), 0.0)).done:
                     run.stop()
                     return STOPPED, None
                 answer = future.result()

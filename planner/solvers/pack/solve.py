@@ -11,9 +11,17 @@ from .problem import Buffer, Packing, Status, Witness, peak_of, validated
 
 
 def pack(
-    buffers: Iterable[Buffer], capacity: int, *, time_limit: float = 60.0, seed: int = 0, jobs: int | None = None
+    buffers: Iterable[Buffer],
+    capacity: int,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    jobs: int | None = None,
+    runs: int | None = None,
 ) -> Packing:
     """Offsets within `capacity`, or why there are none, or `unknown` when `time_limit` seconds decide neither.
+
+    Nor so many `runs` of the search, where they are given: that limit is the same on any machine.
 
     The answer depends on the buffers, the capacity and the seed; not on `jobs`, the threads that search (all cores by
     default); on the time limit only through `unknown`. Raises PackError where the buffers contradict themselves.
@@ -31,7 +39,7 @@ def pack(
     found = _best_greedy(listed, enough=capacity)
     if found is not None and peak_of(listed, found) <= capacity:
         return Packing("packed", found, peak_of(listed, found), bound)
-    status, found = _searched(listed, capacity, deadline, seed, jobs)
+    status, found = _searched(listed, capacity, deadline, seed, jobs, runs)
     match status:
         case "packed" if found is not None:
             return Packing(status, found, peak_of(listed, found), bound)
@@ -71,12 +79,18 @@ def minimize_peak(
 
 
 def _searched(
-    buffers: Sequence[Buffer], capacity: int, deadline: float, seed: int, jobs: int | None
+    buffers: Sequence[Buffer],
+    capacity: int,
+    deadline: float,
+    seed: int,
+    jobs: int | None,
+    runs: int | None = None,
 ) -> tuple[Status, dict[str, int] | None]:
     from .portfolio import hunt  # compiled code, loaded only where the quick orders do not do
     from .search import EXHAUSTED
 
-    answer, offsets = hunt(buffers, capacity, deadline=deadline, seed=seed, jobs=jobs or os.cpu_count() or 1)
+    threads = jobs or os.cpu_count() or 1
+    answer, offsets = hunt(buffers, capacity, deadline=deadline, seed=seed, jobs=threads, runs=runs)
     if offsets is not None:
         return "packed", _named(buffers, offsets)
     return ("infeasible" if answer == EXHAUSTED else "unknown"), None
