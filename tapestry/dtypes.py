@@ -49,6 +49,7 @@ def dtype(name: str) -> DType:
     return DTYPES[name]
 
 
+@cache
 def promote(*names: str) -> str:
     """The type that holds the arguments' values: the highest rank; bf16 with f16 gives f32.
 

@@ -8,13 +8,12 @@ infinities belong to floats alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .dtypes import DTYPES
 from .errors import UsageError
 from .expr import FUNCTIONS, Call, Cast, Const, Expr, Read
-from .result_type import join, typed
+from .result_type import Typing, join
 
 Number = float | int | bool
 
@@ -121,7 +120,7 @@ def _shifted(value: int, bits: int) -> int:
     return whole + (rest > half or (rest == half and whole % 2 == 1))
 
 
-def check_literals(body: Expr, target: str, dtypes: Mapping[str, str]) -> None:
+def check_literals(body: Expr, target: str, typing: Typing) -> None:
     """Every number of an expression fits the type it is computed in, every fill the tensor it stands in for.
 
     ``target`` is the dtype that takes the value, for an expression of numbers alone. UsageError for the first number
@@ -131,18 +130,26 @@ def check_literals(body: Expr, target: str, dtypes: Mapping[str, str]) -> None:
         stored(body.value, target)
     elif isinstance(body, Read):
         if body.guard:
-            stored(body.fill, dtypes[body.tensor])
+            stored(body.fill, typing.dtypes[body.tensor])
     elif isinstance(body, Cast):
-        check_literals(body.arg, typed(body.arg, dtypes)[0], dtypes)
+        check_literals(body.arg, typing.of(body.arg)[0], typing)
     elif isinstance(body, Call):
-        _check_call(body, target, dtypes)
+        _check_call(body, target, typing)
 
 
-def _check_call(call: Call, target: str, dtypes: Mapping[str, str]) -> None:
+def _check_call(call: Call, target: str, typing: Typing) -> None:
     """Arguments made of numbers alone take the type that the call's other arguments, or its reader, give it."""
+    branch = FUNCTIONS[call.function].result == "branch"
+    # Nothing else asks for the type of its surroundings.
+    own = _computed_in(call, target, typing) if any(typing.of(arg)[1] for arg in call.args) else target
+    for k, arg in enumerate(call.args):
+        check_literals(arg, "bool" if branch and k == 0 else own, typing)
+
+
+def _computed_in(call: Call, target: str, typing: Typing) -> str:
+    """The type of a call's numbers. UsageError for an integer to the power of a negative number."""
     rule = FUNCTIONS[call.function].result
-    branches = call.args[1:] if rule == "branch" else call.args
-    own, weak = join([typed(arg, dtypes) for arg in branches])
+    own, weak = join(typing.of(arg) for arg in (call.args[1:] if rule == "branch" else call.args))
     if weak and rule != "bool":
         own = join([(own, True), (target, False)])[0]
     if rule == "float" and DTYPES[own].kind != "float":
@@ -151,8 +158,7 @@ def _check_call(call: Call, target: str, dtypes: Mapping[str, str]) -> None:
         raise UsageError(
             f"an integer to the power {call.args[1]} is no integer", hint="cast it first: x.astype('f32') ** -1"
         )
-    for arg in call.args:
-        check_literals(arg, own if arg in branches else "bool", dtypes)
+    return own
 
 
 def _negative(expr: Expr) -> bool:

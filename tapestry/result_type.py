@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 
 from .dtypes import DTYPES, promote
 from .errors import UsageError
@@ -23,23 +24,34 @@ Typed = tuple[str, bool]  # dtype, weak
 
 def result_dtype(expr: Expr, dtypes: Mapping[str, str]) -> str:
     """The dtype of an expression over tensors of the given dtypes. UsageError where a combination means nothing."""
-    return typed(expr, dtypes)[0]
+    return Typing(dtypes).of(expr)[0]
 
 
-def typed(expr: Expr, dtypes: Mapping[str, str]) -> Typed:
-    """The dtype of an expression, and whether it is weak (made of constants only)."""
-    if isinstance(expr, Const):
-        return _constant(expr.value), True
-    if isinstance(expr, Read):
-        return dtypes[expr.tensor], False
-    if isinstance(expr, IndexValue):
-        return "int64", False
-    if isinstance(expr, Cast):
-        typed(expr.arg, dtypes)
-        return expr.dtype, False
-    if isinstance(expr, Call):
-        return call_type(expr.function, [typed(arg, dtypes) for arg in expr.args])
-    return "bool", False
+class Typing:
+    """The dtypes of expressions over tensors of the given dtypes, and of their parts; each call is typed once."""
+
+    def __init__(self, dtypes: Mapping[str, str]) -> None:
+        self.dtypes = dtypes
+        self._calls: dict[int, tuple[Call, Typed]] = {}  # by identity: to compare calls takes longer than to type them
+
+    def of(self, expr: Expr) -> Typed:
+        """The dtype of an expression, and whether it is weak (made of constants only)."""
+        if isinstance(expr, Read):
+            return self.dtypes[expr.tensor], False
+        if isinstance(expr, Call):
+            known = self._calls.get(id(expr))
+            if known is None:
+                known = expr, call_type(expr.function, [self.of(arg) for arg in expr.args])
+                self._calls[id(expr)] = known
+            return known[1]
+        if isinstance(expr, Const):
+            return _constant(expr.value), True
+        if isinstance(expr, IndexValue):
+            return "int64", False
+        if isinstance(expr, Cast):
+            self.of(expr.arg)
+            return expr.dtype, False
+        return "bool", False
 
 
 def _constant(value: float | int | bool) -> str:
@@ -48,8 +60,13 @@ def _constant(value: float | int | bool) -> str:
     return "int32" if isinstance(value, int) else "f32"
 
 
-def join(args: list[Typed]) -> Typed:
+def join(args: Iterable[Typed]) -> Typed:
     """Promotion with weak constants."""
+    return _joined(tuple(args))
+
+
+@cache
+def _joined(args: tuple[Typed, ...]) -> Typed:
     strong = [name for name, weak in args if not weak]
     if not strong:
         return promote(*(name for name, _ in args)), True

@@ -22,7 +22,7 @@ from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Insid
 from .literals import check_literals, held
 from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
-from .result_type import may_store, reduced_dtype, result_dtype
+from .result_type import Typing, may_store, reduced_dtype
 from .space import Access, IndexSet
 from .space.polyhedral import within_limit
 from .space.proofs import LeavesDomain, NotCovered, Overlap, PartitionError
@@ -256,8 +256,9 @@ def _dtype(op: Operation, output: Tensor, program: Program) -> None:
         hint = "a record that is its own result belongs to a block operation"
         raise ProgramError(f"folds numbers with {op.monoid}", where=place(op), hint=hint)
     try:
-        value = result_dtype(op.body, _DTypesOf(program))
-        check_literals(op.body, value if op.monoid else output.dtype, _DTypesOf(program))
+        typing = Typing(_DTypesOf(program))
+        value = typing.of(op.body)[0]
+        check_literals(op.body, value if op.monoid else output.dtype, typing)
         value = reduced_dtype(op.monoid, value) if op.monoid else value
     except TapestryError as error:
         raise ProgramError(error.what, where=place(op), sides=error.sides, hint=error.hint) from None

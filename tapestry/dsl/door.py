@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
@@ -17,6 +17,7 @@ from .caller import located, place, user_frame
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Fitter = Callable[[Any], Any]
 _MISFIT = object()
 
 
@@ -76,31 +77,49 @@ def _one(function: str, parameter: str, hint: Any, value: Any) -> Any:
 
 def fitted(hint: Any, value: Any) -> Any:
     """The value as the annotation wants it, or a mark that it does not fit."""
+    return _fitter(hint)(value)
+
+
+@cache
+def _fitter(hint: Any) -> Fitter:
+    """What `fitted` does for one annotation, which is read once."""
     from .tensor import Tensor
 
     origin = get_origin(hint)
-    if hint is Any or isinstance(hint, TypeVar | ParamSpec):
-        return value
     if origin in (Union, types.UnionType):
-        found = (fitted(option, value) for option in get_args(hint))
-        return next((item for item in found if item is not _MISFIT), _MISFIT)
+        return _any_of([_fitter(option) for option in get_args(hint)])
     if origin is Literal:
-        return value if any(type(value) is type(one) and value == one for one in get_args(hint)) else _MISFIT
+        return partial(_literal, get_args(hint))
     if origin in (Sequence, list, tuple):
-        return _items(hint, value)
-    if origin is not None:
-        return value
+        return partial(_items, _fitter(get_args(hint)[0]))
+    if hint is Any or isinstance(hint, TypeVar | ParamSpec) or origin is not None:
+        return lambda value: value
     if hint is Tensor:
-        return value if isinstance(value, Tensor) and value.is_tensor else _MISFIT
+        return lambda value: value if isinstance(value, Tensor) and value.is_tensor else _MISFIT
     if hint in (int, float, bool):
-        return _number(hint, value)
-    return value if isinstance(value, hint) else _MISFIT
+        return partial(_number, hint)
+    return lambda value: value if isinstance(value, hint) else _MISFIT
 
 
-def _items(hint: Any, value: Any) -> Any:
+def _any_of(options: list[Fitter]) -> Fitter:
+    def fit(value: Any) -> Any:
+        for option in options:
+            found = option(value)
+            if found is not _MISFIT:
+                return found
+        return _MISFIT
+
+    return fit
+
+
+def _literal(options: tuple[Any, ...], value: Any) -> Any:
+    return value if any(type(value) is type(one) and value == one for one in options) else _MISFIT
+
+
+def _items(fit: Fitter, value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return _MISFIT
-    found = [fitted(get_args(hint)[0], item) for item in value]
+    found = [fit(item) for item in value]
     if any(item is _MISFIT for item in found):
         return _MISFIT
     return tuple(found) if isinstance(value, tuple) else found

@@ -19,7 +19,7 @@ from ..literals import check_literals
 from ..names import check_name
 from ..program import Block, Dim, Operation, Pin, Program, Role
 from ..program import Tensor as TensorRecord
-from ..result_type import may_store, reduced_dtype, result_dtype
+from ..result_type import Typing, may_store, reduced_dtype
 from .caller import assigned_name, located, place, user_frame
 from .nothing import fold_of_nothing
 from .tensor import Tensor, base_at, unique_names
@@ -199,9 +199,10 @@ class Trace:
                 raise ValueError("a block operation declares its dtype")
             return declared, declared
         try:
-            value = result_dtype(body, self.dtypes)
+            typing = Typing(self.dtypes)
+            value = typing.of(body)[0]
             result = declared or (reduced_dtype(monoid, value) if monoid else value)
-            check_literals(body, value if monoid else result, self.dtypes)
+            check_literals(body, value if monoid else result, typing)
         except TapestryError as error:
             raise type(error)(error.what, where=located(name, source), sides=error.sides, hint=error.hint) from None
         if not may_store(value, result):
