@@ -41,7 +41,8 @@ def locate(error: TapestryError, otherwise: str) -> None:
 
 
 def _ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
+    name = frame.f_globals.get("__name__")
+    return name == _PACKAGE or str(name).startswith(f"{_PACKAGE}.")
 
 
 def place(frame: FrameType | None) -> str:

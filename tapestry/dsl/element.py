@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 from ..errors import UsageError
@@ -113,7 +114,7 @@ class Element(Tensor):
             text = text.replace(format_expr(fold.read), spelled)
         return text
 
-    @property
+    @cached_property
     def free(self) -> tuple[str, ...]:
         """Names of the indices it depends on, in order of appearance."""
         return free_dims(self.expr)

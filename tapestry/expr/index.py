@@ -122,7 +122,10 @@ class Affine:
     @property
     def dims(self) -> frozenset[str]:
         """Names of all dimensions it depends on, inside floors too."""
-        return frozenset(n for atom, _ in self.terms for n in ({atom} if isinstance(atom, str) else atom.inner.dims))
+        names: set[str] = set()
+        for atom, _ in self.terms:
+            names |= {atom} if isinstance(atom, str) else atom.inner.dims
+        return frozenset(names)
 
     @property
     def is_affine(self) -> bool:

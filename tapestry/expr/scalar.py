@@ -90,9 +90,14 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and all its sub-expressions, outermost first."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    left = [expr]
+    while left:
+        node = left.pop()
+        yield node
+        if isinstance(node, Call):
+            left += node.args[::-1]
+        elif isinstance(node, Cast):
+            left.append(node.arg)
 
 
 def reads(expr: Expr) -> tuple[Read, ...]:
