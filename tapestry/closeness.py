@@ -22,8 +22,9 @@ def tolerance(program: Program, name: str) -> float:
     """Bound of the difference of two executions of a float tensor, for values of magnitude at most 1; 0 for integers.
 
     Every operation upstream rounds each of the n terms it folds once (a partial result may be stored), and its body and
-    write 8 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 8) u. It
-    assumes that no operation amplifies what it reads, as in programs of `tapestry.testing.programs`.
+    write 8 times, with the unit roundoff u of its dtype, or of the type in which functions of its operands compute if
+    that is narrower (a product of f32 in an f64 sum may be rounded or not): the bound is the sum over operations of
+    (n + 8) u. It assumes that no operation amplifies what it reads, as in programs of `tapestry.testing.programs`.
     """
     if DTYPES[program.tensor(name).dtype].kind != "float":
         return 0.0
@@ -32,7 +33,8 @@ def tolerance(program: Program, name: str) -> float:
 
 def _rounding(program: Program, op: Operation) -> float:
     folded = prod(op.extents[dim] for dim in op.reduce_dims)
-    dtypes = [program.tensor(op.output).dtype, *_casts(op.body)]
+    computed = (DTYPES[program.tensor(name).dtype].compute for name in op.operands)
+    dtypes = [program.tensor(op.output).dtype, *computed, *_casts(op.body)]
     return (folded + _POINTWISE) * max(_EPSILON.get(dtype, 0.0) for dtype in dtypes)
 
 

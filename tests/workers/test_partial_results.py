@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tapestry.closeness import assert_close
 from tapestry.dtypes import numpy_dtype
-from tapestry.expr import MONOIDS, Affine, Read
+from tapestry.expr import MONOIDS, Affine, Call, Read
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import check
 from tapestry.planner.check.report import Code
@@ -80,6 +80,24 @@ def test_a_part_of_bf16_overflows_only_where_the_accumulator_does() -> None:
     x = np.full((ROWS, FOLDED), 2.0**123 - 2.0**120, numpy_dtype("bf16"))
     x[:, FOLDED // 2 :] *= -1
     assert planned(program, 2).run({"x": x}).outputs["y"].tolist() == [0] * ROWS
+
+
+def test_products_of_f32_may_be_rounded_before_a_sum_in_f64() -> None:
+    """Two executions of a sum of products agree to what f32 gives; an f64 sum of f64 has to agree to f64."""
+    k = Affine.dim("k")
+    body = Call("multiply", (Read("a", (k,)), Read("b", (k,))))
+    op = Operation("fold", (Dim("k", 1),), "y", (), body, ("k",), "sum")
+
+    def program(dtype: str) -> Program:
+        reads = (Tensor("a", dtype, (1,), "input"), Tensor("b", dtype, (1,), "input"))
+        return Program("products", (*reads, Tensor("y", "f64", ())), (op,), ("y",))
+
+    a, b = np.float32(1 + 2**-20), np.float32(1 + 2**-19)
+    exact, rounded = np.asarray(float(a) * float(b)), np.asarray(float(a * b))
+    assert exact != rounded
+    assert_close(program("f32"), {"y": rounded}, {"y": exact})
+    with pytest.raises(AssertionError, match="y: element"):
+        assert_close(program("f64"), {"y": rounded}, {"y": exact})
 
 
 CASES = [
