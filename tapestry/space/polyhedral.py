@@ -49,10 +49,12 @@ def within_limit(question: str, dims: int) -> Iterator[None]:
         yield
     except Exception as error:
         if type(error).__module__.startswith("islpy"):  # which need not have been imported
-            raise TooHard(
-                f"{question} takes more work than it may",
-                hint="fewer dimensions in one condition, or smaller coefficients",
-            ) from None
+            hint = "fewer dimensions in one condition, or smaller coefficients"
+            hard = TooHard(f"{question} takes more work than it may", hint=hint)
+            try:
+                raise hard from None
+            finally:
+                hard.__context__ = None  # isl's errors refuse ==, and who follows a chain of errors compares them
         raise
     finally:
         _limit.pop()
