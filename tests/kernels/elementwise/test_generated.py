@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -47,15 +47,21 @@ def some_layout(ch: Choices, dtype: str, shape: tuple[int, ...]) -> Layout:
     return Layout(dtype, shape, tuple(strides), alignment)
 
 
-def assert_same(name: str, dtype: str, got: Any, want: Any) -> None:
-    """Equal for integers; floats within 8 roundings of values of the order of the largest."""
+def assert_same(name: str, dtype: str, got: Any, want: Any, operands: Iterable[str] = ()) -> None:
+    """Equal for integers; floats within 8 roundings of values of the order of the largest.
+
+    Roundings of the result's dtype, or of f32 where operands of that width or less are computed with on the way: a GPU
+    contracts a product and a sum into one rounding.
+    """
     if DTYPES[dtype].kind != "float":
         assert np.array_equal(got, want), name
         return
     a, b = got.astype(np.float64), want.astype(np.float64)
     scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0.0)))
     with np.errstate(invalid="ignore"):
-        fine = (np.abs(a - b) <= 8 * _ROUNDOFF[dtype] * scale) | (a == b) | (np.isnan(a) & np.isnan(b))
+        inner = any(d != "f64" for d in operands)
+        unit = max(_ROUNDOFF[dtype], _ROUNDOFF["f32"] if inner else 0.0)
+        fine = (np.abs(a - b) <= 8 * unit * scale) | (a == b) | (np.isnan(a) & np.isnan(b))
     assert fine.all(), f"{name}: {a[~fine][:4]} instead of {b[~fine][:4]}"
 
 

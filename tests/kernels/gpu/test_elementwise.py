@@ -73,7 +73,8 @@ def test_programs_agree_with_the_reference(data: st.DataObject) -> None:
         operands = [HostTensor(layout, values[name]) for name, layout in kernel.loop.operands]
         if kernel.plan:
             launch(kernel, [*operands, output])
-        assert_same(str(op.body), kernel.loop.output.dtype, output.view, values[op.output])
+        inner = [program.tensor(name).dtype for name in op.operands]
+        assert_same(str(op.body), kernel.loop.output.dtype, output.view, values[op.output], inner)
         assert (output.untouched() == SENTINEL).all(), f"{op.name} wrote beside its elements"
 
 
