@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtypes import DTYPES, numpy_dtype
-from .expr import MONOIDS, Call, Cast, Expr, walk
+from .expr import FUNCTIONS, MONOIDS, Call, Cast, Expr, walk
 from .program import Block, Operation, Program
 
 _EPSILON = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
@@ -22,10 +22,10 @@ def tolerance(program: Program, name: str) -> float:
     """Bound of the difference of two executions of a float tensor, for values of magnitude at most 1; 0 for integers.
 
     Every operation upstream rounds each of the n terms it folds once (a partial result may be stored), and its body and
-    write 8 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 8) u. Where an
-    inexact fold takes in what a function made of its operands, u is that of the type the function computes in, if that
-    is narrower: a product of f32 may enter an f64 sum rounded or not. It assumes that no operation amplifies what it
-    reads, as in programs of `tapestry.testing.programs`.
+    write 8 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 8) u. Where a
+    function is not correctly rounded, or an inexact fold takes in what functions made of its operands, u is that of the
+    type they compute in, if that is narrower: a product of f32 may enter an f64 sum rounded or not. It assumes that no
+    operation amplifies what it reads, as in programs of `tapestry.testing.programs`.
     """
     if DTYPES[program.tensor(name).dtype].kind != "float":
         return 0.0
@@ -34,14 +34,18 @@ def tolerance(program: Program, name: str) -> float:
 
 def _rounding(program: Program, op: Operation) -> float:
     folded = prod(op.extents[dim] for dim in op.reduce_dims)
-    dtypes = [program.tensor(op.output).dtype, *_casts(op.body), *_entering(program, op)]
+    dtypes = [program.tensor(op.output).dtype, *_casts(op.body), *_inner(program, op)]
     return (folded + _POINTWISE) * max(_EPSILON.get(dtype, 0.0) for dtype in dtypes)
 
 
-def _entering(program: Program, op: Operation) -> list[str]:
-    """The types in which the terms of an inexact fold are computed; pointwise arithmetic is the same everywhere."""
+def _inner(program: Program, op: Operation) -> list[str]:
+    """The types that functions compute in, where two executions may differ by their roundings."""
+    if isinstance(op.body, Block):
+        return []
+    called = [FUNCTIONS[node.function] for node in walk(op.body) if isinstance(node, Call)]
     kind = DTYPES[program.tensor(op.output).dtype].kind
-    if op.monoid is None or kind in MONOIDS[op.monoid].exact or not isinstance(op.body, Call):
+    folds = op.monoid is not None and kind not in MONOIDS[op.monoid].exact and bool(called)
+    if not folds and all(function.exact for function in called):
         return []
     return [DTYPES[program.tensor(name).dtype].compute for name in op.operands]
 

@@ -76,7 +76,9 @@ def stored(value: Number, dtype: str) -> Number:
 
 
 def held(value: Number, dtype: str) -> bool:
-    """Whether a dtype has exactly this number (or NaN)."""
+    """Whether a dtype has exactly this number (or NaN); what is no number is held by none."""
+    if type(value) not in (bool, int, float):
+        return False
     try:
         found = stored(value, dtype)
     except UsageError:

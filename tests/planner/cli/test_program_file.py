@@ -75,7 +75,7 @@ def test_what_a_file_prints_does_not_reach_stdout(tmp_path: Path, capsys: pytest
         ("net", {"n": "4"}, ["needs   m"]),
         ("net", {"n": "4", "m": "3", "k": "1"}, ["'k'"]),
         ("net", {"n": "four", "m": "3"}, ["n=four is not an integer"]),
-        ("net", {"n": "0", "m": "3"}, ["n=0"]),
+        ("net", {"n": "-1", "m": "3"}, ["n=-1"]),
         ("net", {"n": "4", "m": "3", "twice": "maybe"}, ["twice=maybe is not true or false"]),
         ("broken", {"n": "4", "m": "3"}, ["7"]),
         ("crashing", {"n": "4", "m": "3"}, ["net.py:16", "KeyError", "'nothing'"]),

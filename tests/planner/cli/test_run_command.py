@@ -72,7 +72,7 @@ def test_a_plan_that_fails_its_check_does_not_run(tapestry: Tapestry, plan_file:
         (["--random", 0, "--inputs", "in.safetensors"], "either --inputs"),
         (["--random", -1], "--random"),
         (["--random", 0, "--engine", "magic"], "--engine"),
-        (["--random", 0, "--device", "tpu"], "--device"),
+        (["--random", 0, "--device", "tpu"], "no device 'tpu'"),
         (["--inputs", "none.safetensors"], "none.safetensors: cannot be read"),
     ],
 )
