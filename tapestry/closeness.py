@@ -47,7 +47,8 @@ def _inner(program: Program, op: Operation) -> list[str]:
     folds = op.monoid is not None and kind not in MONOIDS[op.monoid].exact and bool(called)
     if not folds and all(function.exact for function in called):
         return []
-    return [DTYPES[program.tensor(name).dtype].compute for name in op.operands]
+    # Integers and indices are f32 to functions of floats; only where all that is read is f64 nothing is narrower.
+    return [] if op.operands and all(program.tensor(name).dtype == "f64" for name in op.operands) else ["f32"]
 
 
 def _casts(body: Expr | Block) -> list[str]:
