@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .dtypes import DTYPES
 from .errors import UsageError
@@ -128,22 +129,30 @@ def check_literals(body: Expr, target: str, typing: Typing) -> None:
     ``target`` is the dtype that takes the value, for an expression of numbers alone. UsageError for the first number
     that does not fit, and for integers raised to a negative one.
     """
-    if isinstance(body, Const):
-        stored(body.value, target)
+    if isinstance(body, Call):
+        _check_call(body, target, typing)
+    elif isinstance(body, Const):
+        _check_number(body.value, target)
     elif isinstance(body, Read):
         if body.guard:
-            stored(body.fill, typing.dtypes[body.tensor])
+            _check_number(body.fill, typing.dtypes[body.tensor])
     elif isinstance(body, Cast):
         check_literals(body.arg, typing.of(body.arg)[0], typing)
-    elif isinstance(body, Call):
-        _check_call(body, target, typing)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _check_number(value: Number, dtype: str) -> None:
+    stored(value, dtype)
 
 
 def _check_call(call: Call, target: str, typing: Typing) -> None:
     """Arguments made of numbers alone take the type that the call's other arguments, or its reader, give it."""
     branch = FUNCTIONS[call.function].result == "branch"
-    # Nothing else asks for the type of its surroundings.
-    own = _computed_in(call, target, typing) if any(typing.of(arg)[1] for arg in call.args) else target
+    own = target
+    for arg in call.args:
+        if isinstance(arg, Const | Call) and typing.of(arg)[1]:  # nothing else asks for the type of its surroundings
+            own = _computed_in(call, target, typing)
+            break
     for k, arg in enumerate(call.args):
         check_literals(arg, "bool" if branch and k == 0 else own, typing)
 

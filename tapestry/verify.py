@@ -107,7 +107,7 @@ def _form(op: Operation, program: Program) -> None:
     _known_dims(op, "writes", [n for i in op.write for n in i.dims], op.parallel_dims)
     _known_dims(op, "is restricted by", [n for b in op.where for n in b.expr.dims], names)
     for read in op.reads:
-        _read_form(op, read, names, program)
+        _read_form(op, read, program)
     if not isinstance(op.body, Block):
         for node in walk(op.body):
             _node_form(op, node, names)
@@ -124,15 +124,16 @@ def _known_dims(op: Operation, verb: str, used: Iterable[str], known: Iterable[s
             )
 
 
-def _read_form(op: Operation, read: Read, names: list[str], program: Program) -> None:
+def _read_form(op: Operation, read: Read, program: Program) -> None:
     if read.tensor not in program.by_name:
         hint = close_match(read.tensor, [tensor.name for tensor in program.tensors][:50])
         raise ProgramError(f"reads {read.tensor!r}, which does not exist", where=place(op), hint=hint)
     rank = len(program.tensor(read.tensor).shape)
     if len(read.index) != rank:
         raise ProgramError(f"reads {read}", where=place(op), sides={"indices": len(read.index), "axes": rank})
-    used = [n for i in read.index for n in i.dims] + [n for b in read.guard for n in b.expr.dims]
-    _known_dims(op, f"reads {read} with", used, names)
+    used = {name for expr in (*read.index, *(bound.expr for bound in read.guard)) for name in expr.dims}
+    if not used <= op.extents.keys():
+        _known_dims(op, f"reads {read} with", sorted(used), op.extents)
 
 
 def _node_form(op: Operation, node: Expr, names: list[str]) -> None:
@@ -207,7 +208,7 @@ def _coverage(op: Operation, output: Tensor) -> None:
     loose = [] if op.monoid else list(op.where)  # a fold over nothing writes its identity
     single = [i.terms[0][0] for i in op.write if len(i.terms) == 1 and i.terms[0][1] == 1 and not i.const]
     plain = len(single) == len(op.write) == len(set(single)) and all(isinstance(name, str) for name in single)
-    spare = [dim for dim in op.dims if dim.name in op.parallel_dims and dim.name not in single and dim.extent > 1]
+    spare = [name for name in op.parallel_dims if name not in single and op.extents[name] > 1]
     shapes = [op.extents[name] for name in single if isinstance(name, str)]
     if plain and not loose and not spare and tuple(shapes) == output.shape:
         return

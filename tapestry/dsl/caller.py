@@ -5,13 +5,14 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import PurePath
 from types import CodeType, FrameType
 
 from ..errors import TapestryError
 
 _PACKAGE = __name__.partition(".")[0]
+_BINDS = f"{_PACKAGE}.dsl.program"
 _LINE = re.compile(r"(\.py|>):\d+")
 
 
@@ -19,9 +20,10 @@ def user_frame() -> FrameType | None:
     """The innermost frame outside this package; None beyond the call that binds the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _ours(frame):
+        module = frame.f_globals.get("__name__")
+        if not _in_package(module):
             return frame
-        if frame.f_globals.get("__name__") == f"{_PACKAGE}.dsl.program" and frame.f_code.co_name == "bind":
+        if module == _BINDS and frame.f_code.co_name == "bind":
             return None
         frame = frame.f_back
     return None
@@ -34,15 +36,15 @@ def locate(error: TapestryError, otherwise: str) -> None:
     found = otherwise
     step = error.__traceback__
     while step is not None:
-        if not _ours(step.tb_frame):
+        if not _in_package(step.tb_frame.f_globals.get("__name__")):
             found = f"{PurePath(step.tb_frame.f_code.co_filename).name}:{step.tb_lineno}"
         step = step.tb_next
     error.where = located(error.where, found) if error.where and error.where != otherwise else found
 
 
-def _ours(frame: FrameType) -> bool:
-    name = frame.f_globals.get("__name__")
-    return name == _PACKAGE or str(name).startswith(f"{_PACKAGE}.")
+@cache
+def _in_package(module: str | None) -> bool:
+    return module == _PACKAGE or str(module).startswith(f"{_PACKAGE}.")
 
 
 def place(frame: FrameType | None) -> str:

@@ -117,8 +117,10 @@ class Definition:
         inner = {**scope, **own}
         ranges = {dim: (0, extent) for dim, extent in inner.items()}
         where = fold.where if fold else ()
-        expr = self._without_reductions(fold.body if fold else body, inner, folds, where)
-        expr = protected(expr, lambda key: self.trace.tensors[key].record.shape, ranges)
+        inside = fold.body if fold else body
+        expr = self._without_reductions(inside, inner, folds, where)
+        if any(access.conditions for access in inside.accesses):
+            expr = protected(expr, lambda key: self.trace.tensors[key].record.shape, ranges)
         dims = [Dim(dim, extent) for dim, extent in (*scope.items(), *own.items())]
         return self.trace.compute(
             name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import UsageError
@@ -23,27 +23,80 @@ _MISFIT = object()
 
 def door(function: Callable[P, R]) -> Callable[P, R]:
     """The function, its arguments checked: UsageError with the place of the call for one that does not fit."""
-    signature = inspect.signature(function)
-    name = function.__name__.strip("_")
+    entrance = _Entrance(function)
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            where = located(name, place(user_frame()))
-            raise UsageError(str(error), where=where, hint=usage(name, signature)) from None
-        hints = _hints(function)
-        for parameter, value in bound.arguments.items():
-            bound.arguments[parameter] = _checked(name, signature.parameters[parameter], hints[parameter], value)
-        return function(*bound.args, **bound.kwargs)
+        entrance.demand_fit(args, kwargs)
+        return function(*entrance.positional(args), **entrance.named(kwargs))
 
     return call
 
 
-@cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(function)
+class _Entrance:
+    """What a function takes. `inspect` binds arguments too, but takes longer than most functions do."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.signature = function, inspect.signature(function)
+        self.name = function.__name__.strip("_")
+        parameters = self.signature.parameters.values()
+        self.places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.known = {*self.places, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
+        self.required = [p.name for p in parameters if p.name in self.known and p.default is p.empty]
+        self.rest = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        self.others = [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The annotations, evaluated at the first call: modules name one another in them."""
+        return get_type_hints(self.function)
+
+    @cached_property
+    def fitters(self) -> dict[str, Fitter]:
+        return {name: _fitter(self.hints[name]) for name in self.signature.parameters}
+
+    def demand_fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """UsageError unless each parameter gets one argument, and each argument has a parameter."""
+        given = self.places[: len(args)]
+        if (
+            (len(args) <= len(self.places) or self.rest)
+            and (self.others or kwargs.keys() <= self.known)
+            and kwargs.keys().isdisjoint(given)
+            and all(name in kwargs or name in given for name in self.required)
+        ):
+            return
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            where = located(self.name, place(user_frame()))
+            raise UsageError(str(error), where=where, hint=usage(self.name, self.signature)) from None
+
+    def positional(self, args: Sequence[Any]) -> list[Any]:
+        """The arguments given by position, as the annotations want them."""
+        slots = self.places[: len(args)] + self.rest * (len(args) - len(self.places))
+        return [self._fitted(slot, slot, value) for slot, value in zip(slots, args, strict=True)]
+
+    def named(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments given by name, as the annotations want them."""
+        slots = [name if name in self.known else self.others[0] for name in kwargs]
+        return {name: self._fitted(slot, name, kwargs[name]) for slot, name in zip(slots, kwargs, strict=True)}
+
+    def _fitted(self, slot: str, name: str, value: Any) -> Any:
+        found = self.fitters[slot](value)
+        if found is _MISFIT:
+            raise self._misfit(name, self.hints[slot], value)
+        return found
+
+    def _misfit(self, name: str, hint: Any, value: Any) -> UsageError:
+        from .tensor import Tensor
+
+        wants = wanted(hint)
+        array = "array" in spoken(value) and "tensor" in wants
+        advice = "write the values into the program with tp.constant, or declare an input" if array else None
+        if isinstance(value, Tensor):
+            value.demand_whole()
+        where = located(self.name, place(user_frame()))
+        return UsageError(f"{name} is {spoken(value)}, not {wants}", where=where, hint=advice)
 
 
 def usage(name: str, signature: inspect.Signature) -> str:
@@ -52,37 +105,8 @@ def usage(name: str, signature: inspect.Signature) -> str:
     return f"{name}{signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)}"
 
 
-def _checked(function: str, parameter: inspect.Parameter, hint: Any, value: Any) -> Any:
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return tuple(_one(function, parameter.name, hint, item) for item in value)
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return {key: _one(function, key, hint, item) for key, item in value.items()}
-    return _one(function, parameter.name, hint, value)
-
-
-def _one(function: str, parameter: str, hint: Any, value: Any) -> Any:
-    found = fitted(hint, value)
-    if found is _MISFIT:
-        from .tensor import Tensor
-
-        wants = wanted(hint)
-        array = "array" in spoken(value) and "tensor" in wants
-        advice = "write the values into the program with tp.constant, or declare an input" if array else None
-        if isinstance(value, Tensor):
-            value.demand_whole()
-        where = located(function, place(user_frame()))
-        raise UsageError(f"{parameter} is {spoken(value)}, not {wants}", where=where, hint=advice)
-    return found
-
-
-def fitted(hint: Any, value: Any) -> Any:
-    """The value as the annotation wants it, or a mark that it does not fit."""
-    return _fitter(hint)(value)
-
-
-@cache
 def _fitter(hint: Any) -> Fitter:
-    """What `fitted` does for one annotation, which is read once."""
+    """What gives a value as the annotation wants it, or a mark that it does not fit."""
     from .tensor import Tensor
 
     origin = get_origin(hint)
@@ -177,4 +201,4 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-__all__ = ["door", "fitted", "spoken", "usage", "wanted"]
+__all__ = ["door", "spoken", "usage", "wanted"]

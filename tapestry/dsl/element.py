@@ -131,7 +131,8 @@ def free_dims(expr: Expr) -> tuple[str, ...]:
         else:
             parts = [bound.expr for bound in node.bounds] if isinstance(node, Inside) else []
         for part in parts:
-            names.update(dict.fromkeys(sorted(part.dims)))
+            for name in sorted(part.dims):
+                names[name] = None
     return tuple(names)
 
 

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from ..errors import TapestryError, UsageError
-from ..expr import Affine, Bound, Expr, Read, reads, rewrite
+from ..expr import Affine, Bound, Expr, Read, reads, rewrite, walk
 from ..expr.simplify import simplify, simplify_bounds
 from ..literals import check_literals
 from ..names import check_name
@@ -77,13 +77,20 @@ class Trace:
         return ".".join([*self.scopes, name])
 
     def add_tensor(
-        self, hint: str, dtype: str, shape: Sequence[int], axes: Sequence[str], role: Role = "value", data: Any = None
+        self,
+        hint: str,
+        dtype: str,
+        shape: Sequence[int],
+        axes: Sequence[str],
+        role: Role = "value",
+        data: Any = None,
+        made: str = "",
     ) -> Tensor:
-        """Declare a tensor; anything but a value keeps exactly the name given."""
+        """Declare a tensor; anything but a value keeps exactly the name given. ``made`` is the line, if known."""
         shape, axes = tuple(shape), unique_names(tuple(axes))
         key = f"%{next(_NUMBERS)}"
         record = TensorRecord(key, Tensor.check_dtype(dtype), shape, role, axes, data)
-        made = place(user_frame()) or self.place
+        made = made or place(user_frame()) or self.place
         self.tensors[key] = TensorDraft(record, hint, len(self.tensors), made, role != "value")
         self.dtypes[key] = dtype
         _OWNERS[key] = self
@@ -94,6 +101,10 @@ class Trace:
         for key in keys:
             if key not in self.tensors:
                 raise self._foreign(key, where or place(user_frame()) or self.place)
+
+    def _demand_own_reads(self, body: Expr | Block, where: str) -> None:
+        nodes = body.reads if isinstance(body, Block) else walk(body)
+        self.demand_own((node.tensor for node in nodes if isinstance(node, Read)), where)
 
     def _foreign(self, key: str, where: str) -> UsageError:
         hint = "handles live while their program is traced: pass the tensor as an argument, or make it in the program"
@@ -175,7 +186,7 @@ class Trace:
         bounds = tuple(where) if bounds is None else bounds  # it never holds: the fold is the identity
         if dtype is not None:
             Tensor.check_dtype(dtype)
-        self.demand_own((read.tensor for read in _reads(body)), located(name, source))
+        self._demand_own_reads(body, located(name, source))
         value, dtype = self._dtype(name, source, body, monoid, dtype)
         if monoid and any(dim.extent == 0 for dim in dims if dim.name in reduce_dims):
             body, monoid = fold_of_nothing(monoid, value, dtype, parallel), None
@@ -183,7 +194,8 @@ class Trace:
         body = body if isinstance(body, Block) else simplify(body, ranges)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
-        out = self.add_tensor(hint, dtype, [dim.extent for dim in parallel], [dim.name for dim in parallel])
+        axes = [dim.name for dim in parallel]
+        out = self.add_tensor(hint, dtype, [dim.extent for dim in parallel], axes, made=source)
         write = tuple(Affine.dim(dim.name) for dim in parallel)
         self.tensors[out.key].named = hint != local or bool(explicit)
         operation = Operation("", tuple(dims), out.key, write, body, tuple(reduce_dims), monoid, bounds, group, source)
@@ -326,21 +338,16 @@ def fresh(name: str, taken: dict[str, int]) -> str:
 
 
 def _named(operation: Operation, name: str, names: Mapping[str, str]) -> Operation:
+    def renamed(read: Read) -> Read:
+        return Read(names[read.tensor], read.index, read.guard, read.fill)
+
     def leaf(node: Expr) -> Expr:
-        return replace(node, tensor=names[node.tensor]) if isinstance(node, Read) else node
+        return renamed(node) if isinstance(node, Read) else node
 
-    body = operation.body
-    if isinstance(body, Block):
-        renamed: Expr | Block = replace(
-            body, reads=tuple(replace(read, tensor=names[read.tensor]) for read in body.reads)
-        )
-    else:
-        renamed = rewrite(body, leaf)
-    return replace(operation, name=name, output=names[operation.output], body=renamed)
-
-
-def _reads(body: Expr | Block) -> tuple[Read, ...]:
-    return body.reads if isinstance(body, Block) else reads(body)
+    named = replace(operation, name=name, output=names[operation.output])
+    if isinstance(operation.body, Block):
+        return replace(named, body=replace(operation.body, reads=tuple(map(renamed, operation.body.reads))))
+    return replace(named, body=rewrite(operation.body, leaf))
 
 
 def _base_reads(tensor: Tensor) -> list[Read]:

@@ -55,11 +55,10 @@ class Affine:
     const: int = 0
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.terms, self.const))
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:  # a cached property takes a lock
+            found = self.__dict__["_hash"] = hash((self.terms, self.const))
+        return found
 
     def __reduce__(self) -> tuple[type[Affine], tuple[tuple[tuple[Atom, int], ...], int]]:
         """Pickled without its hash, which another process computes differently."""

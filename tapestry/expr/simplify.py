@@ -7,7 +7,7 @@ language, the integer sets, the workers and the kernels all use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 
 from .index import Affine, Atom, Bound, Floor
@@ -103,15 +103,19 @@ def simplify_bounds(bounds: Iterable[Bound], ranges: Ranges) -> tuple[Bound, ...
 
 def _granted(found: Iterable[tuple[Bound, Affine]], ranges: Ranges) -> tuple[Bound, ...] | None:
     """`simplify_bounds` of bounds whose expressions, the second of each pair, are simple already."""
-    merged: dict[Affine, tuple[Affine, int | None, int | None]] = {}
+    merged: dict[tuple[tuple[Atom, int], ...], tuple[Affine, int | None, int | None]] = {}
     for bound, expr in found:
-        form, shift = Affine(expr.terms), expr.const
-        first, lo, hi = merged.get(form, (expr, None, None))
-        lower = [v for v in (lo, None if bound.lo is None else bound.lo - shift) if v is not None]
-        upper = [v for v in (hi, None if bound.hi is None else bound.hi - shift) if v is not None]
-        merged[form] = first, max(lower, default=None), min(upper, default=None)
-    kept = [_needed(form, *sides, ranges) for form, sides in merged.items()]
+        first, lo, hi = merged.get(expr.terms, (expr, None, None))
+        merged[expr.terms] = first, _tighter(max, lo, bound.lo, expr.const), _tighter(min, hi, bound.hi, expr.const)
+    kept = [_needed(Affine(terms), *sides, ranges) for terms, sides in merged.items()]
     return None if None in kept else tuple(bound for bound in kept if bound and (bound.lo, bound.hi) != (None, None))
+
+
+def _tighter(choose: Callable[[int, int], int], known: int | None, limit: int | None, shift: int) -> int | None:
+    """Of two limits of one side, None being open, the one that leaves less; the second is of a form + shift."""
+    if limit is None:
+        return known
+    return limit - shift if known is None else choose(known, limit - shift)
 
 
 def _needed(form: Affine, expr: Affine, lo: int | None, hi: int | None, ranges: Ranges) -> Bound | None:

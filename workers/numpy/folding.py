@@ -75,9 +75,13 @@ def fold_call(node: Call) -> Expr:
         chosen = constant(node.args[0])
         if chosen is not None:
             return node.args[1] if chosen else node.args[2]
-    values = [constant(arg) for arg in node.args]
-    known = [value for value in values if value is not None]
-    return constant_expr(fold_numbers(node.function, known)) if len(known) == len(values) else node
+    values: list[Scalar] = []
+    for arg in node.args:
+        value = constant(arg)
+        if value is None:
+            return node
+        values.append(value)
+    return constant_expr(fold_numbers(node.function, values))
 
 
 def fold_numbers(function: str, values: list[Scalar]) -> Scalar:
