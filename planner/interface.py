@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckFailed, UsageError
+from ..files import write_file
 from ..program import Pin, Program
 from .format import Document, Resolved
 from .format.codec import decode, encode
@@ -87,11 +88,9 @@ class Plan:
         """The document as bytes, identical for identical plans."""
         return encode(self.document)
 
-    def save(self, path: str | Path) -> None:
-        """Write the plan, whole or not at all."""
-        from .format.atomic import write_atomically
-
-        write_atomically(path, self.to_json())
+    def save(self, path: str | Path, *, replace: bool = True) -> None:
+        """Write the plan, whole or not at all. UsageError for a file that is there, unless it may be replaced."""
+        write_file(path, self.to_json(), replace=replace)
 
     def summary(self) -> dict[str, Any]:
         """What ``tapestry plan --json`` prints: solver, prediction, traffic, peaks, shardings, number of tasks."""

@@ -42,6 +42,7 @@ DOORS = {
         "tapestry.blocks",
         "tapestry.records",
         "tapestry.errors",
+        "tapestry.files",
         "tapestry.lazy",
         "tapestry.planner.format",
         "tapestry.kernels",

@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from ...errors import CheckFailed, Infeasible, TimeLimit
+from ...files import demand_writable
 from .guard import guarded
-from .talk import put, put_json, working
+from .options import Force
+from .talk import put, put_file, put_json, working
 
 _CHECKING = 0.6  # checking and writing the answer takes no more of what reading took
 
@@ -34,16 +36,19 @@ def bench_iopddl(
     seed: Seed = 0,
     jobs: Jobs = 2,
     solution_out: SolutionOut = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Choose one strategy per node; the solution is a JSON list of strategy indices.
 
     Exit code 3 where no choice keeps the memory limit, 4 where none was found in time.
     """
+    if solution_out is not None:
+        demand_writable(solution_out, replace=force)
     began = time.monotonic() - time.process_time()  # the start of the interpreter counts
     from ..solvers.assign import solve
     from ..solvers.assign.check import check_choice
-    from ..solvers.assign.iopddl import read_problem, write_choice
+    from ..solvers.assign.iopddl import choice_text, read_problem
 
     with working("reading"):
         problem = read_problem(file)
@@ -56,7 +61,7 @@ def bench_iopddl(
         if faults or cost != answer.cost:
             raise CheckFailed(f"the choice found is wrong: {faults or f'it costs {cost}'}", where=str(file))
         if solution_out is not None:
-            write_choice(solution_out, answer.choice)
+            put_file(solution_out, choice_text(answer.choice), force=force)
     result = {
         "status": answer.status,
         "cost": answer.cost,
@@ -89,16 +94,19 @@ def bench_pack(
     seed: Seed = 0,
     jobs: Jobs = 2,
     solution_out: SolutionOut = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Give every buffer an offset; the solution is the CSV of the problem with a column of offsets.
 
     Exit code 3 where it is proved that none fits, 4 where none was found in time.
     """
+    if solution_out is not None:
+        demand_writable(solution_out, replace=force)
     began = time.monotonic()
     from ..solvers.pack import pack
     from ..solvers.pack.check import check_packing
-    from ..solvers.pack.minimalloc import capacity_of, read_buffers, write_solution
+    from ..solvers.pack.minimalloc import capacity_of, read_buffers, solution_text
 
     buffers = read_buffers(file)
     limit = capacity_of(file) if capacity is None else capacity
@@ -109,7 +117,7 @@ def bench_pack(
         if faults:
             raise CheckFailed(f"the packing found is wrong: {faults[0]}", where=str(file))
         if solution_out is not None:
-            write_solution(solution_out, buffers, packing.offsets)
+            put_file(solution_out, solution_text(buffers, packing.offsets), force=force)
     result = {
         "status": packing.status,
         "buffers": len(buffers),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Annotated
+
+import typer
 
 from ...errors import UsageError
 from ..machine.units import parse_bytes
+
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...errors import UsageError
+from ...files import demand_writable
 from .guard import guarded
-from .options import is_setting, parse_memory, parse_mesh, parse_settings
+from .options import Force, is_setting, parse_memory, parse_mesh, parse_settings
 from .plan_file import Json
 from .plan_text import plan_text
-from .talk import put, put_json, say, working
+from .talk import put, put_file, put_json, working
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -41,20 +42,22 @@ def plan(
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same plan.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads of the solver.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="plan.json", help="Write the plan.")] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Find the best plan of a program on a machine.
 
     Reported with it: how far from the best it can be, what it moves, and what every device holds.
     """
+    if output is not None:
+        demand_writable(output, replace=force)
     spec, more = split_programs(program)
     options: dict[str, Any] = {"objective": objective, "time_limit": time_limit, "seed": seed, "jobs": jobs}
     options["mesh"] = parse_mesh(mesh) if mesh is not None else None
     options["memory"] = parse_memory(memory) if memory is not None else None
     found = _plan(spec, parse_settings([*(settings or []), *more]), machine, pin, options)
     if output is not None:
-        found.save(output)
-        say(f"wrote {output}")
+        put_file(output, found.to_json(), force=force)
     if json:
         put_json(found.summary())
     else:

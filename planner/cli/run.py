@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...errors import UsageError
+from ...files import demand_writable
 from .guard import guarded
+from .options import Force
 from .plan_file import Json, PlanFile
-from .talk import columns, put, put_json, say, working
+from .talk import columns, put, put_file, put_json, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -31,11 +33,14 @@ def run(
     ] = "numpy",
     engine: Annotated[Literal["local", "torchrun"], typer.Option(help="One process, or one a device.")] = "local",
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Run a plan on workers and count what it moves."""
     from .. import load_plan
 
+    if outputs is not None:
+        demand_writable(outputs, replace=force)
     planned = load_plan(plan)
     given = _given(planned.program, inputs, random)
     with working("running"):
@@ -43,7 +48,7 @@ def run(
     if result.rank:
         return  # inside a torchrun: rank 0 has the outputs and speaks for all
     if outputs is not None:
-        _save(outputs, result.outputs)
+        _save(outputs, result.outputs, force=force)
     figures = {
         "bytes_moved": result.bytes_moved,
         "bytes_planned": planned.document.traffic.bytes_total,
@@ -65,11 +70,10 @@ def _given(program: Program, inputs: Path | None, random: int | None) -> dict[st
     return random_inputs(program, random or 0)
 
 
-def _save(path: Path, arrays: Mapping[str, Array]) -> None:
-    from ...workers.stores.tensors import write_tensors
+def _save(path: Path, arrays: Mapping[str, Array], *, force: bool) -> None:
+    from ...workers.stores.tensors import stored_tensors
 
-    write_tensors(path, arrays)
-    say(f"wrote {path}")
+    put_file(path, *stored_tensors(arrays), force=force)
 
 
 def _report(

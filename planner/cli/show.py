@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
+from ...files import demand_writable
 from .guard import guarded
-from .options import is_setting, parse_settings
-from .talk import put, say, working
+from .options import Force, is_setting, parse_settings
+from .talk import put, put_file, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -31,6 +32,7 @@ def show(
         Path | None, typer.Option("--trace", metavar="F", help="The timeline for ui.perfetto.dev or chrome://tracing.")
     ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print it; this is done where no file is asked for.")] = False,
+    force: Force = False,
 ) -> None:
     """Draw a plan or a program.
 
@@ -41,31 +43,34 @@ def show(
     if len(specs) != 1:
         raise UsageError(f"one plan or one FILE.py:PROGRAM is shown, not {len(specs)}")
     given = parse_settings([*(settings or []), *(word for word in what if is_setting(word))])
-    files = {"html": html, "svg": svg, "trace": trace}
+    files = {name: path for name, path in {"html": html, "svg": svg, "trace": trace}.items() if path is not None}
+    for path in files.values():
+        demand_writable(path, replace=force)
     found = (_of_program if ".py:" in specs[0] else _of_plan)(specs[0], given, files)
-    _write(files, found)
-    if text or not any(files.values()):
+    for name, path in files.items():
+        put_file(path, found[name], force=force)
+    if text or not files:
         put(found["text"])
 
 
-def _of_program(spec: str, settings: dict[str, str], files: dict[str, Path | None]) -> dict[str, str]:
+def _of_program(spec: str, settings: dict[str, str], files: dict[str, Path]) -> dict[str, str]:
     from ...drawing.program import program_html, program_svg
     from .program_file import load_program
 
-    if files["trace"] is not None:
+    if "trace" in files:
         raise UsageError(
             "a program has no timeline to trace", where=spec, hint="plan it first: tapestry plan ... -o plan.json"
         )
     program: Program = load_program(spec, settings)
     found = {"text": str(program)}
-    if files["html"] is not None:
+    if "html" in files:
         found["html"] = program_html(program)
-    if files["svg"] is not None:
+    if "svg" in files:
         found["svg"] = program_svg(program)
     return found
 
 
-def _of_plan(path: str, settings: dict[str, str], files: dict[str, Path | None]) -> dict[str, str]:
+def _of_plan(path: str, settings: dict[str, str], files: dict[str, Path]) -> dict[str, str]:
     from .. import load_plan
     from ..views.text import plan_text
 
@@ -77,19 +82,10 @@ def _of_plan(path: str, settings: dict[str, str], files: dict[str, Path | None])
     return {**found, "text": plan_text(plan)}
 
 
-def _pictures(plan: Plan, files: dict[str, Path | None]) -> dict[str, str]:
+def _pictures(plan: Plan, files: dict[str, Path]) -> dict[str, str]:
     """The contents of the files that are asked for."""
     from ..views.html import plan_html, plan_svg
     from ..views.trace import plan_trace
 
     makers: dict[str, Callable[[Plan], str]] = {"html": plan_html, "svg": plan_svg, "trace": plan_trace}
-    return {name: makers[name](plan) for name, path in files.items() if path is not None}
-
-
-def _write(files: dict[str, Path | None], contents: dict[str, str]) -> None:
-    from ..format.atomic import write_atomically
-
-    for name, path in files.items():
-        if path is not None:
-            write_atomically(path, contents[name])
-            say(f"wrote {path}")
+    return {name: makers[name](plan) for name in files}

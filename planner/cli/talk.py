@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+from ...files import Content, write_file
 from ...printable import printable
 
 
@@ -23,6 +25,12 @@ def put(text: str) -> None:
 def put_json(value: object) -> None:
     """One object, on stdout."""
     print(json.dumps(value, indent=2))
+
+
+def put_file(path: Path, *content: Content, force: bool) -> None:
+    """A file of data, and a line that says so. See `write_file`."""
+    write_file(path, *content, replace=force)
+    say(f"wrote {path}")
 
 
 @contextmanager

@@ -12,14 +12,19 @@ import numpy as np
 
 from ...dtypes import DTYPES, name_of, numpy_dtype
 from ...errors import UsageError
-from ...planner.format.atomic import write_atomically
+from ...files import write_file
 from .arrays import Array
 
 _NAMES = {dtype.stored: name for name, dtype in DTYPES.items()}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write the arrays; the file appears whole or not at all. UsageError where the folder may not be written.
+    """Write the arrays to a new file, whole or not at all. UsageError where it may not be written (`write_file`)."""
+    write_file(path, *stored_tensors(arrays))
+
+
+def stored_tensors(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+    """The content of a file of these arrays, in parts.
 
     The layout is written out here (8 bytes of header length, the header as JSON, the data) because the library's own
     writer takes no bfloat16 from NumPy.
@@ -33,7 +38,7 @@ def write_tensors(path: Path, arrays: Mapping[str, Array]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the data is aligned
     data = (np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays.values())
-    write_atomically(path, len(text).to_bytes(8, "little") + text, *data)
+    return [len(text).to_bytes(8, "little") + text, *data]
 
 
 def read_tensors(path: Path) -> dict[str, Array]:

@@ -127,13 +127,13 @@ def _expect(holds: bool, where: str, found: str, expected: str) -> None:
         )
 
 
-def write_choice(path: str | Path, choice: Sequence[int]) -> None:
-    """Writes a choice as a JSON list of strategy indices."""
-    Path(path).write_text(json.dumps(list(choice)) + "\n", encoding="utf-8")
+def choice_text(choice: Sequence[int]) -> str:
+    """A choice as a JSON list of strategy indices."""
+    return json.dumps(list(choice)) + "\n"
 
 
 def read_choice(path: str | Path) -> tuple[int, ...]:
-    """Reads what `write_choice` wrote."""
+    """Reads a file of what `choice_text` gives."""
     try:
         return tuple(msgspec.json.decode(_content(Path(path)), type=list[int]))
     except msgspec.MsgspecError as error:

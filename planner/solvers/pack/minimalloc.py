@@ -6,6 +6,7 @@ The instance is that of https://github.com/google/minimalloc.
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 from ....errors import UsageError
@@ -57,12 +58,13 @@ def _buffer(row: Sequence[str], where: str) -> Buffer:
     return Buffer(name, lower, upper, size)
 
 
-def write_solution(path: Path, buffers: Sequence[Buffer], offsets: Mapping[str, int]) -> None:
-    """Write the columns of the input and `offset`, in the order of the buffers."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*COLUMNS, "offset"])
-        writer.writerows([b.name, b.lower, b.upper, b.size, offsets[b.name]] for b in buffers)
+def solution_text(buffers: Sequence[Buffer], offsets: Mapping[str, int]) -> str:
+    """CSV of the columns of the input and `offset`, in the order of the buffers."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, "offset"])
+    writer.writerows([b.name, b.lower, b.upper, b.size, offsets[b.name]] for b in buffers)
+    return text.getvalue()
 
 
 def capacity_of(path: Path) -> int:

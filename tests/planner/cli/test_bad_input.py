@@ -264,7 +264,9 @@ def test_a_plan_with_a_race_fails_its_check(desk: Desk) -> None:
     pins = desk.write(
         "pins.toml", "[[pin]]\nop = 'relu'\ncut = { mesh0 = 'm' }\n[[pin]]\nop = '*_1'\ncut = { mesh0 = 'n' }\n"
     )
-    desk.tapestry("plan", f"{desk.net}:net", "--set", *SET, "--machine", "cpu-4", "--pin", pins, "-o", desk.plan)
+    desk.tapestry(
+        "plan", f"{desk.net}:net", "--set", *SET, "--machine", "cpu-4", "--pin", pins, "-o", desk.plan, "--force"
+    )
     assert desk.tapestry("check", desk.plan).code == 0
 
     def unordered(data: dict[str, Any]) -> None:

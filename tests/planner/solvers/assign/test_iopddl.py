@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tapestry.planner.cli.app import app
 from tapestry.planner.solvers.assign import FORBIDDEN, solve
 from tapestry.planner.solvers.assign.check import check_choice
-from tapestry.planner.solvers.assign.iopddl import UnreadableFile, read_choice, read_problem, write_choice
+from tapestry.planner.solvers.assign.iopddl import UnreadableFile, choice_text, read_choice, read_problem
 
 RIGHT: dict[str, Any] = {
     "problem": {
@@ -128,7 +128,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_choice_survives_writing(tmp_path: Path) -> None:
-    write_choice(tmp_path / "choice.json", (2, 0, 1))
+    (tmp_path / "choice.json").write_text(choice_text((2, 0, 1)), encoding="utf-8")
     assert read_choice(tmp_path / "choice.json") == (2, 0, 1)
 
 
