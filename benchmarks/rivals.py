@@ -66,7 +66,7 @@ def compared(case: Case) -> dict[str, Any]:
         "case": case.title,
         "where": where,
         "plan_s": mine.predicted.makespan_s,
-        "bound_s": mine.solver.bound_s,
+        "bound_s": None if mine.bound is None else mine.bound.bound_s,
         "rivals": found,
     }
 

@@ -171,7 +171,7 @@ class Explainer:
             if strategy is not chosen:
                 other_s, other_bytes = self.cost(op, strategy)
                 others.append(Alternative(self.name_of(strategy), other_s - seconds, other_bytes - moved))
-        by_bytes = self.document.solver.objective == "bytes"
+        by_bytes = self.document.claims.objective == "bytes"
         others.sort(key=lambda a: (a.extra_bytes, a.extra_s) if by_bytes else (a.extra_s, a.extra_bytes))
         domain = ", ".join(f"{dim.name}:{dim.extent}" for dim in op.dims)
         return Row(
@@ -208,7 +208,7 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
     if op is not None and not wanted:
         hint = close_match(op, names) or f"operations: {', '.join(names[:12])}"
         raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)
-    return Explanation(resolved.document.solver.objective, tuple(explainer.row(o) for o in wanted))
+    return Explanation(resolved.document.claims.objective, tuple(explainer.row(o) for o in wanted))
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ...blocks import BLOCKS
 from ...expr import FUNCTIONS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...space.projection import operand_images, write_image
+from ..format.document import LowerBound
 from .case import Case
 from .report import Code, Findings
 
@@ -26,9 +27,9 @@ BY_WIDTH = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
 
 def prove(case: Case, findings: Findings) -> None:
     """Finding BOUND, where the plan states one."""
-    stated = case.document.solver.bound_s
-    if stated is None:
+    if case.document.bound is None:
         return
+    stated = case.document.bound.bound_s
     known: dict[object, float] = {}
     total = 0.0
     for op in case.program.operations:
@@ -41,14 +42,14 @@ def prove(case: Case, findings: Findings) -> None:
     if not stated <= proved * (1 + TOLERANCE):
         findings.add(Code.BOUND, f"bound_s is {stated!r}; what can be proved is {proved!r}", witness=())
         return
-    _gap(case, stated, findings)
+    _gap(case.document.bound, case.document.predicted.makespan_s, findings)
 
 
-def _gap(case: Case, bound: float, findings: Findings) -> None:
-    makespan, gap = case.document.predicted.makespan_s, case.document.solver.gap
-    expected = (makespan - bound) / makespan if makespan else 0.0
-    if gap is None or abs(gap - expected) > TOLERANCE:
-        findings.add(Code.BOUND, f"gap is {gap!r}; between {bound!r} and {makespan!r} it is {expected!r}", witness=())
+def _gap(bound: LowerBound, makespan: float, findings: Findings) -> None:
+    expected = (makespan - bound.bound_s) / makespan if makespan else 0.0
+    if not abs(bound.gap - expected) <= TOLERANCE:
+        between = f"between {bound.bound_s!r} and {makespan!r} it is {expected!r}"
+        findings.add(Code.BOUND, f"gap is {bound.gap!r}; {between}", witness=())
 
 
 def least_seconds(case: Case, op: Operation) -> float:

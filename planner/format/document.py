@@ -34,7 +34,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-FORMAT = "tapestry.plan/1"
+FORMAT = "tapestry.plan/2"
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
@@ -119,15 +119,25 @@ class Sharding(Struct, frozen=True):
     kind: str
 
 
-class Solver(Struct, frozen=True):
+class LowerBound(Struct, frozen=True):
+    """No plan of the program on the machine takes less than ``bound_s``; ``gap`` is (makespan - bound_s) / makespan."""
+
+    bound_s: float
+    gap: float
+
+
+class Claims(Struct, frozen=True):
+    """What the planner says of its search, which nobody can compute again from the document.
+
+    ``status`` and ``model_gap`` are about the model that the solver saw, ``objective_s`` and ``objective_bytes`` the
+    value of that model at this plan. ``objective`` and ``seed`` are what was asked.
+    """
+
     status: str
     objective: str
     objective_s: float
     objective_bytes: Count
-    bound_s: float | None
     model_gap: float
-    gap: float | None
-    wall_s: float | None
     seed: Count
 
 
@@ -148,7 +158,8 @@ class Traffic(Struct, frozen=True):
 class Document(Struct, frozen=True):
     """The plan document.
 
-    ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`.
+    ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`. `check`
+    proves everything but ``claims``, or refuses the plan.
     """
 
     program: dict[str, Any]
@@ -162,8 +173,9 @@ class Document(Struct, frozen=True):
     outputs: dict[str, str]
     states: dict[str, str]
     shardings: dict[str, Sharding]
-    solver: Solver
     predicted: Predicted
     traffic: Traffic
     peak_bytes: dict[str, dict[str, Count]]
+    bound: LowerBound | None
+    claims: Claims
     format: str = FORMAT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..format import Document, Predicted, Resolved, Solver, Traffic
+from ..format import Claims, Document, Predicted, Resolved, Traffic
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import place
 from ..lowering.order import reordered
@@ -124,7 +124,6 @@ def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candi
 
 def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: int) -> Document:
     shardings = {name: sharding_of(strategy, question.mesh) for name, strategy in decisions.strategies.items()}
-    empty = Solver("pinned", question.objective, 0.0, 0, None, 0.0, None, None, question.seed)
     return Document(
         program=question.program_json,
         machine=question.machine_json,
@@ -137,8 +136,9 @@ def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: 
         outputs=emitted.outputs,
         states=emitted.states,
         shardings=shardings,
-        solver=empty,
         predicted=Predicted(0.0, 0.0, 0.0),
         traffic=Traffic(0, {}, {}),
         peak_bytes={str(rank): {question.tier: peak} for rank in range(question.mesh.size)},
+        bound=None,
+        claims=Claims("pinned", question.objective, 0.0, 0, 0.0, question.seed),
     )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from ...errors import UsageError
 from ...program import Program
 from ...space import Region
-from ..format import Solver
 from ..interface import Plan
 from ..lowering.steps import Decisions, Schedule
 from ..machine import Machine
@@ -57,8 +56,7 @@ def plan_partitions(
         },
     )
     candidate = lower(question, decisions, schedule or Schedule())
-    solver = Solver("pinned", "time", candidate.timeline.makespan_s, 0, None, 0.0, None, None, 0)
-    return Plan(with_prediction(candidate.document, candidate.timeline, solver, question), program)
+    return Plan(with_prediction(candidate.document, candidate.timeline, question), program)
 
 
 def _layout(question: Question, shape: tuple[int, ...], given: Regions | None, replicate: bool) -> Layout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..format import Document, Predicted, Resolved, Solver, Traffic, Transfer
+from ..format import Claims, Document, LowerBound, Predicted, Resolved, Traffic, Transfer
 from ..sharding.model import PICO, Model, evaluate
 from ..simulate import Prices, Timeline
 from .found import Found
@@ -20,25 +20,17 @@ def with_report(found: Found, model: Model, bound: float, question: Question) ->
     objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
     gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0
     makespan = timeline.makespan_s
-    solver = Solver(
-        solution.status,
-        question.objective,
-        objective / PICO,
-        sum(parts.values()) if by_bytes else 0,
-        bound,
-        gap,
-        (makespan - bound) / makespan if makespan else 0.0,
-        None,  # how long it took is no part of the plan: the same input gives the same bytes
-        question.seed,
-    )
-    return with_prediction(document, timeline, solver, question)
+    moved = sum(parts.values()) if by_bytes else 0
+    claims = Claims(solution.status, question.objective, objective / PICO, moved, gap, question.seed)
+    proved = LowerBound(bound, (makespan - bound) / makespan if makespan else 0.0)
+    return with_prediction(msgspec.structs.replace(document, bound=proved, claims=claims), timeline, question)
 
 
-def with_prediction(document: Document, timeline: Timeline, solver: Solver, question: Question) -> Document:
+def with_prediction(document: Document, timeline: Timeline, question: Question) -> Document:
     """The document with its predicted times and counted traffic."""
     prices = Prices(Resolved(document, question.program), question.book)
     predicted = Predicted(timeline.makespan_s, timeline.compute_s, timeline.exposed_transfer_s)
-    return msgspec.structs.replace(document, solver=solver, predicted=predicted, traffic=count_traffic(prices))
+    return msgspec.structs.replace(document, predicted=predicted, traffic=count_traffic(prices))
 
 
 def count_traffic(prices: Prices) -> Traffic:

@@ -97,19 +97,19 @@ def _wide(drawing: Drawing) -> str:
 def _tiles(plan: Plan, run: Run | None) -> str:
     """What one asks first, large."""
     document = plan.document
-    solver, predicted = document.solver, document.predicted
+    bound, claims, predicted = document.bound, document.claims, document.predicted
     waits = f"predicted makespan, {duration(predicted.exposed_transfer_s)} of it waiting for transfers"
     found = [(duration(predicted.makespan_s), waits)]
     if run is not None:
         found.append((duration(run.wall_s), "measured"))
-    if solver.bound_s is not None and solver.gap is not None:
-        found.append((f"{solver.gap:.1%}", f"gap: no plan takes less than {duration(solver.bound_s)}"))
-    objective = f"model gap; objective ({solver.objective}) {duration(solver.objective_s)}"
-    found.append((f"{solver.model_gap:.2%}", objective))
+    if bound is not None:
+        found.append((f"{bound.gap:.1%}", f"gap: no plan takes less than {duration(bound.bound_s)}"))
     moved = format_bytes(document.traffic.bytes_total)
     found.append((moved, "received from other ranks in one run, all ranks together"))
     for tier, rank, peak, full in peaks(plan):
         found.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
+    objective = f"claimed, not proved: {claims.status}, model gap; objective ({claims.objective})"
+    found.append((f"{claims.model_gap:.2%}", f"{objective} {duration(claims.objective_s)}"))
     tiles = (f'<div class="tile"><b>{clean(value)}</b><span>{clean(words)}</span></div>' for value, words in found)
     return f'<div class="tiles">{"".join(tiles)}</div>'
 

@@ -41,29 +41,25 @@ def plan_text(plan: Plan) -> str:
 
 def headline(plan: Plan) -> str:
     mesh = "x".join(map(str, plan.document.mesh))
-    return f"{plan.program.name} on {plan.machine.name}, mesh {mesh}: {plan.document.solver.status}"
+    return f"{plan.program.name} on {plan.machine.name}, mesh {mesh}"
 
 
 def figures(plan: Plan) -> list[list[str]]:
     """Name and value of what one asks first."""
     document = plan.document
-    solver, predicted = document.solver, document.predicted
-    bound = (
-        "none proved"
-        if solver.bound_s is None or solver.gap is None
-        else f"{duration(solver.bound_s)}, gap {solver.gap:.2%}"
-    )
+    claims, predicted = document.claims, document.predicted
+    bound = document.bound
     rows = [
         ["makespan", f"{duration(predicted.makespan_s)} ({duration(predicted.exposed_transfer_s)} of it waiting)"],
-        ["bound", bound],
-        ["objective", f"{duration(solver.objective_s)} ({solver.objective}), model gap {solver.model_gap:.2%}"],
+        ["bound", "none proved" if bound is None else f"{duration(bound.bound_s)}, gap {bound.gap:.2%}"],
         ["traffic", _traffic(plan)],
     ]
     rows += [
         [f"memory {tier}", f"{format_bytes(peak)} of {format_bytes(full)} on rank {rank}"]
         for tier, rank, peak, full in peaks(plan)
     ]
-    return rows
+    objective = f"objective ({claims.objective}) {duration(claims.objective_s)}, model gap {claims.model_gap:.2%}"
+    return [*rows, ["claimed", f"{claims.status}, {objective}"]]
 
 
 def _traffic(plan: Plan) -> str:

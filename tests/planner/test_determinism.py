@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -39,12 +38,12 @@ def planned(example: str, hash_seed: str) -> bytes:
 @pytest.mark.parametrize("example", ["corners", "llama"])
 def test_plans_are_the_same_bytes_whatever_the_hash_seed(example: str) -> None:
     first, second = (planned(example, seed) for seed in ("1", "4242"))
-    assert first.startswith(b'{\n  "format": "tapestry.plan/1"')
+    assert first.startswith(b'{\n  "format": "tapestry.plan/2"')
     assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest()
 
 
 def test_a_plan_knows_no_time_and_no_place() -> None:
     text = planned("corners", "0").decode()
-    assert json.loads(text)["solver"]["wall_s"] is None
+    assert "wall_s" not in text
     assert str(ROOT) not in text
     assert str(Path.home()) + "/" not in text

@@ -127,15 +127,15 @@ def test_a_plan_runs(made: Plan) -> None:
 
 
 def test_a_plan_speaks_for_itself(made: Plan) -> None:
-    assert repr(made).startswith("<Plan of net on cpu-4 mesh 4: optimal, makespan ")
+    assert repr(made).startswith("<Plan of net on cpu-4 mesh 4: claimed optimal, makespan ")
     bundle = made._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg")
     assert "net" in bundle["text/plain"]
 
 
 def test_bounds_and_gaps_are_what_they_say(made: Plan) -> None:
-    solver, predicted = made.document.solver, made.document.predicted
-    assert solver.bound_s is not None
+    solver, predicted = made.document.bound, made.document.predicted
+    assert solver is not None
     assert 0 < solver.bound_s <= predicted.makespan_s
     assert solver.gap == pytest.approx((predicted.makespan_s - solver.bound_s) / predicted.makespan_s)
     assert predicted.makespan_s == pytest.approx(predicted.compute_s + predicted.exposed_transfer_s)

@@ -9,13 +9,13 @@ import numpy as np
 from tapestry.expr import Affine, Bound, Call, Expr, Read
 from tapestry.planner.format import (
     Buffer,
+    Claims,
     Compute,
     Copy,
     Document,
     LayoutText,
     Predicted,
     Resolved,
-    Solver,
     Task,
     Traffic,
     Transfer,
@@ -113,10 +113,11 @@ class Sheet:
             outputs=dict(outputs),
             states=dict(states or {}),
             shardings={},
-            solver=Solver("pinned", "time", 0.0, 0, None, 0.0, None, None, 0),
             predicted=Predicted(0.0, 0.0, 0.0),
             traffic=Traffic(0, {}, {}),
             peak_bytes={},
+            bound=None,
+            claims=Claims("by hand", "time", 0.0, 0, 0.0, 0),
         )
 
 

@@ -11,7 +11,7 @@ import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import Code, check
-from tapestry.planner.format import Document
+from tapestry.planner.format import Document, LowerBound
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.planner.sharding.bound import lower_bound_seconds
 from tapestry.program import Program
@@ -60,16 +60,15 @@ def test_no_plan_on_any_subset_of_the_ranks_is_faster(program: Program, machine:
 def stating(made: Plan, bound: float) -> Document:
     """The plan with another bound, and the gap that goes with it."""
     makespan = made.document.predicted.makespan_s
-    solver = msgspec.structs.replace(made.document.solver, bound_s=bound, gap=(makespan - bound) / makespan)
-    return msgspec.structs.replace(made.document, solver=solver)
+    return msgspec.structs.replace(made.document, bound=LowerBound(bound, (makespan - bound) / makespan))
 
 
 @pytest.mark.parametrize("mesh", [(1,), (4,), (2, 2)])
 @pytest.mark.parametrize("program", CASES, ids=["small", "large", "causal"])
 def test_the_bound_of_a_plan_is_proved_and_a_higher_one_is_not(program: Program, mesh: tuple[int, ...]) -> None:
     made = plan(program, "cpu-4", mesh=mesh)
-    bound = made.document.solver.bound_s
-    assert bound is not None
+    assert made.document.bound is not None
+    bound = made.document.bound.bound_s
     assert bound > 0
     assert made.check().ok, made.check()
     assert check(stating(made, bound / 2)).ok
@@ -88,6 +87,7 @@ def test_one_rank_alone_may_beat_all_of_them_and_the_bound_knows() -> None:
 
 def test_a_gap_that_is_none_is_refused() -> None:
     made = plan(CASES[0], "cpu-4")
-    for gap in (None, 0.0, float(made.document.solver.gap or 0) / 2):
-        solver = msgspec.structs.replace(made.document.solver, gap=gap)
-        assert check(msgspec.structs.replace(made.document, solver=solver)).codes == {Code.BOUND}
+    bound = made.document.bound
+    assert bound is not None
+    for gap in (-1.0, 0.0, bound.gap / 2):
+        assert check(msgspec.structs.replace(made.document, bound=LowerBound(bound.bound_s, gap))).codes == {Code.BOUND}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code, Report, check
-from tapestry.planner.format.document import Document, LayoutText, Traffic
+from tapestry.planner.format.document import Document, LayoutText, LowerBound, Traffic
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
@@ -224,7 +224,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
 
 def _bounded(seconds: float) -> Document:
     document = plans.elementwise()
-    return replace(document, solver=replace(document.solver, bound_s=seconds))
+    return replace(document, bound=LowerBound(seconds, 0.0))
 
 
 def _on_lane(lane: str) -> Document:

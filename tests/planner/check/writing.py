@@ -11,12 +11,12 @@ from typing import Any
 from tapestry.expr import Affine, Call, Const, Read
 from tapestry.planner.format.document import (
     Buffer,
+    Claims,
     Compute,
     Copy,
     Document,
     LayoutText,
     Predicted,
-    Solver,
     Task,
     Traffic,
     Transfer,
@@ -142,10 +142,11 @@ class Sheet:
             outputs=outputs,
             states=states or {},
             shardings={},
-            solver=Solver("feasible", "time", 0.0, 0, None, 0.0, None, None, 0),
             predicted=Predicted(0.0, 0.0, 0.0),
             traffic=Traffic(0, {}, {}),
             peak_bytes=peaks,
+            bound=None,
+            claims=Claims("by hand", "time", 0.0, 0, 0.0, 0),
         )
         return traffic.restated(document, self.program)
 

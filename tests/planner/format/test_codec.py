@@ -97,7 +97,7 @@ def test_other_json_is_refused(text: str) -> None:
     assert "not a tapestry plan" in refused(text)
 
 
-@pytest.mark.parametrize("version", ["tapestry.plan/2", "tapestry.plan/0", "", 1, None, ["tapestry.plan/1"]])
+@pytest.mark.parametrize("version", ["tapestry.plan/1", "tapestry.plan/3", "", 1, None, ["tapestry.plan/2"]])
 def test_other_versions_are_refused(version: object) -> None:
     message = refused(changed(format=version))
     assert "another version" in message
@@ -107,7 +107,7 @@ def test_other_versions_are_refused(version: object) -> None:
 
 def test_nesting_without_end_is_refused() -> None:
     assert "not a complete JSON document" in refused("[" * 100_000)
-    assert "not a complete JSON document" in refused('{"format": "tapestry.plan/1", "tasks": ' + "[" * 100_000)
+    assert "not a complete JSON document" in refused('{"format": "tapestry.plan/2", "tasks": ' + "[" * 100_000)
 
 
 def task(change: Callable[[dict[str, Any]], None]) -> bytes:
@@ -130,7 +130,7 @@ EDITS: list[tuple[Callable[[], bytes], str]] = [
     (lambda: changed(tasks=[[]]), r"`\$\.tasks\[0\]`"),
     (lambda: changed(tasks=[{"repeat": 2, "items": []}]), r"repeated stretch"),
     (lambda: changed(buffers=[{"repeat": 10**15, "items": [{"a": 1}], "step": [[1]]}]), r"expand to more than"),
-    (lambda: changed(solver={}), r"`\$\.solver`"),
+    (lambda: changed(claims={}), r"`\$\.claims`"),
     (lambda: changed(program=[]), r"`\$\.program`"),
     (lambda: task(lambda t: t.update(id="1")), r"`\$\.tasks\[1\]\.id`"),
     (lambda: task(lambda t: t.update(when=1)), r"unknown field `when`.*`\$\.tasks\[1\]`"),

@@ -114,8 +114,8 @@ from tapestry.workers import run
 document = decode(Path(sys.argv[1]).read_bytes())
 if "--different" in sys.argv:
     import msgspec
-    solver = msgspec.structs.replace(document.solver, seed=int(os.environ["RANK"]))
-    document = msgspec.structs.replace(document, solver=solver)
+    claims = msgspec.structs.replace(document.claims, seed=int(os.environ["RANK"]))
+    document = msgspec.structs.replace(document, claims=claims)
 try:
     result = run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun")
     said = f"RANK {result.rank} {sorted(result.outputs)} {result.bytes_moved if result.rank == 0 else ''}"
