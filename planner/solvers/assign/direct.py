@@ -22,6 +22,7 @@ from .first import first_choices
 from .lagrange import Relaxation, Trial, examine
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem
+from .standing import Terms
 
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
@@ -109,8 +110,8 @@ def _renumbered(hint: Sequence[int] | None, kept: Kept) -> list[int] | None:
 def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     state.offer(hint or ())
     relaxation = _relaxed(state)
-    if relaxation is None or state.best is None:
-        for choice in first_choices(state.places, state.request.began + state.request.time_limit / 2):
+    if not state.infeasible and (relaxation is None or state.best is None):
+        for choice in first_choices(Terms.of(state.places), seed=state.request.seed):
             state.offer(choice)
     if not state.done:
         _in_shells(state, relaxation)

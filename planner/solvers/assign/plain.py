@@ -10,11 +10,13 @@ import numpy as np
 from .answer import Assignment, Certificate, EngineProof, Status
 from .conflict import find_conflict
 from .direct import Request
+from .first import first_choices
 from .incumbent import Incumbent
 from .portfolio import Effort, run
 from .problem import AssignmentProblem
 from .reduce import Contradiction, reduce
-from .reduced import Loads, loads_of
+from .reduced import Loads, Reduced, loads_of
+from .standing import Span, Terms
 
 
 def solve_plain(
@@ -33,7 +35,7 @@ def solve_plain(
             problem, began, time_limit, seed, EngineProof("reduction", "infeasible", None), _named(loads, places)
         )
     incumbent = Incumbent(model, loads, began, began + time_limit)
-    _start(incumbent, hint)
+    _start(incumbent, hint, seed)
     prepared = time.monotonic() - began
     certificate = run(incumbent, steps, Effort(time_limit, prepared, seed, request.jobs, iteration_limit))
     if incumbent.infeasible:
@@ -42,13 +44,27 @@ def solve_plain(
     return _answer(incumbent, certificate, began, seed)
 
 
-def _start(incumbent: Incumbent, hint: Sequence[int] | None) -> None:
-    """Offers the hint, if the reduction has not ruled it out; where it breaks a limit, it is not taken."""
+def _start(incumbent: Incumbent, hint: Sequence[int] | None, seed: int) -> None:
+    """Offers the hint, if the reduction has not ruled it out, or else first choices until one keeps the limits."""
     model = incumbent.model
     if hint is not None and len(hint) == model.problem.node_count:
         labels = model.lower(np.asarray(hint, dtype=np.int64))
-        if labels is not None:
-            incumbent.offer(labels)
+        if labels is not None and incumbent.offer(labels):
+            return
+    for choice in first_choices(_terms(model, incumbent.loads), seed=seed):
+        if incumbent.offer(np.array(choice, dtype=np.int64)):
+            return
+
+
+def _terms(model: Reduced, loads: Loads) -> Terms:
+    """The reduced problem for first choices: groups as nodes, labels as strategies."""
+    terms = Terms(model.unary, loads.slack)
+    for (g, h), matrix in model.edges.items():
+        terms.join(g, h, matrix)
+    for g, first, start, stop in zip(loads.group.tolist(), loads.first.tolist(), loads.start, loads.stop, strict=True):
+        amounts = loads.values[first : first + len(model.unary[g])]
+        terms.held[g].append(Span(amounts, start.reshape(1), stop.reshape(1)))
+    return terms
 
 
 def _answer(incumbent: Incumbent, certificate: Certificate | None, began: float, seed: int) -> Assignment:

@@ -63,11 +63,15 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], effort: Effort) -> Certif
     incumbent.deadline -= reserve
     duals = _Duals(incumbent, effort, steps)
     incumbent.prove(incumbent.tally.least(), "least costs", "feasible")
-    try:
+
+    def work() -> None:
         if small:
             _small(incumbent, effort, duals, entries <= _EXACT_ENTRIES)
         else:
             _large(incumbent, effort, duals)
+
+    try:
+        _side_by_side(incumbent, [[work]])  # what compiles does not keep the caller past the deadline
     except KeyboardInterrupt as interrupt:
         incumbent.finished.set()
         if incumbent.labels is None or type(interrupt) is not KeyboardInterrupt:  # being terminated is no question
@@ -156,8 +160,7 @@ def _rounds(effort: Effort) -> int:
 
 
 def _large(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
-    if incumbent.labels is None:
-        duals.search.first()
+    duals.search.first()
     duals.climb(0.05 * effort.time_limit, _LARGE_FIRST_STEPS)
     duals.search.from_duals(duals.ascent.best)  # the next steps aim at the best cost: too high a one spoils them
     other = Search.begin(duals.flat, duals.loads, incumbent, effort.seed + 1)
@@ -215,6 +218,7 @@ def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:
 def _side_by_side(incumbent: Incumbent, lanes: list[list[_Engine]]) -> None:
     """Every lane in a thread of its own. What still compiles when the time is up is not waited for."""
     failures: list[BaseException] = []
+    deadline = incumbent.deadline  # which engines in turn shorten for a while
 
     def work(lane: list[_Engine]) -> None:
         try:
@@ -228,8 +232,11 @@ def _side_by_side(incumbent: Incumbent, lanes: list[list[_Engine]]) -> None:
     threads = [threading.Thread(target=work, args=(lane,), daemon=True) for lane in lanes]
     for thread in threads:
         thread.start()
-    while incumbent.left > 0.0 and (running := [thread for thread in threads if thread.is_alive()]):
-        running[0].join(min(incumbent.left, 0.2))
+    while running := [thread for thread in threads if thread.is_alive()]:
+        left = deadline - time.monotonic()
+        if left <= 0.0 or incumbent.finished.is_set():
+            break
+        running[0].join(min(left, 0.2))
     until = time.monotonic() + _GRACE
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))

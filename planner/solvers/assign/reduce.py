@@ -14,6 +14,7 @@ reduced problem can be checked on the original one (`check.py`).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +29,7 @@ _Pairs = list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node,
 _Causes = list[dict[int, tuple[int, ...]]]  # per node: neighbour -> the edges in that matrix
 
 GROWTH_LIMIT = 2_000_000  # pair entries a single merge may add; beyond it the pair simply stays
+_INTERPRETED = 100_000  # pair entries up to which the inspection runs as it stands: compiling takes seconds
 
 
 class Contradiction(Exception):
@@ -45,6 +47,7 @@ class _State:
     pairs: _Pairs
     causes: _Causes
     into: list[tuple[int, Ints] | None]  # per merged node: its owner, and its strategy under each strategy of the owner
+    inspect: Callable[[Ints], tuple[int, int, int, int, bool]]
     steps: list[Step] = field(default_factory=list)
     queue: dict[tuple[int, int], None] = field(default_factory=dict)
     merges: list[tuple[int, int, int]] = field(default_factory=list)
@@ -76,7 +79,8 @@ def _initial(problem: AssignmentProblem) -> _State:
         else:
             _join(pairs, causes, u, v, matrix, (e,))
     labels = [np.arange(len(costs)) for costs in unary]
-    state = _State(unary, labels, pairs, causes, [None] * n)
+    small = len(problem.edge_costs.values) <= _INTERPRETED
+    state = _State(unary, labels, pairs, causes, [None] * n, _inspect.py_func if small else _inspect)
     for v in range(n):
         _keep(state, v, unary[v] < HALF)
     state.queue.update({(u, v): None for u in range(n) for v in pairs[u] if u < v})
@@ -112,7 +116,7 @@ def _keep(state: _State, g: int, kept: NDArray[np.bool_]) -> None:
 
 def _revise(state: _State, g: int, h: int, merging: bool) -> None:
     """Applies the rules to one pair."""
-    least_row, most_row, least_col, most_col, separable = _inspect(state.pairs[g][h])
+    least_row, most_row, least_col, most_col, separable = state.inspect(state.pairs[g][h])
     if least_row == 0:
         return _prune(state, g, h)
     if least_col == 0:

@@ -82,3 +82,28 @@ def ladder(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
     for v in range(nodes):
         builder.use(v, memory, v, v + 4, 4 * rng.permutation(strategies))
     return builder.build()
+
+
+def planted(seed: int, nodes: int, forbidden: float, room: float) -> AssignmentProblem:
+    """A graph of four strategies per node around a hidden choice, which is allowed and needs 1 / room of the limit.
+
+    Strategies that hold less cost more, as when tensors are sharded; some pairs are forbidden.
+    """
+    rng = np.random.default_rng(seed)
+    builder = ProblemBuilder()
+    hidden = rng.integers(0, 4, nodes)
+    amounts = (2 ** rng.integers(2, 12, nodes))[:, None] * np.array([4, 2, 2, 1])
+    stops = np.minimum(np.arange(nodes) + 1 + rng.geometric(0.1, nodes), nodes)
+    held = np.zeros(nodes, dtype=np.int64)
+    for v in range(nodes):
+        held[v : stops[v]] += amounts[v, hidden[v]]
+    memory = builder.add_resource(int(room * held.max()))
+    for v in range(nodes):
+        builder.add_node(amounts[v].max() // amounts[v] * rng.integers(1, 50))
+        builder.use(v, memory, v, int(stops[v]), amounts[v])
+    for u in range(nodes - 1):
+        for v in {u + 1, int(rng.integers(u + 1, min(nodes, u + 200)))}:
+            ruled_out = rng.random((4, 4)) < forbidden
+            ruled_out[hidden[u], hidden[v]] = False
+            builder.add_edge(u, v, rng.integers(0, 100, (4, 4)), ruled_out)
+    return builder.build()

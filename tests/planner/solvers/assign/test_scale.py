@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, portfolio, solve, wcsp
+from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, plain, portfolio, solve, wcsp
+from tapestry.planner.solvers.assign.answer import Certificate, Step
 from tapestry.planner.solvers.assign.check import check, check_conflict
 from tapestry.planner.solvers.assign.conflict import find_conflict
 from tapestry.planner.solvers.assign.flat import flat_loads, flatten
@@ -20,32 +21,7 @@ from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
 from tapestry.planner.solvers.assign.reduced import HALF, loads_of
 from tapestry.planner.solvers.assign.search import Search
 
-from .problems import cheapest, ladder, problems
-
-
-def planted(seed: int, nodes: int, forbidden: float, room: float) -> AssignmentProblem:
-    """A graph of four strategies per node around a hidden choice, which is allowed and needs 1 / room of the limit.
-
-    Strategies that hold less cost more, as when tensors are sharded; some pairs are forbidden.
-    """
-    rng = np.random.default_rng(seed)
-    builder = ProblemBuilder()
-    hidden = rng.integers(0, 4, nodes)
-    amounts = (2 ** rng.integers(2, 12, nodes))[:, None] * np.array([4, 2, 2, 1])
-    stops = np.minimum(np.arange(nodes) + 1 + rng.geometric(0.1, nodes), nodes)
-    held = np.zeros(nodes, dtype=np.int64)
-    for v in range(nodes):
-        held[v : stops[v]] += amounts[v, hidden[v]]
-    memory = builder.add_resource(int(room * held.max()))
-    for v in range(nodes):
-        builder.add_node(amounts[v].max() // amounts[v] * rng.integers(1, 50))
-        builder.use(v, memory, v, int(stops[v]), amounts[v])
-    for u in range(nodes - 1):
-        for v in {u + 1, int(rng.integers(u + 1, min(nodes, u + 200)))}:
-            ruled_out = rng.random((4, 4)) < forbidden
-            ruled_out[hidden[u], hidden[v]] = False
-            builder.add_edge(u, v, rng.integers(0, 100, (4, 4)), ruled_out)
-    return builder.build()
+from .problems import cheapest, ladder, planted, problems
 
 
 def started(problem: AssignmentProblem) -> Incumbent:
@@ -85,8 +61,14 @@ def test_an_interrupt_leaves_the_best_so_far(node_limit: int, monkeypatch: pytes
     monkeypatch.setattr(wcsp, "NODE_LIMIT", node_limit)
     monkeypatch.setattr(portfolio, "_TINY_ENTRIES", 10)
     problem = planted(seed=4, nodes=900, forbidden=0.0, room=1.05)
-    timer = threading.Timer(3.0, _thread.interrupt_main)
-    timer.start()
+    timer = threading.Timer(1.0, _thread.interrupt_main)
+    run = portfolio.run
+
+    def interrupted(incumbent: Incumbent, steps: tuple[Step, ...], effort: portfolio.Effort) -> Certificate | None:
+        timer.start()
+        return run(incumbent, steps, effort)
+
+    monkeypatch.setattr(plain, "run", interrupted)
     answer = solve(problem, time_limit=100.0, jobs=2)
     timer.join()
     assert answer.status == "feasible"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, solve
 from tapestry.planner.solvers.assign.check import check, check_choice
+from tapestry.planner.solvers.assign.first import first_choices
+from tapestry.planner.solvers.assign.places import places_of
+from tapestry.planner.solvers.assign.standing import Standing, Terms
 
-from .problems import cheapest, held, ladder, problems
+from .problems import cheapest, held, ladder, planted, problems
+from .supplied import supply_problems
 
 
 @settings(max_examples=80, deadline=None)
@@ -70,12 +76,49 @@ def test_a_conflict_of_pairs_alone_has_no_instant() -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_stopping_early_gives_the_best_so_far_and_a_bound_below_it(jobs: int) -> None:
     problem = ladder(seed=1, nodes=120, strategies=12)
-    answer = solve(problem, time_limit=6.0, jobs=jobs)
-    assert answer.choice
+    answer = solve(problem, time_limit=0.5, jobs=jobs)
+    assert answer.choice  # there is one before anything is compiled
     assert answer.bound is not None
     assert answer.cost is not None
     assert answer.bound <= answer.cost
     assert check(problem, answer) == []
+
+
+@pytest.mark.parametrize(("forbidden", "room"), [(0.0, 1.3), (0.2, 1.5)])
+def test_where_a_choice_is_easily_had_there_is_one_before_any_engine_starts(forbidden: float, room: float) -> None:
+    problem = planted(seed=3, nodes=600, forbidden=forbidden, room=room)
+    answer = solve(problem, time_limit=0.0)
+    assert (answer.status, check(problem, answer)) == ("feasible", [])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.one_of(problems(), supply_problems()))
+def test_the_rank_of_first_choices_is_what_the_checker_counts(problem: AssignmentProblem) -> None:
+    terms = Terms.of(places_of(problem))
+    ranks = []
+    for choice in first_choices(terms, work=200):
+        ranks.append(Standing(terms, choice).rank())
+        cost, faults = check_choice(problem, choice)
+        assert ranks[-1].allowed == (not faults)
+        assert faults or ranks[-1].cost == cost
+    assert ranks == sorted(ranks, reverse=True)
+    assert ranks
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.one_of(problems(), supply_problems()), st.integers(0, 2**32))
+def test_deciding_one_node_keeps_count_and_never_makes_things_worse(problem: AssignmentProblem, seed: int) -> None:
+    terms = Terms.of(places_of(problem))
+    chance = random.Random(seed)
+    standing = Standing(terms, [chance.randrange(count) for count in problem.strategy_counts.tolist()])
+    for v in range(problem.node_count):
+        before = standing.rank()
+        standing.decide(v)
+        counted = Standing(terms, standing.choice)
+        assert (standing.profile == counted.profile).all()
+        assert standing.rank() == counted.rank()
+        if before.allowed:
+            assert standing.rank() <= before
 
 
 def test_one_job_and_an_iteration_limit_decide_the_answer() -> None:
