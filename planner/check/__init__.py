@@ -8,6 +8,9 @@ ends         inputs and parameters are there at the start; outputs and states en
 memory       no tier holds more than it can; live buffers never share memory
 count        the stated traffic is what the tasks move
 bound        no plan takes less than the stated bound
+
+Ranks that run the same tasks are proved together (`groups`): what they hold and touch is one column of numbers
+(`columns`), and a question about columns is asked once for each row that differs from all others.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 from ..format.document import Document
 from . import bound, count, cover, ends, flow, memory, order, wellformed
 from .budget import Exhausted
+from .groups import Groups
 from .report import Code, Findings, Report, Verdict
 
 __all__ = ["Code", "Report", "Verdict", "check", "check_form"]
@@ -35,13 +39,14 @@ def _prove(document: Document, findings: Findings) -> None:
     if case is None:
         return
     findings.facts.update(ranks=case.ranks)
+    groups = Groups(case)
     cover.prove(case, findings)
-    events = order.events(case, findings)
+    events = order.events(groups, findings)
     if events is not None:
         clashes = memory.clashes(case)
-        order.prove_no_races(case, events, clashes, findings)
+        order.prove_no_races(groups, events, clashes, findings)
         ends.prove_starts(case, findings)
-        ends.prove_ends(case, flow.run(case, events, clashes, findings), findings)
+        ends.prove_ends(case, flow.run(groups, events, clashes, findings), findings)
     memory.prove(case, findings)
     count.prove(case, findings)
     bound.prove(case, findings)
@@ -54,7 +59,7 @@ def check_form(document: Document) -> Report:
     try:
         case = wellformed.read(document, findings)
         if case is not None:
-            order.events(case, findings)
+            order.events(Groups(case), findings)
     except Exhausted as spent:
         findings.add(Code.UNPROVEN, f"reading it takes more work than a plan of its size may: {spent}")
     return findings.report()

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 from ...expr import Expr, Read, rewrite
 from ...program import Block, Operation, Program
 from ...records import record_bytes
 from ..format.document import Buffer, Compute, Document, Task, Transfer
 from .algebra import EMPTY, Algebra, Shape
-
-
-class Touch(NamedTuple):
-    """A task reads or writes these elements of a buffer."""
-
-    buffer: str
-    write: bool
-    region: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,8 @@ class Case:
         self.buffers: dict[str, Buffer] = {buffer.name: buffer for buffer in document.buffers}
         self._shapes: dict[object, Shape] = {}
         self._shape_of: dict[str, Shape] = {}
-        self._touches: dict[int, tuple[tuple[Touch, ...], ...]] = {}
+        self._beyond: dict[tuple[str, str, tuple[int, ...] | None], list[tuple[int, int]]] = {}
+        self._distinct: dict[tuple[str, tuple[int, ...] | None], frozenset[int]] = {}
 
     @cached_property
     def everyone(self) -> tuple[int, ...]:
@@ -83,35 +75,27 @@ class Case:
     def shape_of(self, task: Compute) -> Shape:
         return self.shape(self.program.op_by_name[task.op])
 
-    def touches(self, position: int) -> tuple[tuple[Touch, ...], ...]:
-        """Per rank what the task touches there, nothing where it does not run. Empty regions are left out."""
-        if position not in self._touches:
-            task = self.tasks[position]
-            found: list[tuple[Touch, ...]] = [()] * self.ranks
-            for rank in self.participants(task):
-                found[rank] = tuple(touch for touch in self._touched(task, rank) if touch.region != EMPTY)
-            self._touches[position] = tuple(found)
-        return self._touches[position]
+    def distinct(self, layout: str, ranks: tuple[int, ...] | None) -> frozenset[int]:
+        """The different regions of a layout on these ranks (None: on all)."""
+        key = layout, ranks
+        if key not in self._distinct:
+            regions = self.layouts[layout]
+            self._distinct[key] = frozenset(regions if ranks is None else (regions[rank] for rank in ranks))
+        return self._distinct[key]
 
-    def _touched(self, task: Task, rank: int) -> list[Touch]:
-        if isinstance(task, Compute):
-            shape, points = self.shape_of(task), self.layouts[task.shards][rank]
-            reads = zip(task.reads, shape.reads(points), strict=True)
-            return [
-                *(Touch(name, False, region) for name, region in reads),
-                Touch(task.write, True, shape.image(points)),
-            ]
-        need = self.layouts[task.need][rank]
-        if isinstance(task, Transfer):
-            have = self.layouts[task.have][rank]
-            written = self.algebra.minus(need, have) if task.source == task.target else need
-            asked = self.algebra.meet(have, self.wanted(task))
-            return [Touch(task.source, False, asked), Touch(task.target, True, written)]
-        return [Touch(task.source, False, need), Touch(task.target, True, need)]
+    def beyond(self, layout: str, other: str, ranks: tuple[int, ...] | None) -> list[tuple[int, int]]:
+        """Ranks (None: of all) on which a layout has elements that another has not, with these elements."""
+        key = layout, other, ranks
+        if key not in self._beyond:
+            some, allowed = self.layouts[layout], self.layouts[other]
+            every = () if layout == other else self.everyone if ranks is None else ranks
+            extras = [(rank, self.algebra.minus(some[rank], allowed[rank])) for rank in every]
+            self._beyond[key] = [(rank, extra) for rank, extra in extras if extra != EMPTY]
+        return self._beyond[key]
 
     def wanted(self, task: Transfer) -> int:
         """All elements that some participant needs."""
-        return self.algebra.join(self.layouts[task.need][rank] for rank in self.participants(task))
+        return self.algebra.join(self.distinct(task.need, task.ranks))
 
 
 def _structure(op: Operation, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> object:

@@ -24,7 +24,9 @@ def received(case: Case, task: Transfer) -> tuple[int, int]:
     if parts is None:
         return 0, sum(algebra.size(algebra.minus(need[rank], have[rank])) for rank in ranks)
     wanted = case.wanted(task)
-    holders = {part: [have[rank] for rank in ranks if parts[rank] == part] for part in parts}
+    holders: dict[int, list[int]] = {}
+    for rank in ranks:
+        holders.setdefault(parts[rank], []).append(have[rank])
     contributed = sum(algebra.size(algebra.meet(algebra.join(held), wanted)) for held in holders.values())
     needed = sum(algebra.size(need[rank]) for rank in ranks)
     at_home = algebra.size(algebra.join(algebra.meet(need[rank], have[rank]) for rank in ranks))

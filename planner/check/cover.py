@@ -7,7 +7,7 @@ add up is proved where they are folded (`flow`).
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import chain
 from typing import NamedTuple
 
 from ...program import Operation
@@ -27,13 +27,15 @@ class Shard(NamedTuple):
 
 def prove(case: Case, findings: Findings) -> None:
     """Findings UNCOVERED, OVERCOVERED, UNCUTTABLE, UNPROVEN; facts: operations and points."""
-    shards = _shards(case)
+    tasks = _tasks(case)
     proved: set[tuple[int, frozenset[int]]] = set()
     for op in case.program.operations:
-        distinct = list({shard.points: shard for shard in shards.get(op.name, [])}.values())
-        key = case.shape(op).number, frozenset(shard.points for shard in distinct)
+        mine = tasks.get(op.name, [])
+        points = frozenset(chain.from_iterable(case.distinct(task.shards, task.ranks) for task in mine))
+        key = case.shape(op).number, points
         if key in proved:
             continue
+        distinct = _shards(case, mine)
         before = len(findings.verdicts)
         for proof in (_covered, _whole, _apart):
             proof(case, op, distinct, findings)
@@ -45,15 +47,22 @@ def prove(case: Case, findings: Findings) -> None:
     )
 
 
-def _shards(case: Case) -> dict[str, list[Shard]]:
-    """Operation -> all its non-empty shards."""
-    found: dict[str, list[Shard]] = {}
+def _tasks(case: Case) -> dict[str, list[Compute]]:
+    """Operation -> its tasks."""
+    found: dict[str, list[Compute]] = {}
     for task in case.tasks:
         if isinstance(task, Compute):
-            regions = case.layouts[task.shards]
-            mine = (Shard(task.id, rank, regions[rank]) for rank in case.participants(task) if regions[rank] != EMPTY)
-            found.setdefault(task.op, []).extend(mine)
+            found.setdefault(task.op, []).append(task)
     return found
+
+
+def _shards(case: Case, tasks: list[Compute]) -> list[Shard]:
+    """The different shards of an operation that are not empty, each where it is last met."""
+    found: dict[int, Shard] = {}
+    for task in tasks:
+        regions = case.layouts[task.shards]
+        found |= {regions[r]: Shard(task.id, r, regions[r]) for r in case.participants(task) if regions[r] != EMPTY}
+    return list(found.values())
 
 
 def _covered(case: Case, op: Operation, shards: list[Shard], findings: Findings) -> None:
@@ -84,11 +93,16 @@ def _apart(case: Case, op: Operation, shards: list[Shard], findings: Findings) -
     together = algebra.join(shard.points for shard in shards)
     if sum(algebra.size(shard.points) for shard in shards) == algebra.size(together):
         return
-    cutting = {s.points for s in shards if shape.written(s.points).complete != shape.image(s.points)}
-    for one, other in combinations(shards, 2):
-        common = algebra.meet(one.points, other.points) if {one.points, other.points} & cutting else EMPTY
-        if shape.count(common):
-            message = f"shares of {op.name} overlap without being equal: also task {other.task} on rank {other.rank}"
-            witness = shape.point_of(common)
-            findings.add(Code.OVERCOVERED, message, task=one.task, rank=one.rank, tensor=op.output, witness=witness)
-            return
+    whole = [s for s in shards if shape.written(s.points).complete == shape.image(s.points)]
+    cutting = [s for s in shards if shape.written(s.points).complete != shape.image(s.points)]
+    for k, one in enumerate(cutting):
+        for other in chain(cutting[:k], whole):
+            common = algebra.meet(one.points, other.points)
+            if shape.count(common):
+                one, other = sorted((one, other), key=shards.index)
+                message = (
+                    f"shares of {op.name} overlap without being equal: also task {other.task} on rank {other.rank}"
+                )
+                witness = shape.point_of(common)
+                findings.add(Code.OVERCOVERED, message, task=one.task, rank=one.rank, tensor=op.output, witness=witness)
+                return

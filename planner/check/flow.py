@@ -3,85 +3,93 @@
 An abstract run in one order that lanes, waits and meetings allow; when there are no races (see `order`) every other
 allowed order gives the same. Per rank and buffer it knows which elements hold their final value, and for partial
 results which *share* (points of the operation) each element has folded. Writing to memory forgets whatever other
-buffers held there.
+buffers held there. The ranks of a group go through it together, as columns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from ..format.document import Compute, Copy, Task, Transfer
-from .algebra import EMPTY, Share
-from .case import Case, Touch
+from .algebra import EMPTY, Shape, Share
 from .folds import Contribution, Fold, fold_fault
+from .groups import Group, Groups, Touch
+from .held import Held, Memories
 from .order import Event
 from .report import Code, Findings
-
-
-@dataclass
-class Held:
-    """What a buffer holds on a rank: elements with their final value, and pieces that stand for a share of a reduction.
-
-    ``lost`` is what was there until another buffer (``to``) was written over it.
-    """
-
-    complete: int = EMPTY
-    pieces: list[tuple[int, Share]] = field(default_factory=list)
-    lost: int = EMPTY
-    to: str = ""
 
 
 class Flow:
     """The state of all memories, and the proofs that each task's reads are met."""
 
-    def __init__(self, case: Case, clashes: dict[str, frozenset[str]], findings: Findings) -> None:
-        self.case, self.findings, self.clashes = case, findings, clashes
-        self.memory: list[dict[str, Held]] = [{} for _ in case.everyone]
-        self.filled: list[set[str]] = [set() for _ in case.everyone]
+    def __init__(self, groups: Groups, clashes: dict[str, frozenset[str]], findings: Findings) -> None:
+        self.case, self.groups, self.findings, self.clashes = groups.case, groups, findings, clashes
+        self.columns, self.memories = groups.columns, Memories(groups.case.algebra)
+        self._nothing = [self.columns.number([0] * len(group.ranks)) for group in groups.all]
+        self._memory: list[dict[str, int]] = [{} for _ in groups.all]
+        self._filled: list[set[str]] = [set() for _ in groups.all]
         self._folds: dict[Fold, tuple[Code, str, int] | None] = {}
+        self._faults: dict[object, tuple[Code, str, int] | None] = {}
 
     def fill(self) -> None:
         """The initial contents. Buffers that start filled at the same place are an overlap."""
         for buffer in self.case.document.buffers:
             if buffer.initial is not None:
-                for rank, region in enumerate(self.case.layouts[buffer.initial]):
-                    self._write(rank, buffer.name, region)
+                for group in self.groups.all:
+                    regions = self.groups.regions(buffer.initial, group)
+                    self._write(group, buffer.name, regions, regions, self._nothing[group.number])
 
     def run(self, events: list[Event]) -> None:
-        for position, rank in events:
+        for position, number in events:
             task = self.case.tasks[position]
-            touches = self.case.touches(position)
-            ranks = self.case.participants(task) if rank is None else (rank,)
-            for here in ranks:
-                self._read(task, here, touches[here])
+            meeting = self.groups.of(position) if number is None else (self.groups.all[number],)
+            for group in meeting:
+                self._read(task, group, self.groups.touches(position, group))
             if isinstance(task, Transfer):
-                self._moved(task)
-            for here in ranks:
-                self._wrote(task, here, touches[here])
+                self._moved(task, meeting)
+            for group in meeting:
+                self._wrote(task, group, self.groups.touches(position, group))
 
     def held(self, rank: int, buffer: str) -> Held:
-        return self.memory[rank].setdefault(buffer, Held())
+        """What a buffer holds on a rank."""
+        group, k = self.groups.of_rank[rank]
+        return self.memories.held(self.columns.values(self._held(group, buffer))[k])
+
+    def missing(self, buffer: str, layout: str) -> Iterator[tuple[int, int]]:
+        """Ranks on which a buffer does not hold the final values of its region of a layout, with what is missing."""
+        for group in self.groups.all:
+            complete = self._ask(self.memories.complete, self._held(group, buffer))
+            lacking = self._ask(self.case.algebra.minus, self.groups.regions(layout, group), complete)
+            values = self.columns.values(lacking)
+            yield from ((group.ranks[k], values[k]) for k in self.columns.nonzero(lacking))
+
+    def _held(self, group: Group, buffer: str) -> int:
+        return self._memory[group.number].get(buffer, self._nothing[group.number])
+
+    def _ask(self, function: object, *columns: int) -> int:
+        return self.columns.apply(function, columns)  # type: ignore[arg-type]
 
     # Reads
 
-    def _read(self, task: Task, rank: int, touches: tuple[Touch, ...]) -> None:
+    def _read(self, task: Task, group: Group, touches: tuple[Touch, ...]) -> None:
         shares = isinstance(task, Copy) or (isinstance(task, Transfer) and self.case.parts(task.have) is not None)
         for touch in touches:
             if not touch.write:
-                self._present(task, rank, touch, shares)
+                self._present(task, group, touch, shares)
 
-    def _present(self, task: Task, rank: int, touch: Touch, shares: bool) -> None:
+    def _present(self, task: Task, group: Group, touch: Touch, shares: bool) -> None:
         """What is read is complete, or, where shares of a reduction will do (folds, copies), there."""
-        algebra, held = self.case.algebra, self.held(rank, touch.buffer)
-        missing = algebra.minus(touch.region, held.complete)
-        if missing != EMPTY and shares:
-            missing = algebra.minus(missing, algebra.join(region for region, _ in held.pieces))
-        if missing == EMPTY:
-            return
-        code, why, shown = self._absent(held, missing)
-        what = task.op if isinstance(task, Compute) else task.kind if isinstance(task, Transfer) else "copy"
-        message, tensor = f"{what} reads buffer {touch.buffer} {why}", self.case.buffers[touch.buffer].tensor
-        self.findings.add(code, message, rank=rank, task=task.id, tensor=tensor, witness=algebra.witness(shown))
+        algebra, held = self.case.algebra, self._held(group, touch.buffer)
+        missing = self._ask(algebra.minus, touch.regions, self._ask(self.memories.complete, held))
+        if shares and not self.columns.empty(missing):
+            missing = self._ask(algebra.minus, missing, self._ask(self.memories.shares, held))
+        for k in self.columns.nonzero(missing):
+            here = self.memories.held(self.columns.values(held)[k])
+            code, why, shown = self._absent(here, self.columns.values(missing)[k])
+            what = task.op if isinstance(task, Compute) else task.kind if isinstance(task, Transfer) else "copy"
+            message, tensor = f"{what} reads buffer {touch.buffer} {why}", self.case.buffers[touch.buffer].tensor
+            witness = algebra.witness(shown)
+            self.findings.add(code, message, rank=group.ranks[k], task=task.id, tensor=tensor, witness=witness)
 
     def _absent(self, held: Held, missing: int) -> tuple[Code, str, int]:
         """Why elements are not there, worst first, and which."""
@@ -96,132 +104,136 @@ class Flow:
 
     # Transfers
 
-    def _moved(self, task: Transfer) -> None:
+    def _moved(self, task: Transfer, meeting: tuple[Group, ...]) -> None:
         """Somebody has what is needed; contributions that are folded make up the reduction exactly once."""
-        algebra, have = self.case.algebra, self.case.layouts[task.have]
-        ranks = self.case.participants(task)
-        wanted = self.case.wanted(task)
-        missing = algebra.minus(wanted, algebra.join(have[rank] for rank in ranks))
+        algebra, wanted = self.case.algebra, self.case.wanted(task)
+        missing = algebra.minus(wanted, algebra.join(self.case.distinct(task.have, task.ranks)))
         if missing != EMPTY:
-            rank = next(r for r in ranks if algebra.meet(self.case.layouts[task.need][r], missing))
+            needs = self.case.layouts[task.need]
+            rank = next(r for r in self.case.participants(task) if algebra.meet(needs[r], missing))
             message = f"{task.kind} needs elements that no participant has"
             self.findings.add(
                 Code.NOBODY, message, rank=rank, task=task.id, tensor=task.tensor, witness=algebra.witness(missing)
             )
-        parts = self.case.parts(task.have)
-        if parts is not None:
-            self._folded(task, ranks, wanted, parts)
+        if self.case.parts(task.have) is not None:
+            self._folded(task, meeting, wanted)
 
-    def _folded(self, task: Transfer, ranks: tuple[int, ...], wanted: int, parts: tuple[int, ...]) -> None:
-        algebra, have = self.case.algebra, self.case.layouts[task.have]
-        given = []
-        for rank in ranks:
-            asked, held = algebra.meet(have[rank], wanted), self.held(rank, task.source)
-            pieces = self._pieces(rank, task.source, asked)
-            whole = algebra.minus(asked, algebra.join(region for region, _ in pieces))
-            given += [Contribution(parts[rank], region, share.points) for region, share in pieces]
-            if algebra.meet(whole, held.complete):
-                given.append(Contribution(parts[rank], algebra.meet(whole, held.complete), None))
+    def _folded(self, task: Transfer, meeting: tuple[Group, ...], wanted: int) -> None:
         shape = self.case.shape(self.case.program.producer[task.tensor])
-        fold = Fold(shape.number, frozenset(given))
-        if fold not in self._folds:
-            self._folds[fold] = fold_fault(algebra, shape, fold)
-        fault = self._folds[fold]
+        given = tuple(self._given(task, group, wanted) for group in meeting)
+        if (shape.number, given) not in self._faults:
+            self._faults[shape.number, given] = self._fault(shape, given)
+        fault = self._faults[shape.number, given]
         if fault is not None:
             code, message, where = fault
-            self.findings.add(code, message, task=task.id, tensor=task.tensor, witness=algebra.witness(where))
+            witness = self.case.algebra.witness(where)
+            self.findings.add(code, message, task=task.id, tensor=task.tensor, witness=witness)
 
-    def _pieces(self, rank: int, buffer: str, region: int) -> list[tuple[int, Share]]:
-        meet = self.case.algebra.meet
-        found = ((meet(piece, region), share) for piece, share in self.held(rank, buffer).pieces)
-        return [(piece, share) for piece, share in found if piece != EMPTY]
+    def _given(self, task: Transfer, group: Group, wanted: int) -> tuple[int, int, int]:
+        """What the ranks of a group give to a fold: columns of part numbers, of pieces, and of finished elements."""
+        algebra, held = self.case.algebra, self._held(group, task.source)
+        asked = self.columns.apply(algebra.meet, (self.groups.regions(task.have, group),), wanted)
+        pieces = self._ask(self.memories.cut, held, asked)
+        whole = self._ask(algebra.minus, asked, self._ask(self.memories.reach, pieces))
+        finished = self._ask(algebra.meet, whole, self._ask(self.memories.complete, held))
+        return self.groups.parts(task.have, group), pieces, finished
+
+    def _fault(self, shape: Shape, given: tuple[tuple[int, int, int], ...]) -> tuple[Code, str, int] | None:
+        contributions = set()
+        for columns in given:
+            for part, pieces, finished in {*zip(*map(self.columns.values, columns), strict=True)}:
+                held = self.memories.pieces(pieces)
+                contributions |= {Contribution(part, region, share.points) for region, share in held}
+                contributions |= {Contribution(part, finished, None)} if finished else set()
+        fold = Fold(shape.number, frozenset(contributions))
+        if fold not in self._folds:
+            self._folds[fold] = fold_fault(self.case.algebra, shape, fold)
+        return self._folds[fold]
 
     # Writes
 
-    def _wrote(self, task: Task, rank: int, touches: tuple[Touch, ...]) -> None:
-        pieces: list[tuple[int, Share]] = []
+    def _wrote(self, task: Task, group: Group, touches: tuple[Touch, ...]) -> None:
         for touch in touches:
-            if not touch.write:
-                continue
-            if isinstance(task, Compute):
-                shape, points = self.case.shape_of(task), self.case.layouts[task.shards][rank]
-                if self._complete(task, rank, touch) != touch.region:
-                    pieces = [(touch.region, Share(shape.number, points))]
-                    self._kept(task, rank, touch)
-            elif isinstance(task, Copy):
-                pieces = self._pieces(rank, task.source, touch.region)
-            self._bounded(task, rank, touch)
-            self._same_task(task, rank, touch, touches)
-            self._write(rank, touch.buffer, touch.region, self._complete(task, rank, touch), pieces)
+            if touch.write:
+                complete, pieces = self._result(task, group, touch)
+                self._bounded(task, group, touch)
+                self._same_task(task, group, touch, touches)
+                self._write(group, touch.buffer, touch.regions, complete, pieces)
 
-    def _complete(self, task: Task, rank: int, touch: Touch) -> int:
-        """The written elements that hold their final value."""
+    def _result(self, task: Task, group: Group, touch: Touch) -> tuple[int, int]:
+        """Columns of the written elements that hold their final value, and of those that stand for a share."""
         if isinstance(task, Compute):
-            if self.case.buffers[touch.buffer].record is not None:
-                return EMPTY  # records are not finished, whatever they stand for
-            return self.case.shape_of(task).written(self.case.layouts[task.shards][rank]).complete
-        if isinstance(task, Copy):
-            shares = self.case.algebra.join(region for region, _ in self._pieces(rank, task.source, touch.region))
-            unfolded = self.case.algebra.minus(shares, self.held(rank, task.source).complete)
-            return self.case.algebra.minus(touch.region, unfolded)
-        return touch.region
+            return self._computed(task, group, touch)
+        if isinstance(task, Transfer):
+            return touch.regions, self._nothing[group.number]
+        source = self._held(group, task.source)
+        pieces = self._ask(self.memories.cut, source, touch.regions)
+        finished = self._ask(self.memories.complete, source)
+        unfolded = self._ask(self.case.algebra.minus, self._ask(self.memories.reach, pieces), finished)
+        return self._ask(self.case.algebra.minus, touch.regions, unfolded), pieces
 
-    def _kept(self, task: Compute, rank: int, touch: Touch) -> None:
-        """A share of a reduction whose records are not elements of the tensor is kept in records."""
+    def _computed(self, task: Compute, group: Group, touch: Touch) -> tuple[int, int]:
+        """Records are not finished, whatever they stand for; an element is where its whole reduction was folded."""
+        shape, points = self.case.shape_of(task), self.groups.regions(task.shards, group)
         buffer = self.case.buffers[touch.buffer]
         record = self.case.program.records.get(buffer.tensor)
+        complete = self._nothing[group.number]
+        if buffer.record is None:
+            complete = self.columns.apply(_complete, (points,), shape)
+        pieces = self.columns.apply(_shared, (touch.regions, complete, points), shape.number, self.memories)
         if record is not None and buffer.record is None:
-            message = (
-                f"{task.op} leaves a share of its reduction, records of {', '.join(record)}, in buffer {buffer.name}"
-            )
-            self.findings.add(Code.RECORD, message, rank=rank, task=task.id, tensor=buffer.tensor)
+            for k in self.columns.nonzero(pieces):
+                message = (
+                    f"{task.op} leaves a share of its reduction, records of {', '.join(record)}, "
+                    f"in buffer {buffer.name}"
+                )
+                self.findings.add(Code.RECORD, message, rank=group.ranks[k], task=task.id, tensor=buffer.tensor)
+        return complete, pieces
 
-    def _bounded(self, task: Task, rank: int, touch: Touch) -> None:
+    def _bounded(self, task: Task, group: Group, touch: Touch) -> None:
         """A task writes only what its buffer is laid out for."""
-        extra = self.case.algebra.minus(touch.region, self.case.held(touch.buffer)[rank])
-        if extra != EMPTY:
+        extra = self._ask(self.case.algebra.minus, touch.regions, self.groups.held(touch.buffer, group))
+        for k in self.columns.nonzero(extra):
             message = f"it writes elements that buffer {touch.buffer} is not laid out for"
-            tensor, witness = self.case.buffers[touch.buffer].tensor, self.case.algebra.witness(extra)
-            self.findings.add(Code.OUTSIDE, message, rank=rank, task=task.id, tensor=tensor, witness=witness)
+            tensor = self.case.buffers[touch.buffer].tensor
+            witness = self.case.algebra.witness(self.columns.values(extra)[k])
+            self.findings.add(Code.OUTSIDE, message, rank=group.ranks[k], task=task.id, tensor=tensor, witness=witness)
 
-    def _same_task(self, task: Task, rank: int, touch: Touch, touches: tuple[Touch, ...]) -> None:
+    def _same_task(self, task: Task, group: Group, touch: Touch, touches: tuple[Touch, ...]) -> None:
         """What a task reads and what it writes are live together."""
         for other in touches:
             if other.buffer in self.clashes[touch.buffer]:
-                message = f"it writes buffer {touch.buffer} over {other.buffer}, which it reads"
-                tensor = self.case.buffers[other.buffer].tensor
-                self.findings.add(Code.OVERLAP, message, rank=rank, task=task.id, tensor=tensor)
+                writing = {*self.columns.nonzero(touch.regions)}
+                for k in self.columns.nonzero(other.regions):
+                    if k in writing:
+                        message = f"it writes buffer {touch.buffer} over {other.buffer}, which it reads"
+                        tensor = self.case.buffers[other.buffer].tensor
+                        self.findings.add(Code.OVERLAP, message, rank=group.ranks[k], task=task.id, tensor=tensor)
 
-    def _write(
-        self,
-        rank: int,
-        buffer: str,
-        region: int,
-        complete: int | None = None,
-        pieces: list[tuple[int, Share]] | None = None,
-    ) -> None:
-        if region == EMPTY:
+    def _write(self, group: Group, buffer: str, regions: int, complete: int, pieces: int) -> None:
+        if self.columns.empty(regions):
             return
-        algebra, held = self.case.algebra, self.held(rank, buffer)
-        for other in self.clashes[buffer] & self.filled[rank]:
-            self._forget(self.memory[rank][other], buffer)
-        self.filled[rank] -= self.clashes[buffer]
-        self.filled[rank].add(buffer)
-        complete = region if complete is None else complete
-        kept = ((algebra.minus(piece, region), share) for piece, share in held.pieces)
-        held.pieces = [(piece, share) for piece, share in kept if piece != EMPTY] + (pieces or [])
-        held.complete = algebra.join((algebra.minus(held.complete, region), complete))
-        held.lost = algebra.minus(held.lost, region)
-
-    def _forget(self, held: Held, to: str) -> None:
-        there = self.case.algebra.join((held.complete, *(piece for piece, _ in held.pieces)))
-        held.lost, held.to = self.case.algebra.join((held.lost, there)), to
-        held.complete, held.pieces = EMPTY, []
+        memory, filled = self._memory[group.number], self._filled[group.number]
+        for other in self.clashes[buffer] & filled:
+            memory[other] = self.columns.apply(self.memories.overwritten, (memory[other], regions), buffer)
+            if self.columns.empty(self._ask(self.memories.occupied, memory[other])):
+                filled.remove(other)
+        filled.add(buffer)
+        memory[buffer] = self._ask(self.memories.written, self._held(group, buffer), regions, complete, pieces)
 
 
-def run(case: Case, events: list[Event], clashes: dict[str, frozenset[str]], findings: Findings) -> Flow:
+def _complete(points: int, shape: Shape) -> int:
+    return shape.written(points).complete
+
+
+def _shared(region: int, complete: int, points: int, shape: int, memories: Memories) -> int:
+    """The pieces that a task writes: none where all that it writes is complete."""
+    return 0 if complete == region else memories.number_of_pieces(((region, Share(shape, points)),))
+
+
+def run(groups: Groups, events: list[Event], clashes: dict[str, frozenset[str]], findings: Findings) -> Flow:
     """The memories at the end. Findings MISSING, UNFOLDED, OVERLAP, OUTSIDE, NOBODY, PARTS."""
-    flow = Flow(case, clashes, findings)
+    flow = Flow(groups, clashes, findings)
     flow.fill()
     flow.run(events)
     return flow

@@ -38,30 +38,39 @@ def fold_fault(algebra: Algebra, shape: Shape, fold: Fold) -> tuple[Code, str, i
 
 
 def _classes(algebra: Algebra, given: list[Contribution]) -> list[tuple[int, list[Contribution]]]:
-    """Disjoint sets of elements that the same contributions reach."""
-    classes: list[tuple[int, list[Contribution]]] = []
+    """Disjoint sets of elements that the same contributions reach. Mostly contributions reach equal ones or disjoint
+    ones, as their sizes show; only else are they taken apart.
+    """
+    equal: dict[int, list[Contribution]] = {}
     for contribution in given:
-        rest, split = contribution.elements, []
+        equal.setdefault(contribution.elements, []).append(contribution)
+    if sum(map(algebra.size, equal)) == algebra.size(algebra.join(equal)):
+        return list(equal.items())
+    classes: list[tuple[int, list[Contribution]]] = []
+    for whole, contributions in equal.items():
+        rest, split = whole, []
         for elements, active in classes:
             inside, outside = algebra.meet(elements, rest), algebra.minus(elements, rest)
-            split += [(inside, [*active, contribution])] if inside else []
+            split += [(inside, [*active, *contributions])] if inside else []
             split += [(outside, active)] if outside else []
-        seen = algebra.join(elements for elements, _ in classes)
-        fresh = algebra.minus(rest, seen)
-        classes = split + ([(fresh, [contribution])] if fresh else [])
+        fresh = algebra.minus(rest, algebra.join(elements for elements, _ in classes))
+        classes = split + ([(fresh, contributions)] if fresh else [])
     return classes
 
 
 def _faults(algebra: Algebra, shape: Shape, active: list[Contribution]) -> Iterable[tuple[str, int]]:
     """(what is wrong, the elements it may be wrong for), the cheapest questions first."""
-    points = [shape.domain if c.points is None else c.points for c in active]
-    for (a, mine), (b, theirs) in combinations(zip(active, points, strict=True), 2):
-        if a.part == b.part:
+    shares = list(dict.fromkeys((c.part, shape.domain if c.points is None else c.points) for c in active))
+    points = [share for _, share in shares]
+    apart = sum(map(algebra.size, points)) == algebra.size(algebra.join(points))
+    one_each = apart and len({part for part, _ in shares}) == len(shares)
+    for (part, mine), (other, theirs) in () if one_each else combinations(sorted(shares), 2):
+        if part == other:
             differing = algebra.join((algebra.minus(mine, theirs), algebra.minus(theirs, mine)))
-            yield f"contributions with the number {a.part} stand for different shares", shape.reached(differing)
+            yield f"contributions with the number {part} stand for different shares", shape.reached(differing)
         else:
             yield (
-                f"contributions {a.part} and {b.part} share points of the reduction",
+                f"contributions {part} and {other} share points of the reduction",
                 shape.reached(algebra.meet(mine, theirs)),
             )
     yield "the contributions leave out points of the reduction", shape.reached(shape.left_out(algebra.join(points)))

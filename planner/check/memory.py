@@ -6,6 +6,7 @@ share follows from `flow`, where a write forgets what other buffers held in its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from ..format.document import Buffer
@@ -16,9 +17,11 @@ from .report import Code, Findings
 def clashes(case: Case) -> dict[str, frozenset[str]]:
     """Per buffer the others that share some of its memory."""
     found: dict[str, set[str]] = {name: set() for name in case.buffers}
+    spend = case.algebra.budget.spend
     for tier in case.tiers:
         live: list[Buffer] = []
         for buffer in sorted(_sized(case, tier), key=lambda b: b.offset):
+            spend(1 + len(live), "buffers that share memory")
             live = [other for other in live if other.offset + other.nbytes > buffer.offset]
             for other in live:
                 found[buffer.name].add(other.name)
@@ -47,8 +50,7 @@ def prove(case: Case, findings: Findings) -> None:
 
 
 def _fullest_host(case: Case, per_host: int) -> int:
-    hosts = [device // per_host for device in case.document.devices]
-    return max(hosts.count(host) for host in hosts)
+    return max(Counter(device // per_host for device in case.document.devices).values())
 
 
 def _peak(case: Case, tier: str, taken: int, findings: Findings) -> None:

@@ -12,7 +12,7 @@ from ...serialize import program_from_json
 from ...space import Box, parse_region
 from ..format.document import Compute, Copy, Document, Transfer
 from . import machine
-from .algebra import EMPTY, Algebra
+from .algebra import Algebra
 from .case import Case, Memory
 from .report import Code, Findings
 
@@ -180,10 +180,27 @@ def _inside(case: Case, findings: Findings) -> None:
     """Every region lies in its space: tensors' shapes, operations' domains, buffers' layouts."""
     algebra = case.algebra
     boxes: dict[tuple[int, ...], int] = {}
+    known: dict[tuple[str, tuple[int, ...]], bool] = {}
 
-    def check(layout: str, extents: tuple[int, ...], ranks: Iterable[int], what: str, task: int | None = None) -> None:
+    def within(layout: str, extents: tuple[int, ...]) -> bool:
+        """On all ranks, as it mostly is: then nothing has to be asked for one."""
         box = boxes.setdefault(extents, algebra.number(Box.of_shape(extents).region()))
-        for rank in ranks:
+        regions = case.distinct(layout, None)
+        alike = all(grid.ndim == len(extents) for number in regions for grid in algebra.region(number).grids)
+        return alike and all(algebra.within(number, box) for number in regions)
+
+    def check(
+        layout: str, extents: tuple[int, ...], ranks: tuple[int, ...] | None, what: str, task: int | None = None
+    ) -> None:
+        if (layout, extents) not in known:
+            known[layout, extents] = within(layout, extents)
+        if known[layout, extents]:
+            return
+        box = boxes[extents]
+        for rank in case.everyone if ranks is None else ranks:
+            algebra.budget.spend(1, "layouts that leave their spaces")
+            if not 0 <= rank < case.ranks:
+                continue  # strays: see _fits
             number = case.layouts[layout][rank]
             region = algebra.region(number)
             if any(grid.ndim != len(extents) for grid in region.grids):
@@ -201,15 +218,14 @@ def _inside(case: Case, findings: Findings) -> None:
 
     for buffer in case.document.buffers:
         for layout in (buffer.layout, *([] if buffer.initial is None else [buffer.initial])):
-            check(layout, case.program.tensor(buffer.tensor).shape, case.everyone, f"tensor {buffer.tensor}")
+            check(layout, case.program.tensor(buffer.tensor).shape, None, f"tensor {buffer.tensor}")
     for task in case.tasks:
-        ranks = tuple(rank for rank in case.participants(task) if 0 <= rank < case.ranks)  # strays: see _fits
         if isinstance(task, Compute):
             op = case.program.op_by_name[task.op]
-            check(task.shards, tuple(dim.extent for dim in op.dims), ranks, f"the domain of {task.op}", task.id)
+            check(task.shards, tuple(dim.extent for dim in op.dims), task.ranks, f"the domain of {task.op}", task.id)
         else:
             for layout in (task.need, *([task.have] if isinstance(task, Transfer) else [])):
-                check(layout, case.program.tensor(task.tensor).shape, ranks, f"tensor {task.tensor}", task.id)
+                check(layout, case.program.tensor(task.tensor).shape, task.ranks, f"tensor {task.tensor}", task.id)
 
 
 def _storage(case: Case, findings: Findings) -> None:
@@ -243,13 +259,18 @@ def _fits(case: Case, findings: Findings) -> None:
     fast = next(iter(case.tiers), None)
     for task in case.tasks:
         ranks = case.participants(task)
-        if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < case.ranks for rank in ranks):
+        if task.ranks is not None and not _some(ranks, case.ranks):
             findings.add(Code.TASK, f"ranks {ranks} are not some of {case.ranks}, each once", task=task.id)
         if task.lane not in LANES:
             findings.add(Code.TASK, f"there is no lane {task.lane!r}", task=task.id)
         faults = _compute_faults(case, task, fast) if isinstance(task, Compute) else _move_faults(case, task)
         for fault in faults:
             findings.add(Code.TASK, fault, task=task.id)
+
+
+def _some(ranks: tuple[int, ...], count: int) -> bool:
+    """One rank or more of so many, each once."""
+    return bool(ranks) and len(set(ranks)) == len(ranks) and min(ranks) >= 0 and max(ranks) < count
 
 
 def _compute_faults(case: Case, task: Compute, fast: str | None) -> Iterator[str]:
@@ -294,12 +315,10 @@ def _have(case: Case, findings: Findings) -> None:
             )
         if partial and producer is not None:
             _whole(case, task, producer, findings)
-        for rank in case.participants(task):
-            extra = case.algebra.minus(case.layouts[task.have][rank], case.held(task.source)[rank])
-            if extra != EMPTY:
-                message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
-                witness = case.algebra.witness(extra)
-                findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)
+        for rank, extra in case.beyond(task.have, case.buffers[task.source].layout, task.ranks):
+            message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
+            witness = case.algebra.witness(extra)
+            findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)
 
 
 def _records(case: Case, task: Transfer, partial: bool, findings: Findings) -> None:
@@ -317,6 +336,8 @@ def _whole(case: Case, task: Transfer, producer: Operation, findings: Findings) 
     """What is folded is whole values."""
     shape = case.shape(producer)
     for layout in (task.have, task.need):
+        if all(map(shape.whole_records, case.distinct(layout, task.ranks))):
+            continue
         for rank in case.participants(task):
             if not shape.whole_records(case.layouts[layout][rank]):
                 message = f"layout {layout} cuts what is one value of the fold"
