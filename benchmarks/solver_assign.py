@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tapestry.planner.solvers.assign.check import check_choice
-from tapestry.planner.solvers.assign.iopddl import read_choice, read_problem
+from tapestry.planner.solvers.assign.plain.iopddl import read_choice, read_problem
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS = ROOT.parent / "shared" / "bench" / "iopddl"

@@ -48,7 +48,7 @@ def bench_iopddl(
     began = time.monotonic() - time.process_time()  # the start of the interpreter counts
     from ..solvers.assign import solve
     from ..solvers.assign.check import check_choice
-    from ..solvers.assign.iopddl import choice_text, read_problem
+    from ..solvers.assign.plain.iopddl import choice_text, read_problem
 
     with working("reading"):
         problem = read_problem(file)

@@ -37,6 +37,6 @@ def solve(
         answer = solve_narrow(problem, request)
         if answer is not None and answer.status != "infeasible":
             return answer
-    from .plain import solve_plain  # compiled code, loaded only where elimination does not do
+    from .plain.solve import solve_plain  # compiled code, loaded only where elimination does not do
 
     return solve_plain(problem, request, iteration_limit, hint)

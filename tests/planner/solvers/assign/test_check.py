@@ -68,7 +68,7 @@ def test_a_wrong_statement_is_named(change: dict[str, object], verdict: str) -> 
 
 
 def test_a_bound_above_what_its_duals_give_is_named() -> None:
-    from .test_bounds import certificate_of
+    from .plain.test_bounds import certificate_of
 
     problem = ladder(seed=7, nodes=8, strategies=3)
     certificate = certificate_of(problem, steps=10)[0]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tapestry.planner.cli.app import app
 from tapestry.planner.solvers.assign import FORBIDDEN, solve
 from tapestry.planner.solvers.assign.check import check_choice
-from tapestry.planner.solvers.assign.iopddl import UnreadableFile, choice_text, read_choice, read_problem
+from tapestry.planner.solvers.assign.plain.iopddl import UnreadableFile, choice_text, read_choice, read_problem
 
 RIGHT: dict[str, Any] = {
     "problem": {

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..problem import Ints
 from .exact import normalised, violated_places
 from .incumbent import Incumbent
-from .problem import Ints
 from .reduced import HALF, Loads, Reduced
 
 ENTRY_LIMIT = 1_200_000  # pair entries that still fit its propagation

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .problem import FORBIDDEN, AssignmentProblem, Ints
+from ..problem import FORBIDDEN, AssignmentProblem, Ints
 
 HALF = FORBIDDEN // 2
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from ..problem import Ints
 from .flat import Flat, FlatLoads, Floats
-from .problem import Ints
 
 BLOCKS = 64
 _SWEEPS = 3  # forward and backward sweeps between two moves of the multipliers

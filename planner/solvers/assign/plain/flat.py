@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .problem import Ints
+from ..problem import Ints
 from .reduced import HALF, Loads, Reduced
 
 Floats = NDArray[np.float64]

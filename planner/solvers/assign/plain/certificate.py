@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .answer import DualCertificate, Step
+from ..answer import DualCertificate, Step
+from ..problem import Ints
 from .flat import Flat
-from .problem import Ints
 from .reduced import HALF, Loads, Reduced
 from .trws import Duals
 

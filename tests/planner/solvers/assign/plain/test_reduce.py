@@ -9,10 +9,10 @@ from hypothesis import given, settings
 
 from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder
 from tapestry.planner.solvers.assign.check import check_choice
-from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
-from tapestry.planner.solvers.assign.reduced import HALF, loads_of
+from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
+from tapestry.planner.solvers.assign.plain.reduced import HALF, loads_of
 
-from .problems import cheapest, problems
+from ..problems import cheapest, problems
 
 
 @settings(max_examples=150, deadline=None)

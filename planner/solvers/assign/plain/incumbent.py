@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .answer import EngineProof
-from .problem import Ints
+from ..answer import EngineProof
+from ..problem import Ints
 from .reduced import HALF, Loads, Reduced
 
 

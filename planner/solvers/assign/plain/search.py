@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import maximum_filter1d
 
+from ..problem import Ints
 from .flat import Flat, FlatLoads, Floats
 from .incumbent import Incumbent
 from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
-from .problem import Ints
 from .reduced import HALF
 from .trws import Ascent, Duals, decode, excess, price, send_messages
 

@@ -11,17 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, plain, portfolio, solve, wcsp
+from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, solve
 from tapestry.planner.solvers.assign.answer import Certificate, Step
 from tapestry.planner.solvers.assign.check import check, check_conflict
-from tapestry.planner.solvers.assign.conflict import find_conflict
-from tapestry.planner.solvers.assign.flat import flat_loads, flatten
-from tapestry.planner.solvers.assign.incumbent import Incumbent
-from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
-from tapestry.planner.solvers.assign.reduced import HALF, loads_of
-from tapestry.planner.solvers.assign.search import Search
+from tapestry.planner.solvers.assign.plain import portfolio, wcsp
+from tapestry.planner.solvers.assign.plain import solve as plain
+from tapestry.planner.solvers.assign.plain.conflict import find_conflict
+from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.incumbent import Incumbent
+from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
+from tapestry.planner.solvers.assign.plain.reduced import HALF, loads_of
+from tapestry.planner.solvers.assign.plain.search import Search
 
-from .problems import cheapest, ladder, planted, problems
+from ..problems import cheapest, ladder, planted, problems
 
 
 def started(problem: AssignmentProblem) -> Incumbent:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .answer import Step
-from .problem import AssignmentProblem, Costs, Ints, Usages
+from ..answer import Step
+from ..problem import AssignmentProblem, Costs, Ints, Usages
 from .reduce import Contradiction, reduce
 from .reduced import Reduced, loads_of
 

@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .answer import Step
-from .problem import FORBIDDEN, AssignmentProblem, Ints
+from ..answer import Step
+from ..problem import FORBIDDEN, AssignmentProblem, Ints
 from .reduced import HALF, Reduced
 
 _Pairs = list[dict[int, Ints]]  # per node: neighbour -> matrix [labels of node, labels of neighbour]

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from ortools.sat.python import cp_model
 
-from .answer import Conflict, Place, least_use
+from ..answer import Conflict, Place, least_use
+from ..problem import FORBIDDEN, AssignmentProblem, Ints
 from .part import refuted, restrict, shrink, why
-from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 _SEARCHED_NODES = 400  # larger problems keep the set that single strategies already show
 _GREEDY_PLACES = 256

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..answer import Certificate, DualCertificate, Step
+from ..check import certified_bound
 from . import exact, wcsp
-from .answer import Certificate, DualCertificate, Step
 from .certificate import dual_certificate
-from .check import certified_bound
 from .flat import flat_loads, flatten
 from .incumbent import Incumbent
 from .search import Search, climb

@@ -14,8 +14,8 @@ from importlib.metadata import version
 import numpy as np
 from ortools.sat.python import cp_model
 
+from ..problem import Ints
 from .incumbent import Incumbent
-from .problem import Ints
 from .reduced import HALF, Loads, Reduced
 
 EAGER_PLACES = 48  # as many memory rows are all stated at once

@@ -10,14 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import AssignmentProblem, DualCertificate
-from tapestry.planner.solvers.assign.certificate import dual_certificate
 from tapestry.planner.solvers.assign.check import certified_bound
-from tapestry.planner.solvers.assign.flat import flat_loads, flatten
-from tapestry.planner.solvers.assign.reduce import Contradiction, reduce
-from tapestry.planner.solvers.assign.reduced import Loads, Reduced, loads_of
-from tapestry.planner.solvers.assign.trws import Ascent, Duals, certified
+from tapestry.planner.solvers.assign.plain.certificate import dual_certificate
+from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
+from tapestry.planner.solvers.assign.plain.reduced import Loads, Reduced, loads_of
+from tapestry.planner.solvers.assign.plain.trws import Ascent, Duals, certified
 
-from .problems import cheapest, ladder, problems
+from ..problems import cheapest, ladder, problems
 
 
 def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertificate, Duals, Reduced, Loads]:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from ..problem import Ints
 from .flat import Flat, FlatLoads, Floats
-from .problem import Ints
 
 
 @njit(cache=True, nogil=True)

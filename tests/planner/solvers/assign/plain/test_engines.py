@@ -11,17 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import AssignmentProblem, ProblemBuilder
-from tapestry.planner.solvers.assign.exact import run_exact
-from tapestry.planner.solvers.assign.flat import flat_loads, flatten
-from tapestry.planner.solvers.assign.incumbent import Incumbent
-from tapestry.planner.solvers.assign.moves import scratch_for, sweep_forest, try_moves
-from tapestry.planner.solvers.assign.reduce import reduce
-from tapestry.planner.solvers.assign.reduced import loads_of
-from tapestry.planner.solvers.assign.search import Search, climb
-from tapestry.planner.solvers.assign.trws import Ascent, excess, price
-from tapestry.planner.solvers.assign.wcsp import run_wcsp
+from tapestry.planner.solvers.assign.plain.exact import run_exact
+from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.incumbent import Incumbent
+from tapestry.planner.solvers.assign.plain.moves import scratch_for, sweep_forest, try_moves
+from tapestry.planner.solvers.assign.plain.reduce import reduce
+from tapestry.planner.solvers.assign.plain.reduced import loads_of
+from tapestry.planner.solvers.assign.plain.search import Search, climb
+from tapestry.planner.solvers.assign.plain.trws import Ascent, excess, price
+from tapestry.planner.solvers.assign.plain.wcsp import run_wcsp
 
-from .problems import cheapest, ladder, problems
+from ..problems import cheapest, ladder, problems
 
 ENGINES = pytest.mark.parametrize("engine", [run_exact, run_wcsp])
 

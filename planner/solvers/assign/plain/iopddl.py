@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ....errors import UsageError
-from .problem import FORBIDDEN, AssignmentProblem, Costs, Ints, InvalidProblem, Usages
+from .....errors import UsageError
+from ..problem import FORBIDDEN, AssignmentProblem, Costs, Ints, InvalidProblem, Usages
 
 _LARGEST = 2**63 - 1
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .answer import Assignment, Certificate, EngineProof, Status
+from ..answer import Assignment, Certificate, EngineProof, Status
+from ..direct import Request
+from ..first import first_choices
+from ..problem import AssignmentProblem
+from ..standing import Span, Terms
 from .conflict import find_conflict
-from .direct import Request
-from .first import first_choices
 from .incumbent import Incumbent
 from .portfolio import Effort, run
-from .problem import AssignmentProblem
 from .reduce import Contradiction, reduce
 from .reduced import Loads, Reduced, loads_of
-from .standing import Span, Terms
 
 
 def solve_plain(
