@@ -13,7 +13,7 @@ def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[Callable[[str
 
     def load(name: str) -> object:
         if name not in module_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise _unknown(package, name, listed())
         value = getattr(import_module(f".{module_of[name]}", package), name)
         setattr(sys.modules[package], name, value)
         return value
@@ -22,3 +22,18 @@ def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[Callable[[str
         return sorted({*vars(sys.modules[package]), *module_of})
 
     return load, listed
+
+
+def _unknown(package: str, name: str, known: list[str]) -> AttributeError:
+    """The error of a name that a package does not have; of the user's package, with the names like it."""
+    if "." in package or name.startswith("_"):
+        return AttributeError(f"module {package!r} has no attribute {name!r}")
+    from difflib import get_close_matches
+
+    from .errors import NoSuchAttribute
+
+    public = {one.lower(): one for one in known if not one.startswith("_")}
+    near = [f"tp.{public[one]}" for one in get_close_matches(name.lower(), public)]
+    return NoSuchAttribute(
+        f"{package} has no attribute {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else None
+    )

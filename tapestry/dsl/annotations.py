@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from ..dtypes import DTYPES
 from ..errors import UsageError
@@ -66,6 +66,9 @@ class _DTypeMarker:
                 f"{self.dtype}[{item!r}] is not an annotation", hint=f'write {self.dtype}[Tensor, "n c y x"]'
             )
         return Spec(self.dtype, parse_axes(item[1]))
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise UsageError(f"{self.dtype} declares tensors and converts none", hint=f'cast: x.astype("{self.dtype}")')
 
     def __repr__(self) -> str:
         return self.dtype

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import NoSuchAttribute, UsageError
@@ -40,6 +39,34 @@ class Valueless:
     def __hash__(self) -> NoReturn:
         raise self._no_value("a set, a dict or a cache that looks tensors up")
 
+    def __contains__(self, item: object) -> NoReturn:
+        raise self._no_value("in")
+
+    def __format__(self, spec: str) -> NoReturn:
+        hint = "print(x) shows it, and so does {x!r} in an f-string"
+        raise UsageError("an f-string needs a value, and there is none while a program is traced", hint=hint)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        raise self._no_value("a NumPy array")
+
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        raise _of_arrays("np", function.__name__)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's scalars, and its functions that have a namesake here."""
+        name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
+        if method != "__call__" or options or name not in FUNCTIONS:
+            raise _of_arrays("np", ufunc.__name__)
+        return self._apply(name, *inputs)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any) -> NoReturn:
+        raise _of_arrays("torch", getattr(function, "__name__", str(function)).strip("_"))
+
+    def _apply(self, function: str, *args: Any) -> Tensor:
+        """The scalar function of that name, applied to values of which this is one."""
+        raise NotImplementedError
+
     if not TYPE_CHECKING:  # a type checker would take any attribute for one that exists
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -50,18 +77,18 @@ class Valueless:
                 "there is no such operator here", hint="tensors have + - * / // % ** @, comparisons, & | ~"
             )
 
+        def _unlike_an_array(self, *_: object) -> NoReturn:
+            raise UsageError(f"{self!r} is used as an array, a list or a function, which it is not")
+
+        __len__ = __getitem__ = __reversed__ = __call__ = __invert__ = __trunc__ = _unlike_an_array
         __xor__ = __rxor__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
         __divmod__ = __rdivmod__ = __and__ = __rand__ = __or__ = __ror__ = __matmul__ = __rmatmul__ = _no_operator
 
 
-class Arithmetic(Valueless, ABC):
+class Arithmetic(Valueless):
     """NumPy's operators. ``&``, ``|`` and ``~`` are logical; comparisons are elementwise, so ``==`` gives a tensor."""
 
     __hash__ = Valueless.__hash__
-
-    @abstractmethod
-    def _apply(self, function: str, *args: Any) -> Tensor:
-        """The scalar function of that name, applied elementwise."""
 
     def __add__(self, other: Any) -> Tensor:
         return self._apply("add", self, other)
@@ -153,22 +180,6 @@ class Arithmetic(Valueless, ABC):
             hint="write tp.where(condition, a, b); join conditions with & and |, not with and, or, or a < b < c",
         )
 
-    def __contains__(self, item: object) -> NoReturn:
-        raise self._no_value("in")
-
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        raise self._no_value("a NumPy array")
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Tensor:
-        """NumPy's scalars, and its functions that have a namesake here."""
-        name = _UFUNCS.get(ufunc.__name__, ufunc.__name__)
-        if method != "__call__" or options or name not in FUNCTIONS:
-            raise _not_numpy(ufunc.__name__)
-        return self._apply(name, *inputs)
-
-    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
-        raise _not_numpy(function.__name__)
-
     def __setitem__(self, key: object, value: object) -> NoReturn:
         raise UsageError("a tensor is not assigned to", hint="choose with tp.where, or join parts with tp.concat")
 
@@ -186,17 +197,15 @@ def missing_attribute(name: str) -> AttributeError:
 
     if name.startswith("__"):
         return AttributeError(name)
-    known = callable(getattr(tapestry, name, None))
+    known = name in dir(tapestry) and callable(getattr(tapestry, name))
     hint = f"tp.{name}(x, ...)" if known else None
     return NoSuchAttribute(f"tensors and indices have no attribute {name!r}", hint=hint)
 
 
-def _not_numpy(name: str) -> UsageError:
+def _of_arrays(library: str, name: str) -> UsageError:
+    """The error of a function of NumPy or torch; with the function of that name here, where there is one."""
     import tapestry
 
-    hint = (
-        f"write tp.{name}"
-        if callable(getattr(tapestry, name, None))
-        else "write it with tp.* functions or index notation"
-    )
-    return UsageError(f"np.{name} computes with arrays, and a program is traced without any", hint=hint)
+    known = name in dir(tapestry) and callable(getattr(tapestry, name))
+    hint = f"write tp.{name}" if known else "write it with tp.* functions or index notation"
+    return UsageError(f"{library}.{name} computes with arrays, and a program is traced without any", hint=hint)

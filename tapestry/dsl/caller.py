@@ -5,28 +5,41 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from functools import cache, lru_cache
+import sysconfig
+from functools import lru_cache
 from pathlib import PurePath
 from types import CodeType, FrameType
 
 from ..errors import TapestryError
 
 _PACKAGE = __name__.partition(".")[0]
+_LIBRARY = sysconfig.get_path("stdlib")
 _BINDS = f"{_PACKAGE}.dsl.program"
 _LINE = re.compile(r"(\.py|>):\d+")
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame outside this package; None beyond the call that binds the program."""
+    """The innermost frame of the user's own code; None beyond the call that binds the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__")
-        if not _in_package(module):
+        if is_users(frame):
             return frame
-        if module == _BINDS and frame.f_code.co_name == "bind":
+        if frame.f_code.co_name == "bind" and frame.f_globals.get("__name__") == _BINDS:
             return None
         frame = frame.f_back
     return None
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame is neither of this package nor of Python's library, NumPy or torch, which the user only calls."""
+    return _is_users(frame.f_globals.get("__name__"), frame.f_code.co_filename)
+
+
+@lru_cache(maxsize=4096)
+def _is_users(module: str | None, file: str) -> bool:
+    if str(module).partition(".")[0] in (_PACKAGE, "numpy", "torch"):
+        return False
+    return not file.startswith((_LIBRARY, "<frozen ")) or "site-packages" in file
 
 
 def locate(error: TapestryError, otherwise: str) -> None:
@@ -36,15 +49,10 @@ def locate(error: TapestryError, otherwise: str) -> None:
     found = otherwise
     step = error.__traceback__
     while step is not None:
-        if not _in_package(step.tb_frame.f_globals.get("__name__")):
+        if is_users(step.tb_frame):
             found = f"{PurePath(step.tb_frame.f_code.co_filename).name}:{step.tb_lineno}"
         step = step.tb_next
     error.where = located(error.where, found) if error.where and error.where != otherwise else found
-
-
-@cache
-def _in_package(module: str | None) -> bool:
-    return module == _PACKAGE or str(module).startswith(f"{_PACKAGE}.")
 
 
 def place(frame: FrameType | None) -> str:

@@ -93,7 +93,7 @@ class Element(Tensor):
 
     def _not_a_tensor(self) -> UsageError:
         hint = "index notation stands in the body of a tp.op, and is folded as in tp.sum[c](...)"
-        return UsageError(f"{self} is one element, not a tensor", where=here(), hint=hint)
+        return UsageError(f"{self!r} is one element, not a tensor", where=here(), hint=hint)
 
     def _apply(self, function: str, *args: Any) -> Tensor:
         return combine(function, *args)
@@ -102,7 +102,7 @@ class Element(Tensor):
         return Element(Cast(self.check_dtype(dtype), self.expr), self.accesses, self.reductions, self.given)
 
     def __getitem__(self, key: object) -> Tensor:
-        what = f"{self} is one element and cannot be indexed again"
+        what = f"{self!r} is one element and cannot be indexed again"
         raise UsageError(what, where=here(), hint="index the tensor once")
 
     def __repr__(self) -> str:

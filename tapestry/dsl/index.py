@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from operator import index as as_int
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, cast, overload
 
 from ..errors import UsageError
-from ..expr import Affine, Bound, Inside
+from ..expr import FUNCTIONS, Affine, Bound, Inside
 from .arithmetic import Valueless
 from .caller import here
 
@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+_OPERATORS: dict[tuple[str, int], Callable[..., Any]] = {
+    ("+", 2): operator.add,
+    ("-", 2): operator.sub,
+    ("*", 2): operator.mul,
+    ("//", 2): operator.floordiv,
+    ("%", 2): operator.mod,
+    ("<", 2): operator.lt,
+    ("<=", 2): operator.le,
+    (">", 2): operator.gt,
+    (">=", 2): operator.ge,
+    ("==", 2): operator.eq,
+    ("!=", 2): operator.ne,
+    ("-", 1): operator.neg,
+}
 Given = Mapping[str, int]  # extents given to indices by name: tp.indices(s=5)
 _TOLD: ContextVar[dict[str, set[int]] | None] = ContextVar("tapestry_told", default=None)
 
@@ -30,7 +44,6 @@ class Index(Valueless):
 
     __slots__ = ("affine", "given")
     __hash__ = Valueless.__hash__
-    __array_ufunc__ = None  # NumPy's scalars leave the operation to us
 
     def __init__(self, affine: Affine, given: Given | None = None) -> None:
         self.affine, self.given = affine, given or {}
@@ -108,8 +121,8 @@ class Index(Valueless):
         return abs(self._value)
 
     def __iter__(self) -> NoReturn:
-        hint = f'one name gives one index: {self} = tp.indices("{self}")'
-        raise UsageError(f"the index {self} is not several", where=here(), hint=hint)
+        hint = f'one name gives one index: {self!r} = tp.indices("{self!r}")'
+        raise UsageError(f"the index {self!r} is not several", where=here(), hint=hint)
 
     def _joined(self, affine: Affine, other: int | Index) -> Index:
         """An expression of this one and another."""
@@ -151,7 +164,15 @@ class Index(Valueless):
 
     def __bool__(self) -> bool:
         hint = "join conditions with & and |, choose with tp.where"
-        raise UsageError(f"the index {self} has no truth value", where=here(), hint=hint)
+        raise UsageError(f"the index {self!r} has no truth value", where=here(), hint=hint)
+
+    def _apply(self, function: str, *args: Any) -> Any:
+        """NumPy's functions: Python's operator where there is one, so that indices stay indices."""
+        from .element import combine, number
+
+        own = [arg if isinstance(arg, Valueless) else number(arg) for arg in args]
+        operation = _OPERATORS.get((FUNCTIONS[function].symbol, len(own)))
+        return operation(*own) if operation else combine(function, *own)
 
     @property
     def _value(self) -> Tensor:
@@ -184,14 +205,14 @@ def as_integer(value: object) -> int | None:
     if isinstance(value, bool | Index) or not isinstance(value, SupportsIndex) or hasattr(value, "__len__"):
         return None
     try:
-        return as_int(value)
+        return operator.index(value)
     except TypeError:
         return None
 
 
 def affine(value: int | Index) -> Affine:
     """The expression of an index or an integer."""
-    return value.affine if isinstance(value, Index) else Affine.of(as_int(value))
+    return value.affine if isinstance(value, Index) else Affine.of(operator.index(value))
 
 
 def joined(first: Given, *others: Given) -> Given:
@@ -217,7 +238,7 @@ def _divisor(value: object) -> int:
 
 def _divides(value: object, symbol: str, by: Index) -> UsageError:
     hint = "divide indices by positive integers only; for the value of a quotient, multiply by 1.0 first"
-    return UsageError(f"{value} {symbol} ({by}) divides by an index", where=here(), hint=hint)
+    return UsageError(f"{value!r} {symbol} ({by!r}) divides by an index", where=here(), hint=hint)
 
 
 class Indices(tuple[Index, ...]):

@@ -16,6 +16,7 @@ from .annotations import Spec, read_annotations
 from .caller import locate, located, place, user_frame
 from .door import spoken
 from .operands import bind_operands, check_results, demand_states
+from .python_errors import refused_by_python
 from .settings import Setting, frozen, plain
 from .tensor import Tensor
 from .trace import Trace, current, tracing
@@ -116,6 +117,11 @@ class ProgramFunction:
             return self.function(*given.args, **given.kwargs)
         except RecursionError:
             raise UsageError("the program's functions call themselves without end", where=self.place) from None
+        except (TypeError, AttributeError) as error:
+            refused = refused_by_python(error)
+            if refused is None:
+                raise
+            raise refused from error
 
     def _present(self, values: Mapping[str, Any]) -> dict[str, Spec]:
         """The tensors of this binding: all but optional ones that are not asked for."""

@@ -65,6 +65,25 @@ ASKED: dict[str, Callable[[Tensor], Any]] = {
     "x * [1, 2]": lambda x: x * [1, 2],
     "x + 1j": lambda x: x + 1j,
     "x @ 3": lambda x: x @ 3,  # type: ignore[operator]
+    "x.T()": lambda x: x.T(),  # type: ignore[operator]
+    "x.shape()": lambda x: x.shape(),  # type: ignore[operator]
+    "x()": lambda x: x(),  # type: ignore[operator]
+    "x.get + 1": lambda x: x.get + 1,  # type: ignore[operator]
+    "f32(x)": lambda x: f32(x),  # type: ignore[operator]
+    "tp.mean[k]": lambda x: tp.mean[tp.indices("k")](x),  # type: ignore[index]
+    "tp.relu[0]": lambda x: tp.relu[0](x),  # type: ignore[index]
+    "tp.foo(x)": lambda x: tp.foo(x),  # type: ignore[attr-defined]
+    "tp.sum.foo": lambda x: tp.sum.foo,  # type: ignore[attr-defined]
+    "an f-string": lambda x: tp.name(f"layer.{x}"),
+    "an f-string with a format": lambda x: f"{x:.2f}",
+    "math.trunc(x)": lambda x: math.trunc(x),  # type: ignore[arg-type]
+    "reversed(x)": lambda x: list(reversed(x)),  # type: ignore[call-overload]
+    "next(x)": lambda x: next(x),  # type: ignore[call-overload]
+    "pow(x, 2, 3)": lambda x: pow(x, 2, 3),  # type: ignore[misc]
+    "np.vectorize": lambda x: np.vectorize(lambda v: v)(x),
+    "np.linspace": lambda x: np.linspace(0, 1, x),  # type: ignore[call-overload]
+    "np.full": lambda x: np.full((2,), x),
+    "len(None)": lambda x: len(None),  # type: ignore[arg-type]
     "len of no axes": lambda x: len(x[0, 0]),
 }
 
@@ -79,6 +98,49 @@ def test_a_handle_has_no_value(what: str) -> None:
 def test_numpys_functions_of_the_same_name_are_those_of_the_language() -> None:
     built = program_of(lambda x: np.add(x, 1) * np.float32(2) + np.exp(x), x=ARRAY)
     assert [op.name for op in built.operations] == ["add", "multiply", "exp", "add_1"]
+
+
+@pytest.mark.parametrize("what", ["relu", "add", "cat", "linear", "softmax", "einsum", "module", "sum"])
+def test_torchs_functions_are_those_of_tensors_with_values(what: str) -> None:
+    torch = pytest.importorskip("torch")
+    asked: dict[str, Callable[[Tensor], Any]] = {
+        "relu": lambda x: torch.relu(x),
+        "add": lambda x: torch.add(x, 1),
+        "cat": lambda x: torch.cat([x, x]),
+        "linear": lambda x: torch.nn.functional.linear(x, x),
+        "softmax": lambda x: torch.nn.functional.softmax(x, dim=0),
+        "einsum": lambda x: torch.einsum("ij,jk->ik", x, x),
+        "module": lambda x: torch.nn.ReLU()(x),
+        "sum": lambda x: torch.ones(3, 3) + x,
+    }
+    text = refused(asked[what])
+    assert "test_refusals.py:" in text.splitlines()[0]
+    assert "torch" in text
+
+
+def test_a_misspelt_name_of_the_language_is_given_its_neighbours() -> None:
+    with pytest.raises(AttributeError, match=r"tapestry has no attribute 'rleu'\n  hint   did you mean tp.relu"):
+        tp.rleu  # type: ignore[attr-defined] # noqa: B018
+    assert not hasattr(tp, "rleu")
+    with pytest.raises(ImportError):
+        exec("from tapestry import rleu")
+
+
+def test_what_python_refuses_in_the_users_line_shows_the_expression() -> None:
+    assert "tp.mean[0]" in refused(lambda x: tp.mean[0](x)).splitlines()[0]  # type: ignore[index]
+    assert "without parentheses" in refused(lambda x: x.ndim())  # type: ignore[operator]
+
+
+def test_errors_that_the_user_raises_stay_what_they_are() -> None:
+    def raises(x: Tensor) -> Tensor:
+        raise TypeError("my own")
+
+    with pytest.raises(TypeError, match="my own"):
+        program_of(raises, x=ARRAY)
+
+
+def test_a_handle_is_shown_when_it_is_printed() -> None:
+    program_of(lambda x: (x + 1, print(x, str(x), f"{x!r}"))[0], x=ARRAY)
 
 
 def test_hasattr_answers() -> None:
@@ -99,7 +161,37 @@ INDEXED: dict[str, Callable[[Any], Any]] = {
     "if i > 0": lambda i: 1 if i > 0 else 0,
     "i + array": lambda i: i + ARRAY,
     "i + 's'": lambda i: i + "s",
+    "np.arctan(i)": lambda i: np.arctan(i),
+    "np.array([i])": lambda i: np.array([i]),
+    "np.asarray(i)": lambda i: np.asarray(i),
+    "array[i]": lambda i: ARRAY[i],
+    "array * i": lambda i: ARRAY * i,
+    "len(i)": lambda i: len(i),
+    "list(i)": lambda i: list(i),
+    "3 in i": lambda i: 3 in i,
+    "i[0]": lambda i: i[0],
+    "i()": lambda i: i(),
+    "~i": lambda i: ~i,
+    "an f-string": lambda i: f"layer.{i}",
+    "an f-string with a format": lambda i: f"{i:d}",
+    "tp.mean[i]": lambda i: tp.mean[i](i),  # type: ignore[index]
 }
+
+
+def test_numpys_functions_of_an_index_are_those_of_the_language() -> None:
+    @tp.op
+    def values(x: f32[Tensor, "a"]) -> f32[Tensor, "a"]:
+        a = tp.indices("a")
+        return x[np.int64(2) * a // 2] + np.exp(a) + np.add(np.float32(0.5), a)
+
+    @tp.op
+    def plain(x: f32[Tensor, "a"]) -> f32[Tensor, "a"]:
+        a = tp.indices("a")
+        return x[a] + tp.exp(a) + (0.5 + a)
+
+    row = np.ones(4, np.float32)
+    bodies = [program_of(lambda x, use=use: use(x), x=row).operations[0].body for use in (values, plain)]
+    assert bodies[0] == bodies[1]
 
 
 @pytest.mark.parametrize("what", INDEXED)
