@@ -39,6 +39,7 @@ class BlockKernel:
     rate         the class of rates at which devices run it (see `planner.machine`)
     flops        operations charged per index point
     check        further conditions: gives what is wrong, or None
+    pieces       what it computes as operations that differentiate, "module:function"; None: it has no derivative
     """
 
     name: str
@@ -50,6 +51,7 @@ class BlockKernel:
     rate: str = "elementwise"
     flops: int = 1
     check: Callable[[Operation, Block, Tensor], str | None] | None = None
+    pieces: str | None = None
 
     @property
     def partial_state(self) -> Monoid | None:
@@ -159,5 +161,6 @@ add_block(
         # Per query, head and key and element of the head width: a multiply-add for the score and one for the value.
         flops=4,
         check=_attention_fault,
+        pieces="tapestry.autodiff.attention:pieces",
     )
 )

@@ -70,6 +70,7 @@ class Trace:
     scopes: list[str] = field(default_factory=list)
     groups: list[tuple[str, FrameType | None]] = field(default_factory=list)
     calls: list[tuple[object, ...]] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)  # keys that count as constants when the program is differentiated
     group_counts: dict[str, int] = field(default_factory=dict)
     done_at: str = ""  # set when the function has returned: what is added afterwards has no line of its own
 
@@ -282,7 +283,7 @@ class Trace:
         names = self._tensor_names()
         tensors = tuple(replace(d.record, name=names[key]) for key, d in self.tensors.items())
         taken: dict[str, int] = {}
-        ops = tuple(_named(d.operation, fresh(d.hint, taken), names) for d in self.ops)
+        ops = tuple(named(d.operation, fresh(d.hint, taken), names) for d in self.ops)
         states = tuple((names[a], names[b]) for a, b in self.states)
         pins = tuple(replace(pin, pattern=names[key]) for key, pin in self.pins)
         bound = tuple(bindings.items())
@@ -337,17 +338,19 @@ def fresh(name: str, taken: dict[str, int]) -> str:
             return candidate
 
 
-def _named(operation: Operation, name: str, names: Mapping[str, str]) -> Operation:
+def named(operation: Operation, name: str, names: Mapping[str, str]) -> Operation:
+    """The operation under a name, its tensors called otherwise."""
+
     def renamed(read: Read) -> Read:
         return Read(names[read.tensor], read.index, read.guard, read.fill)
 
     def leaf(node: Expr) -> Expr:
         return renamed(node) if isinstance(node, Read) else node
 
-    named = replace(operation, name=name, output=names[operation.output])
+    found = replace(operation, name=name, output=names[operation.output])
     if isinstance(operation.body, Block):
-        return replace(named, body=replace(operation.body, reads=tuple(map(renamed, operation.body.reads))))
-    return replace(named, body=rewrite(operation.body, leaf))
+        return replace(found, body=replace(operation.body, reads=tuple(map(renamed, operation.body.reads))))
+    return replace(found, body=rewrite(operation.body, leaf))
 
 
 def _base_reads(tensor: Tensor) -> list[Read]:

@@ -1,12 +1,13 @@
 """Derivatives of the scalar functions, as expressions of their arguments a, b and c.
 
 Where a function has a corner the derivative is that of one side (maximum and minimum: of the argument that is chosen,
-the first of equal ones; abs at 0: 0); where it jumps, 0.
+the second of equal ones, so that relu has 0 at 0; abs at 0: 0); where it jumps, 0.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .scalar import Call, Const, Expr, Read, rewrite
@@ -66,8 +67,8 @@ MULTIPLY: Partials = (B, A)
 DIVIDE: Partials = (_over(ONE, B), _minus(_over(A, _times(B, B))))
 REMAINDER: Partials = (ONE, _minus(call("floor_divide", A, B)))
 POWER: Partials = _power()
-MINIMUM: Partials = _chosen(call("less_equal", A, B))
-MAXIMUM: Partials = _chosen(call("greater_equal", A, B))
+MINIMUM: Partials = _chosen(call("less", A, B))
+MAXIMUM: Partials = _chosen(call("greater", A, B))
 WHERE: Partials = (ZERO, *_chosen(A))
 NEGATIVE: Partials = (Const(-1),)
 ABS: Partials = (call("sign", A),)
@@ -80,3 +81,55 @@ COS: Partials = (_minus(call("sin", A)),)
 TANH: Partials = (call("subtract", ONE, _times(call("tanh", A), call("tanh", A))),)
 ERF: Partials = (_times(Const(2 / math.sqrt(math.pi)), call("exp", _minus(_times(A, A)))),)
 SIGMOID: Partials = (_times(call("sigmoid", A), call("subtract", ONE, call("sigmoid", A))),)
+
+
+@dataclass(frozen=True)
+class FoldDerivative:
+    """The derivative of a fold's result y along one folded value x, as an expression of x, y and the helpers' results.
+
+    ``helpers`` are further folds over the same points: a name, a monoid, and the value that is folded, of x and y.
+    """
+
+    partial: Expr
+    helpers: tuple[tuple[str, str, Expr], ...] = ()
+
+
+X, Y = Read("x", ()), Read("y", ())
+_COUNT = ("n", "sum", Const(1.0))
+
+
+def _helper(name: str) -> Read:
+    return Read(name, ())
+
+
+def _is(a: Expr, b: Expr, yes: Expr, no: Expr) -> Call:
+    return call("where", call("equal", a, b), yes, no)
+
+
+def _of_product() -> FoldDerivative:
+    """The product of all others: y / x, but where x is 0 the product of the rest, if that has no other 0."""
+    alone = _is(_helper("zeros"), ONE, _helper("rest"), Const(0.0))
+    others = _is(_helper("zeros"), ZERO, _over(_helper("rest"), X), Const(0.0))
+    helpers = (
+        ("zeros", "sum", _is(X, ZERO, Const(1.0), Const(0.0))),
+        ("rest", "prod", _is(X, ZERO, Const(1.0), X)),
+    )
+    return FoldDerivative(_is(X, ZERO, alone, others), helpers)
+
+
+def _of_variance() -> FoldDerivative:
+    """2 (x - mean) / n."""
+    mean = _over(_helper("total"), _helper("n"))
+    centred = _over(call("subtract", X, mean), _helper("n"))
+    return FoldDerivative(_times(Const(2.0), centred), (_COUNT, ("total", "sum", X)))
+
+
+SUMMED = FoldDerivative(ONE)
+AVERAGED = FoldDerivative(_over(Const(1.0), _helper("n")), (_COUNT,))
+VARIANCE = _of_variance()
+PRODUCT = _of_product()
+LOGSUMEXP = FoldDerivative(call("exp", call("subtract", X, Y)))
+# Equal ones share alike, as in torch's amax.
+EXTREME = FoldDerivative(
+    _is(X, Y, _over(Const(1.0), _helper("n")), Const(0.0)), (("n", "sum", _is(X, Y, Const(1.0), Const(0.0))),)
+)

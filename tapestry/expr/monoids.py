@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..dtypes import DTYPES, extreme, promote
+from . import derivatives as d
 from .derivatives import call
 from .scalar import Call, Const, Expr, Read
 
@@ -72,6 +73,7 @@ class Monoid:
     finish   None: the record itself is the result, component after component along the last axis of the output
     laws     what holds besides associativity: any order (commutative), any repetition (idempotent)
     exact    the kinds of components' dtypes for which every grouping gives the same bits
+    derivative   of the result along a folded value; None where it has none
     """
 
     name: str
@@ -81,6 +83,7 @@ class Monoid:
     exact: frozenset[str] = frozenset()
     result: Result = "value"
     doc: str = field(default="", compare=False)
+    derivative: d.FoldDerivative | None = None
 
     @property
     def idempotent(self) -> bool:
@@ -158,12 +161,12 @@ def _plain(
     lift: Expr = VALUE,
     laws: frozenset[Law] = ALL_LAWS,
     exact: frozenset[str] = EVERY,
-    doc: str = "",
+    derivative: d.FoldDerivative | None = None,
 ) -> Monoid:
     """A monoid whose record is one value, combined by one scalar function."""
     combine = call(function, _a("value"), _b("value"))
     component = Component("value", dtype, identity, combine, lift)
-    return Monoid(name, (component,), _r("value"), laws, exact, result, doc)
+    return Monoid(name, (component,), _r("value"), laws, exact, result, derivative=derivative)
 
 
 def _first(better: str) -> Expr:
@@ -217,10 +220,11 @@ def _logsumexp() -> Monoid:
         Component("m", "accumulator", -INFINITY, _larger()),
         Component("s", "accumulator", 0, _added("s"), seen),
     )
-    return Monoid("logsumexp", components, finish, TWO_LAWS, result="float", doc="log of the sum of exp(x).")
+    doc = "log of the sum of exp(x)."
+    return Monoid("logsumexp", components, finish, TWO_LAWS, result="float", doc=doc, derivative=d.LOGSUMEXP)
 
 
-def _welford(name: str, finish: Expr, doc: str) -> Monoid:
+def _welford(name: str, finish: Expr, doc: str, derivative: d.FoldDerivative) -> Monoid:
     """Count n, mean and the sum m2 of squared deviations: Welford 1962; combined as in Chan, Golub and LeVeque 1979."""
     n = call("add", _a("n"), _b("n"))
     delta = call("subtract", _b("mean"), _a("mean"))
@@ -231,7 +235,7 @@ def _welford(name: str, finish: Expr, doc: str) -> Monoid:
         Component("mean", "accumulator", 0, call("add", _a("mean"), call("multiply", delta, share))),
         Component("m2", "accumulator", 0, call("add", call("add", _a("m2"), _b("m2")), between), Const(0.0)),
     )
-    return Monoid(name, components, finish, TWO_LAWS, result="float", doc=doc)
+    return Monoid(name, components, finish, TWO_LAWS, result="float", doc=doc, derivative=derivative)
 
 
 def _online_softmax() -> Monoid:
@@ -245,17 +249,19 @@ def _online_softmax() -> Monoid:
 
 
 for _monoid in (
-    _plain("sum", "add", "partial", 0, "counted", laws=TWO_LAWS, exact=WHOLE),
-    _plain("prod", "multiply", "partial", 1, "counted", laws=TWO_LAWS, exact=WHOLE),
-    _plain("max", "maximum", "stored", -INFINITY, "value"),
-    _plain("min", "minimum", "stored", INFINITY, "value"),
+    _plain("sum", "add", "partial", 0, "counted", laws=TWO_LAWS, exact=WHOLE, derivative=d.SUMMED),
+    _plain("prod", "multiply", "partial", 1, "counted", laws=TWO_LAWS, exact=WHOLE, derivative=d.PRODUCT),
+    _plain("max", "maximum", "stored", -INFINITY, "value", derivative=d.EXTREME),
+    _plain("min", "minimum", "stored", INFINITY, "value", derivative=d.EXTREME),
     _plain("any", "logical_or", "stored", 0, "truth", lift=call("not_equal", VALUE, ZERO)),
     _plain("all", "logical_and", "stored", 1, "truth", lift=call("not_equal", VALUE, ZERO)),
     _position("argmax", "greater", -INFINITY, "The position of the largest value, the first of equal ones."),
     _position("argmin", "less", INFINITY, "The position of the smallest value, the first of equal ones."),
     _logsumexp(),
-    _welford("average", _r("mean"), "The mean, in one pass."),
-    _welford("variance", call("divide", _r("m2"), call("maximum", _r("n"), ONE)), "The mean squared deviation."),
+    _welford("average", _r("mean"), "The mean, in one pass.", d.AVERAGED),
+    _welford(
+        "variance", call("divide", _r("m2"), call("maximum", _r("n"), ONE)), "The mean squared deviation.", d.VARIANCE
+    ),
     _online_softmax(),
 ):
     add_monoid(_monoid)
