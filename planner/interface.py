@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CheckFailed, UsageError
+from ..errors import UsageError
 from ..files import write_file
 from ..program import Pin, Program
 from .format import Document, Resolved
-from .format.codec import decode, encode
+from .format.codec import decode_unchanged, encode
 from .machine import Machine
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..workers.result import RunResult
     from .check import Report
     from .explain import Explanation
+    from .format.checked import Checked
     from .simulate import Timeline
 
 
@@ -70,18 +71,22 @@ class Plan:
 
         return explain(self.resolved, op)
 
-    def run(
-        self, inputs: Mapping[str, np.ndarray], *, device: str = "numpy", engine: str = "local", **options: Any
-    ) -> RunResult:
-        """Run on workers; inputs, params and states by name, whole arrays. See `tapestry.workers.run`.
+    @cached_property
+    def checked(self) -> Checked:
+        """The plan as workers take it. CheckFailed if its check rejects it: it would run, and give other values."""
+        from .check import checked
 
-        CheckFailed for a plan from elsewhere that its check rejects: it would run, and give other values.
+        return checked(self._resolved)
+
+    def run(self, inputs: Mapping[str, np.ndarray], **options: Any) -> RunResult:
+        """Prove the plan, once, and run it on workers; inputs, params and states by name, whole arrays.
+
+        See `tapestry.workers.run` for the options (``device``, ``engine``, ...). CheckFailed for a plan that its check
+        rejects.
         """
         from ..workers import run
 
-        if not self._made_here:
-            _demand(self.check(), "the plan fails its check")
-        result: RunResult = run(self.resolved.document, inputs, device=device, engine=engine, **options)
+        result: RunResult = run(self.checked, inputs, **options)
         return result
 
     def to_json(self) -> bytes:
@@ -126,17 +131,9 @@ class Plan:
 
 
 def _demand_form(document: Document) -> None:
-    from .check import check_form
+    from .check import check_form, demand
 
-    _demand(check_form(document), "the plan is not well-formed")
-
-
-def _demand(report: Report, failure: str) -> None:
-    if not report.ok:
-        raise CheckFailed(
-            f"{failure}: {report.verdicts[0]}",
-            hint="it was changed after it was made: plan again; tapestry check lists every verdict",
-        )
+    demand(check_form(document), "the plan is not well-formed")
 
 
 def plan(
@@ -183,10 +180,14 @@ def plan(
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a saved plan. UsageError for a file that is missing, truncated, of another version or malformed."""
+    """Read a saved plan.
+
+    UsageError for a file that is missing, truncated, of another version or malformed, CheckFailed for one that was
+    changed after it was written.
+    """
     file = Path(path)
     try:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the plan: {error.strerror}", where=str(path)) from None
-    return Plan(decode(data, str(path)))
+    return Plan(decode_unchanged(data, str(path)))

@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     from .device import Device as Device
     from .devices import device_names as device_names
     from .devices import register_device as register_device
+    from .faults import BytesDiffer as BytesDiffer
     from .faults import Deadlock as Deadlock
     from .faults import PeerFailed as PeerFailed
+    from .faults import Silent as Silent
     from .faults import TaskError as TaskError
     from .result import Event as Event
     from .result import RunResult as RunResult
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "device": "Device",
     "devices": "device_names register_device",
-    "faults": "Deadlock PeerFailed TaskError",
+    "faults": "BytesDiffer Deadlock PeerFailed Silent TaskError",
     "result": "Event RunResult",
     "running": "run",
     "trace": "trace_json",

@@ -93,6 +93,14 @@ class Device(ABC):
     # The backend of torch.distributed that carries its arrays between processes.
     backend: ClassVar[str] = "gloo"
 
+    # The tier of a machine in which it computes.
+    computes_in: ClassVar[str] = "host"
+
+    @classmethod
+    def present(cls) -> bool:
+        """Whether this computer has what it takes. It may not be slow to answer."""
+        return True
+
     # -- memory ----------------------------------------------------------------------------------------------------
 
     @abstractmethod

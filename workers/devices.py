@@ -1,15 +1,21 @@
-"""Devices by name: every folder of this package with a module ``device`` is one."""
+"""Devices by name: every folder of this package with a module ``device`` is one.
+
+`AUTO` stands for the device that computes where the plan's machine does (`Device.computes_in`) and that this computer
+has; for the NumPy device where there is none, which runs every plan.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from ..errors import UsageError, close_match
 from .device import Device
 
-# What computes where nothing else is asked for: it needs no hardware.
-DEFAULT = "numpy"
+AUTO = "auto"
+_NEEDS_NOTHING = "numpy"
 
 _registered: dict[str, str] = {}
 
@@ -21,14 +27,35 @@ def register_device(name: str, place: str) -> None:
 
 def device_names() -> list[str]:
     """All devices there are, whether or not this machine can run them."""
+    return sorted({*_own(), *_registered})
+
+
+def _own() -> list[str]:
     package = import_module(__package__)
     folders = [found.name for found in iter_modules(package.__path__) if found.ispkg]
-    own = [
+    return [
         name
         for name in folders
         if any(found.name == "device" for path in package.__path__ for found in iter_modules([f"{path}/{name}"]))
     ]
-    return sorted({*own, *_registered})
+
+
+def chosen_device(name: str, machine: Mapping[str, Any]) -> str:
+    """The name itself, or what `AUTO` stands for where a plan is for a machine (as its document describes it)."""
+    if name != AUTO:
+        return name
+    tier = machine["device"]["tiers"][0]["name"]
+    fitting = [own for own in _own() if own != _NEEDS_NOTHING and _fits(own, tier)]
+    return fitting[0] if fitting else _NEEDS_NOTHING
+
+
+def _fits(name: str, tier: str) -> bool:
+    """Whether a device computes in such a tier, and can here."""
+    try:
+        found = _class(name)
+    except UsageError:  # what it is made of is not installed
+        return False
+    return found.computes_in == tier and found.present()
 
 
 def device_place(name: str) -> str:
@@ -48,12 +75,16 @@ def device_place(name: str) -> str:
 
 
 def open_device(name: str) -> Device:
-    """A device for the ranks of this process. UsageError if there is none of that name."""
+    """A device for the ranks of this process. UsageError if there is none of that name, or it cannot be had here."""
+    return _class(name)()
+
+
+def _class(name: str) -> type[Device]:
     module, _, attribute = device_place(name).partition(":")
     try:
-        made = getattr(import_module(module), attribute)()
+        found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"the device {name!r} cannot be loaded: {error}") from error
-    if not isinstance(made, Device):
+    if not (isinstance(found, type) and issubclass(found, Device)):
         raise UsageError(f"{name!r} is no device", hint="it has to be a subclass of tapestry.workers.Device")
-    return made
+    return found

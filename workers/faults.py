@@ -19,6 +19,14 @@ class TaskError(TapestryError):
         super().__init__(what, where=place, sides={"tensor": tensor} if tensor else None)
 
 
+class BytesDiffer(TaskError):
+    """A rank received more or less by a transfer than the plan says."""
+
+
+class Silent(TaskError):
+    """A rank has not answered for too long."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A task on a rank. As a context, it turns an error inside into a TaskError that names it."""
@@ -46,7 +54,11 @@ class PeerFailed(TapestryError):
 
 
 class Deadlock(TapestryError):
-    """No task can start, and some have not run."""
+    """No task can start or end, and some have not run."""
+
+
+_OF_TASKS = {kind.__name__: kind for kind in (TaskError, BytesDiffer, Silent)}
+_OTHERS = {kind.__name__: kind for kind in (UsageError, Deadlock)}
 
 
 def described(error: BaseException, rank: int) -> dict[str, Any]:
@@ -61,12 +73,9 @@ def described(error: BaseException, rank: int) -> dict[str, Any]:
 
 def rebuilt(cause: dict[str, Any]) -> TapestryError:
     """The error that `described` describes."""
-    if cause["kind"] == "TaskError":
-        return TaskError(
-            cause["what"], rank=cause["at"], task=cause["task"], name=cause["name"], tensor=cause["tensor"]
-        )
-    kind = UsageError if cause["kind"] == "UsageError" else TapestryError
-    return kind(cause["text"], where=f"rank {cause['at']}")
+    if kind := _OF_TASKS.get(cause["kind"]):
+        return kind(cause["what"], rank=cause["at"], task=cause["task"], name=cause["name"], tensor=cause["tensor"])
+    return _OTHERS.get(cause["kind"], TapestryError)(cause["text"], where=f"rank {cause['at']}")
 
 
 def demand(found: T | None, what: str, **where: object) -> T:

@@ -6,36 +6,42 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ..errors import UsageError
-from ..planner.format import Document, Resolved
-from .devices import DEFAULT
+from ..planner.format.checked import Checked
+from .devices import AUTO, chosen_device
 from .engines.engine import PATIENCE_S, Engine, Settings
 from .result import RunResult
 
 
 def run(
-    document: Document | Resolved,
+    plan: Checked,
     inputs: Mapping[str, Any],
     *,
     engine: Literal["local", "torchrun"] | str = "local",
-    device: str = DEFAULT,
+    device: str = AUTO,
     order: int | None = None,
     poison: bool = False,
     patience_s: float = PATIENCE_S,
 ) -> RunResult:
-    """Run a plan on whole arrays of inputs, params and states by name.
+    """Run a plan that was checked (`planner.check.checked`) on whole arrays of inputs, params and states by name.
 
     engine "local" runs all ranks in this process (``order``: a seed for an adversarial order instead of the fixed
     one); "torchrun" starts one process a rank on this machine, or, where RANK and WORLD_SIZE are set, joins the
-    torchrun that set them: all its processes make this call, and rank 0 gets the outputs. ``device`` is a name of
-    `device_names`, or "module:Class" of a `Device` of one's own. ``poison`` fills buffers with NaN or garbage first.
-    Both engines give the same bits. ``patience_s``: a process of which nothing is heard for so many seconds has failed.
+    torchrun that set them: all its processes make this call, and rank 0 gets the outputs. Both engines give the same
+    bits. ``device`` is a name of `device_names`, "module:Class" of a `Device` of one's own, or "auto": see
+    `tapestry.workers.devices`. ``poison`` fills buffers with NaN or garbage first. ``patience_s``: seconds without a
+    sign of a process, or with all of them waiting, that end a run.
 
-    Raises UsageError (unknown engine or device, inputs that do not fit), TaskError and PeerFailed (a task failed),
-    Deadlock.
+    Raises UsageError (a plan that was not checked, unknown engine or device, inputs that do not fit), TaskError and
+    PeerFailed (a task failed, a rank fell silent), BytesDiffer (more or less was moved than is planned), Deadlock.
     """
+    given: object = plan
+    if not isinstance(given, Checked):
+        hint = "tapestry.planner.check.checked(document) gives what may be run, as Plan.run does"
+        raise UsageError("the plan was not checked", sides={"given": type(given).__name__}, hint=hint)
     if not patience_s > 0:
         raise UsageError("a run has to have some patience", sides={"patience_s": patience_s})
-    return _engine(engine).run(document, inputs, Settings(device, order, poison, patience_s))
+    chosen = chosen_device(device, given.resolved.document.machine)
+    return _engine(engine).run(given.resolved, inputs, Settings(chosen, order, poison, patience_s))
 
 
 def _engine(name: str) -> Engine:

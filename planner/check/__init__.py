@@ -15,13 +15,20 @@ Ranks that run the same tasks are proved together (`groups`): what they hold and
 
 from __future__ import annotations
 
+from ...errors import CheckFailed
+from ..format.checked import Checked
+from ..format.digest import digests
 from ..format.document import Document
+from ..format.resolve import Resolved
 from . import bound, count, cover, ends, flow, memory, order, wellformed
 from .budget import Exhausted
 from .groups import Groups
 from .report import Code, Findings, Report, Verdict
 
-__all__ = ["Code", "Report", "Verdict", "check", "check_form"]
+__all__ = ["Code", "Report", "Verdict", "check", "check_form", "checked"]
+
+_proved: set[str] = set()
+"""Digests of the plans that were proved in this process."""
 
 
 def check(document: Document) -> Report:
@@ -32,6 +39,28 @@ def check(document: Document) -> Report:
     except Exhausted as spent:
         findings.add(Code.UNPROVEN, f"proving it takes more work than a plan of its size may: {spent}")
     return findings.report()
+
+
+def checked(plan: Document | Resolved) -> Checked:
+    """A plan that may be run. CheckFailed for one that `check` rejects: it would run, and give other values.
+
+    What was proved once in this process is not proved again.
+    """
+    document = plan.document if isinstance(plan, Resolved) else plan
+    digest = digests(document)["plan"]
+    if digest not in _proved:
+        demand(check(document), "the plan fails its check")
+        _proved.add(digest)
+    return Checked(plan if isinstance(plan, Resolved) else Resolved(document))
+
+
+def demand(report: Report, failure: str) -> None:
+    """CheckFailed with the first verdict, if there is any."""
+    if not report.ok:
+        raise CheckFailed(
+            f"{failure}: {report.verdicts[0]}",
+            hint="it was changed after it was made: plan again; tapestry check lists every verdict",
+        )
 
 
 def _prove(document: Document, findings: Findings) -> None:

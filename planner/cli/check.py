@@ -17,13 +17,17 @@ def check(plan: PlanFile, json: Json = False) -> None:
     The proof shares no code with the solver. Exit code 1, and every verdict with its place, when it fails.
     """
     from ..check import check as prove
-    from ..format.codec import decode
+    from ..format.codec import read
 
     with working("checking"):
-        report = prove(decode(read_plan(plan), str(plan)))
+        document, changed = read(read_plan(plan), str(plan))
+        report = prove(document)
+    ok = report.ok and not changed
     if json:
-        put_json(report.to_json())
+        put_json({**report.to_json(), "ok": ok, "changed": list(changed)})
     else:
+        if changed:
+            put(f"digest: changed after it was written: {', '.join(changed)}")
         put(str(report))
-    if not report.ok:
+    if not ok:
         raise typer.Exit(CheckFailed.exit_code)

@@ -29,9 +29,16 @@ def run(
     random: Annotated[int | None, typer.Option(min=0, metavar="SEED", help="Draw them instead.")] = None,
     outputs: Annotated[Path | None, typer.Option(metavar="F.safetensors", help="Write outputs and states.")] = None,
     device: Annotated[
-        str, typer.Option(metavar="NAME", help="What computes: a device of the workers, or module:Class.")
-    ] = "numpy",
+        str,
+        typer.Option(metavar="NAME", help="What computes: a device of the workers, or module:Class."),
+    ] = "auto",
     engine: Annotated[Literal["local", "torchrun"], typer.Option(help="One process, or one a device.")] = "local",
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, metavar="S", help="Seconds without a sign of a rank, or of progress, that end a run: 30."
+        ),
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
     force: Force = False,
     json: Json = False,
@@ -44,7 +51,8 @@ def run(
     planned = load_plan(plan)
     given = _given(planned.program, inputs, random)
     with working("running"):
-        result = planned.run(given, device=device, engine=engine)
+        waits = {} if patience is None else {"patience_s": patience}
+        result = planned.run(given, device=device, engine=engine, **waits)
     if result.rank:
         return  # inside a torchrun: rank 0 has the outputs and speaks for all
     if outputs is not None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...errors import UsageError
+from ...errors import CheckFailed, UsageError
+from .digest import KEY, changed_parts, digests
 from .document import FORMAT, Document
 from .fold import fold, unfold
 
@@ -18,7 +19,7 @@ _PROGRAM = ("tensors", "operations", "bindings", "outputs", "states", "pins")
 def encode(document: Document) -> bytes:
     """JSON, the same bytes for the same document: keys in the order of the records, one line a task or buffer."""
     data: dict[str, Any] = msgspec.to_builtins(document)
-    data = {"format": data.pop("format"), **data}
+    data = {"format": data.pop("format"), KEY: digests(document), **data}
     for key in _FOLDED:
         data[key] = fold(list(data[key]))
     data["program"] = {key: fold(value) if isinstance(value, list) else value for key, value in data["program"].items()}
@@ -47,6 +48,23 @@ def _text(value: Any) -> str:
 
 def decode(data: bytes | str, where: str = "plan") -> Document:
     """Read a plan. UsageError naming the place for text that is not JSON, another version, or a field that is wrong."""
+    return read(data, where)[0]
+
+
+def decode_unchanged(data: bytes | str, where: str = "plan") -> Document:
+    """Read a plan as it was written: besides, CheckFailed for one that its own digests are not of."""
+    document, changed = read(data, where)
+    if changed:
+        raise CheckFailed(
+            f"the plan was changed after it was written: {', '.join(changed)}",
+            where=where,
+            hint=f"plan again, or look at it with tapestry check; without {KEY!r} it stands for itself",
+        )
+    return document
+
+
+def read(data: bytes | str, where: str = "plan") -> tuple[Document, tuple[str, ...]]:
+    """The plan, and the parts of it (program, machine, plan) that its digests are not of."""
     try:
         raw = json.loads(data, object_pairs_hook=_once_each, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -62,8 +80,10 @@ def decode(data: bytes | str, where: str = "plan") -> Document:
             sides={"found": repr(raw["format"]), "read here": repr(FORMAT)},
             hint="plan again with this version",
         )
+    has_digests, stated = KEY in raw, raw.pop(KEY, None)
     _known_keys(raw, where)
-    return _convert(_expanded(raw, where), where)
+    document = _convert(_expanded(raw, where), where)
+    return document, changed_parts(document, stated) if has_digests else ()
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

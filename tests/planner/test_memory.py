@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tapestry.errors import Infeasible
 from tapestry.planner import Plan, load_machine, plan
-from tapestry.planner.format import Buffer, Compute, Resolved, Task
+from tapestry.planner.format import Buffer, Compute, Task
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, programs
@@ -66,7 +66,7 @@ def test_generated_programs_planned_and_run(data: st.DataObject) -> None:
     report = made.check()
     assert report.ok, str(report)
     assert overlaps(made) == []
-    result = run(Resolved(made.document, program), inputs, order=data.draw(st.integers(0, 99)), poison=True)
+    result = run(made.checked, inputs, order=data.draw(st.integers(0, 99)), poison=True)
     assert_close(program, result.outputs, evaluate(program, inputs))
     assert result.bytes_moved == made.document.traffic.bytes_total
 

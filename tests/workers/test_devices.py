@@ -18,10 +18,11 @@ from tapestry.planner import load_machine, plan
 from tapestry.planner.format import Document, Resolved
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
-from tapestry.workers import device_names, register_device, run
+from tapestry.workers import device_names, register_device
 from tapestry.workers.devices import open_device
 
 from .sheets import halo_blur, matmul, split_matmul
+from .unchecked import run_unchecked
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -65,7 +66,8 @@ def test_a_class_that_is_no_device_is_refused() -> None:
 def test_both_engines_run_on_a_device_that_nothing_names(made: str, engine: str, strict: str) -> None:
     """Partial folds, halos in place: the bits, the bytes and the events of the first device."""
     document, inputs = INPUTS[made][0](), INPUTS[made][1]
-    want, got = run(document, inputs, poison=True), run(document, inputs, device=strict, engine=engine, poison=True)
+    want = run_unchecked(document, inputs, poison=True)
+    got = run_unchecked(document, inputs, device=strict, engine=engine, poison=True)
     assert {k: v.tobytes() for k, v in got.outputs.items()} == {k: v.tobytes() for k, v in want.outputs.items()}
     assert got.bytes_moved == want.bytes_moved
     assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
@@ -75,7 +77,7 @@ def test_both_engines_run_on_a_device_that_nothing_names(made: str, engine: str,
 def test_every_arena_is_allocated_once_at_the_planned_size(strict: str) -> None:
     document, inputs = split_matmul(), INPUTS["split_matmul"][1]
     device_class = opened(strict)
-    run(document, inputs, device=strict)
+    run_unchecked(document, inputs, device=strict)
     device = device_class.opened[-1]  # type: ignore[attr-defined]
     assert device.sizes == planned_sizes(document)
     assert device.closed
@@ -108,10 +110,10 @@ def test_generated_plans_in_any_order(data: st.DataObject) -> None:
     inputs, order = data.draw(inputs_for(program)), data.draw(st.none() | st.integers(0, 99))
     sys.path.insert(0, str(HERE))
     try:
-        got = run(document, inputs, device=STRICT, order=order, poison=True)
+        got = run_unchecked(document, inputs, device=STRICT, order=order, poison=True)
     finally:
         sys.path.remove(str(HERE))
-    want = run(document, inputs)
+    want = run_unchecked(document, inputs)
     assert {k: v.tobytes() for k, v in got.outputs.items()} == {k: v.tobytes() for k, v in want.outputs.items()}
 
 

@@ -65,5 +65,5 @@ class Shuffled(Ordered):
                     inside.remove(number)
                     self.finish(number, task, start)
             if not inside:
-                self.transport.bytes_moved += piecewise.bytes_moved
+                self.transport.received.update(piecewise.received)
                 del self.active[task.id]

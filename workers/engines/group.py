@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from ...errors import UsageError
+from ...errors import TapestryError, UsageError
 from ..device import Device
-from ..faults import PeerFailed, TaskError, described
+from ..faults import PeerFailed, described
 from ..transport.torch_distributed import Post, TorchDistributed, poster
 from ..transport.transport import Transport
 
@@ -81,9 +81,9 @@ class Group:
             while monotonic() < until and self.store.add(self._key("heard"), 0) < self.size:
                 sleep(0.02)
 
-    def accuse(self, error: TaskError) -> None:
+    def accuse(self, error: TapestryError, rank: int) -> None:
         """Publish for a rank that cannot speak for itself."""
-        said = json.dumps([error.rank, described(error, error.rank)])
+        said = json.dumps([rank, described(error, rank)])
         self.store.compare_set(self._key("failure"), "", said)
 
     def tell(self, name: str, value: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from ...errors import TapestryError
 from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
-from ..devices import DEFAULT, device_place
+from ..devices import device_place
 from ..faults import TaskError, described, rebuilt
 from ..result import Event, RunResult
 from ..stores.arrays import Array
@@ -36,13 +36,12 @@ from .process import run_rank
 Job = tuple[Document, Mapping[str, Array]]
 
 _FIGURES = ("bytes_moved", "wall_s", "baseline_bytes")
-_PLAIN = Settings(DEFAULT)
 
 # How torchrun tells of a rank that a signal ended. SIGTERM is its own, sent to the others.
 _ENDED = re.compile(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)")
 
 
-def launch(jobs: Sequence[Job], settings: Settings = _PLAIN) -> list[RunResult]:
+def launch(jobs: Sequence[Job], settings: Settings) -> list[RunResult]:
     """Run plans one after another in one torchrun with as many processes as the largest needs.
 
     Raises what the rank that failed first raised: TaskError, UsageError.

@@ -10,6 +10,7 @@ from ..rank import Rank
 from ..result import RunResult
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
+from ..transport.counting import demand_planned
 from ..transport.in_process import InProcess
 from ..transport.movement import Movement
 from ..whole import empty_whole, results
@@ -37,6 +38,7 @@ class LocalEngine(Engine):
             with device.running():
                 order.run_all()
                 device.synchronise()
+            demand_planned(plan, order.transport.received, numbers)
             outputs = gather(plan, ranks)
             events = sorted(order.events, key=lambda event: event.start_s)
             return RunResult(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from hashlib import sha256
 from threading import Event as Flag
 from threading import Thread
 from time import perf_counter
 
 from ...errors import TapestryError, UsageError
 from ...planner.format import Document, Resolved
-from ...planner.format.codec import encode
+from ...planner.format.digest import digests
 from ..device import Device
 from ..devices import open_device
 from ..faults import TaskError
@@ -20,9 +19,11 @@ from ..rank import Rank
 from ..result import Event, RunResult
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
+from ..transport.counting import demand_planned
 from ..transport.movement import Movement
 from ..transport.transport import Transport
 from ..whole import empty_whole, results
+from .activity import Activity
 from .engine import Settings, resolved
 from .group import Group
 from .heart import Heart
@@ -58,7 +59,7 @@ def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: 
 
     thread = Thread(target=work, daemon=True)
     thread.start()
-    heart = Heart(group, settings.patience_s)
+    heart = Heart(group, worker.activity, settings.patience_s)
     while not done.wait(POLL_S):
         heart.beat()
         failure = group.failure()
@@ -89,6 +90,7 @@ class _Process:
     def __init__(self, plan: Resolved, group: Group, settings: Settings) -> None:
         self.plan, self.group, self.settings = plan, group, settings
         self.number = group.rank
+        self.activity = Activity()
         self.events: list[Event] = []
         self.bytes_moved = 0
         self.baseline_bytes = 0
@@ -108,11 +110,14 @@ class _Process:
 
     def _demand_one_plan(self) -> None:
         """UsageError where this rank was given another plan than rank 0: both would run, and give other values."""
-        digest = sha256(encode(self.plan.document)).hexdigest()
+        ours = digests(self.plan.document)
         if self.number == 0:
-            self.group.tell("plan", digest)
-        elif self.group.heard_from("plan", 0) != digest:
-            raise UsageError("ranks were given different plans", sides={"different": f"ranks 0 and {self.number}"})
+            self.group.tell("plan", json.dumps(ours))
+            return
+        theirs = json.loads(self.group.heard_from("plan", 0))
+        if different := [part for part in ours if ours[part] != theirs[part]]:
+            sides = {"different": f"ranks 0 and {self.number}", "in": ", ".join(different)}
+            raise UsageError("ranks were given different plans", sides=sides)
 
     def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
         transport = self.group.transport(device)
@@ -120,8 +125,9 @@ class _Process:
         device.synchronise()
         self.group.barrier()
         if rank is not None:
-            replay = device.replay([rank.bound[task.id] for task in rank.tasks])
+            replay = device.replay([self.activity.watched(rank.bound[task.id]) for task in rank.tasks])
             self.events = replay(perf_counter())
+        demand_planned(self.plan, transport.received, {self.number})
         self.bytes_moved = transport.bytes_moved
         self.baseline_bytes = device.baseline_bytes()
         self.wall_s = self.group.maximum(max((event.end_s for event in self.events), default=0.0))

@@ -11,6 +11,7 @@ class InProcess(Transport):
     """The transport of the local engine; every rank's buffers are of the one device."""
 
     def __init__(self, device: Device) -> None:
+        super().__init__()
         self.device = device
 
     def bind(self, movement: Movement) -> Runner:
@@ -20,11 +21,11 @@ class InProcess(Transport):
             if not movement.folded(m):
                 with movement.at(m.dst):
                     runners.append(self.device.copy(movement.source(m), movement.target(m.dst), m.region))
-        run, nbytes = in_order(runners), movement.remote_bytes()
+        run, received = in_order(runners), movement.received(movement.messages)
 
         def carry() -> None:
             run()
-            self.bytes_moved += nbytes
+            self.received.update(received)
 
         return carry
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...dtypes import numpy_dtype
@@ -14,6 +15,7 @@ from ..faults import Place, demand
 from ..memory import Memory, buffer_dtype
 from ..result import name_of
 from ..whole import final_regions
+from .counting import Key
 
 Buffers = Mapping[int, Stored | None]
 
@@ -96,9 +98,13 @@ class Movement:
         """Where a rank's messages are written."""
         return demand(self.targets[rank], "the buffer that is received into", rank=rank)
 
-    def remote_bytes(self) -> int:
-        """Bytes of the messages that go from one rank to another."""
-        return sum(m.moved * self.dtype_of(m).itemsize for m in self.messages)
+    def received(self, messages: Iterable[Message]) -> Counter[Key]:
+        """Bytes that ranks receive from other ranks by some of the messages: the elements of the buffers they read."""
+        found: Counter[Key] = Counter()
+        for m in messages:
+            if m.remote:
+                found[Key(self.place.task, m.src, m.dst)] += m.region.size * self.source(m).array.dtype.itemsize
+        return found
 
     def dtype_of(self, message: Message) -> DType:
         """What a message carries: records to be folded, or elements."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 from ...planner.format import Message
 from ..device import Device, Packed
+from .counting import Key
 from .in_process import folding_ranks
 from .movement import Movement
 
@@ -27,7 +29,7 @@ class Piecewise:
         self.flying: list[Flight] = []
         self.parts: dict[int, list[Flight]] = {}
         self.unfolded = set(folding_ranks(movement))
-        self.bytes_moved = 0
+        self.received: Counter[Key] = Counter()
 
     def actions(self) -> list[Action]:
         """What may happen next."""
@@ -47,7 +49,7 @@ class Piecewise:
             packed = Packed(self.device.take(m.region.size, self.movement.dtype_of(m), None), m.region)
             self.device.pack(self.movement.source(m), packed)()
         self.unread.remove(m)
-        self.bytes_moved += m.moved * self.movement.dtype_of(m).itemsize
+        self.received.update(self.movement.received([m]))
         if self.movement.folded(m):
             self.parts.setdefault(m.dst, []).append((m, packed))
         else:

@@ -6,11 +6,13 @@ another. (NCCL has no tags: it matches packets by their order, which is the same
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...planner.format import Message
 from ..device import Device, Packed, Runner, Stored, in_order, nothing, packets
+from .counting import Key
 from .movement import Movement
 from .transport import Transport
 
@@ -41,6 +43,7 @@ class TorchDistributed(Transport):
     """The transport of rank ``number``."""
 
     def __init__(self, device: Device, number: int, post: Post) -> None:
+        super().__init__()
         self.device, self.number, self.post = device, number, post
 
     def bind(self, movement: Movement) -> Runner:
@@ -64,7 +67,8 @@ class TorchDistributed(Transport):
         ready = in_order([payload.run for _, payload in sends])
         outgoing = [(self.device.tensor(payload.array), dst) for dst, payload in sends]
         incoming = [(self.device.tensor(array), src) for src, array in receives]
-        nbytes, tag, post = sum(int(t.numel()) for t, _ in incoming), 2 * movement.tag + phase, self.post
+        landed = Counter({Key(movement.place.task, src, self.number): t.numel() for t, src in incoming})
+        tag, post = 2 * movement.tag + phase, self.post
 
         def carry() -> None:
             ready()
@@ -72,7 +76,7 @@ class TorchDistributed(Transport):
             received()
             wait()
             after()
-            self.bytes_moved += nbytes
+            self.received.update(landed)
 
         return carry
 

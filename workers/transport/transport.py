@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 
 from ..device import Runner
+from .counting import Key
 from .movement import Movement
 
 
 class Transport(ABC):
-    """Carries movements. ``bytes_moved`` is what the ranks of this process received from other ranks so far: counted
-    from what was sent and received, not from what was planned.
+    """Carries movements. ``received`` counts the bytes that ranks of this process received from other ranks so far, by
+    task and pair of ranks: from what was sent and received, not from what was planned.
     """
 
-    bytes_moved: int = 0
+    def __init__(self) -> None:
+        self.received: Counter[Key] = Counter()
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.received.total()
 
     @abstractmethod
     def bind(self, movement: Movement) -> Runner:

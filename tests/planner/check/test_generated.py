@@ -13,8 +13,8 @@ from tapestry.planner.check import check
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, partitions, programs
-from tapestry.workers import run
 
+from ...workers.unchecked import run_unchecked
 from .harm import FITTING
 from .mutations import mutants
 
@@ -39,6 +39,6 @@ def test_altered_plans_of_generated_programs(data: st.DataObject) -> None:
             assert report.codes & FITTING[mutant.kind], f"{mutant.kind}: {mutant.what}\n{report}"
             continue
         for seed in range(SEEDS):
-            result = run(mutant.document, inputs, order=seed, poison=True)
+            result = run_unchecked(mutant.document, inputs, order=seed, poison=True)
             assert result.bytes_moved == mutant.document.traffic.bytes_total
             assert_close(program, result.outputs, expected)

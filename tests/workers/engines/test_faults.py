@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 
 from tapestry.planner.format.codec import encode
-from tapestry.workers import TaskError, run
+from tapestry.workers import BytesDiffer, Deadlock, Silent
 
 from ..sheets import halo_blur
+from ..unchecked import run_unchecked
 
 ROOT = Path(__file__).parents[3]
 DEVICES = """
-import os, signal, time
+import os, signal, threading, time
 from pathlib import Path
+from tapestry.workers.transport.torch_distributed import TorchDistributed
+from tapestry.workers.transport.transport import Transport
 from tapestry.workers.numpy.device import NumpyDevice
 
 class Sleeping(NumpyDevice):
@@ -41,15 +44,38 @@ class Stopped(NumpyDevice):
                 os.kill(os.getpid(), signal.SIGSTOP)
             compute()
         return run
+
+class Deaf(Transport):
+    '''Rank 1 keeps what it should send, and waits for ever.'''
+    def bind(self, movement):
+        return threading.Event().wait
+
+class Hanging(NumpyDevice):
+    def transport(self, number, post):
+        return Deaf() if number == 1 else None
+
+class Spendthrift(NumpyDevice):
+    '''Rank 1 says of its transfers that they brought a byte more.'''
+    def transport(self, number, post):
+        return Counting(self, number, post(self.backend)) if number == 1 else None
+
+class Counting(TorchDistributed):
+    def bind(self, movement):
+        run = super().bind(movement)
+        def carry():
+            run()
+            self.received[movement.place.task, 0, 1] += 1
+        return carry
 """
 LAUNCH = """
 import sys
 import numpy as np
 from pathlib import Path
 from tapestry.planner.format.codec import decode
-from tapestry.workers import run
+from tapestry.workers.engines.engine import Settings
+from tapestry.workers.engines.torchrun import TorchrunEngine
 document = decode(Path(sys.argv[1]).read_bytes())
-run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun", device="faulty:Sleeping")
+TorchrunEngine().run(document, {"x": np.arange(8, dtype=np.float32)}, Settings("faulty:Sleeping"))
 """
 
 
@@ -98,7 +124,24 @@ def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
 def test_a_rank_that_stops_answering_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
     inputs = {"x": np.arange(8, dtype=np.float32)}
-    with pytest.raises(TaskError, match="has not answered for 4 s") as caught:
-        run(halo_blur(), inputs, engine="torchrun", device="faulty:Stopped", patience_s=4)
+    with pytest.raises(Silent, match="has not answered for 4 s") as caught:
+        run_unchecked(halo_blur(), inputs, engine="torchrun", device="faulty:Stopped", patience_s=4)
     assert caught.value.rank == 1
     assert not list((folder / "tmp").iterdir())
+
+
+def test_ranks_that_wait_for_one_another_end_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All processes answer, and nothing goes on: neither is stopped, and no plan is to blame."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    inputs = {"x": np.arange(8, dtype=np.float32)}
+    with pytest.raises(Deadlock, match="no task has begun or ended for 3 s") as caught:
+        run_unchecked(halo_blur(), inputs, engine="torchrun", device="faulty:Hanging", patience_s=3)
+    assert "waits in task 0 (send x)" in str(caught.value)
+    assert not list((folder / "tmp").iterdir())
+
+
+def test_bytes_that_are_not_planned_are_an_error(folder: Path) -> None:
+    inputs = {"x": np.arange(8, dtype=np.float32)}
+    with pytest.raises(BytesDiffer, match="5 bytes came from rank 0, and 4 are planned") as caught:
+        run_unchecked(halo_blur(), inputs, engine="torchrun", device="faulty:Spendthrift")
+    assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, 0, "x")

@@ -20,12 +20,13 @@ from tapestry.planner import load_machine
 from tapestry.planner.format import Document
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
-from tapestry.workers import TaskError, run
+from tapestry.workers import TaskError
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import Job, _first_error, launch
 from tapestry.workers.faults import described
 
 from ..sheets import halo_blur, split_matmul
+from ..unchecked import run_unchecked
 
 X = np.arange(8, dtype=np.float32)
 
@@ -53,7 +54,7 @@ def test_generated_plans_give_the_same_bits_as_in_one_process() -> None:
     matmul = {"a": rng.random((6, 8), np.float32), "b": rng.random((8, 5), np.float32)}
     jobs = [*generated(60), (split_matmul(), matmul), (halo_blur(), {"x": X})]
     for (document, inputs), got in zip(jobs, launch(jobs, Settings("numpy", poison=True)), strict=True):
-        want = run(document, inputs, poison=True)
+        want = run_unchecked(document, inputs, poison=True)
         assert got.bytes_moved == want.bytes_moved
         assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
         assert got.outputs.keys() == want.outputs.keys()
@@ -73,7 +74,7 @@ def broken() -> Document:
 def test_a_failure_on_one_rank_ends_all_and_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(TaskError, match="touches elements that its buffer does not store") as caught:
-        run(broken(), {"x": X}, engine="torchrun")
+        run_unchecked(broken(), {"x": X}, engine="torchrun")
     assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, 1, "y")
     assert not list(tmp_path.iterdir())
 
@@ -110,14 +111,15 @@ import numpy as np
 from pathlib import Path
 from tapestry.errors import TapestryError
 from tapestry.planner.format.codec import decode
-from tapestry.workers import run
+from tapestry.workers.engines.engine import Settings
+from tapestry.workers.engines.torchrun import TorchrunEngine
 document = decode(Path(sys.argv[1]).read_bytes())
 if "--different" in sys.argv:
     import msgspec
     claims = msgspec.structs.replace(document.claims, seed=int(os.environ["RANK"]))
     document = msgspec.structs.replace(document, claims=claims)
 try:
-    result = run(document, {"x": np.arange(8, dtype=np.float32)}, engine="torchrun")
+    result = TorchrunEngine().run(document, {"x": np.arange(8, dtype=np.float32)}, Settings("numpy"))
     said = f"RANK {result.rank} {sorted(result.outputs)} {result.bytes_moved if result.rank == 0 else ''}"
 except TapestryError as error:
     said = f"ERROR {os.environ['RANK']} {type(error).__name__} {str(error).splitlines()[0]}"
@@ -167,4 +169,4 @@ def test_ranks_with_different_plans_are_told(tmp_path: Path) -> None:
 
 def test_inputs_are_checked_before_anything_starts() -> None:
     with pytest.raises(UsageError, match="1 of 1 inputs are missing"):
-        run(halo_blur(), {}, engine="torchrun")
+        run_unchecked(halo_blur(), {}, engine="torchrun")

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from tapestry.errors import UsageError
+from tapestry.planner import plan
+from tapestry.planner.format import Resolved
 from tapestry.workers import run
 
-from ..sheets import halo_blur, matmul, split_matmul
+from ..sheets import blur, halo_blur, matmul, split_matmul
+from ..unchecked import run_unchecked
 
 A, B = np.zeros((6, 8), np.float32), np.zeros((8, 5), np.float32)
 
@@ -27,7 +30,7 @@ A, B = np.zeros((6, 8), np.float32), np.zeros((8, 5), np.float32)
 )
 def test_refused_inputs(inputs: dict[str, Any], message: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
-        run(split_matmul(), inputs)
+        run_unchecked(split_matmul(), inputs)
     assert all(part in str(caught.value) for part in message), str(caught.value)
 
 
@@ -43,11 +46,19 @@ def test_refused_inputs(inputs: dict[str, Any], message: list[str]) -> None:
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        run(halo_blur(), {"x": np.zeros(8, np.float32)}, **options)
+        plan(blur(), "cpu-4", time_limit=5).run({"x": np.zeros(8, np.float32)}, **options)
 
 
 def test_arrays_that_are_views_or_lists_are_taken() -> None:
     b = np.asfortranarray(np.ones((8, 5), np.float32))
-    found = run(split_matmul(), {"a": np.ones((12, 8), np.float32)[::2], "b": b}).outputs["c"]
+    found = run_unchecked(split_matmul(), {"a": np.ones((12, 8), np.float32)[::2], "b": b}).outputs["c"]
     assert (found == 8).all()
     assert matmul().outputs == ("c",)
+
+
+def test_what_was_not_checked_is_not_run() -> None:
+    document = plan(matmul(), "cpu-4", time_limit=5).document
+    for unchecked in (document, Resolved(document), halo_blur()):
+        with pytest.raises(UsageError, match="the plan was not checked") as caught:
+            run(unchecked, {"a": A, "b": B})  # type: ignore[arg-type]
+        assert "tapestry.planner.check.checked" in str(caught.value)
