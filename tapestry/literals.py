@@ -34,6 +34,7 @@ _BINARY = {
     "f32": _Binary(24, -125, 128),
     "f64": _Binary(53, -1021, 1024),
 }
+_WIDEST = {"bool": "bool", "int": "int64", "float": "f64"}  # in which Python's numbers compute alone
 _BITS = {"int8": 8, "int32": 32, "int64": 64}
 
 
@@ -137,7 +138,8 @@ def check_literals(body: Expr, target: str, typing: Typing) -> None:
         if body.guard:
             _check_number(body.fill, typing.dtypes[body.tensor])
     elif isinstance(body, Cast):
-        check_literals(body.arg, typing.of(body.arg)[0], typing)
+        dtype, weak = typing.of(body.arg)
+        check_literals(body.arg, _WIDEST[DTYPES[dtype].kind] if weak else dtype, typing)
 
 
 @lru_cache(maxsize=4096, typed=True)

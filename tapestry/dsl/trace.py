@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from ..errors import TapestryError, UsageError
 from ..expr import Affine, Bound, Expr, Read, reads, rewrite, walk
-from ..expr.simplify import simplify, simplify_bounds
+from ..expr.simplify import simplify_bounds
 from ..literals import check_literals
 from ..names import check_name
 from ..program import Block, Dim, Operation, Pin, Program, Role
@@ -23,6 +23,7 @@ from ..result_type import Typing, may_store, reduced_dtype
 from .caller import assigned_name, located, place, user_frame
 from .nothing import fold_of_nothing
 from .tensor import Tensor, base_at, unique_names
+from .typed import simplified
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -188,11 +189,12 @@ class Trace:
         if dtype is not None:
             Tensor.check_dtype(dtype)
         self._demand_own_reads(body, located(name, source))
-        value, dtype = self._dtype(name, source, body, monoid, dtype)
+        typing = Typing(self.dtypes)
+        value, dtype = self._dtype(located(name, source), body, monoid, dtype, typing)
         if monoid and any(dim.extent == 0 for dim in dims if dim.name in reduce_dims):
             body, monoid = fold_of_nothing(monoid, value, dtype, parallel), None
             dims, reduce_dims, bounds = parallel, (), ()
-        body = body if isinstance(body, Block) else simplify(body, ranges)
+        body = body if isinstance(body, Block) else simplified(body, ranges, typing)
         local, group = self._local_name(name, explicit)
         hint = self._result_name(None if anonymous else frame, explicit) or local
         axes = [dim.name for dim in parallel]
@@ -204,7 +206,7 @@ class Trace:
         return out
 
     def _dtype(
-        self, name: str, source: str, body: Expr | Block, monoid: str | None, declared: str | None
+        self, where: str, body: Expr | Block, monoid: str | None, declared: str | None, typing: Typing
     ) -> tuple[str, str]:
         """The dtypes of the body's value and of the result."""
         if isinstance(body, Block):
@@ -212,20 +214,15 @@ class Trace:
                 raise ValueError("a block operation declares its dtype")
             return declared, declared
         try:
-            typing = Typing(self.dtypes)
             value = typing.of(body)[0]
             result = declared or (reduced_dtype(monoid, value) if monoid else value)
             check_literals(body, value if monoid else result, typing)
         except TapestryError as error:
-            raise type(error)(error.what, where=located(name, source), sides=error.sides, hint=error.hint) from None
+            raise type(error)(error.what, where=where, sides=error.sides, hint=error.hint) from None
         if not may_store(value, result):
             sides = {"value": value, "declared": result}
-            raise UsageError(
-                "the value does not fit the declared dtype",
-                where=located(name, source),
-                sides=sides,
-                hint="cast: astype",
-            )
+            what = "the value does not fit the declared dtype"
+            raise UsageError(what, where=where, sides=sides, hint="cast: astype")
         return value, result
 
     def _local_name(self, name: str, explicit: str) -> tuple[str, str]:
