@@ -8,13 +8,17 @@ from importlib import import_module
 
 
 def lazy_names(package: str, names_of: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, from submodule -> its public names, separated by blanks."""
+    """`__getattr__` and `__dir__` of a package, from submodule -> its public names, separated by blanks.
+
+    The names of "" are submodules themselves.
+    """
     module_of = {name: module for module, names in names_of.items() for name in names.split()}
 
     def load(name: str) -> object:
         if name not in module_of:
             raise _unknown(package, name, listed())
-        value = getattr(import_module(f".{module_of[name]}", package), name)
+        module = module_of[name]
+        value = getattr(import_module(f".{module}", package), name) if module else import_module(f".{name}", package)
         setattr(sys.modules[package], name, value)
         return value
 

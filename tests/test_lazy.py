@@ -18,7 +18,7 @@ def typed_names(package: str) -> dict[str, str]:
     tree = ast.parse(inspect.getsource(importlib.import_module(package)))
     blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
+    return {alias.asname or alias.name: node.module or "" for node in imports for alias in node.names}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
