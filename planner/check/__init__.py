@@ -22,6 +22,7 @@ from ..format.document import Document
 from ..format.resolve import Resolved
 from . import bound, count, cover, ends, flow, memory, order, wellformed
 from .budget import Exhausted
+from .cells import Disagreement
 from .groups import Groups
 from .report import Code, Findings, Report, Verdict
 
@@ -36,6 +37,8 @@ def check(document: Document) -> Report:
     findings = Findings()
     try:
         _prove(document, findings)
+    except Disagreement as fault:
+        findings.add(Code.DISAGREEMENT, f"the second engine finds that {fault}")
     except Exhausted as spent:
         findings.add(Code.UNPROVEN, f"proving it takes more work than a plan of its size may: {spent}")
     return findings.report()
@@ -89,6 +92,8 @@ def check_form(document: Document) -> Report:
         case = wellformed.read(document, findings)
         if case is not None:
             order.events(Groups(case), findings)
+    except Disagreement as fault:
+        findings.add(Code.DISAGREEMENT, f"the second engine finds that {fault}")
     except Exhausted as spent:
         findings.add(Code.UNPROVEN, f"reading it takes more work than a plan of its size may: {spent}")
     return findings.report()

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from ...expr import Expr, Read, rewrite
 from ...program import Block, Operation, Program
-from ...records import record_bytes
 from ..format.document import Buffer, Compute, Document, Task, Transfer
-from .algebra import EMPTY, Algebra, Shape
+from .algebra import EMPTY, Algebra
+from .shape import Shape
+from .storage import BYTES, record_size
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,14 @@ class Case:
         """Per rank the elements that a buffer is laid out for."""
         return self.layouts[self.buffers[buffer].layout]
 
+    def item_bytes(self, tensor: str) -> int:
+        """Bytes of one element of a tensor."""
+        return BYTES[self.program.tensor(tensor).dtype]
+
     def record_bytes(self, tensor: str) -> int:
         """Bytes of one element of a partial result of a tensor."""
         record = self.program.records.get(tensor)
-        return self.program.tensor(tensor).itemsize if record is None else record_bytes(record)
+        return self.item_bytes(tensor) if record is None else record_size(record)[0]
 
     def parts(self, layout: str) -> tuple[int, ...] | None:
         return self.document.layouts[layout].parts

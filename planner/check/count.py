@@ -44,7 +44,7 @@ def prove(case: Case, findings: Findings) -> None:
                 known[key] = received(case, task)
             contributions, elements = known[key]
             moved[task.kind] += contributions * case.record_bytes(task.tensor)
-            moved[task.kind] += elements * case.program.tensor(task.tensor).itemsize
+            moved[task.kind] += elements * case.item_bytes(task.tensor)
     stated, total = case.document.traffic, sum(moved.values())
     if stated.bytes_total != total:
         findings.add(Code.TRAFFIC, f"bytes_total is {stated.bytes_total}; the transfers move {total}", witness=(total,))

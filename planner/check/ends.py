@@ -5,7 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from ...program import Tensor
-from ...space import Box
 from ..format.document import Buffer
 from .algebra import EMPTY
 from .case import Case
@@ -107,4 +106,4 @@ def _kept(case: Case, flow: Flow, start: Buffer, findings: Findings) -> None:
 
 
 def _whole(case: Case, tensor: str) -> int:
-    return case.algebra.number(Box.of_shape(case.program.tensor(tensor).shape).region())
+    return case.algebra.whole(case.program.tensor(tensor).shape)

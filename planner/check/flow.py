@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..format.document import Compute, Copy, Task, Transfer
-from .algebra import EMPTY, Shape, Share
+from .algebra import EMPTY
 from .folds import Contribution, Fold, fold_fault
 from .groups import Group, Groups, Touch
 from .held import Held, Memories
 from .order import Event
 from .report import Code, Findings
+from .shape import Shape, Share
 
 
 class Flow:

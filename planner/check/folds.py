@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from .algebra import EMPTY, Algebra, Shape
+from .algebra import EMPTY, Algebra
 from .report import Code
+from .shape import Shape
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..format.document import Compute, Task, Transfer
-from .algebra import Shape
 from .case import Case
 from .columns import Columns
+from .shape import Shape
 
 
 @dataclass(frozen=True, eq=False)

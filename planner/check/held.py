@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .algebra import EMPTY, Algebra, Share
+from .algebra import EMPTY, Algebra
+from .shape import Share
 
 Pieces = tuple[tuple[int, Share], ...]
 """Elements that stand for a share of a reduction each."""

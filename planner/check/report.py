@@ -50,6 +50,10 @@ class Code(StrEnum):
     STATE = "state", "a state does not end complete in its starting layout"
     TRAFFIC = "traffic", "the traffic that the plan states is not what its tasks move"
     BOUND = "bound", "the stated bound on all plans is not proved, or the gap is not what lies between it and the plan"
+    DISAGREEMENT = (
+        "disagreement",
+        "two engines answer a question about index sets differently: this program is at fault",
+    )
     UNPROVEN = "unproven", "an index set is known only as a hull, so nothing can be proved"
 
 

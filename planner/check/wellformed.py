@@ -7,14 +7,13 @@ from math import prod
 
 from ...errors import TapestryError, TooHard
 from ...program import Operation, Program
-from ...records import record_alignment, record_bytes
 from ...serialize import program_from_json
-from ...space import Box, parse_region
 from ..format.document import Compute, Copy, Document, Transfer
 from . import machine
 from .algebra import Algebra
 from .case import Case, Memory
 from .report import Code, Findings
+from .storage import record_size, stored
 
 LANES = ("compute", "comm", "h2d", "d2h", "disk")
 KINDS = (
@@ -94,7 +93,7 @@ def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[s
             findings.add(Code.LAYOUT, f"layout {name} is not for {ranks} ranks")
             continue
         try:
-            found[name] = tuple(algebra.number(parse_region(text)) for text in layout.regions)
+            found[name] = tuple(algebra.read(text) for text in layout.regions)
         except ValueError as error:
             findings.add(Code.LAYOUT, f"layout {name}: {error}")
     return found
@@ -184,9 +183,9 @@ def _inside(case: Case, findings: Findings) -> None:
 
     def within(layout: str, extents: tuple[int, ...]) -> bool:
         """On all ranks, as it mostly is: then nothing has to be asked for one."""
-        box = boxes.setdefault(extents, algebra.number(Box.of_shape(extents).region()))
+        box = boxes.setdefault(extents, algebra.whole(extents))
         regions = case.distinct(layout, None)
-        alike = all(grid.ndim == len(extents) for number in regions for grid in algebra.region(number).grids)
+        alike = all(len(tile) == len(extents) for number in regions for tile in algebra.form(number).tiles)
         return alike and all(algebra.within(number, box) for number in regions)
 
     def check(
@@ -202,8 +201,7 @@ def _inside(case: Case, findings: Findings) -> None:
             if not 0 <= rank < case.ranks:
                 continue  # strays: see _fits
             number = case.layouts[layout][rank]
-            region = algebra.region(number)
-            if any(grid.ndim != len(extents) for grid in region.grids):
+            if any(len(tile) != len(extents) for tile in algebra.form(number).tiles):
                 findings.add(
                     Code.LAYOUT,
                     f"layout {layout} is not of {len(extents)} dimensions, as {what} is",
@@ -234,15 +232,13 @@ def _storage(case: Case, findings: Findings) -> None:
     for buffer in case.document.buffers:
         tensor = case.program.tensor(buffer.tensor)
         if buffer.layout not in largest:
-            grids = (case.algebra.region(number).storage() for number in set(case.layouts[buffer.layout]))
-            largest[buffer.layout] = max((grid.size for grid in grids if grid is not None), default=0)
+            forms = (case.algebra.form(number) for number in set(case.layouts[buffer.layout]))
+            largest[buffer.layout] = max(map(stored, forms), default=0)
         if buffer.record is not None and buffer.record != case.program.records.get(tensor.name):
             message = f"buffer {buffer.name} holds records of {buffer.record}, which no fold of {tensor.name} takes"
             findings.add(Code.RECORD, message, tensor=tensor.name)
             continue
-        size, align = tensor.itemsize, tensor.itemsize
-        if buffer.record is not None:
-            size, align = record_bytes(buffer.record), record_alignment(buffer.record)
+        size, align = record_size((tensor.dtype,) if buffer.record is None else buffer.record)
         needed = largest[buffer.layout] * size
         if buffer.nbytes < needed:
             message = f"buffer {buffer.name} has {buffer.nbytes} bytes and stores {needed}"

@@ -298,7 +298,8 @@ def test_an_alteration_gets_its_verdict(why: str, code: Code, make: Callable[[],
 
 
 def test_every_code_is_provoked() -> None:
-    assert {code for _, code, _ in PROVOKED} == set(Code)
+    faults_of_ours = {Code.DISAGREEMENT}  # no plan provokes it: see test_planted
+    assert {code for _, code, _ in PROVOKED} == set(Code) - faults_of_ours
     assert all(code.meaning for code in Code)
 
 

@@ -1,0 +1,355 @@
+"""The second engine for index projections: which tuples do index rows reach, and how many points satisfy conditions?
+
+Rows and conditions that share no dimension are independent. A row over one dimension scales its runs; sums whose gaps
+fill are runs again; everything else is listed value by value, and past `LISTED` asked of isl. It shares no code with
+`tapestry.space`, and reads of `tapestry.expr` only what an expression is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...expr import Affine, Bound
+from .cells import Form, Runs, Spend, Tile, last, length
+
+LISTED = 1 << 18  # points of dimensions that rows or conditions share, and are listed
+LARGEST = 1 << 61  # of values that are computed in 64 bits
+WORK = "listing the points of index projections"
+
+
+class TooMany(Exception):
+    """More points than are listed."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows (by position) and conditions over dimensions (by axis) that no others use."""
+
+    rows: tuple[int, ...]
+    exprs: tuple[Affine, ...]
+    conditions: tuple[Bound, ...]
+    dims: tuple[str, ...]
+    axes: tuple[int, ...]
+
+
+def names_in(expr: Affine) -> set[str]:
+    found: set[str] = set()
+    for atom, _ in expr.terms:
+        found |= {atom} if isinstance(atom, str) else names_in(atom.inner)
+    return found
+
+
+def groups(names: Sequence[str], rows: Sequence[Affine], conditions: Sequence[Bound]) -> tuple[Group, ...]:
+    """All of them; a dimension that nothing uses is a group of its own, which has points or not."""
+    place = {name: k for k, name in enumerate(names)}
+    parts: list[tuple[set[str], list[int]]] = [({name}, []) for name in names]
+    for k, expr in enumerate([*rows, *(bound.expr for bound in conditions)]):
+        mine = names_in(expr)
+        touching = [part for part in parts if part[0] & mine]
+        joined = mine.union(*(dims for dims, _ in touching)), [k, *chain(*(at for _, at in touching))]
+        parts = [*(part for part in parts if not part[0] & mine), joined]
+    found = []
+    for dims, at in parts:
+        mine_rows = tuple(k for k in sorted(at) if k < len(rows))
+        bounds = tuple(conditions[k - len(rows)] for k in sorted(at) if k >= len(rows))
+        used = tuple(sorted(dims, key=place.__getitem__))
+        found.append(Group(mine_rows, tuple(rows[k] for k in mine_rows), bounds, used, tuple(place[n] for n in used)))
+    return tuple(found)
+
+
+class Reach:
+    """Index rows over named dimensions where all conditions hold."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Affine], conditions: Sequence[Bound], spend: Spend) -> None:
+        self.names, self.rows, self.conditions, self._spend = tuple(names), tuple(rows), tuple(conditions), spend
+        self._groups = groups(names, rows, conditions)
+        self._known: dict[tuple[int, Tile], tuple[Tile, ...]] = {}
+        self._counted: dict[tuple[int, Tile], int] = {}
+
+    def image(self, points: Form) -> Form:
+        """The tuples that the rows reach from these points; tiles may overlap. TooMany where they are not listed."""
+        return Form(tuple(chain.from_iterable(map(self._tiles, points.tiles))))
+
+    def _tiles(self, tile: Tile) -> Iterator[Tile]:
+        parts = []
+        for k, group in enumerate(self._groups):
+            mine = tuple(tile[axis] for axis in group.axes)
+            if (k, mine) not in self._known:
+                self._known[k, mine] = tuple(_reached(group, mine, self._spend))
+            parts.append(self._known[k, mine])
+        for choice in product(*parts):
+            rows: list[Runs] = [()] * len(self.rows)
+            for group, part in zip(self._groups, choice, strict=True):
+                for row, runs in zip(group.rows, part, strict=True):
+                    rows[row] = runs
+            yield tuple(rows)
+
+    def count(self, points: Form) -> int:
+        """Points that satisfy the conditions. TooMany where they are not listed."""
+        return sum(map(self._counts, points.tiles))
+
+    def _counts(self, tile: Tile) -> int:
+        found = 1
+        for k, group in enumerate(self._groups):
+            mine = tuple(tile[axis] for axis in group.axes)
+            if (k, mine) not in self._counted:
+                self._counted[k, mine] = _satisfying(group, mine, self._spend)
+            found *= self._counted[k, mine]
+        return found
+
+
+def _reached(group: Group, sets: Tile, spend: Spend) -> Iterable[Tile]:
+    """What the rows of a group reach: tiles of so many axes as it has rows."""
+    left = _narrowed(group, sets)
+    if left is None:
+        return ()
+    dims, conditions = left
+    used = set().union(*map(names_in, group.exprs))
+    if _without(used, dims, conditions):
+        left = _narrowed(replace(group, conditions=tuple(conditions), dims=tuple(dims)), tuple(dims.values()))
+        if left is None:
+            return ()
+        dims, conditions = left
+    if not conditions and not group.rows:
+        return ((),)
+    if not conditions and len(group.rows) == 1:
+        summed = _summed(group.exprs[0], dims)
+        if summed is not None:
+            return ((summed,),)
+    return _listed(group.exprs, conditions, dims, spend)
+
+
+def _narrowed(group: Group, sets: Tile) -> tuple[dict[str, Runs], list[Bound]] | None:
+    """The dimensions after conditions on one of them, and the other conditions; None where nothing is left."""
+    dims, others = dict(zip(group.dims, sets, strict=True)), []
+    for bound in group.conditions:
+        expr = bound.expr
+        if len(expr.terms) == 1 and isinstance(expr.terms[0][0], str):
+            name, factor = expr.terms[0][0], expr.terms[0][1]
+            dims[name] = clipped(dims[name], factor, expr.const, bound.lo, bound.hi)
+        elif expr.terms:
+            others.append(bound)
+        elif (bound.lo is not None and expr.const < bound.lo) or (bound.hi is not None and expr.const >= bound.hi):
+            return None
+    return (dims, others) if all(dims.values()) else None
+
+
+def clipped(runs: Runs, factor: int, const: int, lo: int | None, hi: int | None) -> Runs:
+    """The values v with lo <= factor * v + const < hi.
+
+    >>> clipped((range(0, 10),), -2, 5, 0, None)
+    (range(0, 3),)
+    """
+    top = None if hi is None else hi - 1
+    if factor < 0:
+        factor, const, lo, top = -factor, -const, None if top is None else -top, None if lo is None else -lo
+    least = None if lo is None else -((const - lo) // factor)
+    found = []
+    for run in runs:
+        start = run.start if least is None else run.start + max(0, -((run.start - least) // run.step)) * run.step
+        stop = run.stop if top is None else min(run.stop, (top - const) // factor + 1)
+        found += [range(start, stop, run.step)] if start < stop else []
+    return tuple(found)
+
+
+def _without(used: set[str], dims: dict[str, Runs], conditions: list[Bound]) -> bool:
+    """Drop dimensions that no row uses, where one condition does and it is told by their ends alone."""
+    before = len(dims)
+    for name in sorted(dims.keys() - used):
+        touching = [bound for bound in conditions if name in names_in(bound.expr)]
+        if not touching:
+            del dims[name]
+        elif len(touching) == 1:
+            (bound,) = touching
+            left = _by_ends(bound, name, dims[name])
+            if left is not None:
+                conditions[conditions.index(bound)] = left
+                del dims[name]
+    return len(dims) < before
+
+
+def _by_ends(bound: Bound, name: str, values: Runs) -> Bound | None:
+    """The condition that some value of the dimension satisfies it; None where the ends of the values do not tell."""
+    rest = Affine(tuple(term for term in bound.expr.terms if term[0] != name), bound.expr.const)
+    factor = dict(bound.expr.terms).get(name, 0)
+    if name in names_in(rest):
+        return None
+    ends = [factor * run.start for run in values] + [factor * last(run) for run in values]
+    if bound.lo is not None and bound.hi is not None:
+        if bound.hi <= bound.lo:
+            return Bound(Affine(), 1, 1)
+        if len(values) > 1 or values[0].step > 1 or abs(factor) > bound.hi - bound.lo:
+            return None
+    lo, hi = None if bound.lo is None else bound.lo - max(ends), None if bound.hi is None else bound.hi - min(ends)
+    return Bound(rest, lo, hi)
+
+
+def _summed(row: Affine, dims: Mapping[str, Runs]) -> Runs | None:
+    """The values of a row: one dimension scaled, or a sum in which each fills the gaps of the next. None for others."""
+    if any(not isinstance(atom, str) for atom, _ in row.terms):
+        return None
+    if len(row.terms) == 1:
+        ((name, factor),) = row.terms
+        return tuple(_scaled(run, factor, row.const) for run in dims[str(name)])
+    if any(len(dims[str(name)]) != 1 for name, _ in row.terms):
+        return None
+    start, count, unit = row.const, 1, 1
+    runs = (_scaled(dims[str(name)][0], factor, 0) for name, factor in row.terms)
+    for run in sorted(runs, key=lambda run: run.step):
+        size = length((run,))
+        start += run.start
+        if size > 1 and count == 1:
+            unit = run.step
+        elif size > 1 and (run.step % unit or run.step > unit * count):
+            return None
+        count += (run.step // unit) * (size - 1)
+    return (range(start, start + (count - 1) * unit + 1, unit if count > 1 else 1),)
+
+
+def _scaled(run: range, factor: int, const: int) -> range:
+    size = length((run,))
+    ends = (factor * run.start + const, factor * last(run) + const)
+    return range(min(ends), max(ends) + 1, abs(factor) * run.step if size > 1 else 1)
+
+
+def _listed(
+    exprs: Sequence[Affine], conditions: Sequence[Bound], dims: Mapping[str, Runs], spend: Spend
+) -> Iterable[Tile]:
+    """Point by point."""
+    _fits(dims, exprs, conditions)
+    values = _values(dims, spend)
+    inside = _inside(conditions, values)
+    if not inside.any():
+        return ()
+    rows = [np.broadcast_to(evaluated(expr, values), inside.shape)[inside] for expr in exprs]
+    return _tiled(np.unique(np.stack(rows, axis=1), axis=0).tolist()) if rows else ((),)
+
+
+def _fits(dims: Mapping[str, Runs], exprs: Iterable[Affine], conditions: Iterable[Bound]) -> None:
+    """TooMany where 64 bits might not hold a value that is computed on the way."""
+    furthest = {name: max(max(abs(run.start), abs(last(run))) for run in runs) for name, runs in dims.items()}
+    limits = (abs(limit) for bound in conditions for limit in (bound.lo, bound.hi) if limit is not None)
+    values = (_furthest(expr, furthest) for expr in (*exprs, *(bound.expr for bound in conditions)))
+    if max(chain(limits, values), default=0) > LARGEST:
+        raise TooMany
+
+
+def _values(dims: Mapping[str, Runs], spend: Spend) -> dict[str, Any]:
+    """Per dimension its values, along an axis of their own."""
+    size = prod(map(length, dims.values()))
+    if size > LISTED:
+        raise TooMany
+    spend(size >> 3, WORK)
+    return {
+        name: np.array([*chain(*runs)], dtype=np.int64).reshape([-1 if axis == k else 1 for axis in range(len(dims))])
+        for k, (name, runs) in enumerate(dims.items())
+    }
+
+
+def _furthest(expr: Affine, dims: Mapping[str, int]) -> int:
+    """No part of the expression is further from zero than that."""
+    atoms = ((dims[a] if isinstance(a, str) else _furthest(a.inner, dims), factor) for a, factor in expr.terms)
+    return abs(expr.const) + sum(size * abs(factor) for size, factor in atoms)
+
+
+def evaluated(expr: Affine, values: Mapping[str, Any]) -> Any:
+    """An expression of dimensions that are integers or arrays of them."""
+    total: Any = expr.const
+    for atom, factor in expr.terms:
+        value = values[atom] if isinstance(atom, str) else evaluated(atom.inner, values) // atom.divisor
+        total = total + factor * value
+    return total
+
+
+def _inside(conditions: Iterable[Bound], values: Mapping[str, Any]) -> Any:
+    """Where all conditions hold, over all dimensions."""
+    inside = np.ones(np.broadcast_shapes(*(value.shape for value in values.values())), dtype=bool)
+    for bound in conditions:
+        value = evaluated(bound.expr, values)
+        inside &= True if bound.lo is None else value >= bound.lo
+        inside &= True if bound.hi is None else value < bound.hi
+    return inside
+
+
+def _tiled(tuples: Iterable[Sequence[int]]) -> list[Tile]:
+    """Tuples in ascending order as tiles: those that go on alike are taken together."""
+    goes_on: dict[tuple[int, ...], list[int]] = {}
+    for point in tuples:
+        goes_on.setdefault(tuple(point[:-1]), []).append(point[-1])
+    if list(goes_on) == [()]:
+        return [(runs_of(goes_on[()]),)]
+    alike: dict[Runs, list[tuple[int, ...]]] = {}
+    for before, values in goes_on.items():
+        alike.setdefault(runs_of(values), []).append(before)
+    return [(*tile, runs) for runs, before in alike.items() for tile in _tiled(before)]
+
+
+def runs_of(values: Sequence[int]) -> Runs:
+    """Ascending values as runs.
+
+    >>> runs_of([0, 1, 2, 5, 7, 9])
+    (range(0, 3), range(5, 10, 2))
+    """
+    found, k = [], 0
+    while k < len(values):
+        step = values[k + 1] - values[k] if k + 1 < len(values) else 1
+        end = k + 1
+        while end < len(values) and values[end] - values[end - 1] == step:
+            end += 1
+        if end - k == 2 and step > 1:
+            step, end = 1, k + 1
+        found.append(range(values[k], values[end - 1] + 1, step))
+        k = end
+    return tuple(found)
+
+
+def _satisfying(group: Group, sets: Tile, spend: Spend) -> int:
+    """Points of the group's dimensions that satisfy its conditions."""
+    left = _narrowed(group, sets)
+    if left is None:
+        return 0
+    dims, conditions = left
+    if not conditions:
+        return prod(map(length, dims.values()))
+    _fits(dims, (), conditions)
+    longest = max(dims, key=lambda name: length(dims[name]))
+    if length(dims[longest]) > 1 and _along(longest, dims, conditions):
+        return _counted_along(longest, dims, conditions, spend)
+    values = _values(dims, spend)
+    return int(_inside(conditions, values).sum())
+
+
+def _along(name: str, dims: Mapping[str, Runs], conditions: Sequence[Bound]) -> bool:
+    """All values of a dimension are dense and it is in no floor: what satisfies the conditions is an interval."""
+    (run, *others) = dims[name]
+    loose = all(
+        isinstance(atom, str) or name not in names_in(atom.inner) for b in conditions for atom, _ in b.expr.terms
+    )
+    return loose and not others and run.step == 1
+
+
+def _counted_along(name: str, dims: Mapping[str, Runs], conditions: Sequence[Bound], spend: Spend) -> int:
+    """The other dimensions are listed, and of this one an interval is left for each of their points."""
+    run, others = dims[name][0], {other: runs for other, runs in dims.items() if other != name}
+    values = _values(others, spend)
+    least, most = np.int64(run.start), np.int64(run.stop - 1)
+    inside = np.ones(np.broadcast_shapes(*(value.shape for value in values.values())), dtype=bool)
+    for bound in conditions:
+        factor = dict(bound.expr.terms).get(name, 0)
+        rest = evaluated(Affine(tuple(t for t in bound.expr.terms if t[0] != name), bound.expr.const), values)
+        lo, top = bound.lo, None if bound.hi is None else bound.hi - 1
+        if factor < 0:
+            factor, rest, lo, top = -factor, -rest, None if top is None else -top, None if lo is None else -lo
+        if not factor:
+            inside &= True if lo is None else rest >= lo
+            inside &= True if top is None else rest <= top
+            continue
+        least = least if lo is None else np.maximum(least, -((rest - lo) // factor))
+        most = most if top is None else np.minimum(most, (top - rest) // factor)
+    return int((np.maximum(0, most - least + 1) * inside).sum())

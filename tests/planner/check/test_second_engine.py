@@ -1,0 +1,126 @@
+"""The second engine of the checker against lists of points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tapestry.dtypes import DTYPES
+from tapestry.expr import Affine, Bound
+from tapestry.planner.check import cells, lattice
+from tapestry.planner.check.cells import Form
+from tapestry.planner.check.reach import Reach, runs_of
+from tapestry.planner.check.storage import BYTES, record_size, stored
+from tapestry.records import record_alignment, record_bytes
+from tapestry.space import parse_region
+
+NAMES = "abcd"
+integers = st.integers(-3, 6)
+factors = st.sampled_from([1, 1, 1, 2, -1, 3, -2, 4])
+axes = st.lists(st.integers(0, 6), min_size=1, unique=True).map(lambda values: runs_of(sorted(values)))
+
+
+def spend(units: int, what: str) -> None:
+    """Work is not counted here."""
+
+
+def forms(ndim: int, least: int = 0) -> st.SearchStrategy[Form]:
+    return st.lists(st.tuples(*[axes] * ndim), min_size=least, max_size=2).map(lambda tiles: Form(tuple(tiles)))
+
+
+def rows(names: str) -> st.SearchStrategy[Affine]:
+    terms = st.lists(st.tuples(st.sampled_from(names), factors), max_size=3)
+    plain = st.builds(Affine.sum_of, terms, integers)
+    floor = st.builds(lambda e, by, times: (e // by) * times, plain, st.integers(2, 4), factors)
+    return st.builds(lambda e, more: e + more, plain, st.one_of(st.just(0), floor))
+
+
+def bounds(names: str) -> st.SearchStrategy[Bound]:
+    return st.builds(Bound, rows(names), st.one_of(st.none(), integers), st.one_of(st.none(), st.integers(-2, 12)))
+
+
+def points(form: Form) -> set[tuple[int, ...]]:
+    return {point for tile in form.tiles for point in product(*(list(chain(*runs)) for runs in tile))}
+
+
+def reached(names: str, exprs: Sequence[Affine], conditions: Sequence[Bound], chosen: Form) -> set[tuple[int, ...]]:
+    places = [dict(zip(names, point, strict=True)) for point in points(chosen)]
+    return {
+        tuple(e.evaluate(place) for e in exprs) for place in places if all(bound.holds(place) for bound in conditions)
+    }
+
+
+@settings(max_examples=150)
+@given(st.data(), st.integers(1, 4))
+def test_projections_reach_what_listing_points_says(data: st.DataObject, ndim: int) -> None:
+    names = NAMES[:ndim]
+    chosen = data.draw(forms(ndim, 1))
+    exprs = data.draw(st.lists(rows(names), min_size=1, max_size=3))
+    conditions = data.draw(st.lists(bounds(names), max_size=2))
+    reach = Reach(names, exprs, conditions, spend)
+    truth = reached(names, exprs, conditions, chosen)
+    assert points(reach.image(chosen)) == truth
+    dims = [Affine.dim(name) for name in names]
+    for tile in chosen.tiles:
+        alone = Form((tile,))
+        assert reach.count(alone) == len(reached(names, dims, conditions, alone))
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(1, 3))
+def test_isl_says_the_same(data: st.DataObject, ndim: int) -> None:
+    names = NAMES[:ndim]
+    chosen, exprs = data.draw(forms(ndim, 1)), data.draw(st.lists(rows(names), min_size=1, max_size=2))
+    conditions = data.draw(st.lists(bounds(names), max_size=2))
+    truth = sorted(reached(names, exprs, conditions, chosen))
+    whole, some = (Form(tuple(tuple(runs_of([x]) for x in point) for point in p)) for p in (truth, truth[1:]))
+    asked = [(names, exprs, conditions)]
+    assert lattice.reaches(asked, chosen, whole, exact=True)
+    assert not truth or not lattice.reaches(asked, chosen, some, exact=False)
+    here = reached(names, [Affine.dim(name) for name in names], conditions, chosen)
+    assert lattice.points_within(names, conditions, chosen) == len(here)
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers(1, 3))
+def test_classes_count_what_sets_have_in_common(data: st.DataObject, ndim: int) -> None:
+    one, other = data.draw(forms(ndim)), data.draw(forms(ndim))
+    here, there = points(one), points(other)
+    found = cells.classes([*one.tiles, *other.tiles], spend)
+    mine = (1 << len(one.tiles)) - 1
+    assert sum(found.values()) == len(here | there)
+    assert sum(n for mask, n in found.items() if mask & mine and mask & ~mine) == len(here & there)
+    assert not cells.apart(one, other) or not here & there
+    assert not cells.within(one, other) or here <= there
+
+
+@settings(max_examples=50)
+@given(st.data(), st.integers(1, 3))
+def test_texts_and_storage_are_those_of_regions(data: st.DataObject, ndim: int) -> None:
+    tile = data.draw(forms(ndim, 1)).tiles[0]
+    text = ",".join("|".join(f"{r.start}:{r.stop}:{r.step}" for r in runs) for runs in tile)
+    region = parse_region(text)
+    grid = region.storage()
+    assert points(cells.read(text)) == points(cells.bare(region)) == points(Form((tile,)))
+    assert grid is not None
+    assert stored(cells.read(text)) == grid.size
+
+
+def test_what_is_too_large_to_list_is_asked_of_isl() -> None:
+    """A causal triangle of 8,192 by 8,192 under a floor, exactly and at once."""
+    t, s = Affine.dim("t"), Affine.dim("s")
+    chosen = Form((((range(4096),), (range(8192),)),))
+    conditions = [Bound(s - t, None, 1)]
+    claim = Form((((range(2048),),),))
+    assert lattice.reaches([("ts", [s // 2], conditions)], chosen, claim, exact=True)
+    assert not lattice.reaches([("ts", [s // 2], conditions)], chosen, Form((((range(2047),),),)), exact=False)
+    assert Reach("ts", [s], conditions, spend).count(chosen) == 4096 * 4097 // 2
+
+
+def test_bytes_are_those_of_the_types() -> None:
+    assert {name: dtype.bytes for name, dtype in DTYPES.items()} == BYTES
+    for record in [("f16", "int64"), ("f32",), ("bool", "bf16", "f32", "int8"), ("f64", "int8")]:
+        assert record_size(record) == (record_bytes(record), record_alignment(record))
