@@ -5,11 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -24,13 +20,13 @@ from tapestry.kernels.convolution.launch import Rows, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.runtime.compiler import compile_source
 
+from .. import host_compiler
+
 Array = NDArray[Any]
-INCLUDE = Path(__file__).parents[3] / "kernels" / "include"
-GXX = shutil.which("g++")
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 ACTIVATIONS = [None, "relu", "silu", "gelu"]
 
-pytestmark = pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+host_compiler.compiler()
 
 HOST = """
 #include <cmath>
@@ -90,15 +86,7 @@ def sources(kind: Kind) -> str:
 
 @functools.cache
 def library(kind: Kind) -> ctypes.CDLL:
-    folder = Path(tempfile.mkdtemp(prefix="tapestry-direct-"))
-    text, made = folder / "direct.cpp", folder / "direct.so"
-    text.write_text(HOST + sources(kind) + RUN, encoding="utf-8")
-    command = [str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{INCLUDE}", str(text), "-o", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    loaded = ctypes.CDLL(str(made))
-    shutil.rmtree(folder)
-    return loaded
+    return host_compiler.library(HOST + sources(kind) + RUN, "-std=c++20", "-O1", "-w")
 
 
 def forward(problem: ConvolutionProblem, x: Array, w: Array) -> Array:

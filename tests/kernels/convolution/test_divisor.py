@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +11,9 @@ from hypothesis import strategies as st
 
 from tapestry.kernels.convolution.divisor import BYTES, divisor, packed
 
-ROOT = Path(__file__).parents[3]
-GXX = shutil.which("g++")
+from .. import host_compiler
+
+host_compiler.compiler()
 SOURCE = """
 #include <tapestry/divisor.cuh>
 extern "C" void divide(const tapestry::Divisor* by, int dividend, int* out) {
@@ -28,24 +26,8 @@ most = 2**31 - 1
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if GXX is None:
-        pytest.skip("no host C++ compiler")
-    folder = tmp_path_factory.mktemp("divisor")
-    (folder / "divide.cpp").write_text(SOURCE, encoding="utf-8")
-    command = [
-        GXX,
-        "-std=c++17",
-        "-O1",
-        "-shared",
-        "-fPIC",
-        f"-I{ROOT / 'kernels/include'}",
-        "divide.cpp",
-        "-o",
-        "d.so",
-    ]
-    subprocess.run(command, cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "d.so"))
+def library() -> ctypes.CDLL:
+    return host_compiler.library(SOURCE, "-std=c++17", "-O1")
 
 
 @given(by=st.integers(1, most), dividend=st.integers(0, most))

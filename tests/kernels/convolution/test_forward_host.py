@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass, replace
 from math import ceil
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -29,23 +25,15 @@ from tapestry.kernels.convolution.input_gradient import walk
 from tapestry.kernels.convolution.launch import Rows, Taps, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
+from .. import host_compiler
 from .test_direct import DTYPES, activated, input_gradient
 from .test_direct import forward as expected
 from .test_direct import view as dense_view
-from .test_weight_gradient_host import emulated_map
+from .test_weight_gradient_host import emulated_map, start
 
 Array = NDArray[Any]
-ROOT = Path(__file__).parents[3]
-GXX = shutil.which("g++")
 
-pytestmark = pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
-
-RUN = """
-#include "run.hpp"
-extern "C" const char* run(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed) {
-  return run_grid(forward, grid, block, given, seed);
-}
-"""
+host_compiler.compiler()
 
 
 @dataclass(frozen=True)
@@ -116,26 +104,9 @@ BACK = [
 ]
 
 
-def compiled(text: str) -> ctypes.CDLL:
-    memory = "extern __shared__ __align__(1024) unsigned char memory[];"
-    text = text.replace(memory, "unsigned char* memory = emulated::shared_memory;")
-    folder = Path(tempfile.mkdtemp(prefix="tapestry-forward-"))
-    (folder / "kernel.cpp").write_text(f'#include "machine.hpp"\n{text}{RUN}', encoding="utf-8")
-    command = [
-        str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{ROOT / 'tests/kernels/emulation'}",
-        f"-I{ROOT / 'kernels/include'}", str(folder / "kernel.cpp"), "-o", str(folder / "kernel.so"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    loaded = ctypes.CDLL(str(folder / "kernel.so"))
-    shutil.rmtree(folder)
-    loaded.run.restype = ctypes.c_char_p
-    return loaded
-
-
 @functools.cache
 def library(problem: ConvolutionProblem, chosen: Cut, taps: Taps, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
-    return compiled(forward.source(problem, chosen, taps=taps, **dict(flags)))
+    return host_compiler.emulated(forward.source(problem, chosen, taps=taps, **dict(flags)), "forward")
 
 
 def run(
@@ -153,18 +124,8 @@ def run(
         patch.setattr(launch, "tensor_map", emulated_map)
         views = (inputs[0], inputs[1], inputs[2])
         given = launch.arguments(problem, chosen, cells, rows, views, output, added, pointers)
-    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little", signed=True) for value in given]
-    buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
-    addresses = []
-    for buffer, data in zip(buffers, held, strict=True):
-        start = -ctypes.addressof(buffer) % 64
-        ctypes.memmove(ctypes.addressof(buffer) + start, data, len(data))
-        addresses.append(ctypes.addressof(buffer) + start)
-    triple = ctypes.c_uint * 3
-    place = (ctypes.c_void_p * len(addresses))(*addresses)
     threads = footprint(problem, chosen).threads
-    said = loaded.run(triple(cells.blocks, 1, 1), triple(threads, 1, 1), place, ctypes.c_uint(seed))
-    assert said == b"", said.decode()
+    start(loaded.run_forward, (cells.blocks,), (threads,), given, seed)
 
 
 def strided_view(x: Array, dtype: str) -> View:

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
 import struct
-import subprocess
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -32,9 +28,10 @@ from tapestry.kernels.convolution.weight_gradient_configuration import Cut
 from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration as Configuration
 from tapestry.kernels.convolution.weight_gradient_shard import Term, all_splits, terms
 
+from .. import host_compiler
+
 Array = NDArray[Any]
-ROOT = Path(__file__).parents[3]
-GXX = shutil.which("g++")
+host_compiler.compiler()
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
@@ -72,13 +69,6 @@ KINDS = [  # block, parts, units, images, out_blocks, share, stages, residents, 
     Kind(Configuration(0, 1, 0, 0, 0, 0, 0, 0, 1, True), 1, 3, width=16, dtype="bf16"),
 ]
 
-RUN = """
-extern "C" const char* run_NAME(const unsigned* grid, const unsigned* block, const void* const* given, unsigned seed,
-                                unsigned cluster) {
-  return run_grid(NAME, grid, block, given, seed, cluster);
-}
-"""
-
 
 def library(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
     """The kernels of a cut; how many splits there are is in the source only where they add together."""
@@ -89,26 +79,8 @@ def library(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
 def built(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
     problem = kind.problem(1, 30, 16, 64, (0, 0, 0, 0))
     text = weight_gradient.source(problem, chosen)
-    text = text.replace(
-        "extern __shared__ __align__(1024) unsigned char memory[];", "unsigned char* memory = emulated::shared_memory;"
-    )
-    folder = Path(tempfile.mkdtemp(prefix="tapestry-weight-gradient-"))
     names = {name for partial in (False, True) for name in weight_gradient.kernel_names(chosen, partial)}
-    runs = [RUN.replace("NAME", name) for name in sorted(names)]
-    parts = ['#include "machine.hpp"', text, '#include "run.hpp"', *runs]
-    (folder / "kernel.cpp").write_text("\n".join(parts), encoding="utf-8")
-    emulation = ROOT / "tests/kernels/emulation"
-    command = [
-        str(GXX), "-std=c++20", "-O1", "-w", "-shared", "-fPIC", f"-I{emulation}", f"-I{ROOT / 'kernels/include'}",
-        str(folder / "kernel.cpp"), "-o", str(folder / "kernel.so"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    loaded = ctypes.CDLL(str(folder / "kernel.so"))
-    shutil.rmtree(folder)
-    for name in names:
-        getattr(loaded, f"run_{name}").restype = ctypes.c_char_p
-    return loaded
+    return host_compiler.emulated(text, *sorted(names))
 
 
 def emulated_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
@@ -123,19 +95,27 @@ def emulated_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
     )
 
 
-def run_launch(entry: Callable[..., bytes], launch: Launch, seed: int) -> None:
+def start(
+    entry: Callable[..., bytes], grid: tuple[int, ...], block: tuple[int, ...], given: Sequence[bytes | int], seed: int,
+    cluster: int = 1,
+) -> None:  # fmt: skip
+    """One launch on the emulated machine. Each argument lies at a multiple of 64 bytes, as tensor maps have to."""
     triple = ctypes.c_uint * 3
-    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little") for value in launch.arguments]
+    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little", signed=True) for value in given]
     buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
     addresses = []
     for buffer, data in zip(buffers, held, strict=True):
-        start = -ctypes.addressof(buffer) % 64
-        ctypes.memmove(ctypes.addressof(buffer) + start, data, len(data))
-        addresses.append(ctypes.addressof(buffer) + start)
+        first = -ctypes.addressof(buffer) % 64
+        ctypes.memmove(ctypes.addressof(buffer) + first, data, len(data))
+        addresses.append(ctypes.addressof(buffer) + first)
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    _, cluster, _ = _three(launch.cluster)
-    said = entry(triple(*_three(launch.grid)), triple(*_three(launch.block)), pointers, seed, cluster)
+    said = entry(triple(*_three(grid)), triple(*_three(block)), pointers, seed, cluster)
     assert said == b"", said.decode()
+
+
+def run_launch(entry: Callable[..., bytes], launch: Launch, seed: int) -> None:
+    _, cluster, _ = _three(launch.cluster)
+    start(entry, launch.grid, launch.block, launch.arguments, seed, cluster)
 
 
 def _three(extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -178,7 +158,6 @@ def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, Configuration, 
     return kind, problem, chosen, draw(st.integers(0, 999))
 
 
-@pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(problems())
 def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, Configuration, int]) -> None:
@@ -191,7 +170,6 @@ def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, 
     np.testing.assert_array_equal(rounded, sums.astype(DTYPES[problem.dtype]))
 
 
-@pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(problems(), st.integers(0, 3), st.integers(0, 3))
 def test_a_shard_is_the_sum_over_its_buffers(

@@ -6,8 +6,6 @@ function that answers for arrays of indices.
 
 import ctypes
 from math import prod
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +33,7 @@ BATCHES = settings(max_examples=5, phases=[Phase.generate])  # shrinking a batch
 
 
 def build(texts: list[str]) -> ctypes.CDLL:
-    with TemporaryDirectory() as folder:
-        return shared_library("\n".join(texts), Path(folder))
+    return shared_library("\n".join(texts))
 
 
 def call(library: ctypes.CDLL, name: str, inputs: Ints, results: int, *numbers: int) -> Ints:

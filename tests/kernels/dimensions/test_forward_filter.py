@@ -8,7 +8,6 @@ import ctypes
 import functools
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +83,7 @@ BOTH = [(name, transposed) for name in CASES for transposed in (False, True)]
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def build() -> Builder:
     """Compiles a case once for all tests."""
 
     @functools.cache
@@ -95,8 +94,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
         text = declarations(specification(wanted, cut, values))
         text += SHIM + COPIES + "".join(kernel_text(f"forward_{part}.cu") for part in ("cells", "place", "filter"))
         text += DOOR
-        folder: Path = tmp_path_factory.mktemp("filter")
-        library = shared_library(text, folder, "-Wno-unused", "-Wno-unknown-pragmas")
+        library = shared_library(text, "-Wno-unused", "-Wno-unknown-pragmas")
         library.fragment.restype = library.input.restype = ctypes.c_uint
         return library
 

@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def build() -> Builder:
     """Compiles a case once for all tests."""
 
     @functools.cache
@@ -122,7 +122,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
             specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})
         )
         text = declared + SHIM + kernel_text("forward_cells.cu") + kernel_text("forward_place.cu") + DOOR
-        return shared_library(text, tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas")
+        return shared_library(text, "-Wno-unused", "-Wno-unknown-pragmas")
 
     return built
 

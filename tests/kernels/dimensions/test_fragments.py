@@ -51,8 +51,8 @@ LANES = range(32)
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return shared_library(TEXT, tmp_path_factory.mktemp("fragments"))
+def library() -> ctypes.CDLL:
+    return shared_library(TEXT)
 
 
 def ask(library: ctypes.CDLL, name: str, *numbers: int) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 import ctypes
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -210,7 +209,7 @@ def test_digits_know_how_many_values_they_have() -> None:
     assert (Digits("C", 8, 64).size, Digits("C", 8).size) == (8, None)
 
 
-def test_strides_are_those_of_the_compiler(tmp_path: Path) -> None:
+def test_strides_are_those_of_the_compiler() -> None:
     made = WHOLE.tensors[0]
     text = (
         declarations(WHOLE)
@@ -219,7 +218,7 @@ extern "C" int x() { return walk::Row(0u).stride<walk::X>(); }
 extern "C" int c() { return walk::Row(0u).stride<walk::C8>(); }
 """
     )
-    library: ctypes.CDLL = shared_library(text, tmp_path)
+    library: ctypes.CDLL = shared_library(text)
     assert strides(made) == [library.x(), library.c()] == [8, 1]
     assert strides(WHOLE.tensors[1]) == [None, 64, 8, 1]
     assert strides(WHOLE.tensors[2]) == [640, None]

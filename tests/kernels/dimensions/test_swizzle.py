@@ -55,8 +55,8 @@ extern "C" unsigned plain(int x, int c) { return Plain(0u)[coord(X(x), C8(c))].a
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return shared_library(TEXT, tmp_path_factory.mktemp("swizzle"))
+def library() -> ctypes.CDLL:
+    return shared_library(TEXT)
 
 
 def tile_addresses(library: ctypes.CDLL, swizzle: int) -> Ints:

@@ -94,7 +94,7 @@ CUTS = {f"{name}, {i}": cut for name, wanted in PROBLEMS.items() for i, cut in e
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def build() -> Builder:
     """Compiles a cut once for all tests."""
 
     @functools.cache
@@ -110,9 +110,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Builder:
             place = place.replace(f"#include <tapestry/{header}.cuh>\n", "")
         place = place[: place.index("// A value the compiler holds in a register")]
         body = [SHIM, declared, place, DOOR, "}"]
-        library = shared_library(
-            "\n".join(body), tmp_path_factory.mktemp("place"), "-Wno-unused", "-Wno-unknown-pragmas"
-        )
+        library = shared_library("\n".join(body), "-Wno-unused", "-Wno-unknown-pragmas")
         library.left_at.restype = ctypes.c_longlong
         return library
 

@@ -7,11 +7,7 @@ PTX on the GPU are C++ here.
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +19,11 @@ from numpy.typing import NDArray
 from tapestry.dtypes import numpy_dtype
 from tapestry.kernels.elementwise.types import Layout
 
+from .. import host_compiler
+
 HERE = Path(__file__).resolve().parent
-INCLUDE = HERE.parents[2] / "kernels" / "include"
-GXX = shutil.which("g++")
-needs_compiler = pytest.mark.skipif(GXX is None, reason="no host C++ compiler")
+OPTIONS = ("-std=c++20", "-O1", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-w", f"-I{HERE}")
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no host C++ compiler")
 
 Array = NDArray[Any]
 SENTINEL = 0xA5
@@ -74,15 +71,6 @@ class HostTensor:
         return self.memory[mask.memory == 1]
 
 
-@functools.cache
-def _folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="tapestry-host-"))
-    import atexit
-
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def build(units: Sequence[Unit]) -> ctypes.CDLL:
     """A library with ``host_ENTRY(pointers)`` for every kernel."""
     parts = ['#include "host_cuda.hpp"\n']
@@ -95,16 +83,7 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
             f" host::run({{{unit.blocks}u, {unit.threads}u, {unit.cluster}u, {unit.shared}u, {barriers}}},"
             f" [=] {{ tapestry::{unit.entry}({cast}); }}); }}\n"
         )
-    text = "".join(parts)
-    stem = _folder() / hashlib.sha256(text.encode()).hexdigest()[:16]
-    stem.with_suffix(".cpp").write_text(text, encoding="utf-8")
-    command = [
-        str(GXX), "-std=c++20", "-O1", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", "-w",
-        f"-I{INCLUDE}", f"-I{HERE}", str(stem.with_suffix(".cpp")), "-o", str(stem.with_suffix(".so")),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{done.stderr}\n{text}"
-    return ctypes.CDLL(str(stem.with_suffix(".so")))
+    return host_compiler.library("".join(parts), *OPTIONS)
 
 
 def run(library: ctypes.CDLL, unit: Unit, tensors: Sequence[HostTensor]) -> None:

@@ -1,0 +1,117 @@
+// The copy engine's work, and the barriers that count it.
+#include <tapestry/async.cuh>
+
+#include <deque>
+
+#include "fibers.hpp"
+
+namespace tapestry {
+
+namespace {
+
+struct Phase {
+    long expected = 0, pending = 0, bytes = 0;
+    unsigned turn = 0;
+};
+std::map<std::pair<const emulated::Block*, unsigned>, Phase> phases;
+
+struct OctetCopy {
+    unsigned to;
+    const void* from;
+};
+std::map<int, std::vector<OctetCopy>> octet_copies;
+
+struct Stores {
+    std::vector<std::function<void()>> open;
+    std::deque<std::vector<std::function<void()>>> groups;
+};
+Stores stores;
+
+// Calls `each` with every element of a box: where it lies in shared memory, and in the tensor, null outside.
+template <class Each>
+unsigned for_box(unsigned place, const TensorMap& map, int c, int x, int y, int image, const Each& each) {
+    const std::int64_t start[4] = {c, x, y, image};
+    std::int32_t at[4];
+    for (at[3] = 0; at[3] < map.box[3]; ++at[3])
+        for (at[2] = 0; at[2] < map.box[2]; ++at[2])
+            for (at[1] = 0; at[1] < map.box[1]; ++at[1])
+                for (at[0] = 0; at[0] < map.box[0]; ++at[0], place += 2) {
+                    bool inside = true;
+                    std::int64_t offset = 0;
+                    for (int axis = 0; axis < 4; ++axis) {
+                        const std::int64_t index = start[axis] + at[axis];
+                        inside = inside && index >= 0 && index < map.extents[axis];
+                        offset += index * map.strides[axis];
+                    }
+                    const unsigned turned = map.swizzle > 16 ? place ^ (place >> 3 & (map.swizzle - 16)) : place;
+                    each(shared_pointer(turned, 2), inside ? map.pointer + 2 * offset : nullptr);
+                }
+    return place;
+}
+
+Phase& phase_of(const Barrier& barrier) { return phases.at({emulated::running, barrier.address}); }
+
+}  // namespace
+
+void Barrier::init(unsigned arrivals) const { phases[{emulated::running, address}] = {long(arrivals), long(arrivals), 0, 0}; }
+
+bool Barrier::reached(unsigned parity) const { return (phase_of(*this).turn & 1u) != parity; }
+
+void Barrier::wait(unsigned parity) const {
+    const Phase& phase = phase_of(*this);
+    emulated::wait_until([&] { return (phase.turn & 1u) != parity; });
+}
+
+void Barrier::settle(long arrivals, long bytes) const {
+    Phase& phase = phase_of(*this);
+    phase.pending -= arrivals;
+    phase.bytes += bytes;
+    ++emulated::running->progress;
+    if (phase.pending < 0) emulated::fail("more arrivals at a barrier than it expects");
+    if (phase.pending == 0 && phase.bytes == 0) phase.pending = phase.expected, ++phase.turn;
+}
+
+void copy_octet(unsigned to, const void* from, bool there) {
+    if (there && reinterpret_cast<std::uintptr_t>(from) % 16) emulated::fail("sixteen bytes are copied from an odd address");
+    octet_copies[emulated::lane()].push_back({to, there ? from : nullptr});
+}
+
+void wait_copies() {
+    for (const OctetCopy& copy : octet_copies[emulated::lane()]) {
+        if (copy.from)
+            std::memcpy(shared_pointer(copy.to, 16), copy.from, 16);
+        else
+            std::memset(shared_pointer(copy.to, 16), 0, 16);
+    }
+    octet_copies[emulated::lane()].clear();
+}
+
+void commit_stores() {
+    stores.groups.push_back(std::move(stores.open));
+    stores.open.clear();
+}
+
+void wait_groups_read(std::size_t pending) {
+    for (; stores.groups.size() > pending; stores.groups.pop_front())
+        for (const auto& store : stores.groups.front()) store();
+}
+
+void load_boxes(unsigned to, const TensorMap& map, int c, int x, int y, int image, Barrier on) {
+    on.copied(for_box(to, map, c, x, y, image, [](unsigned char* into, const unsigned char* from) {
+                  if (from)
+                      std::memcpy(into, from, 2);
+                  else
+                      std::memset(into, 0, 2);
+              }) - to);
+}
+
+void store_boxes(const TensorMap& map, int c, int x, int y, int image, unsigned from) {
+    if (min(min(c, x), min(y, image)) < 0) emulated::fail("a store at a negative coordinate: an illegal instruction on a GPU");
+    stores.open.push_back([=, &map] {
+        for_box(from, map, c, x, y, image, [](const unsigned char* out, const unsigned char* into) {
+            if (into) std::memcpy(const_cast<unsigned char*>(into), out, 2);
+        });
+    });
+}
+
+}  // namespace tapestry
