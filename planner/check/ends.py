@@ -88,7 +88,7 @@ def _ended(case: Case, flow: Flow, name: str, buffer: str, layout: str, code: Co
     for rank, missing in flow.missing(buffer, layout):
         held = flow.held(rank, buffer)
         lost = algebra.meet(missing, held.lost)
-        why = f"was overwritten by {held.to}" if lost else "is not complete at the end"
+        why = f"was overwritten by {flow.overwriter(rank, buffer)}" if lost else "is not complete at the end"
         where, shown = (Code.OVERLAP, lost) if lost else (code, missing)
         findings.add(where, f"buffer {buffer} {why}", rank=rank, tensor=name, witness=algebra.witness(shown))
 
@@ -99,7 +99,7 @@ def _kept(case: Case, flow: Flow, start: Buffer, findings: Findings) -> None:
     for rank, missing in flow.missing(start.name, str(start.initial)):
         held = flow.held(rank, start.name)
         role = case.program.tensor(start.tensor).role
-        by = f" by {held.to}" if algebra.meet(missing, held.lost) else ""
+        by = f" by {flow.overwriter(rank, start.name)}" if algebra.meet(missing, held.lost) else ""
         message = f"buffer {start.name} of a {role} that the program does not update was overwritten{by}"
         witness = algebra.witness(missing)
         findings.add(Code.OVERLAP, message, rank=rank, tensor=start.tensor, witness=witness)

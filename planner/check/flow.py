@@ -29,6 +29,7 @@ class Flow:
         self._nothing = [self.columns.number([0] * len(group.ranks)) for group in groups.all]
         self._memory: list[dict[str, int]] = [{} for _ in groups.all]
         self._filled: list[set[str]] = [set() for _ in groups.all]
+        self._over: list[dict[str, list[tuple[str, int]]]] = [{} for _ in groups.all]
         self._folds: dict[Fold, tuple[Code, str, int] | None] = {}
         self._faults: dict[object, tuple[Code, str, int] | None] = {}
 
@@ -55,6 +56,12 @@ class Flow:
         """What a buffer holds on a rank."""
         group, k = self.groups.of_rank[rank]
         return self.memories.held(self.columns.values(self._held(group, buffer))[k])
+
+    def overwriter(self, rank: int, buffer: str) -> str:
+        """The buffer that was last written over what this one held on a rank."""
+        group, k = self.groups.of_rank[rank]
+        writers = self._over[group.number].get(buffer, [])
+        return next((name for name, hit in reversed(writers) if self.columns.values(hit)[k]), "")
 
     def missing(self, buffer: str, layout: str) -> Iterator[tuple[int, int]]:
         """Ranks on which a buffer does not hold the final values of its region of a layout, with what is missing."""
@@ -85,19 +92,19 @@ class Flow:
         if shares and not self.columns.empty(missing):
             missing = self._ask(algebra.minus, missing, self._ask(self.memories.shares, held))
         for k in self.columns.nonzero(missing):
-            here = self.memories.held(self.columns.values(held)[k])
-            code, why, shown = self._absent(here, self.columns.values(missing)[k])
+            rank, lacking = group.ranks[k], self.columns.values(missing)[k]
+            code, why, shown = self._absent(rank, touch.buffer, lacking)
             what = task.op if isinstance(task, Compute) else task.kind if isinstance(task, Transfer) else "copy"
             message, tensor = f"{what} reads buffer {touch.buffer} {why}", self.case.buffers[touch.buffer].tensor
             witness = algebra.witness(shown)
-            self.findings.add(code, message, rank=group.ranks[k], task=task.id, tensor=tensor, witness=witness)
+            self.findings.add(code, message, rank=rank, task=task.id, tensor=tensor, witness=witness)
 
-    def _absent(self, held: Held, missing: int) -> tuple[Code, str, int]:
+    def _absent(self, rank: int, buffer: str, missing: int) -> tuple[Code, str, int]:
         """Why elements are not there, worst first, and which."""
-        meet = self.case.algebra.meet
+        meet, held = self.case.algebra.meet, self.held(rank, buffer)
         lost = meet(missing, held.lost)
         if lost != EMPTY:
-            return Code.OVERLAP, f"after {held.to} was written over it", lost
+            return Code.OVERLAP, f"after {self.overwriter(rank, buffer)} was written over it", lost
         shares = meet(missing, self.case.algebra.join(region for region, _ in held.pieces))
         if shares != EMPTY:
             return Code.UNFOLDED, "where it holds a share of the reduction only", shares
@@ -216,7 +223,10 @@ class Flow:
             return
         memory, filled = self._memory[group.number], self._filled[group.number]
         for other in self.clashes[buffer] & filled:
-            memory[other] = self.columns.apply(self.memories.overwritten, (memory[other], regions), buffer)
+            self._over[group.number].setdefault(other, []).append(
+                (buffer, self._ask(self.memories.hit, memory[other], regions))
+            )
+            memory[other] = self._ask(self.memories.overwritten, memory[other], regions)
             if self.columns.empty(self._ask(self.memories.occupied, memory[other])):
                 filled.remove(other)
         filled.add(buffer)

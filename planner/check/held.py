@@ -14,13 +14,12 @@ Pieces = tuple[tuple[int, Share], ...]
 class Held(NamedTuple):
     """Elements with their final value, and pieces that stand for a share of a reduction.
 
-    ``lost`` is what was there until another buffer (``to``) was written over it.
+    ``lost`` is what was there until another buffer was written over it.
     """
 
     complete: int = EMPTY
     pieces: Pieces = ()
     lost: int = EMPTY
-    to: str = ""
 
 
 class Memories:
@@ -56,6 +55,10 @@ class Memories:
         """Not 0 where there is anything."""
         return int(self._held[held].complete != EMPTY or bool(self._held[held].pieces))
 
+    def hit(self, held: int, region: int) -> int:
+        """Not 0 where a write of ``region`` to another buffer at the same place destroys something."""
+        return int(region != EMPTY and bool(self.occupied(held)))
+
     def complete(self, held: int) -> int:
         return self._held[held].complete
 
@@ -80,13 +83,12 @@ class Memories:
         left = tuple((piece, share) for piece, share in kept if piece != EMPTY)
         whole = algebra.join((algebra.minus(before.complete, region), complete))
         lost = algebra.minus(before.lost, region)
-        to = before.to if lost != EMPTY else ""
-        return self._number(Held(whole, left + self._pieces[pieces], lost, to))
+        return self._number(Held(whole, left + self._pieces[pieces], lost))
 
-    def overwritten(self, held: int, region: int, to: str) -> int:
+    def overwritten(self, held: int, region: int) -> int:
         """After a write of ``region`` (nothing, where that is empty) to another buffer at the same place."""
-        if region == EMPTY or not self.occupied(held):
+        if not self.hit(held, region):
             return held
         before = self._held[held]
         there = self.algebra.join((before.complete, *(piece for piece, _ in before.pieces)))
-        return self._number(Held(lost=self.algebra.join((before.lost, there)), to=to))
+        return self._number(Held(lost=self.algebra.join((before.lost, there))))
