@@ -101,15 +101,19 @@ class Prices:
         return self._moves[key]
 
     def links(self, task: Transfer) -> dict[str, int]:
-        """Bytes received from other ranks by kind of link, message by message."""
+        """Bytes received from other ranks by kind of link, which hangs on their hosts alone."""
         document, machine = self.resolved.document, self.book.machine
         width = width_of(self.resolved.program, task.tensor)
         key = (str(width), task.have, task.need)
         if key not in self._links:
             found: dict[str, int] = {}
-            for message in filter(lambda message: message.remote, self.resolved.messages(task)):
-                link = machine.link_between(document.devices[message.src], document.devices[message.dst])
-                found[link.kind] = found.get(link.kind, 0) + message.moved_bytes(width)
+            hosts = [machine.host_of(device) for device in document.devices]
+            kinds: dict[tuple[int, int], str] = {}
+            for each in self.resolved.received(task):
+                between = hosts[each.src], hosts[each.dst]
+                if between not in kinds:
+                    kinds[between] = machine.link_between(document.devices[each.src], document.devices[each.dst]).kind
+                found[kinds[between]] = found.get(kinds[between], 0) + each.nbytes(width)
             self._links[key] = found
         return self._links[key]
 

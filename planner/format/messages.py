@@ -11,11 +11,14 @@ C]: the counts that traffic is priced by.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...records import Width
 from ...space import Grid, IntSet, Region
+from ...space.overlap import Overlaps
 
 
 @dataclass(frozen=True)
@@ -64,18 +67,81 @@ def _complete(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]
     the receivers of one replicated piece do not all ask the same rank.
     """
     found: list[Message] = []
-    size = len(held)
+    size, holders = len(held), _Holders(held)
     for dst, need in enumerate(needed):
         missing = need
-        for step in range(size):
-            if not missing:
-                break
-            src = (dst + step) % size
+        near = (_next(ranks, dst) for ranks in holders.of(need))
+        for src in sorted(near, key=lambda rank: (rank - dst) % size):
             part = missing & held[src]
             if part:
                 found.append(Message(0, src, dst, part))
                 missing = missing - part
+            if not missing:
+                break
     return found
+
+
+class Received(NamedTuple):
+    """What a rank receives from another by one message."""
+
+    src: int
+    dst: int
+    elements: int
+    partial: bool
+
+    def nbytes(self, width: Width) -> int:
+        return self.elements * (width.partial if self.partial else width.complete)
+
+
+def received(
+    held: Sequence[Region], needed: Sequence[Region], parts: Sequence[int] | None = None, *, records: bool = False
+) -> Iterator[Received]:
+    """What `moves` moves between ranks, counted. Where different holders hold nothing in common, as they mostly do,
+    nothing is asked of a pair of ranks, of which there may be millions, but of pairs of different regions.
+    """
+    holders = _Holders(held)
+    if parts is not None or not holders.disjoint:
+        for m in moves(held, needed, parts, records=records):
+            if m.remote:
+                yield Received(m.src, m.dst, m.moved, m.part is not None)
+        return
+    needers: dict[Region, list[int]] = {}
+    for rank, region in enumerate(needed):
+        needers.setdefault(region, []).append(rank)
+    for need, receivers in needers.items():
+        found = ((ranks, need.meet_size(held[ranks[0]])) for ranks in holders.of(need))
+        sources = [(ranks, elements) for ranks, elements in found if elements]
+        for dst in receivers:
+            for ranks, elements in sources:
+                src = _next(ranks, dst)
+                if src != dst:
+                    yield Received(src, dst, elements, False)
+
+
+def _next(ranks: Sequence[int], after: int) -> int:
+    """The first of these ranks, which are in order, from one on, counted round."""
+    return ranks[bisect_left(ranks, after) % len(ranks)]
+
+
+class _Holders:
+    """Who has what: the ranks of each different region, in order."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        found: dict[Region, list[int]] = {}
+        for rank, region in enumerate(regions):
+            if region:
+                found.setdefault(region, []).append(rank)
+        self.regions, self.ranks = list(found), list(found.values())
+        self._overlaps = Overlaps(self.regions)
+
+    @property
+    def disjoint(self) -> bool:
+        """Regions that differ have nothing in common."""
+        return sum(region.size for region in self.regions) == Region.union(self.regions).size
+
+    def of(self, region: Region) -> list[list[int]]:
+        """The ranks of each different region that may meet this one."""
+        return [self.ranks[k] for k in self._overlaps.candidates(region)]
 
 
 def _partial(
@@ -98,9 +164,11 @@ def _partial(
 def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region, tuple[int, ...], tuple[int, ...]]]:
     """Split the needed elements into pieces that have the same holders and the same needers."""
     pieces: list[tuple[Region, tuple[int, ...], tuple[int, ...]]] = []
-    for region, needers in _refine(needed):
+    having = _Holders(held)
+    for region, needers in _refine(dict(enumerate(needed))):
         rest = region
-        for sub, holders in _refine([region & other for other in held]):
+        near = {rank: held[rank] & region for ranks in having.of(region) for rank in ranks}
+        for sub, holders in _refine(near):
             pieces.append((sub, holders, needers))
             rest = rest - sub
         if rest:
@@ -108,13 +176,15 @@ def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region
     return pieces
 
 
-def _refine(regions: Sequence[Region]) -> list[tuple[Region, tuple[int, ...]]]:
-    """Disjoint pieces of the union, each with the numbers of the regions that hold it whole."""
-    owners: dict[Region, tuple[int, ...]] = {}
-    for rank, region in enumerate(regions):
-        if region:
-            owners[region] = (*owners.get(region, ()), rank)
+def _refine(regions: Mapping[int, Region]) -> list[tuple[Region, tuple[int, ...]]]:
+    """Disjoint pieces of the union of the regions of some ranks, each with the ranks that hold it whole."""
+    owners: dict[Region, list[int]] = {}
+    for rank in sorted(regions):
+        if regions[rank]:
+            owners.setdefault(regions[rank], []).append(rank)
     pieces: list[tuple[Region, tuple[int, ...]]] = []
+    if sum(region.size for region in owners) == Region.union(owners).size:
+        return [(region, tuple(ranks)) for region, ranks in owners.items()]
     for region, ranks in owners.items():
         rest, refined = region, []
         for piece, members in pieces:
@@ -128,7 +198,7 @@ def _refine(regions: Sequence[Region]) -> list[tuple[Region, tuple[int, ...]]]:
                 refined.append((outside, members))
             rest = rest - common
         if rest:
-            refined.append((rest, ranks))
+            refined.append((rest, tuple(ranks)))
         pieces = refined
     return pieces
 

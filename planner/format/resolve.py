@@ -12,7 +12,7 @@ from ...records import width_of
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Document, LayoutText, Task, Transfer
-from .messages import Message, moves
+from .messages import Message, Received, moves, received
 
 
 class Resolved:
@@ -70,22 +70,31 @@ class Resolved:
         ranks = self.participants(task)
         key = (task.have, task.need, task.monoid or "", ranks, task.source == task.target)
         if key not in self._messages:
-            self._messages[key] = self._derive(task, ranks)
+            self._messages[key] = self._derive(task)
         return self._messages[key]
 
-    def _derive(self, task: Transfer, ranks: tuple[int, ...]) -> list[Message]:
-        members = set(ranks)
+    def received(self, task: Transfer) -> Iterator[Received]:
+        """What ranks receive from one another in a transfer, without a list of its messages."""
+        held, needed, parts, records = self._ends(task)
+        return received(held, needed, parts, records=records)
+
+    def _derive(self, task: Transfer) -> list[Message]:
+        held, needed, parts, records = self._ends(task)
+        found = moves(held, needed, parts, records=records)
+        return [m for m in found if m.remote] if parts is None and task.source == task.target else found
+
+    def _ends(self, task: Transfer) -> tuple[list[Region], list[Region], tuple[int, ...] | None, bool]:
+        """What ranks hold and need, nothing where they take no part; part numbers; whether records are moved whole."""
+        members = set(self.participants(task))
         held = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.have))]
         needed = [region if rank in members else Region() for rank, region in enumerate(self.regions(task.need))]
         parts = self.layout(task.have).parts
-        records = parts is not None and task.monoid is not None and MONOIDS[task.monoid].packed
-        found = moves(held, needed, parts, records=records)
-        return [m for m in found if m.remote] if parts is None and task.source == task.target else found
+        return held, needed, parts, parts is not None and task.monoid is not None and MONOIDS[task.monoid].packed
 
     def moved_bytes(self, task: Transfer) -> int:
         """Bytes that ranks receive from other ranks in one transfer."""
         width = width_of(self.program, task.tensor)
-        return sum(m.moved_bytes(width) for m in self.messages(task))
+        return sum(each.nbytes(width) for each in self.received(task))
 
 
 _cache: dict[str, Region] = {}

@@ -91,8 +91,7 @@ class Layout:
         """All elements that some of these ranks have."""
         key = tuple(ranks)
         if key not in self._meets:
-            regions = dict.fromkeys(self.regions[rank] for rank in key)
-            self._meets[key] = Region.of(*(grid for region in regions for grid in region.grids))
+            self._meets[key] = Region.union(self.regions[rank] for rank in key)
         return self._meets[key]
 
     @cached_property
@@ -128,8 +127,7 @@ class Layout:
         if all(n is h or n <= h for n, h in zip(need.regions, self.regions, strict=True)):
             kept = need.everything.size
         else:
-            local = dict.fromkeys(n & h for n, h in zip(need.regions, self.regions, strict=True))
-            kept = Region.of(*(grid for region in local for grid in region.grids)).size
+            kept = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
         return (self.part_count - 1) * need.everything.size + need.total - kept
 
     def lacking(self, need: Layout) -> list[Region]:

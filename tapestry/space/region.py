@@ -209,6 +209,12 @@ class Region:
             apart = sorted(_coalesce(apart), key=lambda g: g.hull().lo)
         return Region(tuple(apart))
 
+    @staticmethod
+    def union(regions: Iterable[Region]) -> Region:
+        """The union of many regions, by halves of neighbours: those that tile their space grow together."""
+        grids = [grid for region in dict.fromkeys(regions) for grid in region.grids]
+        return _united(sorted(grids, key=lambda grid: grid.hull().lo))
+
     @cached_property
     def size(self) -> int:
         return sum(grid.size for grid in self.grids)
@@ -275,6 +281,13 @@ class Region:
     def __str__(self) -> str:
         """Grids joined by `` + ``, axes by ``,``, runs by ``|``; ``empty`` when empty. `parse_region` reads it back."""
         return " + ".join(str(grid) for grid in self.grids) or "empty"
+
+
+def _united(grids: list[Grid]) -> Region:
+    if len(grids) <= 4:
+        return Region.of(*grids)
+    middle = len(grids) // 2
+    return _united(grids[:middle]) | _united(grids[middle:])
 
 
 def _region(pieces: Iterable[Grid]) -> Region:
