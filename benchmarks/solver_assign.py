@@ -51,6 +51,8 @@ class Row:
             _number(self.answer["bound"]),
             "–" if gap is None else "0" if gap == 0 else f"{100 * gap:.2g} %",
             str(self.answer["certified_by"]),
+            _number(self.answer["claimed_bound"]),
+            self.answer["claimed_by"] or "–",
             "–" if self.answer["first_s"] is None else f"{self.answer['first_s']:.1f}",
             f"{self.seconds:.1f} of {self.limit_s:g}",
         ]
@@ -85,7 +87,8 @@ def measure(file: Path, known: dict[str, Any], seed: int, jobs: int) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
-    head = ["problem", "nodes", "contest's best", "cost", "bound", "gap", "bound by", "first answer s", "seconds"]
+    head = ["problem", "nodes", "contest's best", "cost", "bound", "gap", "bound by", "claimed bound", "claimed by"]
+    head += ["first answer s", "seconds"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *(row.cells() for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

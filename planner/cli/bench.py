@@ -68,6 +68,8 @@ def bench_iopddl(
         "bound": answer.bound,
         "gap": answer.gap,
         "certified_by": answer.certified_by,
+        "claimed_bound": answer.claim.bound if answer.claim is not None else None,
+        "claimed_by": answer.claimed_by,
         "wall_s": round(time.monotonic() - began, 3),
         "read_s": round(read_s, 3),
         "first_s": round(read_s + answer.history[0][0], 3) if answer.history else None,

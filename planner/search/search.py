@@ -81,9 +81,9 @@ class Search:
         budget = q.capacity
         for _ in range(6):
             solution = self.asked(budget)
-            if solution.status == "infeasible":
+            if solution.infeasible:
                 break
-            if solution.status == "unknown":
+            if not solution.choice:
                 return None
             q.say("lowering")
             found = self.lowered(solution.choice, solution)
@@ -118,11 +118,11 @@ class Search:
         least = least_memory(self.translation, time_limit=max(0.05, c.clock.left), seed=c.seed, jobs=c.jobs)
         if least is None:
             return None
-        choice = least[1]
+        choice = least.choice
         found = self.lowered(choice, Solution("feasible", choice, evaluate(model, choice)[0], 0))
         if found.candidate.peak <= c.capacity:
             return found
-        raise shortage(model, choice, found.candidate.peak, c.capacity, c.tier)
+        raise shortage(model, choice, found.candidate.peak, least.least, c.capacity, c.tier)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
         ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0

@@ -30,7 +30,10 @@ _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that
 
 @dataclass(frozen=True)
 class Solution:
-    """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units."""
+    """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units.
+
+    ``status``: optimal, feasible, infeasible or unknown; in brackets whose word goes further, where nothing proves it.
+    """
 
     status: str
     choice: dict[int, int]
@@ -38,10 +41,15 @@ class Solution:
     bound: int
 
     @property
+    def infeasible(self) -> bool:
+        """Whether nothing fits, by a proof or by the solver's word."""
+        return self.status.startswith("infeasible")
+
+    @property
     def gap(self) -> float:
         """How far from the best the choice may be; infinite where there is none."""
         if not self.choice:
-            return 0.0 if self.status == "infeasible" else inf
+            return 0.0 if self.infeasible else inf
         return max(0.0, 1 - self.bound / self.objective) if self.objective else 0.0
 
 
@@ -241,23 +249,31 @@ def solve(
     gap: float = 0.0,
     work_limit: int | None = None,
 ) -> Solution:
-    """Best choice within so many bytes on a rank. status: optimal, feasible, infeasible or unknown.
+    """Best choice within so many bytes on a rank.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
     proved to be that near to the best is good enough. work_limit: see `_work_limit`.
     """
     problem = translation.problem(capacity, exposed)
-    answer = assign.solve(problem, time_limit, seed, jobs, work_limit or _work_limit(time_limit), gap=gap)
+    work = work_limit or _work_limit(time_limit)
+    answer = assign.solve(problem, time_limit, seed, jobs, work, gap=gap, prove=work_limit is None)
     bound = (answer.bound or 0) * translation.unit
-    return Solution(answer.status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
+    status = answer.status if answer.claimed_by is None else f"{answer.status} ({answer.claimed_by})"
+    return Solution(status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
 
 
-def least_memory(
-    translation: Translation, *, time_limit: float, seed: int, jobs: int
-) -> tuple[int, dict[int, int]] | None:
-    """The least capacity that some choice fits in, with that choice; None if not found in time."""
+@dataclass(frozen=True)
+class Lean:
+    """A choice that takes little memory, and the bytes that every choice takes at least."""
+
+    choice: dict[int, int]
+    least: int
+
+
+def least_memory(translation: Translation, *, time_limit: float, seed: int, jobs: int) -> Lean | None:
+    """The leanest choice that is found in time."""
     answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit))
-    return None if answer.cost is None else (answer.cost, translation.choice(answer))
+    return Lean(translation.choice(answer), answer.bound or 0) if answer.choice else None
 
 
 def _work_limit(time_limit: float) -> int:

@@ -8,8 +8,11 @@ from ...errors import Infeasible
 from .model import Model, memory_at
 
 
-def shortage(model: Model, choice: Mapping[int, int], need: int, capacity: int, tier: str) -> Infeasible:
-    """The error for a budget below ``need``, the bytes that the leanest choice takes once packed."""
+def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, capacity: int, tier: str) -> Infeasible:
+    """The error for a budget below ``need``, the bytes that the leanest choice takes once packed.
+
+    ``least``: what every choice takes, as far as that is proved.
+    """
     usage = {instant: memory_at(model, choice, instant) for instant in model.instants}
     worst = max(usage, key=lambda instant: sum(usage[instant].values()), default=0)
     held = sorted(usage.get(worst, {}).items(), key=lambda item: -item[1])
@@ -20,7 +23,8 @@ def shortage(model: Model, choice: Mapping[int, int], need: int, capacity: int, 
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
         where=f"operation {at}",
         sides={
-            "needs": f"{size_text(need)} at least; {len(held)} tensors are alive here, {size_text(resident)} of them "
+            "needs": f"{size_text(need)} where it is least, {size_text(least)} in any; "
+            f"{len(held)} tensors are alive here, {size_text(resident)} of them "
             "params and states",
             "allowed": size_text(capacity),
             "largest": top,

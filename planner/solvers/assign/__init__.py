@@ -1,6 +1,13 @@
 """One strategy per node at the least cost, within limited resources over time, with a certified bound."""
 
-from .answer import Assignment, Conflict, DualCertificate, EliminationCertificate, EngineProof
+from .answer import (
+    Assignment,
+    Conflict,
+    DualCertificate,
+    EliminationCertificate,
+    EngineClaim,
+    SplitCertificate,
+)
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
 from .solve import solve
 from .supply import Supply, SupplyUse
@@ -12,9 +19,10 @@ __all__ = [
     "Conflict",
     "DualCertificate",
     "EliminationCertificate",
-    "EngineProof",
+    "EngineClaim",
     "InvalidProblem",
     "ProblemBuilder",
+    "SplitCertificate",
     "Supply",
     "SupplyUse",
     "solve",

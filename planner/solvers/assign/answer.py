@@ -26,12 +26,16 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EngineProof:
-    """An exact solver's word: which solver, the status it ended with, and the bound it proved."""
+class EngineClaim:
+    """An exact solver's word, which nobody can recompute: which solver, how it ended, and the bound that it names."""
 
     engine: str
     status: str
     bound: int | None
+
+    def says_more_than(self, bound: int | None) -> bool:
+        """Whether it names a higher bound."""
+        return self.bound is not None and (bound is None or self.bound > bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,21 @@ class EliminationCertificate:
     kept: tuple[tuple[int, ...], ...] = ()
 
 
-Certificate = EngineProof | DualCertificate | EliminationCertificate
+@dataclass(frozen=True, eq=False)
+class SplitCertificate:
+    """The strategies of one node in groups, and what certifies each group: the bound is the least of theirs.
+
+    `parts[i]` is for the problem in which `node` has the strategies `groups[i]` alone, numbered anew in that order.
+    `kept` as for an elimination: these strategies per node come first, and all else is about them.
+    """
+
+    node: int
+    groups: tuple[tuple[int, ...], ...]
+    parts: tuple[Certificate, ...]
+    kept: tuple[tuple[int, ...], ...] = ()
+
+
+Certificate = DualCertificate | EliminationCertificate | SplitCertificate
 
 
 @dataclass(frozen=True)
@@ -98,8 +116,6 @@ class Conflict:
         need = sum(least_use(problem, v, self.resource, self.instant) for v in self.nodes)
         limit, name = int(problem.limits[self.resource]), problem.resource_name(self.resource)
         nodes = f"{len(self.nodes)} nodes ({few})"
-        if need <= limit:  # each could hold so little, but their pairs do not let all of them
-            return f"at instant {self.instant} {nodes} cannot be assigned together within {limit} of {name}"
         if need <= limit:  # what each holds at the least would fit, but forbidden pairs keep them from it together
             return f"at instant {self.instant} {nodes} cannot be assigned together within {limit} of {name}"
         return f"at instant {self.instant} {nodes} need at least {need} of {name}, of which there is {limit}"
@@ -126,9 +142,10 @@ def use_of(problem: AssignmentProblem, v: int, resource: int, instant: int) -> I
 class Assignment:
     """`choice[v]` is the strategy of node v (empty if none was found), `cost` its exact cost.
 
-    `bound` is a certified lower bound on the cost of every feasible choice (None if there is none yet), and
-    `certificate` says what certifies it. `conflict` is set where `status` is "infeasible". `history` are the
-    improvements, as (seconds since the start, cost).
+    `bound` is a lower bound on the cost of every feasible choice that `check` recomputes from `certificate`; None where
+    there is none. "optimal" means that the two meet. `claim` is what an exact solver says beyond that, on its word
+    alone. Where `status` is "infeasible", `certificate` or `conflict` proves it, or else the claim is all there is.
+    `history` are the improvements, as (seconds since the start, cost).
     """
 
     status: Status
@@ -140,6 +157,7 @@ class Assignment:
     wall_s: float
     seed: int
     history: tuple[tuple[float, int], ...] = ()
+    claim: EngineClaim | None = None
 
     @property
     def gap(self) -> float | None:
@@ -150,9 +168,17 @@ class Assignment:
 
     @property
     def certified_by(self) -> str | None:
-        """What stands behind the bound, in words."""
-        if isinstance(self.certificate, DualCertificate):
-            return "duals"
-        if isinstance(self.certificate, EliminationCertificate):
-            return "elimination"
-        return f"{self.certificate.engine}: {self.certificate.status}" if self.certificate is not None else None
+        """What the bound is recomputed from, in words."""
+        match self.certificate:
+            case DualCertificate():
+                return "duals"
+            case EliminationCertificate():
+                return "elimination"
+            case SplitCertificate():
+                return "elimination, case by case"
+        return None
+
+    @property
+    def claimed_by(self) -> str | None:
+        """Whose word the claim is, and what it says."""
+        return None if self.claim is None else f"{self.claim.engine}: {self.claim.status}"

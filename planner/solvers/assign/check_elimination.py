@@ -27,7 +27,7 @@ _Factor = tuple[tuple[_Variable, ...], _Array]  # axes in ascending order of the
 def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertificate) -> int:
     """The lower bound on the cost of every choice that fits. Raises ValueError where the certificate is none."""
     if certificate.kept:
-        _demand_no_worse(problem, certificate.kept)
+        demand_no_worse(problem, certificate.kept)
         problem = problem.restricted(certificate.kept)
     charge, worth = _charges(problem, certificate)
     factors = _factors(problem, charge, certificate.price_unit, set(certificate.order))
@@ -52,7 +52,7 @@ def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertifi
     return total - worth
 
 
-def _demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:
+def demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:
     """Every strategy left out asks for what some kept one does, costs no less, holds no less, and is in no edge."""
     joined = {v for pair in problem.edges.tolist() for v in pair}
     for v, mine in enumerate(kept):

@@ -14,14 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .answer import Assignment, Certificate, EliminationCertificate, EngineProof, Status
+from .answer import Assignment, Certificate, EliminationCertificate, EngineClaim, Status
 from .dominance import Kept, settled, undominated
 from .eliminate import MOST_WORK
-from .factors import PRICE_UNIT, TooWide
+from .factors import TooWide
 from .first import first_choices
 from .lagrange import Relaxation, Trial, examine
 from .places import Places, places_of
-from .problem import FORBIDDEN, AssignmentProblem
+from .problem import FORBIDDEN, AssignmentProblem, cost_bound
+from .prove import leaf, proof
 from .standing import Terms
 
 _FIRST_SHELL = 0.005  # of the bound
@@ -40,6 +41,7 @@ class Request:
     jobs: int
     work_limit: float | None
     gap: float
+    prove: bool = True  # what an exact solver says, where that is affordable
 
     @property
     def left(self) -> float:
@@ -48,7 +50,7 @@ class Request:
 
 @dataclass(eq=False)
 class _State:
-    """The best choice and the best bound so far, and what certifies it."""
+    """The best choice and the best bound so far with what certifies it; beyond that, what CP-SAT says on its word."""
 
     places: Places
     request: Request
@@ -56,6 +58,7 @@ class _State:
     best: Trial | None = None
     bound: int | None = None
     certificate: Certificate | None = None
+    claim: EngineClaim | None = None
     history: tuple[tuple[float, int], ...] = ()
     infeasible: bool = False
 
@@ -72,21 +75,41 @@ class _State:
         if self.bound is None or bound > self.bound:
             self.bound, self.certificate = bound, certificate
 
+    def trust(self, claim: EngineClaim) -> None:
+        known = self.claim.bound if self.claim is not None else None
+        if known is None or (claim.bound is not None and claim.bound > known):
+            self.claim = claim
+
+    @property
+    def enough(self) -> int | None:
+        """The bound that would do for the best choice."""
+        return None if self.best is None else self.best.cost - int(self.request.gap * abs(self.best.cost))
+
+    @property
+    def proved(self) -> bool:
+        return self.enough is not None and self.bound is not None and self.bound >= self.enough
+
     @property
     def done(self) -> bool:
-        if self.infeasible or self.best is None or self.bound is None:
-            return self.infeasible
-        return self.best.cost - self.bound <= self.request.gap * abs(self.best.cost)
+        """Whether nothing is left to find out, CP-SAT's word taken for it."""
+        claimed = self.claim.bound if self.claim is not None else None
+        return (
+            self.infeasible
+            or self.proved
+            or (self.enough is not None and claimed is not None and claimed >= self.enough)
+        )
 
     def answer(self) -> Assignment:
-        wall = time.monotonic() - self.request.began
+        wall, seed = time.monotonic() - self.request.began, self.request.seed
         if self.infeasible:
-            return Assignment("infeasible", (), None, None, self.certificate, None, wall, self.request.seed)
+            claim = self.claim if self.certificate is None else None
+            return Assignment("infeasible", (), None, None, self.certificate, None, wall, seed, claim=claim)
         best, bound, certificate = self.best, self.bound, self.certificate
         cost = None if best is None else best.cost
         status: Status = "unknown" if best is None else "optimal" if bound == cost else "feasible"
         choice = () if best is None else best.choice
-        return Assignment(status, choice, cost, bound, certificate, None, wall, self.request.seed, self.history)
+        claim = self.claim if self.claim is not None and self.claim.says_more_than(bound) else None
+        return Assignment(status, choice, cost, bound, certificate, None, wall, seed, self.history, claim)
 
 
 def solve_directly(problem: AssignmentProblem, request: Request, hint: Sequence[int] | None = None) -> Assignment:
@@ -115,11 +138,26 @@ def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
             state.offer(choice)
     if not state.done:
         _in_shells(state, relaxation)
+        _prove(state)
     return state.answer()
 
 
+def _prove(state: _State) -> None:
+    """Where CP-SAT has the last word, a proof of it that can be recomputed, if that is affordable."""
+    problem, wanted = state.places.problem, state.enough
+    if state.infeasible:
+        wanted = cost_bound(problem) + 1
+    if wanted is None or not state.done or state.proved or not state.request.prove:
+        return
+    certificate = proof(problem, wanted, state.request.left, state.kept)
+    if certificate is not None and state.infeasible:
+        state.certificate = certificate
+    elif certificate is not None:
+        state.prove(wanted, certificate)
+
+
 def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | None:
-    """The answer if elimination alone gives it within the gap; None if it does not."""
+    """What a single elimination finds and proves; None where the problem is too wide for it."""
     state = _State(places_of(problem), request)
     try:
         relaxation = Relaxation.of(state.places, _NARROW_WORK)
@@ -127,7 +165,7 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
         return None
     relaxation.begin()
     _take(state, relaxation)
-    return state.answer() if state.done else None
+    return state.answer()
 
 
 def _relaxed(state: _State) -> Relaxation | None:
@@ -152,10 +190,7 @@ def _take(state: _State, relaxation: Relaxation) -> None:
 
 
 def _certificate(relaxation: Relaxation, kept: Kept) -> EliminationCertificate:
-    places = relaxation.places
-    prices = [(int(places.resource[p]), int(places.instant[p]), k) for p, k in relaxation.multipliers.items()]
-    order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    return EliminationCertificate(order, tuple(sorted(prices)), PRICE_UNIT, kept)
+    return replace(leaf(relaxation), kept=kept)
 
 
 def _in_shells(state: _State, relaxation: Relaxation | None) -> None:
@@ -194,11 +229,12 @@ def _within(state: _State, allowed: list[NDArray[np.bool_]], outside: int | None
         time_limit=request.left, work_limit=request.work_limit, seed=request.seed, jobs=request.jobs,
     )  # fmt: skip
     if found.status == "infeasible" and outside is None:
-        state.infeasible, state.certificate = True, EngineProof(engine(), "infeasible", None)
+        state.infeasible, state.certificate = True, None
+        state.claim = EngineClaim(engine(), "infeasible", None)
         return True
     state.offer(found.choice)
     bounds = [b for b in (found.bound if found.status != "infeasible" else outside, outside) if b is not None]
     if bounds:
         name = engine() if outside is None else f"elimination and {engine()}"
-        state.prove(min(bounds), EngineProof(name, found.status, min(bounds)))
+        state.trust(EngineClaim(name, found.status, min(bounds)))
     return found.status in ("optimal", "infeasible")

@@ -69,6 +69,7 @@ class Relaxation:
     bound: int = -FORBIDDEN
     multipliers: Mapping[int, int] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
+    attempts: int = 0
 
     @staticmethod
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
@@ -90,14 +91,16 @@ class Relaxation:
         best = self.best()
         return best is not None and best.cost - self.bound <= gap * abs(best.cost)
 
-    def ascend(self, gap: float, until: float = inf) -> None:
+    def ascend(self, gap: float, until: float = inf, enough: int = FORBIDDEN) -> None:
         """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled.
 
-        `until`: the moment, by the monotonic clock, at which to stop in any case.
+        `until`: the moment, by the monotonic clock, at which to stop in any case. `enough`: a bound that will do.
         """
         self.begin()
         for _ in range(_TRIALS - 1):
-            if self.impossible or self.settled(gap) or not self.trials or time.monotonic() > until:
+            if self.impossible or self.bound >= enough or self.settled(gap):
+                return
+            if not self.trials or time.monotonic() > until:
                 return
             following = self._promising()
             if following is None:
@@ -111,6 +114,7 @@ class Relaxation:
 
     def attempt(self, multipliers: Mapping[int, int]) -> None:
         """One elimination: maybe a better bound, maybe a choice not seen."""
+        self.attempts += 1
         least, values, _ = self.elimination.least(self.factors.under(multipliers))
         bound = least - limits_worth(self.places, multipliers)
         if bound > self.bound:

@@ -50,8 +50,8 @@ def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
     found = least_memory(Translation(model, Clock(60)), time_limit=30, seed=0, jobs=1)
     assert found is not None
-    assert brute_force(model, found[0]) is not None
-    assert brute_force(model, found[0] - 1) is None
+    assert brute_force(model, found.least) is not None
+    assert brute_force(model, found.least - 1) is None
 
 
 @pytest.mark.parametrize(("program", "extents"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))

@@ -187,7 +187,7 @@ def _run(stated: _Stated, incumbent: Incumbent, seed: int, work_limit: float | N
     lower = _lower(stated, solver)
     if lower is not None:
         optimal = status == cp_model.OPTIMAL
-        incumbent.prove(lower, engine(), "optimal" if optimal else "feasible")
+        incumbent.trust(lower, engine(), "optimal" if optimal else "feasible")
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return "unknown", None
     labels = [next(k for k, x in enumerate(row) if solver.boolean_value(x)) for row in stated.of_label]

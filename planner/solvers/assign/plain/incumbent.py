@@ -1,4 +1,4 @@
-"""What the engines of one solve share: the best feasible labels, the best bound and who proved it."""
+"""What the engines of one solve share: the best feasible labels, the best bound and whose word it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..answer import EngineProof
+from ..answer import EngineClaim
 from ..problem import Ints
 from .reduced import HALF, Loads, Reduced
 
@@ -59,8 +59,8 @@ class Incumbent:
     deadline: float
     labels: Ints | None = None
     cost: int = HALF
-    bound: int | None = None
-    proof: EngineProof | None = None
+    bound: int | None = None  # the best that anybody names; engines end where it meets the cost
+    claim: EngineClaim | None = None  # the best that an exact solver names
     infeasible: bool = False
     places: dict[int, None] = field(default_factory=dict)  # memory rows that some engine has needed
     history: list[tuple[float, int]] = field(default_factory=list)
@@ -90,17 +90,17 @@ class Incumbent:
             self._finish()
         return True
 
-    def prove(self, bound: int, engine: str, status: str) -> None:
-        """Takes a lower bound."""
+    def trust(self, bound: int, engine: str, status: str) -> None:
+        """Takes an exact solver's word for a lower bound."""
         with self._lock:
-            if self.closed:
-                return
-            if self.bound is None or bound > self.bound or (status == "optimal" and bound >= self.bound):
-                self.bound, self.proof = bound, EngineProof(engine, status, bound)
+            known = self.claim.bound if self.claim is not None else None
+            if not self.closed and (known is None or bound > known or (status == "optimal" and bound == known)):
+                self.claim = EngineClaim(engine, status, bound)
+                self.bound = bound if self.bound is None else max(bound, self.bound)
                 self._finish()
 
     def raise_bound(self, bound: int) -> bool:
-        """Takes a lower bound that the caller answers for; says whether it was taken."""
+        """Takes a lower bound that the caller can certify; says whether it was news."""
         with self._lock:
             if self.closed or (self.bound is not None and bound <= self.bound):
                 return False
@@ -115,10 +115,10 @@ class Incumbent:
         self.finished.set()
 
     def refute(self, engine: str) -> None:
-        """Takes a proof that there is no choice at all."""
+        """Takes an exact solver's word that there is no choice at all."""
         with self._lock:
             if self.labels is None and not self.closed:
-                self.infeasible, self.proof = True, EngineProof(engine, "infeasible", None)
+                self.infeasible, self.claim = True, EngineClaim(engine, "infeasible", None)
                 self.finished.set()
 
     def need(self, places: list[int]) -> None:
@@ -126,8 +126,13 @@ class Incumbent:
         with self._lock:
             self.places.update(dict.fromkeys(places))
 
+    def again(self, seconds: float) -> Incumbent:
+        """The same labels for engines that begin when all others have ended, without their word."""
+        until = min(self.deadline, time.monotonic() + seconds)
+        return replace(self, deadline=until, bound=None, claim=None, finished=threading.Event(), _lock=threading.Lock())
+
     def _finish(self) -> None:
         if self.labels is not None and self.bound is not None and self.bound >= self.cost:
-            if self.proof is not None:
-                self.proof = replace(self.proof, status="optimal")
+            if self.claim is not None and self.claim.bound is not None and self.claim.bound >= self.cost:
+                self.claim = replace(self.claim, status="optimal")
             self.finished.set()

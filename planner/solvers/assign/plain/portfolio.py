@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..answer import Certificate, DualCertificate, Step
-from ..check import certified_bound
+from ..answer import DualCertificate, Step
+from ..check_duals import dual_bound
 from . import exact, wcsp
 from .certificate import dual_certificate
 from .flat import flat_loads, flatten
@@ -34,7 +34,10 @@ _NEWS = 1e-3  # labels are decoded again once the bound is so much better
 _RESERVE = 2.0  # the exact bound takes up to so many times as long as the reduction
 _GRACE = 0.3  # seconds for the lanes to notice that the time is up
 
+_ON_TOP = 0.5  # of the time spent, for the duals to climb on once an exact solver is done
+
 _Engine = Callable[[], None]
+Certified = tuple[int, DualCertificate]
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,22 @@ class Effort:
     iteration_limit: int | None
 
 
-def run(incumbent: Incumbent, steps: tuple[Step, ...], effort: Effort) -> Certificate | None:
-    """Runs the engines; returns what certifies the incumbent's bound.
+def run(incumbent: Incumbent, steps: tuple[Step, ...], effort: Effort) -> Certified:
+    """Runs the engines; returns the best bound that can be recomputed.
 
     An interrupt ends them like the time limit, once there is something to show.
     """
+    least = incumbent.tally.least(), DualCertificate(steps, (), (), 1, (), 1)
     entries = incumbent.model.pair_entries
     if entries <= _TINY_ENTRIES:
         exact.run_exact(incumbent, effort.seed, _work(effort))
-        return incumbent.proof
+        return least
     several = int((incumbent.model.label_counts > 1).sum())
     small = entries <= wcsp.ENTRY_LIMIT and several <= wcsp.NODE_LIMIT
     reserve = min(0.2 + (_RESERVE if small else 0.2) * effort.prepared_s, 0.15 * effort.time_limit)
     incumbent.deadline -= reserve
-    duals = _Duals(incumbent, effort, steps)
-    incumbent.prove(incumbent.tally.least(), "least costs", "feasible")
+    duals = _Duals(incumbent, effort, steps, least)
+    incumbent.raise_bound(least[0])
 
     def work() -> None:
         if small:
@@ -77,9 +81,23 @@ def run(incumbent: Incumbent, steps: tuple[Step, ...], effort: Effort) -> Certif
         if incumbent.labels is None or type(interrupt) is not KeyboardInterrupt:  # being terminated is no question
             raise
     incumbent.deadline += reserve
-    _side_by_side(incumbent, [[duals.certify]])
     incumbent.close()
-    return duals.certificate or incumbent.proof
+    _certify(incumbent, effort, duals)
+    return duals.made
+
+
+def _certify(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
+    """Counts the best duals exactly. Where a solver claims more on its word, they climb on for a while first."""
+    over = incumbent.again(max(0.0, incumbent.deadline - time.monotonic()))
+    claimed = incumbent.claim is not None and incumbent.claim.bound is not None
+
+    def work() -> None:
+        if claimed and effort.iteration_limit is None:
+            spent = time.monotonic() - incumbent.began
+            climb(duals.ascent, over, _rounds(effort), min(_ON_TOP * spent, 0.5 * over.left))
+        duals.certify(over)
+
+    _side_by_side(over, [[work]])
 
 
 def _work(effort: Effort) -> float | None:
@@ -90,33 +108,28 @@ def _work(effort: Effort) -> float | None:
 class _Duals:
     """The ascent and the moves of one solve, on arrays that both share."""
 
-    def __init__(self, incumbent: Incumbent, effort: Effort, steps: tuple[Step, ...]) -> None:
-        self.incumbent, self._steps = incumbent, steps
+    def __init__(self, incumbent: Incumbent, effort: Effort, steps: tuple[Step, ...], least: Certified) -> None:
+        self.incumbent, self._steps, self.made = incumbent, steps, least
         self.flat, self.loads = flatten(incumbent.model), flat_loads(incumbent.loads)
         self.ascent = Ascent.begin(self.flat, self.loads)
         self.search = Search.begin(self.flat, self.loads, incumbent, effort.seed)
-        self._made: tuple[int, DualCertificate] | None = None
         self._counted: Duals | None = None
 
     def climb(self, seconds: float, steps: int) -> None:
         climb(self.ascent, self.incumbent, steps, seconds)
 
-    @property
-    def certificate(self) -> DualCertificate | None:
-        """What certifies the incumbent's bound, if duals do."""
-        return self._made[1] if self._made is not None and self._made[0] == self.incumbent.bound else None
-
-    def certify(self) -> None:
-        """Counts the bound of the best duals exactly, if it may be better than what is known."""
-        incumbent, known, best = self.incumbent, self.incumbent.bound, self.ascent.best
-        if best is self._counted or not math.isfinite(best.bound) or (known is not None and known >= best.bound + 1):
+    def certify(self, incumbent: Incumbent) -> None:
+        """Counts the bound of the best duals exactly, if it may be better than what was counted before."""
+        best = self.ascent.best
+        if best is self._counted or not math.isfinite(best.bound) or self.made[0] >= best.bound + 1:
             return
         exact = certified(self.flat, self.loads, best)
         made = dual_certificate(incumbent.model, incumbent.loads, self.flat, exact, self._steps)
-        bound = certified_bound(incumbent.model.problem, made)
+        bound = dual_bound(incumbent.model.problem, made)
         self._counted = best
-        if incumbent.raise_bound(bound):
-            self._made = bound, made
+        if bound > self.made[0]:
+            self.made = bound, made
+            incumbent.raise_bound(bound)
 
 
 def _small(incumbent: Incumbent, effort: Effort, duals: _Duals, exact_fits: bool) -> None:
@@ -167,7 +180,7 @@ def _large(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
 
     def climbing() -> None:
         duals.climb(min(0.6 * effort.time_limit, incumbent.left - 3 * _RESERVE * effort.prepared_s), _rounds(effort))
-        duals.certify()
+        duals.certify(incumbent)
 
     def moving() -> None:
         _keep_moving(duals, duals.search, _rounds(effort))

@@ -102,7 +102,7 @@ def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, 
         elif _SOLUTION.match(line):
             announced = True
         elif found := _BOUND.match(line):
-            incumbent.prove(int(found[1]) + constant, engine(), "feasible")
+            incumbent.trust(int(found[1]) + constant, engine(), "feasible")
         elif _PROVED.match(line):
             return _proved(incumbent, last, above)
     return False
@@ -111,9 +111,9 @@ def _listen(process: subprocess.Popen[str], incumbent: Incumbent, loads: Loads, 
 def _proved(incumbent: Incumbent, last: Ints | None, above: int) -> bool:
     """The search is exhausted: what it found last is optimal, or nothing below `above` exists."""
     if last is not None:
-        incumbent.prove(incumbent.model.cost(last), engine(), "optimal")
+        incumbent.trust(incumbent.model.cost(last), engine(), "optimal")
     elif above < HALF:
-        incumbent.prove(above, engine(), "optimal")
+        incumbent.trust(above, engine(), "optimal")
     else:
         incumbent.refute(engine())
     return True

@@ -11,8 +11,9 @@ from tapestry.planner.solvers.assign import (
     Assignment,
     AssignmentProblem,
     Conflict,
-    EngineProof,
+    EngineClaim,
     ProblemBuilder,
+    solve,
 )
 from tapestry.planner.solvers.assign.check import check, check_choice
 
@@ -29,10 +30,11 @@ def small() -> AssignmentProblem:
     return builder.build()
 
 
-RIGHT = Assignment("optimal", (0, 0), 9, 9, EngineProof("by hand", "optimal", 9), None, 0.0, 0)
+RIGHT = solve(small())
 
 
 def test_the_right_answer_passes() -> None:
+    assert (RIGHT.status, RIGHT.choice, RIGHT.cost, RIGHT.bound) == ("optimal", (0, 0), 9, 9)
     assert check(small(), RIGHT) == []
 
 
@@ -59,6 +61,10 @@ def test_a_wrong_choice_is_named(choice: tuple[int, ...], verdict: str, text: st
         ({"bound": 10, "status": "feasible"}, "wrong bound"),
         ({"bound": 8}, "wrong status"),
         ({"status": "feasible"}, "wrong status"),
+        ({"certificate": None}, "wrong bound"),
+        ({"certificate": None, "claim": EngineClaim("an engine", "optimal", 9)}, "wrong bound"),
+        ({"status": "infeasible", "choice": (), "cost": None, "bound": None, "certificate": None}, "wrong status"),
+        ({"status": "infeasible", "choice": (), "cost": None, "bound": None}, "wrong status"),
         ({"conflict": Conflict((0, 1), ((0, 4),), True)}, "no conflict"),
     ],
 )

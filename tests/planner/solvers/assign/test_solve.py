@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, solve
+from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, DualCertificate, ProblemBuilder, solve
 from tapestry.planner.solvers.assign.check import check, check_choice
 from tapestry.planner.solvers.assign.first import first_choices
 from tapestry.planner.solvers.assign.places import places_of
@@ -35,10 +36,13 @@ def test_agrees_with_trying_everything(problem: AssignmentProblem) -> None:
 @settings(max_examples=80, deadline=None)
 @given(problems())
 def test_an_infeasible_problem_names_the_smallest_set_that_makes_it_so(problem: AssignmentProblem) -> None:
-    conflict = solve(problem).conflict
+    answer = solve(problem)
+    conflict = answer.conflict
     if cheapest(problem) is not None:
         assert conflict is None
         return
+    if answer.certificate is not None:  # elimination and the reduction prove it beside the conflict
+        assert check(problem, dataclasses.replace(answer, conflict=None)) == []
     assert conflict is not None
     assert conflict.smallest
     assert cheapest(problem, conflict.nodes) is None
@@ -59,6 +63,29 @@ def test_a_conflict_names_the_instant_and_what_is_missing() -> None:
     assert (conflict.resource, conflict.instant, set(conflict.nodes)) == (hbm, 3, {1, 2})
     assert "larger" in conflict.describe(problem)
     assert "need at least 15 of hbm, of which there is 10" in conflict.describe(problem)
+
+
+def test_what_the_reduction_refutes_is_refuted_again_from_its_steps() -> None:
+    """More nodes than elimination is tried for: pairs that leave nothing, and least amounts above a limit."""
+    for by_memory in (False, True):
+        builder = ProblemBuilder()
+        r = builder.add_resource(10, "hbm")
+        nodes = [builder.add_node([0, 3]) for _ in range(450)]
+        for u, v in itertools.pairwise(nodes):
+            builder.add_edge(u, v, [[5, FORBIDDEN], [FORBIDDEN, 7]])
+        if by_memory:
+            for v in nodes[:12]:
+                builder.use(v, r, 3, 4, [1, 2])
+        else:
+            builder.add_edge(nodes[0], nodes[-1], [[FORBIDDEN, 0], [0, FORBIDDEN]])
+        problem = builder.build()
+        answer = solve(problem)
+        assert (answer.status, answer.claim) == ("infeasible", None)
+        assert isinstance(answer.certificate, DualCertificate)
+        assert check(problem, dataclasses.replace(answer, conflict=None)) == []
+        fewer = dataclasses.replace(answer.certificate, steps=answer.certificate.steps[:1], prices=())
+        wrong = dataclasses.replace(answer, conflict=None, certificate=fewer)
+        assert [fault.verdict for fault in check(problem, wrong)] == ["wrong status"]
 
 
 def test_a_conflict_of_pairs_alone_has_no_instant() -> None:

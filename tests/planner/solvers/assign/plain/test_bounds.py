@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import AssignmentProblem, DualCertificate
-from tapestry.planner.solvers.assign.check import certified_bound
+from tapestry.planner.solvers.assign.check_duals import dual_bound
 from tapestry.planner.solvers.assign.plain.certificate import dual_certificate
 from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
 from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
@@ -38,7 +38,7 @@ def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertific
 @given(problems())
 def test_the_certified_bound_is_below_the_optimum_and_what_the_solver_claims(problem: AssignmentProblem) -> None:
     certificate, duals, _, _ = certificate_of(problem, steps=5)
-    bound, best = certified_bound(problem, certificate), cheapest(problem)
+    bound, best = dual_bound(problem, certificate), cheapest(problem)
     assert bound >= duals.bound - 0.01
     if best is not None:
         assert bound <= best
@@ -62,13 +62,13 @@ def test_no_messages_and_no_prices_whatsoever_lift_the_bound_above_the_optimum(
     prices = tuple((r, t, int(rng.integers(0, 3 * certificate.price_unit))) for r, t in places)
     altered = dataclasses.replace(certificate, messages=messages, prices=prices)
     assert best is not None
-    assert certified_bound(problem, altered) <= best
+    assert dual_bound(problem, altered) <= best
 
 
 def test_the_ascent_raises_the_bound() -> None:
     problem = ladder(seed=5, nodes=60, strategies=8)
-    first = certified_bound(problem, certificate_of(problem, steps=1)[0])
-    later = certified_bound(problem, certificate_of(problem, steps=80)[0])
+    first = dual_bound(problem, certificate_of(problem, steps=1)[0])
+    later = dual_bound(problem, certificate_of(problem, steps=80)[0])
     assert later > first
 
 
@@ -77,11 +77,11 @@ def test_a_false_reduction_is_refused() -> None:
     certificate, _, _, _ = certificate_of(problem, steps=1)
     step = (True, 0, 1, (0,))
     with pytest.raises(ValueError, match="node 1 is not a function of node 0"):
-        certified_bound(problem, dataclasses.replace(certificate, steps=(step,)))
+        dual_bound(problem, dataclasses.replace(certificate, steps=(step,)))
 
 
 def test_a_negative_multiplier_is_refused() -> None:
     problem = ladder(seed=6, nodes=5, strategies=3)
     certificate, _, _, _ = certificate_of(problem, steps=1)
     with pytest.raises(ValueError, match="negative multiplier"):
-        certified_bound(problem, dataclasses.replace(certificate, prices=((0, 0, -1),)))
+        dual_bound(problem, dataclasses.replace(certificate, prices=((0, 0, -1),)))

@@ -38,8 +38,8 @@ def test_an_engine_proves_the_optimum(engine: Callable[[Incumbent, int], None]) 
     incumbent = started(problem)
     engine(incumbent, 0)
     assert incumbent.cost == incumbent.bound == cheapest(problem)
-    assert incumbent.proof is not None
-    assert incumbent.proof.status == "optimal"
+    assert incumbent.claim is not None
+    assert incumbent.claim.status == "optimal"
 
 
 @ENGINES

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import FORBIDDEN, AssignmentProblem, ProblemBuilder, solve
-from tapestry.planner.solvers.assign.answer import Certificate, Step
+from tapestry.planner.solvers.assign.answer import Step
 from tapestry.planner.solvers.assign.check import check, check_conflict
 from tapestry.planner.solvers.assign.plain import portfolio, wcsp
 from tapestry.planner.solvers.assign.plain import solve as plain
@@ -66,7 +66,7 @@ def test_an_interrupt_leaves_the_best_so_far(node_limit: int, monkeypatch: pytes
     timer = threading.Timer(1.0, _thread.interrupt_main)
     run = portfolio.run
 
-    def interrupted(incumbent: Incumbent, steps: tuple[Step, ...], effort: portfolio.Effort) -> Certificate | None:
+    def interrupted(incumbent: Incumbent, steps: tuple[Step, ...], effort: portfolio.Effort) -> portfolio.Certified:
         timer.start()
         return run(incumbent, steps, effort)
 
@@ -101,7 +101,7 @@ def test_nothing_is_taken_once_the_answer_is_being_written() -> None:
     incumbent.cost = HALF
     assert not incumbent.offer(incumbent.labels)
     assert not incumbent.raise_bound(1)
-    incumbent.prove(1, "late", "feasible")
+    incumbent.trust(1, "late", "feasible")
     assert incumbent.bound == before[1]
 
 
