@@ -61,12 +61,17 @@ def library(text: str, *options: str, linked: Sequence[Path] = ()) -> ctypes.CDL
     return ctypes.CDLL(str(_made(text, ("-shared", "-fPIC", *options), linked, ".so")))
 
 
+def compiled(path: Path, *options: str) -> Path:
+    """The object of a file, to be linked to libraries."""
+    return _made(path.read_text(encoding="utf-8"), ("-c", "-fPIC", *options), (), ".o")
+
+
 def emulated(text: str, *names: str) -> ctypes.CDLL:
     """Kernels and the machine that runs them (`emulation/machine.hpp`): `run_NAME` launches the kernel NAME."""
     memory = "extern __shared__ __align__(1024) unsigned char memory[];"
     text = text.replace(memory, "unsigned char* memory = emulated::shared_memory;")
     doors = [DOOR.replace("NAME", name) for name in names]
-    machine = [_made(path.read_text(encoding="utf-8"), ("-c", "-fPIC", *EMULATED), (), ".o") for path in MACHINE]
+    machine = [compiled(path, *EMULATED) for path in MACHINE]
     loaded = library("\n".join(['#include "run.hpp"', text, *doors]), *EMULATED, linked=machine)
     for name in names:
         getattr(loaded, f"run_{name}").restype = ctypes.c_char_p

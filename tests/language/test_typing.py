@@ -13,13 +13,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "language.md")
 FOREIGN = "cupy.*,cupy_backends.*,networkx.*,numba.*,pytoulbar2.*,scipy.*,sklearn.*,threadpoolctl"
+# The options of pyproject.toml: mypy reads again whatever it knows by other ones.
+CONFIGURATION = f"""[mypy]
+strict = true
+warn_unreachable = true
+[mypy-{FOREIGN}]
+ignore_missing_imports = true
+"""
 
 
 def check(folder: Path, *files: Path) -> str:
-    """What mypy --strict says of the files, with a configuration of the user's own."""
+    """What mypy --strict says of the files, with a configuration of the user's own.
+
+    What it knows of our modules and of foreign ones it has from `make lint`, as from a user's earlier run.
+    """
     config = folder / "mypy.ini"
-    config.write_text(f"[mypy]\nstrict = true\n[mypy-{FOREIGN}]\nignore_missing_imports = true\n", encoding="utf-8")
-    cache = ROOT / ".mypy_cache" / "users"
+    config.write_text(CONFIGURATION, encoding="utf-8")
+    cache = ROOT / ".mypy_cache"
     command = [sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", str(cache), *map(str, files)]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=400)

@@ -22,7 +22,17 @@ from tapestry.kernels.elementwise.types import Layout
 from .. import host_compiler
 
 HERE = Path(__file__).resolve().parent
-OPTIONS = ("-std=c++20", "-O1", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-w", f"-I{HERE}")
+OPTIONS = (
+    "-std=c++20",
+    "-O1",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-w",
+    "-fvisibility=hidden",
+    f"-I{HERE}",
+)
+MACHINE = HERE / "host_cuda.cpp"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no host C++ compiler")
 
 Array = NDArray[Any]
@@ -79,11 +89,11 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
         cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
         parts.append(unit.source)
         parts.append(
-            f'extern "C" void host_{unit.entry}(void** p) {{'
+            f'extern "C" __attribute__((visibility("default"))) void host_{unit.entry}(void** pointers) {{'
             f" host::run({{{unit.blocks}u, {unit.threads}u, {unit.cluster}u, {unit.shared}u, {barriers}}},"
-            f" [=] {{ tapestry::{unit.entry}({cast}); }}); }}\n"
+            f" [](void** p) {{ tapestry::{unit.entry}({cast}); }}, pointers); }}\n"
         )
-    return host_compiler.library("".join(parts), *OPTIONS)
+    return host_compiler.library("".join(parts), *OPTIONS, linked=[host_compiler.compiled(MACHINE, *OPTIONS)])
 
 
 def run(library: ctypes.CDLL, unit: Unit, tensors: Sequence[HostTensor]) -> None:
