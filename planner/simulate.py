@@ -7,8 +7,9 @@ overlap and order alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..program import Operation, Program
@@ -19,7 +20,7 @@ from .format import Compute, Document, Resolved, Task, Transfer
 from .format.events import Event as Event
 from .machine import Machine
 from .machine.embed import machine_from_json
-from .strategy.cost import compute_seconds
+from .strategy.cost import compute_seconds, roofline_seconds
 from .strategy.layouts import Layout, Layouts, Mesh
 from .strategy.traffic import Move, Traffic
 
@@ -40,12 +41,19 @@ class Timeline:
         return (event for event in self.events if event.rank == rank)
 
 
+class Work(NamedTuple):
+    """Seconds of a shard; ``measured``: by the model of its kernel, which says more than the roofline."""
+
+    seconds: float
+    measured: bool
+
+
 class PriceBook:
     """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans."""
 
-    def __init__(self, machine: Machine, mesh: Mesh) -> None:
-        self.machine, self.traffic, self.layouts = machine, Traffic(mesh, machine), Layouts(mesh)
-        self._work: dict[tuple[str, Region], float] = {}
+    def __init__(self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None) -> None:
+        self.machine, self.traffic, self.layouts = machine, Traffic(mesh, machine, devices), Layouts(mesh)
+        self._work: dict[tuple[str, Region], Work] = {}
         self._signatures: dict[str, str] = {}
 
     def signature(self, op: Operation, program: Program) -> str:
@@ -54,18 +62,18 @@ class PriceBook:
             self._signatures[op.name] = program.graph.structure(op)
         return self._signatures[op.name]
 
-    def work(self, op: Operation, program: Program, signature: str, region: Region) -> float:
-        """Seconds of one shard of an operation."""
+    def work(self, op: Operation, program: Program, signature: str, region: Region) -> Work:
+        """What one shard of an operation takes."""
         key = (signature, region)
         if key not in self._work:
-            self._work[key] = self._roofline(op, program, region) if region else 0.0
+            self._work[key] = self._priced(op, program, region) if region else Work(0.0, False)
         return self._work[key]
 
-    def _roofline(self, op: Operation, program: Program, region: Region) -> float:
+    def _priced(self, op: Operation, program: Program, region: Region) -> Work:
         shapes = {name: program.tensor(name).shape for name in op.operands}
-        images = operand_images(op, shapes, region)
-        points = count_points(op, region).value
-        return compute_seconds(op, program, self.machine, points, images, write_image(op, region).region)
+        priced = (count_points(op, region).value, operand_images(op, shapes, region), write_image(op, region).region)
+        seconds = compute_seconds(op, program, self.machine, *priced)
+        return Work(seconds, seconds > roofline_seconds(op, program, self.machine, *priced))
 
 
 class Prices:
@@ -75,13 +83,13 @@ class Prices:
         document = resolved.document
         self.resolved = resolved
         mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
-        self.book = book or PriceBook(machine_from_json(document.machine), mesh)
-        self._compute: dict[tuple[str, str], tuple[float, ...]] = {}
-        self._moves: dict[tuple[str, str, str], Move] = {}
-        self._links: dict[tuple[str, str, str], dict[str, int]] = {}
+        self.book = book or PriceBook(machine_from_json(document.machine), mesh, document.devices)
+        self._compute: dict[tuple[str, str], tuple[Work, ...]] = {}
+        self._moves: dict[tuple[object, ...], Move] = {}
+        self._links: dict[tuple[object, ...], dict[str, int]] = {}
 
-    def compute(self, task: Compute) -> tuple[float, ...]:
-        """Per rank the time of a compute task."""
+    def compute(self, task: Compute) -> tuple[Work, ...]:
+        """Per rank what a compute task takes."""
         program = self.resolved.program
         op = program.op_by_name[task.op]
         key = (self.book.signature(op, program), task.shards)
@@ -94,9 +102,9 @@ class Prices:
         """Traffic and time of a transfer."""
         tensor = self.resolved.program.tensor(task.tensor)
         width = width_of(self.resolved.program, tensor.name)
-        key = (f"{tensor.shape} {width}", task.have, task.need)
+        key = (tensor.shape, width, task.have, task.need, task.ranks)
         if key not in self._moves:
-            have, need = (self._layout(tensor.shape, name) for name in (task.have, task.need))
+            have, need = (self._layout(tensor.shape, name, task.ranks) for name in (task.have, task.need))
             self._moves[key] = self.book.traffic.move(have, need, width)
         return self._moves[key]
 
@@ -104,7 +112,7 @@ class Prices:
         """Bytes received from other ranks by kind of link, which hangs on their hosts alone."""
         document, machine = self.resolved.document, self.book.machine
         width = width_of(self.resolved.program, task.tensor)
-        key = (str(width), task.have, task.need)
+        key = (width, task.have, task.need, task.ranks, task.monoid)
         if key not in self._links:
             found: dict[str, int] = {}
             hosts = [machine.host_of(device) for device in document.devices]
@@ -117,60 +125,74 @@ class Prices:
             self._links[key] = found
         return self._links[key]
 
-    def _layout(self, shape: tuple[int, ...], layout: str) -> Layout:
-        return self.book.layouts.of(shape, self.resolved.regions(layout), self.resolved.layout(layout).parts)
+    def _layout(self, shape: tuple[int, ...], layout: str, ranks: tuple[int, ...] | None) -> Layout:
+        """Ranks that take no part have nothing and need nothing."""
+        regions = self.resolved.regions(layout)
+        if ranks is not None:
+            regions = tuple(region if rank in ranks else Region() for rank, region in enumerate(regions))
+        return self.book.layouts.of(shape, regions, self.resolved.layout(layout).parts)
+
+
+Ends = Mapping[int, Mapping[int, float]]
+"""Task -> rank -> when it ends."""
 
 
 def simulate(document: Document, prices: Prices | None = None) -> Timeline:
-    """Predict the run of a plan that is well-formed. UsageError where a task waits for one further down the list."""
-    _demand_list_order(document)
+    """Predict the run of a plan that is well-formed. UsageError where tasks wait for one another for ever.
+
+    One pass down the list, or more where a task waits for one further down, until nothing changes any more.
+    """
     prices = prices or Prices(Resolved(document))
+    timeline, ends, late = _pass(document, prices, {})
+    for _ in document.tasks:
+        if late is None:
+            return timeline
+        before = ends
+        timeline, ends, late = _pass(document, prices, before)
+        late = late if ends != before else None
+    if late is None:
+        return timeline
+    raise UsageError(
+        f"task {late[0]} waits for task {late[1]}, which is further down the list and waits for it",
+        where="simulate",
+        hint="tapestry check names the tasks of the cycle",
+    )
+
+
+def _pass(document: Document, prices: Prices, before: Ends) -> tuple[Timeline, Ends, tuple[int, int] | None]:
+    """The timeline, when tasks end, and a task with one that it waits for further down the list.
+
+    ``before``: when tasks end that have not been come to yet, as the pass before found it.
+    """
     resolved = prices.resolved
-    size = resolved.size
-    lane_free: list[dict[str, float]] = [{} for _ in range(size)]
-    finished: dict[int, dict[int, float]] = {}
-    busy = [0.0] * size
-    events: list[Event] = []
+    lane_free: list[dict[str, float]] = [{} for _ in range(resolved.size)]
+    ends: dict[int, Mapping[int, float]] = {}
+    busy, events, late = [0.0] * resolved.size, [], None
     for task in document.tasks:
-        ranks = resolved.participants(task)
-        ready = {rank: _ready(task, rank, lane_free[rank], finished) for rank in ranks}
-        starts, ends = _span(task, ready, prices)
-        finished[task.id] = ends
+        late = next(((task.id, wait) for wait in task.waits if wait not in ends), late)
+        waited = [ends.get(wait) or before.get(wait, {}) for wait in task.waits]
+        ready = {rank: _ready(task, rank, lane_free[rank], waited) for rank in resolved.participants(task)}
+        starts, ends[task.id] = _span(task, ready, prices)
         name = task.op if isinstance(task, Compute) else task.tensor
-        for rank in ranks:
-            lane_free[rank][task.lane] = ends[rank]
+        for rank, end in ends[task.id].items():
+            lane_free[rank][task.lane] = end
             if isinstance(task, Compute):
-                busy[rank] += ends[rank] - starts[rank]
-            if ends[rank] > starts[rank]:
-                events.append(Event(rank, task.lane, task.id, name, starts[rank], ends[rank]))
-    makespan = max((end for ends in finished.values() for end in ends.values()), default=0.0)
-    return Timeline(tuple(events), makespan, max(busy, default=0.0))
+                busy[rank] += end - starts[rank]
+            if end > starts[rank]:
+                events.append(Event(rank, task.lane, task.id, name, starts[rank], end))
+    makespan = max((end for at in ends.values() for end in at.values()), default=0.0)
+    return Timeline(tuple(events), makespan, max(busy, default=0.0)), ends, late
 
 
-def _demand_list_order(document: Document) -> None:
-    """A plan may wait for tasks in any order that cannot hang; the simulator goes down the list once."""
-    seen: set[int] = set()
-    for task in document.tasks:
-        later = [wait for wait in task.waits if wait not in seen]
-        if later:
-            raise UsageError(
-                f"task {task.id} waits for task {later[0]}, which is further down the list",
-                where="simulate",
-                hint="list tasks after those that they wait for",
-            )
-        seen.add(task.id)
-
-
-def _ready(task: Task, rank: int, lanes: dict[str, float], finished: dict[int, dict[int, float]]) -> float:
-    waits = (finished[wait].get(rank, 0.0) for wait in task.waits)
-    return max(lanes.get(task.lane, 0.0), *waits, 0.0)
+def _ready(task: Task, rank: int, lanes: dict[str, float], waited: Sequence[Mapping[int, float]]) -> float:
+    return max(lanes.get(task.lane, 0.0), *(at.get(rank, 0.0) for at in waited), 0.0)
 
 
 def _span(task: Task, ready: dict[int, float], prices: Prices) -> tuple[dict[int, float], dict[int, float]]:
     """Start and end per rank; a transfer is one meeting of all."""
     if isinstance(task, Compute):
         seconds = prices.compute(task)
-        return ready, {rank: start + seconds[rank] for rank, start in ready.items()}
+        return ready, {rank: start + seconds[rank].seconds for rank, start in ready.items()}
     if isinstance(task, Transfer):
         start = max(ready.values(), default=0.0)
         end = start + prices.move(task).seconds

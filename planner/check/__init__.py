@@ -7,6 +7,9 @@ flow         every task's operands are present, current and complete (`folds`: e
 ends         inputs and parameters are there at the start; outputs and states end complete
 memory       no tier holds more than it can; live buffers never share memory
 count        the stated traffic is what the tasks move
+moves        transfers are named, and go over the links, as is said
+times        the predicted times are those of the tasks at the machine's rates (`rates`)
+shardings    operations are sharded as is said, and as pins ask
 bound        no plan takes less than the stated bound
 
 Ranks that run the same tasks are proved together (`groups`): what they hold and touch is one column of numbers
@@ -20,10 +23,12 @@ from ..format.checked import Checked
 from ..format.digest import digests
 from ..format.document import Document
 from ..format.resolve import Resolved
-from . import bound, count, cover, ends, flow, memory, order, wellformed
+from . import bound, count, cover, ends, flow, memory, moves, order, shardings, times, wellformed
 from .budget import Exhausted
+from .case import Case
 from .cells import Disagreement
 from .groups import Groups
+from .rates import Rates, Unpriced
 from .report import Code, Findings, Report, Verdict
 
 __all__ = ["Code", "Report", "Verdict", "check", "check_form", "checked"]
@@ -81,8 +86,22 @@ def _prove(document: Document, findings: Findings) -> None:
         ends.prove_ends(case, flow.run(groups, events, clashes, findings), findings)
     memory.prove(case, findings)
     count.prove(case, findings)
-    bound.prove(case, findings)
+    _figures(case, findings, runs=events is not None)
     wellformed.prove_used(document, findings)
+
+
+def _figures(case: Case, findings: Findings, *, runs: bool) -> None:
+    """What the plan says of itself. Only one that ends has times."""
+    shardings.prove(case, findings)
+    rates = Rates(case.document.machine)
+    try:
+        known = moves.Moves(case, rates)
+        moves.prove(case, known, findings)
+        if runs:
+            times.prove(case, known, findings)
+        bound.prove(case, rates, findings)
+    except Unpriced as fault:
+        findings.add(Code.MACHINE, str(fault))
 
 
 def check_form(document: Document) -> Report:

@@ -49,7 +49,14 @@ class Code(StrEnum):
     OUTPUT = "output", "an output is not complete at the end"
     STATE = "state", "a state does not end complete in its starting layout"
     TRAFFIC = "traffic", "the traffic that the plan states is not what its tasks move"
-    BOUND = "bound", "the stated bound on all plans is not proved, or the gap is not what lies between it and the plan"
+    KIND = "kind", "a transfer is called what it is not"
+    LINKS = "links", "the bytes stated for a kind of link are not what the transfers move over it"
+    PREDICTED = "predicted", "the predicted times are not those of the tasks at the machine's rates"
+    SHARDING = "sharding", "an operation's tasks do not compute what its stated sharding says"
+    PIN = "pin", "what a pin of the program asks for is not kept"
+    BOUND = "bound", "the stated bound on all plans is not proved"
+    GAP = "gap", "the stated gap is not what lies between the bound and the predicted makespan"
+    CLAIM = "claim", "what is claimed cannot be"
     DISAGREEMENT = (
         "disagreement",
         "two engines answer a question about index sets differently: this program is at fault",

@@ -112,7 +112,11 @@ Task = Compute | Transfer | Copy
 
 
 class Sharding(Struct, frozen=True):
-    """What was chosen for one operation: dimension -> mesh axes that cut it, ranks that take part, kind of cut."""
+    """How one operation is cut: dimension -> mesh axes, ranks that compute points of it, kind of cut.
+
+    A kind other than ``block`` is that of some of the dimensions, the others are cut in blocks. Without a partition:
+    ``replicated``, all of it on every rank, or ``explicit``, shards that no cut of dimensions gives.
+    """
 
     partition: dict[str, str]
     ranks: Count
@@ -126,11 +130,19 @@ class LowerBound(Struct, frozen=True):
     gap: float
 
 
+class KernelTime(Struct, frozen=True):
+    """Seconds of a compute task on each rank by the model of its kernel, where that says more than the roofline."""
+
+    task: Count
+    seconds: tuple[float, ...]
+
+
 class Claims(Struct, frozen=True):
     """What the planner says of its search, which nobody can compute again from the document.
 
     ``status`` and ``model_gap`` are about the model that the solver saw, ``objective_s`` and ``objective_bytes`` the
-    value of that model at this plan. ``objective`` and ``seed`` are what was asked.
+    value of that model at this plan. ``objective`` and ``seed`` are what was asked. ``kernels``: what tasks take that
+    are timed by measurements which the document does not hold; `predicted` rests on them.
     """
 
     status: str
@@ -139,6 +151,7 @@ class Claims(Struct, frozen=True):
     objective_bytes: Count
     model_gap: float
     seed: Count
+    kernels: tuple[KernelTime, ...] = ()
 
 
 class Predicted(Struct, frozen=True):

@@ -118,4 +118,5 @@ def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:
         if chosen is not None:
             partition[chosen.dim] = f"{partition[chosen.dim]},{axis}" if chosen.dim in partition else axis
     busy = sum(1 for points in strategy.points if points)
-    return Sharding(partition, busy, kind_of(strategy.cuts) if partition else "replicated")
+    alike = "replicated" if len(set(strategy.shards)) == 1 else "explicit"
+    return Sharding(partition, busy, kind_of(strategy.cuts) if partition else alike)

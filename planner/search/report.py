@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..format import Claims, Document, LowerBound, Predicted, Resolved, Traffic, Transfer
+from ..format import Claims, Compute, Document, KernelTime, LowerBound, Predicted, Resolved, Traffic, Transfer
 from ..sharding.model import PICO, Model, evaluate
 from ..simulate import Prices, Timeline
 from .found import Found
@@ -30,7 +30,19 @@ def with_prediction(document: Document, timeline: Timeline, question: Question) 
     """The document with its predicted times and counted traffic."""
     prices = Prices(Resolved(document, question.program), question.book)
     predicted = Predicted(timeline.makespan_s, timeline.compute_s, timeline.exposed_transfer_s)
-    return msgspec.structs.replace(document, predicted=predicted, traffic=count_traffic(prices))
+    claims = msgspec.structs.replace(document.claims, kernels=kernel_times(prices))
+    return msgspec.structs.replace(document, predicted=predicted, traffic=count_traffic(prices), claims=claims)
+
+
+def kernel_times(prices: Prices) -> tuple[KernelTime, ...]:
+    """The tasks that the model of a kernel times on some rank."""
+    found = []
+    for task in prices.resolved.document.tasks:
+        if isinstance(task, Compute):
+            work = prices.compute(task)
+            if any(shard.measured for shard in work):
+                found.append(KernelTime(task.id, tuple(shard.seconds for shard in work)))
+    return tuple(found)
 
 
 def count_traffic(prices: Prices) -> Traffic:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...blocks import BLOCKS
-from ...expr import FUNCTIONS, Call, Read, walk
+from ...expr import FUNCTIONS, MONOIDS, Call, Expr, Read, walk
 from ...program import Block, Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -20,6 +20,14 @@ from . import convolution
 def compute_seconds(
     op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
 ) -> float:
+    """The roofline, or what the model of the kernel says where that is more; 0 for no points."""
+    kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
+    return max(roofline_seconds(op, program, machine, points, reads, written), kernel or 0.0)
+
+
+def roofline_seconds(
+    op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
+) -> float:
     """max(operations / rate, bytes / bandwidth) + launch; 0 for no points. Each element moves once."""
     if not points:
         return 0.0
@@ -28,8 +36,7 @@ def compute_seconds(
     moved += sum(image.region.size * program.tensor(name).itemsize for name, image in reads.items())
     device = machine.device
     arithmetic = points * flops / device.ops_per_s(kernel, compute_dtype(op, program))
-    roofline = max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
-    return max(roofline, convolution.seconds(op, program, device, points, reads, written) or 0.0)
+    return max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
 
 
 def compute_dtype(op: Operation, program: Program) -> str:
@@ -46,13 +53,17 @@ def kernel_class(op: Operation) -> str:
     """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise."""
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].rate
-    if op.factors is not None and all(isinstance(factor, Read) for factor in op.factors):
+    if op.monoid is not None and MONOIDS[op.monoid].function == "add" and _is_product(op.body):
         reduced = set(op.reduce_dims)
         rows = [row for read in op.reads for row in read.index]
         windowed = any(len(row.dims) > 1 for row in rows)
         shared = all(any(reduced & row.dims for row in read.index) for read in op.reads)
         return "conv" if windowed and shared else "matmul" if shared else "reduce"
     return "reduce" if op.reduce_dims else "elementwise"
+
+
+def _is_product(body: Expr) -> bool:
+    return isinstance(body, Call) and body.function == "multiply" and all(isinstance(arg, Read) for arg in body.args)
 
 
 @lru_cache(maxsize=65536)

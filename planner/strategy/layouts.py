@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -112,6 +113,14 @@ class Layout:
             return 1
         return len({part for part, region in zip(self.parts, self.regions, strict=True) if region})
 
+    @cached_property
+    def shares(self) -> Counter[Region]:
+        """What is there of each part, with how many parts have just that."""
+        ranks: dict[int, list[int]] = {}
+        for rank, part in enumerate(self.parts or ()):
+            ranks.setdefault(part, []).append(rank)
+        return Counter(self.union(mine) for mine in ranks.values())
+
     def missing(self, need: Layout) -> list[int]:
         """Per rank how many elements of ``need`` it does not hold."""
         return [n.size - n.meet_size(h) for n, h in zip(need.regions, self.regions, strict=True)]
@@ -119,8 +128,8 @@ class Layout:
     def moved(self, need: Layout) -> int:
         """Elements that ranks receive from one another to complete ``need``: what `planner.format.messages` sends.
 
-        Complete: what each rank is missing. Partial, d parts: (d - 1) for each element that is needed, and one for each
-        needer but those whose own part the fold begins with.
+        Complete: what each rank is missing. Partial: one for each part that an element has, and for each needer, but
+        those whose own part the fold begins with, and the one that folds.
         """
         if self.parts is None:
             return sum(self.missing(need))
@@ -128,7 +137,9 @@ class Layout:
             kept = need.everything.size
         else:
             kept = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
-        return (self.part_count - 1) * need.everything.size + need.total - kept
+        wanted = need.everything
+        contributed = sum(count * wanted.meet_size(region) for region, count in self.shares.items())
+        return contributed - wanted.size + need.total - kept
 
     def lacking(self, need: Layout) -> list[Region]:
         """Per rank the elements of ``need`` that it does not hold."""

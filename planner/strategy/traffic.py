@@ -5,18 +5,20 @@ Per element with holders H, needers N, and for partials one contributor chosen p
 elements:
 
     complete   sum over ranks of |N_r| - |N_r & H_r|
-    partial    d |union of N| - |union of (N_r & H_r)| contributions, and sum of |N_r| - |union of N| results
+    partial    d |union of N| - |union of (N_r & H_r)| contributions, and sum of |N_r| - |union of N| results,
+               where every part has every element; else sum over parts of |H_part & union of N| for the first term
 
 A contribution has the bytes of a record of the fold, which may be more than those of an element of the result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...records import Width
-from ..machine import Machine
+from ..machine import Link, Machine
 from .layouts import Layout, Mesh
 
 
@@ -34,8 +36,10 @@ class Move:
 class Traffic:
     """Prices transfers on one mesh of a machine, cached by layout pair."""
 
-    def __init__(self, mesh: Mesh, machine: Machine) -> None:
+    def __init__(self, mesh: Mesh, machine: Machine, devices: Sequence[int] | None = None) -> None:
+        """``devices``: of every rank; the first ones by default."""
         self.mesh, self.machine = mesh, machine
+        self.devices = tuple(range(mesh.size)) if devices is None else tuple(devices)
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._keep: list[Layout] = []
 
@@ -43,8 +47,8 @@ class Traffic:
     def hosts(self) -> tuple[tuple[int, ...], ...]:
         """Ranks by host."""
         found: dict[int, list[int]] = {}
-        for rank in range(self.mesh.size):
-            found.setdefault(self.machine.host_of(rank), []).append(rank)
+        for rank, device in enumerate(self.devices):
+            found.setdefault(self.machine.host_of(device), []).append(rank)
         return tuple(tuple(ranks) for ranks in found.values())
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
@@ -92,14 +96,13 @@ class Traffic:
         """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""
         collective = kind if kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast") else None
         if not crossing:
-            return self.machine.link_among(self.hosts[0]).seconds(received, collective, self.mesh.size)
-        network = self.machine.link_among(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)
-        inside = (
-            self.machine.link_among(self.hosts[0]).seconds(received - crossing, collective)
-            if len(self.hosts[0]) > 1
-            else 0.0
-        )
+            return self._link(self.hosts[0]).seconds(received, collective, self.mesh.size)
+        network = self._link(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)
+        inside = self._link(self.hosts[0]).seconds(received - crossing, collective) if len(self.hosts[0]) > 1 else 0.0
         return network + inside
+
+    def _link(self, ranks: Sequence[int]) -> Link:
+        return self.machine.link_among(self.devices[rank] for rank in ranks)
 
 
 def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:

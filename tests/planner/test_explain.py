@@ -43,7 +43,7 @@ def spent(made: Plan) -> tuple[float, int]:
     prices = Prices(made.resolved)
     seconds = 0.0
     for task in made.document.tasks:
-        seconds += max(prices.compute(task)) if isinstance(task, Compute) else 0.0
+        seconds += max(prices.compute(task)).seconds if isinstance(task, Compute) else 0.0
         seconds += prices.move(task).seconds if isinstance(task, Transfer) else 0.0
     return seconds, made.document.traffic.bytes_total
 

@@ -133,7 +133,17 @@ def test_only_waits_and_lanes_order_tasks(machine: Machine) -> None:
     assert [span[1:] for span in spans(timeline, 0, "compute")] == [(0.0, 5.0), (5.0, 10.0), (10.0, 17.0)]
 
 
-def test_a_wait_for_a_later_task_is_refused(machine: Machine) -> None:
+def test_the_order_of_the_list_is_no_order_of_time(machine: Machine) -> None:
+    """What waits for a task further down the list starts when that has ended."""
+    document = planned(machine).document
+    tasks = document.tasks
+    lanes = [[task for task in tasks if task.lane == lane] for lane in ("compute", "comm")]
+    turned = msgspec.structs.replace(document, tasks=(*lanes[0], *lanes[1]))
+    assert turned.tasks != tasks
+    assert simulate(turned).makespan_s == simulate(document).makespan_s
+
+
+def test_tasks_that_wait_for_one_another_are_refused(machine: Machine) -> None:
     document = planned(machine).document
     first, last = document.tasks[0], document.tasks[-1]
     changed = (msgspec.structs.replace(first, waits=(last.id,)), *document.tasks[1:])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
 from time import perf_counter
 
 from ...planner.format import Resolved, Task, Transfer
@@ -13,8 +11,6 @@ from ..rank import Rank
 from ..result import Event, name_of
 from ..transport.in_process import InProcess
 from ..transport.movement import Movement
-
-Mark = Callable[[], float]
 
 
 class Ordered:
@@ -26,9 +22,8 @@ class Ordered:
         self.own = [{task.id for task in rank.tasks} for rank in ranks]
         self.done: list[set[int]] = [set() for _ in ranks]
         self.arrived: dict[int, set[int]] = {}
-        self.marks: list[tuple[int, Task, Mark, Mark]] = []
-        self.device = ranks[0].device
-        self.transport = InProcess(self.device)
+        self.events: list[Event] = []
+        self.transport = InProcess(ranks[0].device)
         self.carriers = self.bound_transfers()
         self.left = sum(len(rank.tasks) for rank in ranks)
         self.began = perf_counter()
@@ -47,14 +42,6 @@ class Ordered:
     def bytes_moved(self) -> int:
         """What ranks received from other ranks so far."""
         return self.transport.bytes_moved
-
-    @cached_property
-    def events(self) -> list[Event]:
-        """What ran when, once all is done."""
-        return [
-            Event(number, task.lane, task.id, name_of(task), start() - self.began, end() - self.began)
-            for number, task, start, end in self.marks
-        ]
 
     def elapsed(self) -> float:
         return max((event.end_s for event in self.events), default=0.0)
@@ -93,21 +80,24 @@ class Ordered:
 
     def compute(self, number: int, task: Task) -> None:
         assert not isinstance(task, Transfer)
-        start = self.device.mark()
+        start = self.now()
         self.ranks[number].run(task)
         self.finish(number, task, start)
 
-    def finish(self, number: int, task: Task, start: Mark) -> None:
+    def now(self) -> float:
+        return perf_counter() - self.began
+
+    def finish(self, number: int, task: Task, start: float) -> None:
         self.queues[number][task.lane].pop()
         self.done[number].add(task.id)
         self.left -= 1
-        self.marks.append((number, task, start, self.device.mark()))
+        self.events.append(Event(number, task.lane, task.id, name_of(task), start, self.now()))
 
     def _meet(self, task: Transfer) -> bool:
         members = self.resolved.participants(task)
         if not self.arrived[task.id].issuperset(members):
             return False
-        start = self.device.mark()
+        start = self.now()
         self.carriers[task.id]()
         for number in members:
             self.finish(number, task, start)

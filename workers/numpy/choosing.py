@@ -15,7 +15,6 @@ from ...expr import Const, Expr, Read, walk
 from ...expr.monoids import accumulator_dtype
 from ...program import Block
 from ..device import Evaluation, Stored
-from ..lifting import dtypes_of, value_dtype
 from .contraction import Contraction, contraction
 from .cutting import resolve
 from .folding import SINGLE, Reduction, compute_dtype
@@ -25,7 +24,7 @@ from .padding import paddable
 from .pieces import Piece, masked
 from .records import RecordFold
 from .scratch import Scratch
-from .shards import Group, reduction
+from .shards import Group, dtypes_of, reduction, value_dtype
 from .steps import (
     BlockKernel,
     Fold,

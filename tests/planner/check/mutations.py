@@ -1,13 +1,14 @@
 """Every single alteration of a plan: one wait, transfer, offset, shard, task or order removed or changed.
 
-Works on the records of the format alone. What a plan states about its own traffic and peaks is restated after the
-alteration (by counting elements), so that only the alteration itself can give it away.
+Works on the records of the format alone. What a plan states about itself can be restated after the alteration, so that
+only the alteration itself can give it away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,17 +24,23 @@ CELL = 8
 
 @dataclass(frozen=True)
 class Mutant:
+    """``altered`` still states the figures of the plan that it was made of, ``document`` its own."""
+
     kind: str
     what: str
-    document: Document
+    altered: Document
+    program: Program
+
+    @cached_property
+    def document(self) -> Document:
+        return restated(self.altered, self.program)
 
 
 def mutants(document: Document, program: Program) -> Iterator[Mutant]:
-    """All of them, each restated."""
     for kind, made in FAMILIES.items():
         for what, altered in made(document):
             if altered != document:
-                yield Mutant(kind, what, restated(altered, program))
+                yield Mutant(kind, what, altered, program)
 
 
 def _swapped(tasks: tuple[Task, ...], k: int, *instead: Task) -> tuple[Task, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from tapestry.expr import Affine, Bound, Const, Read
 from tapestry.planner.format.document import (
     Compute,
@@ -13,7 +15,8 @@ from tapestry.planner.format.document import (
 )
 from tapestry.program import Operation, Program, Tensor
 
-from .writing import Sheet, d, dims, matmul, mul, plus, rows, scaled, tensor
+from .traffic import restated
+from .writing import Sheet, d, dims, matmul, mul, plus, read, rows, scaled, tensor
 
 
 def _program(
@@ -283,9 +286,7 @@ def state() -> Document:
 
 
 def _replace(document: Document, **changes: Any) -> Document:
-    from msgspec.structs import replace
-
-    return replace(document, **changes)
+    return restated(replace(document, **changes), read(document))
 
 
 ALL: dict[str, Callable[[], Document]] = {

@@ -90,4 +90,4 @@ def test_a_gap_that_is_none_is_refused() -> None:
     bound = made.document.bound
     assert bound is not None
     for gap in (-1.0, 0.0, bound.gap / 2):
-        assert check(msgspec.structs.replace(made.document, bound=LowerBound(bound.bound_s, gap))).codes == {Code.BOUND}
+        assert check(msgspec.structs.replace(made.document, bound=LowerBound(bound.bound_s, gap))).codes == {Code.GAP}

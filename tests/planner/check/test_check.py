@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code, Report, check
-from tapestry.planner.format.document import Document, LayoutText, LowerBound, Traffic
+from tapestry.planner.format.document import Document, KernelTime, LayoutText, LowerBound, Sharding, Traffic
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
@@ -213,10 +213,37 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ),
     (
         "links that do not add up",
-        Code.TRAFFIC,
-        lambda: replace(plans.halo(), traffic=Traffic(32, {"shift": 32}, {"link": 31})),
+        Code.LINKS,
+        lambda: replace(plans.halo(), traffic=Traffic(32, {"shift": 32}, {"wire": 31})),
     ),
+    (
+        "another link",
+        Code.LINKS,
+        lambda: replace(plans.halo(), traffic=Traffic(32, {"shift": 32}, {"rope": 32})),
+    ),
+    ("a halo called a gather", Code.KIND, lambda: task(plans.halo(), 1, kind="all_gather")),
+    ("a shorter run", Code.PREDICTED, lambda: _predicted(makespan_s=1e-9)),
+    ("less work", Code.PREDICTED, lambda: _predicted(compute_s=0.0)),
+    ("less waiting", Code.PREDICTED, lambda: _predicted(exposed_transfer_s=0.0)),
+    ("no word on how it is sharded", Code.SHARDING, lambda: replace(plans.elementwise(), shardings={})),
+    ("fewer ranks", Code.SHARDING, lambda: _sharded(Sharding({}, 1, "explicit"))),
+    ("copies that are cuts", Code.SHARDING, lambda: _sharded(Sharding({}, 2, "replicated"))),
+    ("a cut of another dimension", Code.SHARDING, lambda: _sharded(Sharding({"b": "mesh0"}, 2, "block"))),
+    ("another kind of cut", Code.SHARDING, lambda: _sharded(Sharding({"a": "mesh0"}, 2, "cyclic"))),
+    ("a cut of a dimension that is not there", Code.SHARDING, lambda: _sharded(Sharding({"z": "mesh0"}, 2, "block"))),
+    ("a cut along an axis that is not there", Code.SHARDING, lambda: _sharded(Sharding({"a": "mesh9"}, 2, "block"))),
+    ("an unknown kind of cut", Code.SHARDING, lambda: _sharded(Sharding({"a": "mesh0"}, 2, "diagonal"))),
+    ("a pin on what is cut otherwise", Code.PIN, lambda: _pinned(Pin("op", "f", (("mesh0", "b"),)))),
+    ("a pin on a tensor that starts elsewhere", Code.PIN, lambda: _pinned(Pin("tensor", "x", (("mesh0", "1"),)))),
+    ("a pin on a value that is written elsewhere", Code.PIN, lambda: _pinned(Pin("tensor", "y", (("mesh0", None),)))),
+    ("a pin to an axis that is not there", Code.PIN, lambda: _pinned(Pin("tensor", "x", (("mesh7", "0"),)))),
     ("a bound that is not proved", Code.BOUND, lambda: _bounded(1.0)),
+    ("a gap of nothing", Code.GAP, lambda: _bounded(1e-12)),
+    ("a kernel faster than its roofline", Code.CLAIM, lambda: _kernel(KernelTime(0, (1e-12, 1.0)))),
+    ("a kernel of no task", Code.CLAIM, lambda: _kernel(KernelTime(9, (1.0, 1.0)))),
+    ("a kernel on too few ranks", Code.CLAIM, lambda: _kernel(KernelTime(0, (1.0,)))),
+    ("a gap of the model above one", Code.CLAIM, lambda: _claimed(model_gap=1.5)),
+    ("an objective that nobody knows", Code.CLAIM, lambda: _claimed(objective="beauty")),
     ("a computation on a lane of transfers", Code.TASK, lambda: _on_lane("comm")),
     ("an image that is known as a hull only", Code.UNPROVEN, lambda: _hull()),
 ]
@@ -225,6 +252,30 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
 def _bounded(seconds: float) -> Document:
     document = plans.elementwise()
     return replace(document, bound=LowerBound(seconds, 0.0))
+
+
+def _predicted(**figures: float) -> Document:
+    document = plans.halo()
+    return replace(document, predicted=replace(document.predicted, **figures))
+
+
+def _sharded(sharding: Sharding) -> Document:
+    return replace(plans.elementwise(), shardings={"f": sharding})
+
+
+def _pinned(pin: Pin) -> Document:
+    document = plans.elementwise()
+    program = program_from_json(document.program)
+    return replace(document, program=program_to_json(program.with_pins(pin)))
+
+
+def _claimed(**claims: Any) -> Document:
+    document = plans.elementwise()
+    return replace(document, claims=replace(document.claims, **claims))
+
+
+def _kernel(time: KernelTime) -> Document:
+    return _claimed(kernels=(time,))
 
 
 def _on_lane(lane: str) -> Document:

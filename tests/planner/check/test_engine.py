@@ -7,12 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from tapestry.planner.check import check
 from tapestry.reference import evaluate
 
 from ...workers.unchecked import run_unchecked
 from . import plans, writing
-from .harm import drawn
+from .harm import drawn, judged
 from .mutations import mutants
 
 SAMPLE, SEEDS = 8, 5
@@ -24,7 +23,7 @@ def test_passed_mutants_run_right(name: str) -> None:
     program = writing.read(document)
     inputs = drawn(program)
     expected = evaluate(program, inputs)
-    passed = [mutant.document for mutant in mutants(document, program) if check(mutant.document).ok]
+    passed = [mutant.document for mutant in mutants(document, program) if judged(mutant).ok]
     for plan in [document, *random.Random(name).sample(passed, min(SAMPLE, len(passed)))]:
         for seed in range(SEEDS):
             result = run_unchecked(plan, inputs, order=seed, poison=True)

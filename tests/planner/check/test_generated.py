@@ -15,7 +15,7 @@ from tapestry.reference import evaluate
 from tapestry.testing import assert_close, inputs_for, partitions, programs
 
 from ...workers.unchecked import run_unchecked
-from .harm import FITTING
+from .harm import FITTING, judged
 from .mutations import mutants
 
 MACHINE = replace(load_machine("cpu-4"), devices_per_host=8)
@@ -34,7 +34,7 @@ def test_altered_plans_of_generated_programs(data: st.DataObject) -> None:
     found = list(mutants(document, program))
     for mutant in random.Random(len(found)).sample(found, min(SAMPLE, len(found))):
         note(f"{mutant.kind}: {mutant.what}")
-        report = check(mutant.document)
+        report = judged(mutant)
         if not report.ok:
             assert report.codes & FITTING[mutant.kind], f"{mutant.kind}: {mutant.what}\n{report}"
             continue

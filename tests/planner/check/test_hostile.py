@@ -180,7 +180,7 @@ def test_many_tasks_on_one_buffer_take_work_in_proportion() -> None:
     document = plans.elementwise()
     many = tuple(replace(document.tasks[0], id=k, lane="compute", waits=()) for k in range(20_000))
     report = check(replace(document, tasks=many))
-    assert report.ok, str(report)
+    assert report.codes == {Code.PREDICTED}, str(report)  # it still states what one of them takes
 
 
 def test_tasks_that_nothing_orders_are_races_and_are_counted() -> None:

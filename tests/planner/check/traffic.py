@@ -1,27 +1,61 @@
-"""Traffic and peaks counted element by element: what a hand-written or altered plan has to state about itself."""
+"""What a hand-written or altered plan has to state about itself: traffic and peaks counted element by element."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from tapestry.dtypes import DTYPES
-from tapestry.planner.format.document import Document, Traffic, Transfer
-from tapestry.program import Program
+from tapestry.planner.format.document import Compute, Document, Predicted, Sharding, Transfer
+from tapestry.planner.format.resolve import Resolved
+from tapestry.planner.simulate import Prices, simulate
+from tapestry.program import Operation, Program
 
 from .elements import Point, points
 
 
 def restated(document: Document, program: Program) -> Document:
-    """The same plan with the traffic and peaks of its own tasks and buffers, so that nothing gives a change away."""
+    """The same plan with the figures of its own tasks and buffers, so that nothing gives a change away.
+
+    Bytes and ranks are counted element by element; names of transfers, links and times are those of the planner, which
+    shares no code with the checker. A plan that cannot be simulated says nothing of its times.
+    """
+    document = replace(document, shardings={op.name: _sharding(document, op) for op in program.operations})
+    with suppress(Exception):
+        document = _simulated(document, program)
     kinds: Counter[str] = Counter()
     for task in document.tasks:
         if isinstance(task, Transfer):
             kinds[task.kind] += moved(document, task) * DTYPES[program.tensor(task.tensor).dtype].bytes
-    total = sum(kinds.values())
     peaks = {rank: {tier: _end(document, tier) for tier in tiers} for rank, tiers in document.peak_bytes.items()}
-    return replace(document, traffic=Traffic(total, dict(kinds), {"link": total}), peak_bytes=peaks)
+    traffic = replace(document.traffic, bytes_total=sum(kinds.values()), bytes_by_kind=dict(kinds))
+    return replace(document, traffic=traffic, peak_bytes=peaks)
+
+
+def _simulated(document: Document, program: Program) -> Document:
+    prices = Prices(Resolved(document, program))
+    tasks = tuple(replace(t, kind=prices.move(t).kind) if isinstance(t, Transfer) else t for t in document.tasks)
+    timeline, links = simulate(document, prices), Counter[str]()
+    for task in tasks:
+        if isinstance(task, Transfer):
+            links.update(prices.links(task))
+    predicted = Predicted(timeline.makespan_s, timeline.compute_s, timeline.exposed_transfer_s)
+    return replace(document, tasks=tasks, predicted=predicted, traffic=replace(document.traffic, bytes_by_link=links))
+
+
+def _sharding(document: Document, op: Operation) -> Sharding:
+    """What its tasks compute, in no words of cuts."""
+    names, ranks = [dim.name for dim in op.dims], set()
+    for task in document.tasks:
+        if isinstance(task, Compute) and task.op == op.name and task.shards in document.layouts:
+            regions = document.layouts[task.shards].regions
+            for rank in range(len(regions)) if task.ranks is None else task.ranks:
+                inside = (dict(zip(names, point, strict=False)) for point in points(regions[rank]))
+                if any(all(bound.holds(point) for bound in op.where) for point in inside):
+                    ranks.add(rank)
+    return Sharding({}, len(ranks), "explicit")
 
 
 def _end(document: Document, tier: str) -> int:

@@ -1,0 +1,277 @@
+"""Seventh proof: transfers are named, and go over the links, as the plan says. What they are, by their layouts alone.
+
+The names (`named`) are those of libraries, and choose the measured curve that times it. Bytes go by the rule of the
+format: what a rank lacks comes from the next holder after it, counted round the ranks; a fold is made in equal shares
+along the longest axis by the ranks that need it (of these, by those that contribute, if any), each contribution from
+the next holder after the one who folds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...expr import MONOIDS
+from ..format.document import Transfer
+from .algebra import EMPTY
+from .case import Case
+from .cells import length
+from .count import received
+from .rates import Rates
+from .report import Code, Findings
+
+Column = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """``inside``: bytes that stay on a host, ``across``: bytes that do not, ``loose``: bytes of either kind.
+
+    Loose are folds of regions that are not one grid, whose shares the format leaves to who makes the messages.
+    """
+
+    kind: str
+    inside: int
+    across: int
+    loose: int
+    seconds: float
+
+
+def prove(case: Case, moves: Moves, findings: Findings) -> None:
+    """Findings KIND and LINKS."""
+    inside = across = loose = 0
+    for task in case.tasks:
+        if isinstance(task, Transfer):
+            move = moves.of(task)
+            inside, across, loose = inside + move.inside, across + move.across, loose + move.loose
+            if task.kind != move.kind:
+                message = f"it is called {task.kind}; by what is there and what is needed it is {move.kind}"
+                findings.add(Code.KIND, message, task=task.id, tensor=task.tensor)
+    least: Counter[str] = Counter()
+    for nbytes, one_host in ((inside, True), (across, False)):
+        if nbytes or loose:
+            least[str(moves.rates.link(one_host=one_host)["kind"])] += nbytes
+    stated = case.document.traffic.bytes_by_link
+    for kind in sorted({*least, *stated}):
+        said = stated.get(kind, 0)
+        if not least[kind] <= said <= least[kind] + loose or sum(stated.values()) != inside + across + loose:
+            at_most = f" to {least[kind] + loose}" if loose else ""
+            message = f"bytes_by_link states {said} over {kind}; the transfers move {least[kind]}{at_most}"
+            findings.add(Code.LINKS, message, witness=(least[kind],))
+
+
+class Moves:
+    """The transfers of one plan; equal ones are looked at once."""
+
+    def __init__(self, case: Case, rates: Rates) -> None:
+        self.case, self.rates = case, rates
+        per_host = int(case.document.machine["devices_per_host"])
+        self.host = [device // per_host for device in case.document.devices]
+        self.hosts: dict[int, list[int]] = {}
+        for rank, host in enumerate(self.host):
+            self.hosts.setdefault(host, []).append(rank)
+        self._known: dict[tuple[object, ...], Move] = {}
+
+    def of(self, task: Transfer) -> Move:
+        case = self.case
+        sizes = case.record_bytes(task.tensor), case.item_bytes(task.tensor)
+        key = (task.have, task.need, task.ranks, task.monoid, *sizes)
+        if key not in self._known:
+            self._known[key] = self._move(task, *sizes)
+        return self._known[key]
+
+    def _move(self, task: Transfer, record: int, item: int) -> Move:
+        """Ranks that take no part have nothing and need nothing."""
+        have, need = (self._among(task, self.case.layouts[name]) for name in (task.have, task.need))
+        parts = self.case.parts(task.have)
+        contributions, elements = received(self.case, task)
+        total = contributions * record + elements * item
+        if parts is None:
+            lacks = [self.case.algebra.size(self.case.algebra.minus(n, h)) for h, n in zip(have, need, strict=True)]
+            kind = self._named(have, need, lacks)
+            own = self._own_complete(have, need) * item
+            seconds = self._seconds(kind, max(lacks) * item, self._crossing(have, need) * item)
+            return Move(kind, own, total - own, 0, seconds)
+        kind = self._named_fold(need)
+        own, loose = self._own_fold(task, have, need, parts, (record, item))
+        busiest = -(-total // max(1, sum(region != EMPTY for region in need)))
+        seconds = self._seconds(kind, busiest, busiest if len(self.hosts) > 1 else 0)
+        return Move(kind, own, total - own - loose, loose, seconds)
+
+    def _among(self, task: Transfer, column: Column) -> Column:
+        if task.ranks is None:
+            return column
+        members = set(task.ranks)
+        return tuple(region if rank in members else EMPTY for rank, region in enumerate(column))
+
+    def _disjoint(self, column: Column) -> bool:
+        algebra = self.case.algebra
+        return sum(map(algebra.size, column)) == algebra.size(algebra.join(column))
+
+    # Names
+
+    def _named(self, have: Column, need: Column, lacks: Sequence[int]) -> str:
+        """What a library would call it: the first of these that fits."""
+        algebra = self.case.algebra
+        wanting = {need[rank] for rank, lack in enumerate(lacks) if lack}
+        if not wanting:
+            return "local"
+        if sum(region != EMPTY for region in have) == 1:
+            return "broadcast" if len(wanting) == 1 else "sends"
+        apart = self._disjoint(have)
+        if apart and len(wanting) == 1 and all(lacks):
+            return "all_gather"
+        if apart and self._disjoint(need) and sum(map(algebra.size, need)) == sum(map(algebra.size, have)):
+            return "all_to_all"
+        if all(algebra.within(h, n) for h, n in zip(have, need, strict=True)):
+            return "shift" if self._from_neighbours(have, need) else "all_gather"
+        return "sends"
+
+    def _from_neighbours(self, have: Column, need: Column) -> bool:
+        algebra = self.case.algebra
+        near = ((have[max(0, rank - 1) : rank + 2]) for rank in range(len(have)))
+        return all(algebra.within(n, algebra.join(around)) for n, around in zip(need, near, strict=True))
+
+    def _named_fold(self, need: Column) -> str:
+        if sum(region != EMPTY for region in need) == 1:
+            return "reduce"
+        return "reduce_scatter" if self._disjoint(need) else "all_reduce"
+
+    # Seconds
+
+    def _seconds(self, kind: str, received: int, crossing: int) -> float:
+        """Of the busiest rank: what it can only get from another host takes the link between hosts."""
+        ranks = self.case.ranks
+        if not crossing:
+            return self.rates.receive(received, kind, ranks, one_host=True)
+        first = next(iter(self.hosts.values()))
+        inside = self.rates.receive(received - crossing, kind, 2, one_host=True) if len(first) > 1 else 0.0
+        return self.rates.receive(crossing, kind, ranks, one_host=False) + inside
+
+    def _crossing(self, have: Column, need: Column) -> int:
+        if len(self.hosts) == 1:
+            return 0
+        algebra = self.case.algebra
+        at_home = {host: algebra.join(have[rank] for rank in ranks) for host, ranks in self.hosts.items()}
+        return max(algebra.size(algebra.minus(n, at_home[self.host[rank]])) for rank, n in enumerate(need))
+
+    # Bytes by link
+
+    def _own_complete(self, have: Column, need: Column) -> int:
+        """Elements that a rank gets from another one of its host."""
+        algebra = self.case.algebra
+        lacking = [algebra.minus(n, h) for h, n in zip(have, need, strict=True)]
+        if len(self.hosts) == 1:
+            return sum(map(algebra.size, lacking))
+        if self._disjoint(have):
+            at_home = {host: algebra.join(have[rank] for rank in ranks) for host, ranks in self.hosts.items()}
+            return sum(algebra.size(algebra.meet(lack, at_home[self.host[r]])) for r, lack in enumerate(lacking))
+        holders = _by_region(have)
+        return sum(self._taken_at_home(rank, lack, holders) for rank, lack in enumerate(lacking) if lack != EMPTY)
+
+    def _taken_at_home(self, rank: int, lacking: int, holders: dict[int, list[int]]) -> int:
+        """The next holder after the rank sends; regions in the order of their next holders."""
+        algebra, size, found = self.case.algebra, self.case.ranks, 0
+        nearest = sorted(((_next(ranks, rank) - rank) % size, region) for region, ranks in holders.items())
+        for step, region in nearest:
+            algebra.budget.spend(1, "holders of what is moved")
+            if self.host[(rank + step) % size] == self.host[rank]:
+                found += algebra.size(algebra.meet(lacking, region))
+            lacking = algebra.minus(lacking, region)
+            if lacking == EMPTY:
+                break
+        return found
+
+    def _own_fold(
+        self, task: Transfer, have: Column, need: Column, parts: Sequence[int], sizes: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Bytes between ranks of one host, and bytes of which it is not settled."""
+        algebra, (record, item), own, loose = self.case.algebra, sizes, 0, 0
+        if len(self.hosts) == 1:
+            contributions, elements = received(self.case, task)
+            return contributions * record + elements * item, 0
+        packed = task.monoid in MONOIDS and MONOIDS[task.monoid].packed
+        for piece, needers in self._pieces(need):
+            for part, holders in self._pieces(tuple(algebra.meet(piece, region) for region in have)):
+                tiles = algebra.form(part).tiles
+                fold = _Fold(needers, holders, parts, self.host)
+                if len(tiles) > 1 and len(fold.roots) > 1:
+                    count = len({parts[rank] for rank in holders}) - bool(set(needers) & set(holders))
+                    loose += algebra.size(part) * (count * record + (len(needers) - 1) * item)
+                    continue
+                extents = [length(runs) for runs in tiles[0]]
+                for root, share in zip(fold.roots, _shares(extents, len(fold.roots), packed), strict=True):
+                    algebra.budget.spend(1, "shares of folds")
+                    own += share * (fold.contributed(root) * record + fold.told(root) * item) if share else 0
+        return own, loose
+
+    def _pieces(self, column: Column) -> list[tuple[int, tuple[int, ...]]]:
+        """Disjoint regions that make up all, each with the ranks that have it."""
+        algebra, by_region = self.case.algebra, _by_region(column)
+        if sum(map(algebra.size, by_region)) == algebra.size(algebra.join(by_region)):
+            return [(region, tuple(ranks)) for region, ranks in by_region.items()]
+        pieces: list[tuple[int, tuple[int, ...]]] = []
+        for region, ranks in by_region.items():
+            rest, refined = region, []
+            for piece, members in pieces:
+                algebra.budget.spend(1, "pieces of what is moved")
+                common = algebra.meet(piece, rest)
+                refined += [(common, (*members, *ranks)), (algebra.minus(piece, common), members)]
+                rest = algebra.minus(rest, common)
+            pieces = [(piece, members) for piece, members in (*refined, (rest, tuple(ranks))) if piece != EMPTY]
+        return pieces
+
+
+class _Fold:
+    """Who folds one piece, and how many messages of it come from the host of the one who folds."""
+
+    def __init__(
+        self, needers: Iterable[int], holders: Iterable[int], parts: Sequence[int], host: Sequence[int]
+    ) -> None:
+        self.needers, self.holders, self.host = set(needers), set(holders), host
+        self.roots = sorted(self.needers & self.holders) or sorted(self.needers)
+        self.by_part: dict[int, list[int]] = {}
+        for rank in sorted(self.holders):
+            self.by_part.setdefault(parts[rank], []).append(rank)
+        self.alone = len(self.by_part) == len(self.holders)
+        self.holding, self.needing = (Counter(host[rank] for rank in ranks) for ranks in (self.holders, self.needers))
+
+    def contributed(self, root: int) -> int:
+        home = self.host[root]
+        if self.alone:
+            return self.holding[home] - (root in self.holders)
+        chosen = (_next(ranks, root) for ranks in self.by_part.values())
+        return sum(rank != root and self.host[rank] == home for rank in chosen)
+
+    def told(self, root: int) -> int:
+        return self.needing[self.host[root]] - 1
+
+
+def _by_region(column: Column) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for rank, region in enumerate(column):
+        if region != EMPTY:
+            found.setdefault(region, []).append(rank)
+    return found
+
+
+def _next(ranks: Sequence[int], after: int) -> int:
+    """Of ascending ranks the first from ``after`` on, round the ranks."""
+    k = bisect_left(ranks, after)
+    return ranks[k] if k < len(ranks) else ranks[0]
+
+
+def _shares(extents: Sequence[int], count: int, packed: bool) -> Iterator[int]:
+    """Elements of each of equal shares of a grid along its longest axis; records, along the last, are not cut."""
+    able = extents[: len(extents) - packed]
+    total = 1
+    for extent in extents:
+        total *= extent
+    if count == 1 or not able:
+        yield from (total if k == 0 else 0 for k in range(count))
+        return
+    longest = max(able)
+    for k in range(count):
+        yield total // longest * ((k + 1) * longest // count - k * longest // count)

@@ -1,0 +1,119 @@
+"""What work and moves take on the embedded machine, priced by code of the checker's own.
+
+A shard of an operation: max(points * operations a point / rate, bytes / bandwidth) + start, with the bytes of all
+elements that it reads and writes. A transfer: the busiest rank's bytes on the link that reaches all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log2
+from typing import Any
+
+from ...blocks import BLOCKS
+from ...expr import FUNCTIONS, Call, Read, walk
+from ...program import Block, Operation, Program
+
+# Which rate stands in where a kernel class has none of a type: its wider types, then the class it is nearest to.
+WIDER = {"bool": "int8", "int8": "int32", "int32": "int64", "int64": "f64", "bf16": "f16", "f16": "f32", "f32": "f64"}
+NEAREST = {"conv": "matmul", "attention": "matmul"}
+BY_WIDTH = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
+CURVED = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
+
+
+class Unpriced(Exception):
+    """The machine does not say what something takes; the text says what."""
+
+
+class Rates:
+    """The rates of one machine."""
+
+    def __init__(self, machine: Mapping[str, Any]) -> None:
+        device = machine["device"]
+        self.start_s = float(device["launch_overhead_s"])
+        self._bytes_per_s = float(device["tiers"][0]["read_gb_per_s"]) * 1e9
+        self._peak = {(peak["kernel"], peak["dtype"]): float(peak["tflops"]) * 1e12 for peak in device["peak"]}
+        self._tiers = {tier["name"]: tier for tier in device["tiers"]}
+        self._links: list[Mapping[str, Any]] = machine["links"]
+
+    def work(self, op: Operation, program: Program, points: int, nbytes: int) -> float:
+        """Seconds of one shard, its start included; none for no points."""
+        if not points:
+            return 0.0
+        arithmetic = points * _flops(op) / self._rate(_class(op), _dtype(op, program))
+        return max(arithmetic, nbytes / self._bytes_per_s) + self.start_s
+
+    def _rate(self, kernel: str, dtype: str) -> float:
+        classes = [kernel]
+        while classes[-1] != "elementwise":
+            classes.append(NEAREST.get(classes[-1], "elementwise"))
+        for name in classes:
+            width: str | None = dtype
+            while width is not None:
+                if (name, width) in self._peak:
+                    return self._peak[name, width]
+                width = WIDER.get(width)
+        raise Unpriced(f"machine.device.peak has no rate for {kernel} in {dtype}, nor for elementwise in f64")
+
+    def copy(self, nbytes: int, source: str, target: str) -> float:
+        """Seconds between tiers: the slower one's rate."""
+        rate = min(self._tiers[source]["read_gb_per_s"], self._tiers[target]["write_gb_per_s"])
+        return nbytes / (float(rate) * 1e9)
+
+    def link(self, *, one_host: bool) -> Mapping[str, Any]:
+        """The fastest link among devices of one host, or of several."""
+        reaching = [link for link in self._links if one_host or link["scope"] == "cluster"]
+        if not reaching:
+            raise Unpriced(f"machine.links has no link {'within a host' if one_host else 'between hosts'}")
+        return max(reaching, key=lambda link: float(link["gb_per_s"]))
+
+    def receive(self, nbytes: int, kind: str, ranks: int, *, one_host: bool) -> float:
+        """Seconds in which a rank has received so many bytes; a measured collective takes what its curve says."""
+        if nbytes <= 0:
+            return 0.0
+        link = self.link(one_host=one_host)
+        streamed = nbytes / (float(link["gb_per_s"]) * 1e9)
+        curves = [curve for curve in link["curve"] if curve["collective"] == kind and kind in CURVED]
+        if not curves:
+            return float(link["latency_s"]) + streamed
+        nearest = min(curves, key=lambda curve: (abs(log2(curve["ranks"] / ranks)), curve["ranks"]))
+        return max(streamed, _on_curve(nearest["points"], nbytes))
+
+
+def _on_curve(points: list[list[float]], nbytes: int) -> float:
+    """Seconds, linear between the measured points: flat below the first, on with the last slope beyond the last."""
+    measured = [(size, size / (rate * 1e9)) for size, rate in points]
+    if nbytes <= measured[0][0] or len(measured) == 1:
+        return measured[0][1]
+    right = next((k for k in range(1, len(measured)) if nbytes <= measured[k][0]), len(measured) - 1)
+    (x0, t0), (x1, t1) = measured[right - 1], measured[right]
+    return t0 + (t1 - t0) / (x1 - x0) * (nbytes - x0)
+
+
+def _dtype(op: Operation, program: Program) -> str:
+    """A block computes in the type of its first operand, all else in the widest of its operands."""
+    dtypes = [program.tensor(name).dtype for name in op.operands] or [program.tensor(op.output).dtype]
+    return dtypes[0] if isinstance(op.body, Block) else max(dtypes, key=BY_WIDTH.index)
+
+
+def _flops(op: Operation) -> int:
+    if isinstance(op.body, Block):
+        return BLOCKS[op.body.kernel].flops
+    calls = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
+    return max(1, calls + bool(op.reduce_dims))
+
+
+def _class(op: Operation) -> str:
+    """Of rates: a block's own; a fold of products whose factors share the folded dimensions is a product of matrices,
+    with windows a convolution."""
+    if isinstance(op.body, Block):
+        return BLOCKS[op.body.kernel].rate
+    if not op.reduce_dims:
+        return "elementwise"
+    body = op.body
+    product = isinstance(body, Call) and body.function == "multiply" and all(isinstance(a, Read) for a in body.args)
+    folded = set(op.reduce_dims)
+    dims_of = [[row.dims for row in read.index] for read in op.reads]
+    if op.monoid != "sum" or not product or not all(any(folded & dims for dims in rows) for rows in dims_of):
+        return "reduce"
+    return "conv" if any(len(dims) > 1 for rows in dims_of for dims in rows) else "matmul"

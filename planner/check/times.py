@@ -1,0 +1,139 @@
+"""Eighth proof: the predicted times are those of the plan's own tasks, replayed with the machine's rates.
+
+A task starts when the one before it on its lane has ended and those that it waits for have; a transfer when all of
+its ranks are ready. That a kernel takes longer than its roofline says is the planner's word (`claims.kernels`): it is
+taken, and only that it is no less is proved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..format.document import Compute, Copy, Task, Transfer
+from .case import Case
+from .moves import Moves
+from .rates import Rates
+from .report import Code, Findings
+
+TOLERANCE = 1e-9  # of floating-point sums
+Vector = Any  # seconds, per rank
+
+
+def agree(stated: float, proved: float) -> bool:
+    return bool(abs(stated - proved) <= TOLERANCE * abs(proved))
+
+
+def prove(case: Case, moves: Moves, findings: Findings) -> None:
+    """Findings CLAIM and PREDICTED."""
+    work = Work(case, moves.rates)
+    kernels = _kernels(case, work, findings)
+    makespan, busy = replay(case, moves, work, kernels)
+    stated = case.document.predicted
+    replayed = {"makespan_s": makespan, "compute_s": busy, "exposed_transfer_s": max(0.0, makespan - busy)}
+    for name, seconds in replayed.items():
+        said = getattr(stated, name)
+        # What is exposed is a difference, as exact as the two that it is between.
+        if not abs(said - seconds) <= TOLERANCE * makespan:
+            findings.add(Code.PREDICTED, f"{name} is {said!r}; the tasks take {seconds!r}")
+
+
+class Work:
+    """Seconds of compute tasks by the roofline; equal shards of equal operations are priced once."""
+
+    def __init__(self, case: Case, rates: Rates) -> None:
+        self.case, self.rates = case, rates
+        self._shard: dict[tuple[object, ...], float] = {}
+        self._task: dict[tuple[object, ...], Vector] = {}
+
+    def of(self, task: Compute) -> Vector:
+        """Per rank, for the shards that the layout gives to all."""
+        op = self.case.program.op_by_name[task.op]
+        dtypes = tuple(self.case.program.tensor(name).dtype for name in (*op.operands, op.output))
+        key = (self.case.shape(op).number, dtypes)
+        if (*key, task.shards) not in self._task:
+            seconds = [self._seconds(task.op, key, points) for points in self.case.layouts[task.shards]]
+            self._task[*key, task.shards] = np.array(seconds)
+        return self._task[*key, task.shards]
+
+    def _seconds(self, name: str, key: tuple[object, ...], points: int) -> float:
+        if (*key, points) not in self._shard:
+            case, op = self.case, self.case.program.op_by_name[name]
+            shape = case.shape(op)
+            moved = zip((*op.operands, op.output), (*shape.reads(points), shape.image(points)), strict=True)
+            nbytes = sum(case.algebra.size(region) * case.item_bytes(name) for name, region in moved)
+            self._shard[*key, points] = self.rates.work(op, case.program, shape.count(points), nbytes)
+        return self._shard[*key, points]
+
+
+def _kernels(case: Case, work: Work, findings: Findings) -> dict[int, Vector]:
+    """The claimed seconds of compute tasks, which are of such tasks, and nowhere less than proved."""
+    tasks = {task.id: task for task in case.tasks if isinstance(task, Compute)}
+    claims, found = case.document.claims, dict[int, Vector]()
+    if claims.objective not in ("time", "bytes") or not 0 <= claims.model_gap <= 1:
+        message = f"an objective is time or bytes, a gap of its model from 0 to 1: {claims.objective!r}"
+        findings.add(Code.CLAIM, f"{message}, {claims.model_gap!r}")
+    for kernel in case.document.claims.kernels:
+        task = tasks.get(kernel.task)
+        if task is None or kernel.task in found or len(kernel.seconds) != case.ranks:
+            message = f"claims.kernels has {len(kernel.seconds)} times of task {kernel.task}"
+            findings.add(Code.CLAIM, f"{message}, which is not one a rank for a compute task, each once")
+            continue
+        found[task.id], least = np.array(kernel.seconds), work.of(task)
+        short = np.flatnonzero(~(found[task.id] >= least * (1 - TOLERANCE)))
+        if short.size or not np.isfinite(found[task.id]).all():
+            rank = int(short[0]) if short.size else None
+            message = "claims.kernels says less than its operations and bytes take at the machine's rates"
+            findings.add(Code.CLAIM, message, task=task.id, rank=rank)
+    return found
+
+
+def replay(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector]) -> tuple[float, float]:
+    """The makespan, and the work of the busiest rank. The plan must be free of deadlocks.
+
+    One pass down the list, or more where a task waits for one further down, until nothing changes any more.
+    """
+    takes = [_seconds(case, moves, work, kernels, task) for task in case.tasks]
+    members = [None if task.ranks is None else np.array(task.ranks) for task in case.tasks]
+    ends: dict[int, Vector] = {}
+    while True:
+        case.algebra.budget.spend(10 * len(takes), "waits against the order of the list")
+        before, forward = dict(ends), False
+        lanes: dict[str, Vector] = {}
+        for task, seconds, ranks in zip(case.tasks, takes, members, strict=True):
+            ready = lanes.get(task.lane, np.zeros(case.ranks))
+            for wait in task.waits:
+                forward |= wait not in ends
+                ready = np.maximum(ready, ends.get(wait, 0.0))
+            start = ready if ranks is None else ready[ranks]
+            start = start.max() if isinstance(task, Transfer) else start
+            end = np.zeros(case.ranks)
+            end[slice(None) if ranks is None else ranks] = start + (seconds if ranks is None else seconds[ranks])
+            ends[task.id] = end
+            lanes[task.lane] = np.maximum(lanes.get(task.lane, 0.0), end)
+        if not forward and all(task not in before or (before[task] == end).all() for task, end in ends.items()):
+            break
+    busy = np.zeros(case.ranks)
+    for task, seconds, ranks in zip(case.tasks, takes, members, strict=True):
+        if isinstance(task, Compute):
+            chosen = slice(None) if ranks is None else ranks
+            busy[chosen] += seconds[chosen]
+    return float(max((end.max() for end in ends.values()), default=0.0)), float(busy.max())
+
+
+def _seconds(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector], task: Task) -> Vector:
+    """Per rank."""
+    if isinstance(task, Compute):
+        return kernels[task.id] if task.id in kernels else work.of(task)
+    if isinstance(task, Transfer):
+        return np.full(case.ranks, moves.of(task).seconds)
+    return _copied(case, moves.rates, task)
+
+
+def _copied(case: Case, rates: Rates, task: Copy) -> Vector:
+    source, target = case.buffers[task.source], case.buffers[task.target]
+    width = case.item_bytes(task.tensor) if source.record is None else case.record_bytes(task.tensor)
+    sizes = {region: case.algebra.size(region) * width for region in set(case.layouts[task.need])}
+    seconds = {region: rates.copy(size, source.tier, target.tier) for region, size in sizes.items()}
+    return np.array([seconds[region] for region in case.layouts[task.need]])

@@ -1,1 +1,0 @@
-"""The CuPy device: the tasks of a plan as kernels on NVIDIA GPUs."""
