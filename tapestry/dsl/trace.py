@@ -215,12 +215,13 @@ class Trace:
             return declared, declared
         try:
             value = typing.of(body)[0]
-            result = declared or (reduced_dtype(monoid, value) if monoid else value)
+            yielded = reduced_dtype(monoid, value) if monoid else value
+            result = declared or yielded
             check_literals(body, value if monoid else result, typing)
         except TapestryError as error:
             raise type(error)(error.what, where=where, sides=error.sides, hint=error.hint) from None
-        if not may_store(value, result):
-            sides = {"value": value, "declared": result}
+        if not may_store(yielded, result):
+            sides = {"value": yielded, "declared": result}
             what = "the value does not fit the declared dtype"
             raise UsageError(what, where=where, sides=sides, hint="cast: astype")
         return value, result

@@ -113,3 +113,29 @@ def test_the_mean_of_more_elements_than_16_bits_count(dtype: str, array, same) -
     x = array(2, 70_000, dtype=dtype)
     (got,) = outputs_of(lambda x: tp.mean(x, 1), x=x)
     same(got, x.astype(np.float64).mean(1), dtype, 1.01, inner=70_000 // 2**10)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 2])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "int32", "int8"])
+def test_positions_are_those_of_numpy(dtype: str, axis: Any, array) -> None:
+    x = array(4, 5, 6, dtype=dtype)
+    found = outputs_of(lambda x: (tp.argmax(x, axis), tp.argmin(x, axis)), x=x)
+    wide = x.astype(np.float64)
+    for got, want in zip(found, (wide.argmax(axis), wide.argmin(axis)), strict=True):
+        assert got.dtype == np.int64
+        assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "int32"])
+def test_folds_of_several_components_are_those_of_numpy(dtype: str, array) -> None:
+    x = array(4, 50, dtype=dtype)
+    spread, total = outputs_of(lambda x: (tp.variance(x, 1), tp.logsumexp(x, 1)), x=x)
+    wide = x.astype(np.float64)
+    rtol = 2e-3 if dtype == "f16" else 1e-5
+    np.testing.assert_allclose(spread.astype(np.float64), wide.var(1), rtol=rtol)
+    np.testing.assert_allclose(total.astype(np.float64), np.log(np.exp(wide).sum(1)), rtol=rtol)
+
+
+def test_a_position_is_not_declared_as_less_than_an_integer() -> None:
+    with pytest.raises(tp.UsageError, match="does not fit the declared dtype"):
+        outputs_of(lambda x: tp.argmax(x, dtype="bool"), x=np.ones(3, np.float32))
