@@ -14,7 +14,7 @@ from functools import cached_property
 
 from ...errors import TimeLimit
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
-from ..sharding.model import PICO, TIE, Model, evaluate
+from ..sharding.model import PICO, TIE, Model, evaluate, least_objective
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..sharding.shortage import shortage
 from .candidates import best_candidate, decide, lower
@@ -26,6 +26,9 @@ EXPOSED = (2, 1, 0)
 # Lowered operations in all trials of the refinement together: what a few seconds afford.
 EFFORT = 2500
 WORTH = 0.999
+# Choices counted for a plan that needs no solver, and the share of the time after which no more are.
+DESCENT = 2000
+DESCENT_UNTIL = 0.9
 # Programs of more operations are looked at in one view of overlap only.
 MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for each answer in another view: good choices are enough there.
@@ -96,13 +99,16 @@ class Search:
         return self.leanest()
 
     def fallback(self) -> Found:
-        """The shorter of two plans that need no solver: nothing cut, everything cut. Raises TimeLimit."""
+        """The shorter of two plans that need no solver: from nothing cut, from everything cut, each made better one
+        decision at a time. Raises TimeLimit.
+        """
         q = self.question
         q.say("lowering")
         found = []
-        for choice in (uncut(self.model), cut(self.model)):
-            solution = Solution("fallback", choice, evaluate(self.model, choice)[0], 0)
-            found.append(self.lowered(choice, solution))
+        for start in (uncut(self.model), cut(self.model)):
+            for choice in self.descended(start):
+                solution = Solution("fallback", choice, evaluate(self.model, choice)[0], least_objective(self.model))
+                found.append(self.lowered(choice, solution))
         fitting = [f for f in found if f.candidate.peak <= q.capacity]
         if not fitting:
             raise TimeLimit(
@@ -111,6 +117,25 @@ class Search:
                 hint="give a longer --time-limit, or pin part of the program",
             )
         return min(fitting, key=lambda f: f.makespan_s)
+
+    def descended(self, start: dict[int, int]) -> list[dict[int, int]]:
+        """A choice, and a cheaper one by the model: one decision after another is taken anew while time is left.
+
+        The cheaper one may need more memory.
+        """
+        best, cost, left = start, evaluate(self.model, start)[0], DESCENT
+        options = [(node, k) for node in sorted(start) for k in range(len(self.model.nodes[node].labels))]
+        improved = True
+        while improved:
+            improved = False
+            for node, option in options:
+                if self.question.clock.spent(DESCENT_UNTIL) or left <= 0:
+                    break
+                left -= 1
+                other = {**best, node: option}
+                if (price := evaluate(self.model, other)[0]) < cost:
+                    best, cost, improved = other, price, True
+        return [start] if best is start else [start, best]
 
     def leanest(self) -> Found | None:
         """The choice of least memory if that fits once packed; None if none is found in time. Raises Infeasible."""

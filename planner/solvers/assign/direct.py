@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .answer import Assignment, Certificate, EliminationCertificate, EngineClaim, Status
+from .condition import Cases
 from .dominance import Kept, settled, undominated
 from .eliminate import MOST_WORK
 from .factors import TooWide
@@ -28,6 +29,7 @@ from .standing import Terms
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
 _ENTRIES_PER_S = 20_000_000  # that one elimination goes through: what fits the time, where that is short
+_LOOK_S = 0.1  # for every node, to see how much narrower a problem is once that is decided
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
 
@@ -136,6 +138,8 @@ def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     if not state.infeasible and (relaxation is None or state.best is None):
         for choice in first_choices(Terms.of(state.places), seed=state.request.seed):
             state.offer(choice)
+    if relaxation is None:
+        _in_cases(state)
     if not state.done:
         _in_shells(state, relaxation)
         _prove(state)
@@ -177,6 +181,32 @@ def _relaxed(state: _State) -> Relaxation | None:
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
     _take(state, relaxation)
     return relaxation
+
+
+def _in_cases(state: _State) -> None:
+    """Elimination case by case, the most promising first, where that narrows a problem enough."""
+    if state.request.left < _LOOK_S * state.places.problem.node_count:
+        return
+    try:
+        cases = Cases.of(state.places.problem)
+    except TooWide:
+        return
+    for relaxation in cases.relaxations:
+        if not state.request.left:
+            return  # what has not begun bounds nothing
+        relaxation.begin()
+    for relaxation in sorted(cases.relaxations, key=lambda case: case.bound):
+        for choice in cases.choices():
+            state.offer(choice)
+        enough = FORBIDDEN if state.enough is None else state.enough
+        if relaxation.bound < enough and not relaxation.impossible and state.request.left:
+            relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit, enough)
+    for choice in cases.choices():
+        state.offer(choice)
+    if all(relaxation.impossible for relaxation in cases.relaxations):
+        state.infeasible, state.certificate = True, replace(cases.certificate, kept=state.kept)
+    else:
+        state.prove(cases.bound, replace(cases.certificate, kept=state.kept))
 
 
 def _take(state: _State, relaxation: Relaxation) -> None:

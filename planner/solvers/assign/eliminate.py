@@ -64,6 +64,11 @@ class Elimination:
             for w in scope[1:]:
                 held[w][self.given + position] = scope[1:]
 
+    @property
+    def work(self) -> int:
+        """Entries in all arrays together."""
+        return sum(prod(bucket.shape) for bucket in self.buckets)
+
     def least(self, factors: Sequence[Ints]) -> tuple[int, dict[int, int], list[Ints]]:
         """The least sum (at least FORBIDDEN / 2 where all are forbidden), values that attain it, all factors."""
         known = [costs.reshape(shape) for costs, shape in zip(factors, self.shapes, strict=True)]

@@ -17,6 +17,7 @@ from .standing import OPEN, Rank, Standing, Terms
 
 WORK = 5000  # decisions (tenths of a millisecond, about), after which no further start is made
 _SHAKES = 8  # times at least that a part of the best choice is decided anew
+_IN_VAIN = 12  # times in turn without anything better, after which it is left at that
 _SHARES = 12  # one start takes one of so many parts of the work at most
 _SHARE = 4  # of the nodes one in so many is then
 
@@ -59,15 +60,16 @@ def _shaken(
     terms: Terms, several: Sequence[int], rank: Rank, choice: Sequence[int], work: int, chance: random.Random
 ) -> Iterator[tuple[int, ...]]:
     """From the best so far, with some nodes open and decided again in another order."""
-    most = work // _SHAKES
-    while work > 0:
+    most, vain = work // _SHAKES, 0
+    while work > 0 and vain < _IN_VAIN:
+        vain += 1
         opened = chance.sample(several, max(1, len(several) // _SHARE))
         standing = Standing(terms, [OPEN if v in opened else s for v, s in enumerate(choice)])
         for v in opened:
             standing.decide(v)
         work -= _descend(standing, several, most)
         if (better := standing.rank()) < rank:
-            rank, choice = better, standing.choice
+            rank, choice, vain = better, standing.choice, 0
             yield tuple(choice)
 
 

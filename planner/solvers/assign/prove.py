@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -75,8 +74,7 @@ class _Prover:
         relaxation.attempt({known[where]: price for where, price in prices.items() if where in known})
         if relaxation.bound < self.target and not relaxation.impossible:
             relaxation.ascend(0.0, self.until, self.target)
-        size = sum(prod(bucket.shape) for bucket in relaxation.elimination.buckets)
-        self.work += size * relaxation.attempts
+        self.work += relaxation.elimination.work * relaxation.attempts
 
     def _closer(self, problem: AssignmentProblem, relaxation: Relaxation) -> Proof:
         """The strategies too dear by far, node after node, as closed cases; then what is left."""
@@ -91,8 +89,8 @@ class _Prover:
         cases: list[tuple[int, tuple[int, ...], tuple[int, ...], Proof]] = []
         for v in first:
             dear, rest = tuple(closed[v].tolist()), tuple(open_[v].tolist())
-            cases.append((v, dear, rest, self.case(_only(problem, v, dear), prices)))
-            problem = _only(problem, v, rest)
+            cases.append((v, dear, rest, self.case(only(problem, v, dear), prices)))
+            problem = only(problem, v, rest)
         whole = self.case(problem, prices)
         for v, dear, rest, part in reversed(cases):
             whole = SplitCertificate(v, (dear, rest), (part, whole))
@@ -103,10 +101,11 @@ class _Prover:
         groups = tuple((s,) for s in np.flatnonzero(problem.costs[v] < FORBIDDEN // 2).tolist())
         if len(groups) < 2:
             raise _TooLong
-        return SplitCertificate(v, groups, tuple(self.case(_only(problem, v, group), prices) for group in groups))
+        return SplitCertificate(v, groups, tuple(self.case(only(problem, v, group), prices) for group in groups))
 
 
-def _only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> AssignmentProblem:
+def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> AssignmentProblem:
+    """The problem in which a node has some of its strategies alone, numbered anew."""
     return problem.restricted(
         [strategies if w == v else range(count) for w, count in enumerate(problem.strategy_counts.tolist())]
     )
@@ -134,8 +133,14 @@ def _telling(spare: Mapping[int, Ints], open_: Mapping[int, Ints]) -> int:
 
 def _widest(problem: AssignmentProblem) -> int:
     """The node that has a choice and meets most others: with it decided, least is left to be carried along."""
+    met = _met(problem)
+    return int(np.where(problem.strategy_counts > 1, met, -1).argmax())
+
+
+def _met(problem: AssignmentProblem) -> Ints:
+    """With how many others each node meets, counted as often as it does."""
     met = np.bincount(problem.edges.reshape(-1), minlength=problem.node_count)
     for supply in problem.supplies:
         for v in supply.nodes:
             met[v] += len(supply.nodes) - 1
-    return int(np.where(problem.strategy_counts > 1, met, -1).argmax())
+    return met

@@ -18,7 +18,7 @@ from .supply import Supply, supplied
 _HALF = FORBIDDEN // 2
 _ENTRIES = 4096  # gone through in one decision; where there are more, it counts for several
 _PER_DECISION = 5  # nodes that take as long to set up as one decision
-_DEAR = 200  # entries that the count of what a supply brings is worth
+_DEAR = 1000  # entries that the count of what a supply brings is worth
 OPEN = -1  # in place of a strategy: not decided yet
 
 
@@ -61,6 +61,35 @@ class _Reach:
         return np.diff(np.append(self.cuts, self.stop))
 
 
+@dataclass(frozen=True, eq=False)
+class _Brought:
+    """Per strategy of a source how many forbidden items it supplies, what the others cost, and what they hold."""
+
+    forbidden: Ints
+    paid: Ints
+    amounts: Ints  # [row, strategy], from place begin[row] to end[row]
+    begin: Ints
+    end: Ints
+
+    @staticmethod
+    def of(supply: Supply, given: Sequence[Span], asked: frozenset[int]) -> _Brought:
+        items = supplied(supply, [*asked])
+        costs = supply.costs[:, items]
+        ruled_out = costs >= _HALF
+        held = _Reach.of(
+            [Span(span.amounts[:, items].sum(axis=1), span.begin, span.end) for span in given], (), len(costs), 0
+        )
+        paid = np.where(ruled_out, 0, costs).sum(axis=1)
+        return _Brought(ruled_out.sum(axis=1), paid, held.amounts, held.begin, held.end)
+
+    def add(self, change: Ints, columns: Sequence[int], sources: Sequence[int], cuts: Ints) -> None:
+        """Adds what is held under each of these strategies to a column each, over stretches that begin at `cuts`."""
+        amounts = self.amounts[:, sources]
+        where = np.array(columns, dtype=np.int64)
+        np.add.at(change, (np.searchsorted(cuts, self.begin)[:, None], where), amounts)
+        np.add.at(change, (np.searchsorted(cuts, self.end)[:, None], where), -amounts)
+
+
 @dataclass(eq=False)
 class Terms:
     """A problem by node: its costs, its neighbours with the matrix [its strategies, theirs], what it holds and gives.
@@ -76,6 +105,7 @@ class Terms:
     given: list[list[Span]] = field(default_factory=list)  # per supply
     priced: list[tuple[int, Ints]] = field(default_factory=list)
     member: list[list[int]] = field(init=False)  # per node the supplies that it gives or asks
+    _known: dict[tuple[int, frozenset[int]], _Brought] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = range(len(self.costs))
@@ -92,6 +122,13 @@ class Terms:
             _Reach.of(spans, [span for k in self.member[v] for span in self.given[k]], len(self.costs[v]), everywhere)
             for v, spans in enumerate(self.held)
         ]
+
+    def brought(self, k: int, asked: frozenset[int]) -> _Brought:
+        """What supply k brings where these items are asked for."""
+        found = self._known.get((k, asked))
+        if found is None:
+            found = self._known[k, asked] = _Brought.of(self.supplies[k], self.given[k], asked)
+        return found
 
     @staticmethod
     def of(places: Places) -> Terms:
@@ -142,8 +179,9 @@ class Standing:
             amounts = held.amounts.min(axis=1) if s == OPEN else held.amounts[:, s]
             np.add.at(change, held.begin, amounts)
             np.add.at(change, held.end, -amounts)
-        for k in range(len(terms.supplies)):
-            self._add_supply(change, k, self.choice[terms.supplies[k].source], self._asked(k), np.arange(len(change)))
+        for k, supply in enumerate(terms.supplies):
+            if (source := self.choice[supply.source]) != OPEN:
+                terms.brought(k, self._asked(k)).add(change[:, None], [0], [source], np.arange(len(change)))
         self.profile = np.cumsum(change)[:-1]
 
     def rank(self) -> Rank:
@@ -155,8 +193,8 @@ class Standing:
             forbidden += sum(entry >= _HALF for entry in entries)
             cost += sum(entry for entry in entries if entry < _HALF)
         for k, supply in enumerate(terms.supplies):
-            ruled_out, paid = self._paid(k, self.choice[supply.source], self._asked(k))
-            forbidden, cost = forbidden + ruled_out, cost + paid
+            brought, source = terms.brought(k, self._asked(k)), self.choice[supply.source]
+            forbidden, cost = forbidden + int(brought.forbidden[source]), cost + int(brought.paid[source])
         cost += sum(price * int(self.profile[places].max(initial=0)) for price, places in terms.priced)
         return Rank(forbidden, int(np.maximum(self.profile - terms.limit, 0).sum()), cost)
 
@@ -206,37 +244,27 @@ class Standing:
 
     def _supply(self, v: int, k: int, change: Ints, forbidden: Ints, cost: Ints) -> None:
         """Adds what supply k costs and holds under each strategy of v, and holds now."""
-        supply, cuts = self.terms.supplies[k], self.terms.reach[v].cuts
+        supply, cuts, source = (
+            self.terms.supplies[k],
+            self.terms.reach[v].cuts,
+            self.choice[self.terms.supplies[k].source],
+        )
         mine = [asks for reader, asks in zip(supply.readers, supply.asks, strict=True) if reader == v]
         others = self._asked(k, without=v)
+        alike: dict[frozenset[int], list[int]] = {}
         for s in range(len(cost)):
-            asked = others | {int(asks[s]) for asks in mine}
-            source = s if supply.source == v else self.choice[supply.source]
-            ruled_out, paid = self._paid(k, source, asked)
-            forbidden[s] += ruled_out
-            cost[s] += paid
-            self._add_supply(change[:, s], k, source, asked, cuts)
-        self._add_supply(change[:, -1], k, self.choice[supply.source], self._asked(k), cuts)
+            alike.setdefault(others.union(int(asks[s]) for asks in mine), []).append(s)
+        for asked, same in alike.items():
+            sources = same if supply.source == v else [source] * len(same)
+            if sources[0] != OPEN:
+                brought = self.terms.brought(k, asked)
+                forbidden[same] += brought.forbidden[sources]
+                cost[same] += brought.paid[sources]
+                brought.add(change, same, sources, cuts)
+        if source != OPEN:
+            self.terms.brought(k, self._asked(k)).add(change, [len(cost)], [source], cuts)
 
     def _asked(self, k: int, without: int = OPEN) -> frozenset[int]:
         supply = self.terms.supplies[k]
         pairs = zip(supply.readers, supply.asks, strict=True)
         return frozenset(int(asks[self.choice[v]]) for v, asks in pairs if v != without and self.choice[v] != OPEN)
-
-    def _paid(self, k: int, source: int, asked: frozenset[int]) -> tuple[int, int]:
-        """How many forbidden items are supplied, and what the others cost."""
-        if source == OPEN:
-            return 0, 0
-        costs = self.terms.supplies[k].costs[source][supplied(self.terms.supplies[k], [*asked])]
-        ruled_out = costs >= _HALF
-        return int(ruled_out.sum()), int(costs[~ruled_out].sum())
-
-    def _add_supply(self, change: Ints, k: int, source: int, asked: frozenset[int], cuts: Ints) -> None:
-        """Adds what is brought of supply k, over stretches of places that begin at `cuts`."""
-        if source == OPEN or not self.terms.given[k]:
-            return
-        brought = supplied(self.terms.supplies[k], [*asked])
-        for span in self.terms.given[k]:
-            amount = int(span.amounts[source][brought].sum())
-            np.add.at(change, np.searchsorted(cuts, span.begin), amount)
-            np.add.at(change, np.searchsorted(cuts, span.end), -amount)

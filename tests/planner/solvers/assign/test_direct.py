@@ -18,6 +18,7 @@ from tapestry.planner.solvers.assign import (
     ProblemBuilder,
     Supply,
     SupplyUse,
+    direct,
     factors,
     solve,
 )
@@ -231,6 +232,17 @@ def test_a_supply_that_contradicts_the_problem_is_refused(change: dict[str, obje
     with pytest.raises(InvalidProblem, match=r"(?s).*" + text) as refused:
         dataclasses.replace(problem, supplies=(supply,))
     assert "supply 0" in str(refused.value)
+
+
+@settings(max_examples=15, deadline=None)
+@given(supply_problems())
+def test_what_is_too_wide_is_eliminated_case_by_case(problem: AssignmentProblem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct, "MOST_WORK", 0)  # of a whole problem
+        answer, best = solve(problem), cheapest_of(problem)
+    assert answer.cost == best
+    assert answer.status == ("infeasible" if best is None else "optimal")
+    assert check(problem, answer) == []
 
 
 @settings(max_examples=80, deadline=None)
