@@ -1,101 +1,156 @@
-"""When two executions of a program agree."""
+"""When two executions of a program agree: how far roundings alone may take them apart.
+
+Integers, truths, infinities and what is no number have to be the same. Of floats, what is right follows from the
+program and its inputs: the reference is evaluated again with every rounding that executions may make otherwise made at
+random (`reference.rounding`), in sizes that follow from the dtypes and the lengths of the folds. The largest distance
+of these executions from the reference says what roundings do to each output. Twice as much is allowed in the norm of
+the whole output, which hardly varies where there are many elements, and four times as much for its worst element, or
+where there are few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .dtypes import DTYPES, numpy_dtype
-from .expr import FUNCTIONS, MONOIDS, Call, Cast, Expr, walk
-from .program import Block, Operation, Program
+from .program import Program
+from .reference import Shaken, evaluate
 
-_EPSILON = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
-_POINTWISE = 8
-"""Roundings charged to one point of a body: its arithmetic, its functions and the write."""
+Array = NDArray[Any]
+
+_OF_NORMS, _OF_ELEMENTS = 2.0, 4.0
+_ELEMENTS = 64
+"""Of an output smaller than this, one shaken execution says little; then there are `_MOST` of them, else `_FEWEST`."""
+_FEWEST, _MOST = 3, 12
 
 
-def tolerance(program: Program, name: str) -> float:
-    """Bound of the difference of two executions of a float tensor, for values of magnitude at most 1; 0 for integers.
+@dataclass(frozen=True)
+class Difference:
+    """One tensor beside the reference.
 
-    Every operation upstream rounds each of the n terms it folds once (a partial result may be stored), and its body and
-    write 8 times, with the unit roundoff u of its dtype: the bound is the sum over operations of (n + 8) u. Where a
-    function is not correctly rounded, or an inexact fold takes in what functions made of its operands, u is that of the
-    type they compute in, if that is narrower: a product of f32 may enter an f64 sum rounded or not. It assumes that no
-    operation amplifies what it reads, as in programs of `tapestry.testing.programs`.
+    max_abs_error   the largest difference of an element
+    relative_error  the norm of the difference over that of the reference; infinite where the latter alone is 0
+    limit_used      how much of what roundings may do was used, by the norm or by the worst element; above 1 is wrong
     """
-    if DTYPES[program.tensor(name).dtype].kind != "float":
-        return 0.0
-    return sum(_rounding(program, op) for op in _upstream(program, name))
+
+    tensor: str
+    max_abs_error: float
+    relative_error: float
+    limit_used: float
+
+    @property
+    def ok(self) -> bool:
+        return self.limit_used <= 1
+
+    def __str__(self) -> str:
+        """One line.
+
+        >>> print(Difference("y", 3.1e-7, 2.5e-8, 0.117))
+        y: error 3.1e-07, relative 2.5e-08, 12 % of the limit
+        """
+        error = f"{self.tensor}: error {self.max_abs_error:.2g}, relative {self.relative_error:.2g}"
+        return f"{error}, {self.limit_used:.2g} times the limit" if not self.ok else f"{error}, {self._percent()}"
+
+    def _percent(self) -> str:
+        return f"{100 * self.limit_used:.2g} % of the limit" if self.limit_used else "exact"
 
 
-def _rounding(program: Program, op: Operation) -> float:
-    folded = prod(op.extents[dim] for dim in op.reduce_dims)
-    dtypes = [program.tensor(op.output).dtype, *_casts(op.body), *_inner(program, op)]
-    return (folded + _POINTWISE) * max(_EPSILON.get(dtype, 0.0) for dtype in dtypes)
+@dataclass(frozen=True)
+class Yardstick:
+    """What the reference gives for some inputs, and what it gives with its roundings at random."""
+
+    want: Mapping[str, Array]
+    shaken: Sequence[Mapping[str, Array]]
+
+    @classmethod
+    def of(cls, program: Program, inputs: Mapping[str, Array], want: Mapping[str, Array] | None = None) -> Yardstick:
+        """``want``: what the reference gives, where it is known already."""
+        want = evaluate(program, inputs) if want is None else want
+        sizes = [value.size for name, value in want.items() if DTYPES[program.tensor(name).dtype].kind == "float"]
+        fewest = min(filter(None, sizes), default=0)
+        count = 0 if not fewest else _MOST if fewest < _ELEMENTS else _FEWEST
+        return cls(want, [evaluate(program, inputs, rounding=Shaken(seed)) for seed in range(count)])
+
+    def differences(self, got: Mapping[str, Array]) -> list[Difference]:
+        """How far an execution is from the reference, for each output and new state, in the program's order."""
+        return [
+            _difference(name, got[name], want, [one[name] for one in self.shaken]) for name, want in self.want.items()
+        ]
 
 
-def _inner(program: Program, op: Operation) -> list[str]:
-    """The types that functions compute in, where two executions may differ by their roundings."""
-    if isinstance(op.body, Block):
-        return []
-    called = [FUNCTIONS[node.function] for node in walk(op.body) if isinstance(node, Call)]
-    kind = DTYPES[program.tensor(op.output).dtype].kind
-    folds = op.monoid is not None and kind not in MONOIDS[op.monoid].exact and bool(called)
-    if not folds and all(function.exact for function in called):
-        return []
-    # Integers and indices are f32 to functions of floats; only where all that is read is f64 nothing is narrower.
-    return [] if op.operands and all(program.tensor(name).dtype == "f64" for name in op.operands) else ["f32"]
+def assert_close(
+    program: Program, inputs: Mapping[str, Array], got: Mapping[str, Array], want: Mapping[str, Array]
+) -> None:
+    """An execution on the inputs agrees with another: the same tensors, of the same dtypes and shapes, as close as
+    roundings leave them.
 
-
-def _casts(body: Expr | Block) -> list[str]:
-    return [] if isinstance(body, Block) else [node.dtype for node in walk(body) if isinstance(node, Cast)]
-
-
-def _upstream(program: Program, name: str) -> list[Operation]:
-    """The operations that a tensor depends on."""
-    wanted = {name}
-    found = []
-    for op in reversed(program.operations):
-        if op.output in wanted:
-            found.append(op)
-            wanted |= set(op.operands)
-    return found
-
-
-def assert_close(program: Program, got: Mapping[str, NDArray[Any]], want: Mapping[str, NDArray[Any]]) -> None:
-    """Both hold the same tensors: integers and truths equal, floats within `tolerance` times max(1, largest |want|).
-
-    Names are outputs, or states (whose values are those that replace them). Infinities must agree exactly, NaN with
-    NaN. AssertionError with the tensor, the worst element, both values and the tolerance.
+    Names are outputs, or states (whose values are those that replace them). AssertionError with the tensor, and with
+    the first element that differs where all have to be equal.
     """
     assert set(got) == set(want), f"tensors {sorted(got)} are not {sorted(want)}"
-    values = dict(program.states)
     for name, expected in want.items():
-        tensor = program.tensor(name)
-        assert got[name].dtype == numpy_dtype(tensor.dtype), f"{name}: dtype {got[name].dtype}, not {tensor.dtype}"
+        dtype = program.tensor(name).dtype
+        assert got[name].dtype == numpy_dtype(dtype), f"{name}: dtype {got[name].dtype}, not {dtype}"
         assert got[name].shape == expected.shape, f"{name}: shape {got[name].shape}, not {expected.shape}"
-        source = name if name in program.producer else values.get(name, name)
-        _assert_array(name, got[name], expected, tolerance(program, source))
-
-
-def _assert_array(name: str, got: NDArray[Any], want: NDArray[Any], allowed: float) -> None:
-    if not want.size:
+    if all(_same(got[name], want[name]).all() for name in want):
         return
-    if not allowed:
-        wrong = (got != want) & ~((got != got) & (want != want))
-        assert not wrong.any(), f"{name}: {_first(wrong, got, want)}; {int(wrong.sum())} of {wrong.size} differ"
-        return
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0.0)))
-    with np.errstate(invalid="ignore"):
-        wrong = ~((np.abs(a - b) <= allowed * scale) | (a == b) | (np.isnan(a) & np.isnan(b)))
-    assert not wrong.any(), f"{name}: {_first(wrong, a, b)}; tolerance {allowed * scale:.3g}, {int(wrong.sum())} differ"
+    for difference in Yardstick.of(program, inputs, want).differences(got):
+        name = difference.tensor
+        if not difference.ok:
+            raise AssertionError(f"{_first(name, got[name], want[name])}; {difference}")
 
 
-def _first(wrong: NDArray[np.bool_], got: NDArray[Any], want: NDArray[Any]) -> str:
+def _same(got: Array, want: Array) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = (got == want) | ((got != got) & (want != want))
+    return same
+
+
+def _difference(name: str, got: Array, want: Array, shaken: Sequence[Array]) -> Difference:
+    error = _distance(got, want)
+    if not error.any():
+        return Difference(name, 0.0, 0.0, 0.0)
+    relative = _over(_norm(error), _norm(np.where(np.isfinite(_wide(want)), _wide(want), 0.0)))
+    used = float("inf")
+    if want.dtype.kind not in "bi" and np.isfinite(error).all():
+        # Where a shaken execution leaves the range of its dtype it says nothing of sizes.
+        moved = [np.nan_to_num(_distance(one, want), posinf=0.0) for one in shaken]
+        in_norm, at_worst = max(map(_norm, moved)), max(float(one.max()) for one in moved)
+        margin = _OF_NORMS if want.size >= _ELEMENTS else _OF_ELEMENTS
+        used = max(_over(_norm(error), margin * in_norm), _over(float(error.max()), _OF_ELEMENTS * at_worst))
+    return Difference(name, float(error.max()), relative, used)
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole else float("inf")
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64, copy=False)
+
+
+def _distance(got: Array, want: Array) -> Array:
+    """Per element; infinite between what is finite and what is not."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.nan_to_num(np.abs(_wide(got) - _wide(want)), nan=np.inf, posinf=np.inf)
+    if want.dtype.kind in "bi":  # two large integers may differ and yet be one float
+        apart = np.maximum(apart, 1.0)
+    return np.where(_same(got, want), 0.0, apart)
+
+
+def _norm(array: Array) -> float:
+    """The root of the sum of squares, of numbers of any size."""
+    largest = float(np.abs(array).max(initial=0.0))
+    if not largest or largest == float("inf"):
+        return largest
+    return largest * float(np.sqrt(np.square(array / largest).sum()))
+
+
+def _first(name: str, got: Array, want: Array) -> str:
+    wrong = ~_same(got, want)
     at = tuple(int(k) for k in np.argwhere(wrong)[0])
-    return f"element {at} is {got[at]}, not {want[at]}"
+    return f"{name}: element {at} is {got[at]}, not {want[at]}; {int(wrong.sum())} of {wrong.size} differ"

@@ -93,21 +93,18 @@ def _report(
     json: bool,
 ) -> None:
     """The figures, with those of the reference where its inputs are `given`. CheckFailed where the values differ."""
-    from .verification import demand_equal, differences, summary
+    from .verification import demand_equal, summary
 
     compared = []
     if given is not None:
-        from ...reference import evaluate
+        from ...closeness import Yardstick
 
         with working("evaluating the reference"):
-            compared = differences(program, found, evaluate(program, given))
+            compared = Yardstick.of(program, given).differences(found)
         figures |= summary(compared)
     if json:
         put_json(figures)
     else:
-        put(
-            columns(
-                [[name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in figures.items()]
-            )
-        )
+        rows = [[name, f"{value:.6g}" if isinstance(value, float) else str(value)] for name, value in figures.items()]
+        put("\n".join([columns(rows), *map(str, compared)]))
     demand_equal(compared)

@@ -6,5 +6,6 @@ operation as index arrays, gathers, computes and folds. Each function computes i
 """
 
 from .evaluation import evaluate, evaluate_all
+from .rounding import Shaken
 
-__all__ = ["evaluate", "evaluate_all"]
+__all__ = ["Shaken", "evaluate", "evaluate_all"]

@@ -10,28 +10,32 @@ from ..errors import UsageError
 from ..program import Block, Operation
 from .expressions import Reader
 from .points import Points
+from .rounding import UNIT
 from .values import Array
 
 
-def attention_state(op: Operation, reader: Reader, points: Points) -> Array:
+def attention_state(op: Operation, reader: Reader, points: Points, share: float) -> Array:
     """Softmax statistics of scores over the points' keys: states [parallel dims ..., c], c = (o_0 ... o_{e-1}, l, m).
 
     x = scale * q . k where the key is visible, else -inf; m = max x, l = sum exp(x - m), o = sum exp(x - m) v.
-    Reads are q, k, v over (parallel dims ..., key, c), zero for c >= e.
+    Reads are q, k, v over (parallel dims ..., key, c), zero for c >= e. Other executions may be off by a share of q
+    and v, and by a rounding of p to the dtype of v.
     """
     assert isinstance(op.body, Block)
     key, width = op.dims[-2].name, op.dims[-1].extent - 2
     if op.reduce_dims != (key,) or points.shape[-1] != width + 2:
         raise UsageError("attention reduces its last dimension but one and keeps the last whole", where=op.name)
     q, k, v = (reader.read(read, points)[..., :width].astype(np.float64) for read in op.body.reads)
+    q, v = reader.rounding.terms(q, share), reader.rounding.terms(v, share)
     scores = op.body.attrs["scale"] * np.einsum("...c,...c->...", q, k)
     visible = points.inside(op.where)[..., 0]
     x = np.where(visible, scores, -np.inf)
     x = np.broadcast_to(x, points.shape[:-1])
     m = x.max(axis=-1, keepdims=True, initial=-np.inf)
     p = np.exp(x - np.where(np.isfinite(m), m, 0.0))
+    p = reader.rounding.terms(p, UNIT[reader.dtypes[op.body.reads[2].tensor]])
     o = np.einsum("...s,...sc->...c", p, np.broadcast_to(v, (*points.shape[:-1], width)))
     return np.concatenate([o, p.sum(axis=-1, keepdims=True), m], axis=-1)
 
 
-KERNELS: dict[str, Callable[[Operation, Reader, Points], Array]] = {"attention": attention_state}
+KERNELS: dict[str, Callable[[Operation, Reader, Points, float], Array]] = {"attention": attention_state}

@@ -17,27 +17,39 @@ from .blocks import KERNELS
 from .expressions import Reader
 from .monoids import Fold, State
 from .points import SLAB_ELEMENTS, Points, slabs
+from .rounding import Rounding, share_of_result, share_of_terms
 from .values import Array, round_to
 
 Partition = Mapping[str, Sequence[Region]]
+_OWN = Rounding()
 
 
-def evaluate(program: Program, inputs: Mapping[str, Array], *, partition: Partition | None = None) -> dict[str, Array]:
+def evaluate(
+    program: Program,
+    inputs: Mapping[str, Array],
+    *,
+    partition: Partition | None = None,
+    rounding: Rounding = _OWN,
+) -> dict[str, Array]:
     """The program's outputs by name, and for every state its new value under the state's name.
 
     ``inputs`` holds inputs, params and states by name, in their dtypes and shapes. ``partition`` gives operations (by
     name) the regions of their index space that shards compute: each shard is evaluated and rounded on its own and the
     partial results are folded in order. Equal regions are one share computed redundantly. Operations that it does not
-    name stay whole.
+    name stay whole. ``rounding`` may move what executions may round otherwise (see `reference.rounding`).
 
     UsageError for missing or unknown names, a wrong shape or dtype, or shards that overlap or leave points out.
     """
-    values = evaluate_all(program, inputs, partition=partition)
+    values = evaluate_all(program, inputs, partition=partition, rounding=rounding)
     return {name: values[name] for name in program.outputs} | {state: values[new] for state, new in program.states}
 
 
 def evaluate_all(
-    program: Program, inputs: Mapping[str, Array], *, partition: Partition | None = None
+    program: Program,
+    inputs: Mapping[str, Array],
+    *,
+    partition: Partition | None = None,
+    rounding: Rounding = _OWN,
 ) -> dict[str, Array]:
     """Every tensor of the program by name; see `evaluate`."""
     shards = _checked_partition(program, partition or {})
@@ -46,7 +58,8 @@ def evaluate_all(
     dtypes = {tensor.name: tensor.dtype for tensor in program.tensors}
     with np.errstate(all="ignore"):
         for op in program.operations:
-            reader = Reader(op.where, values, dtypes, op.name + (f" ({op.source})" if op.source else ""))
+            place = op.name + (f" ({op.source})" if op.source else "")
+            reader = Reader(op.where, values, dtypes, place, rounding)
             values[op.output] = _run(op, program.tensor(op.output), shards[op.name], reader)
     return values
 
@@ -57,20 +70,24 @@ def _constant(tensor: Tensor) -> Array:
 
 def _run(op: Operation, output: Tensor, shards: Sequence[Region], reader: Reader) -> Array:
     """One operation: its shards one after another, their parts folded, one rounding at the end."""
+    share = share_of_result(op, output.dtype)
     if op.monoid is None:
         assert not isinstance(op.body, Block)
         found = np.zeros(output.shape, numpy_dtype(output.dtype))
         for region in shards:
             for points in _slabs(op, region):
                 at, value = _written(op, points, reader.value(op.body, points).array)
-                found[at] = round_to(value, output.dtype)
+                found[at] = round_to(reader.rounding.stored(value, share), output.dtype)
         return found
-    fold = Fold(op.monoid, _value_dtype(op, output, reader), output.dtype)
+    value_dtype = _value_dtype(op, output, reader)
+    fold = Fold(op.monoid, value_dtype, output.dtype, share_of_terms(op, value_dtype, output.dtype))
     parts = [_part(op, output, fold, region, reader) for region in shards]
     total = parts[0] if len(parts) == 1 else fold.identity(output.shape)
     for part in parts if len(parts) > 1 else ():
         total = fold.combine(total, fold.partial(part))
-    return round_to(fold.finish(total), output.dtype)
+    if not fold.monoid.packed:
+        total = tuple(reader.rounding.terms(array, fold.share) for array in total)
+    return round_to(reader.rounding.stored(fold.finish(total), share), output.dtype)
 
 
 def _part(op: Operation, output: Tensor, fold: Fold, region: Region, reader: Reader) -> State:
@@ -139,20 +156,22 @@ def _written(op: Operation, points: Points, *values: Array) -> tuple[Any, ...]:
 def _slab(op: Operation, fold: Fold, points: Points, reader: Reader) -> State:
     """The fold of one slab over its reduction dimensions, over its parallel dimensions."""
     if isinstance(op.body, Block):
-        return (KERNELS[op.body.kernel](op, reader, points),)
+        return (KERNELS[op.body.kernel](op, reader, points, fold.share),)
     axes = tuple(k for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims)
     if factors := _factors(op):
         values = [reader.value(factor, points) for factor in factors]
         wide = numpy_dtype(compute_type("multiply", [(value.dtype, value.weak) for value in values]))
         held = fold.identity(())[0].dtype
         x, y = (value.array.astype(wide).astype(held) for value in values)
+        x = reader.rounding.terms(x, fold.share)
         return (_contract(x, y, points.shape, axes),)
     order = [points.names.index(name) for name in op.reduce_dims]
     extents = [op.extents[name] for name in op.reduce_dims]
     position = np.zeros((1,) * len(points.names), np.int64)
     for k, extent in zip(order, extents, strict=True):
         position = position * extent + points.index[points.names[k]]
-    state = fold.lift(reader.value(op.body, points), position)
+    value = reader.value(op.body, points)
+    state = fold.lift(value._replace(array=reader.rounding.terms(value.array, fold.share)), position)
     if op.where:
         inside = points.inside(op.where)
         state = tuple(np.where(inside, s, neutral) for s, neutral in zip(state, fold.identity(()), strict=True))

@@ -16,6 +16,7 @@ from ..errors import TapestryError
 from ..expr import FUNCTIONS, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
 from ..result_type import call_type, compute_type
 from .points import Points
+from .rounding import Rounding
 from .values import Array, round_to, widen
 
 
@@ -80,9 +81,15 @@ class Reader:
     """Evaluates the expressions of one operation at some of its points."""
 
     def __init__(
-        self, where: tuple[Bound, ...], arrays: Mapping[str, Array], dtypes: Mapping[str, str], place: str
+        self,
+        where: tuple[Bound, ...],
+        arrays: Mapping[str, Array],
+        dtypes: Mapping[str, str],
+        place: str,
+        rounding: Rounding,
     ) -> None:
         self.where, self.arrays, self.dtypes, self.place = where, arrays, dtypes, place
+        self.rounding = rounding
 
     def value(self, expr: Expr, points: Points) -> Value:
         """The value of an expression at every point, in its compute type."""
@@ -97,7 +104,8 @@ class Reader:
         if isinstance(expr, Cast):
             return Value(widen(round_to(self.value(expr.arg, points).array, expr.dtype), expr.dtype), expr.dtype)
         assert isinstance(expr, Call)
-        return call(expr.function, [self.value(arg, points) for arg in expr.args])
+        found = call(expr.function, [self.value(arg, points) for arg in expr.args])
+        return found._replace(array=self.rounding.function(expr.function, found.array))
 
     def read(self, read: Read, points: Points) -> Array:
         """The wide value of a read: the element, or the fill where the guard fails.

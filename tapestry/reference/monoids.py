@@ -30,10 +30,12 @@ _UFUNCS: dict[str, np.ufunc] = {
 
 
 class Fold:
-    """One operation's fold: a monoid, the dtype of what is folded and that of the result."""
+    """One operation's fold: a monoid, the dtype of what is folded and that of the result, and how far other executions
+    may be off (`rounding.share_of_terms`).
+    """
 
-    def __init__(self, monoid: str, value: str, stored: str) -> None:
-        self.name, self.monoid, self.stored = monoid, MONOIDS[monoid], stored
+    def __init__(self, monoid: str, value: str, stored: str, share: float = 0.0) -> None:
+        self.name, self.monoid, self.stored, self.share = monoid, MONOIDS[monoid], stored, share
         self.dtypes = self.monoid.dtypes_for(value, stored)
 
     def _held(self, dtype: str) -> np.dtype[Any]:

@@ -6,13 +6,13 @@ Needs `hypothesis`. A rewrite or an executor is tested so:
     def test_mine(data):
         program = data.draw(programs())
         inputs = data.draw(inputs_for(program))
-        assert_close(program, my_execution(program, inputs), evaluate(program, inputs))
+        assert_close(program, inputs, my_execution(program, inputs), evaluate(program, inputs))
 """
 
-from ..closeness import assert_close, tolerance
+from ..closeness import assert_close
 from .functions import outputs_of, program_of
 from .inputs import inputs_for
 from .partitions import CutKind, partitions
 from .programs import programs
 
-__all__ = ["CutKind", "assert_close", "inputs_for", "outputs_of", "partitions", "program_of", "programs", "tolerance"]
+__all__ = ["CutKind", "assert_close", "inputs_for", "outputs_of", "partitions", "program_of", "programs"]

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tapestry.dtypes import DTYPES, numpy_dtype
+from tapestry.dtypes import DTYPES
 from tapestry.expr import Affine, Call, Floor, Inside, walk
 from tapestry.program import Block, Operation, Program
 from tapestry.reference import evaluate
 from tapestry.serialize import program_from_json, program_to_json
 from tapestry.space import Region
-from tapestry.testing import assert_close, inputs_for, partitions, programs, tolerance
+from tapestry.testing import assert_close, inputs_for, partitions, programs
 from tapestry.text import format_program
 from tapestry.verify import verify
 
@@ -31,7 +31,7 @@ def test_fuzz_partitioned_is_whole(data: st.DataObject) -> None:
     program = data.draw(programs())
     inputs = data.draw(inputs_for(program))
     cuts = data.draw(partitions(program, data.draw(st.integers(1, 5))))
-    assert_close(program, evaluate(program, inputs, partition=cuts), evaluate(program, inputs))
+    assert_close(program, inputs, evaluate(program, inputs, partition=cuts), evaluate(program, inputs))
 
 
 def features(program: Program) -> Iterator[str]:
@@ -130,44 +130,42 @@ def test_partitions_tile_every_index_space(data: st.DataObject) -> None:
             assert dim.cut or all(grid.axes[k].size == dim.extent for region in distinct for grid in region.grids)
 
 
-def first_program(wanted: str) -> Program:
-    """A generated program whose first output has that dtype and several elements."""
+def first_program(wanted: str) -> tuple[Program, dict[str, Any]]:
+    """A generated program whose first output has that dtype and several elements, and its inputs."""
     from hypothesis import find
 
-    def good(program: Program) -> bool:
-        tensor = program.tensor(program.outputs[0])
+    def good(drawn: tuple[Program, dict[str, Any]]) -> bool:
+        tensor = drawn[0].tensor(drawn[0].outputs[0])
         return tensor.dtype == wanted and tensor.size > 1
 
-    return find(programs(), good, settings=settings(database=None, derandomize=True, max_examples=2000))
+    both = programs().flatmap(lambda program: st.tuples(st.just(program), inputs_for(program)))
+    return find(both, good, settings=settings(database=None, derandomize=True, max_examples=2000))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "int8", "bool"])
 def test_assert_close_sees_one_wrong_element(dtype: str) -> None:
-    program = first_program(dtype)
+    program, inputs = first_program(dtype)
+    want = evaluate(program, inputs)
     name = program.outputs[0]
-    want = {name: np.ones(program.tensor(name).shape, evaluate_dtype(program, name))}
-    got = {name: want[name].copy()}
-    assert_close(program, got, want)
-    allowed = tolerance(program, name)
-    got[name].flat[-1] = 0 if not allowed else 1 + 8 * allowed
+    got = {name: value.copy() for name, value in want.items()}
+    assert_close(program, inputs, got, want)
+    largest = np.abs(want[name].astype(np.float64)).max()
+    got[name].flat[-1] = not want[name].flat[-1] if dtype == "bool" else want[name].flat[-1] + max(1, largest)
     with pytest.raises(AssertionError, match=rf"{name}: element"):
-        assert_close(program, got, want)
+        assert_close(program, inputs, got, want)
     with pytest.raises(AssertionError, match="tensors"):
-        assert_close(program, {}, want)
-
-
-def evaluate_dtype(program: Program, name: str) -> Any:
-    return numpy_dtype(program.tensor(name).dtype)
+        assert_close(program, inputs, {}, want)
 
 
 def test_infinities_and_nan_agree_only_with_themselves() -> None:
-    program = first_program("f32")
+    program, inputs = first_program("f32")
+    want = evaluate(program, inputs)
     name = program.outputs[0]
-    want = {name: np.full(program.tensor(name).shape, np.nan, np.float32)}
+    want[name] = np.full_like(want[name], np.nan)
     want[name].flat[0] = np.inf
-    assert_close(program, {name: want[name].copy()}, want)
+    assert_close(program, inputs, {key: value.copy() for key, value in want.items()}, want)
     for wrong in (np.nan, -np.inf, 0):
-        got = {name: want[name].copy()}
+        got = {key: value.copy() for key, value in want.items()}
         got[name].flat[0] = wrong
         with pytest.raises(AssertionError, match="element"):
-            assert_close(program, got, want)
+            assert_close(program, inputs, got, want)

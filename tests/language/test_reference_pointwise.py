@@ -158,4 +158,4 @@ def interpret(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, n
 def test_reference_is_the_pointwise_meaning(data: st.DataObject) -> None:
     program = data.draw(programs(max_ops=3))
     inputs = data.draw(inputs_for(program))
-    assert_close(program, evaluate(program, inputs), interpret(program, inputs))
+    assert_close(program, inputs, evaluate(program, inputs), interpret(program, inputs))

@@ -67,7 +67,7 @@ def test_generated_programs_planned_and_run(data: st.DataObject) -> None:
     assert report.ok, str(report)
     assert overlaps(made) == []
     result = run(made.checked, inputs, order=data.draw(st.integers(0, 99)), poison=True)
-    assert_close(program, result.outputs, evaluate(program, inputs))
+    assert_close(program, inputs, result.outputs, evaluate(program, inputs))
     assert result.bytes_moved == made.document.traffic.bytes_total
 
 

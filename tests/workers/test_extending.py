@@ -50,4 +50,4 @@ def test_a_function_and_a_monoid_of_ones_own(cut: str) -> None:
     found = made.run({"x": x}).outputs
     [name] = program.outputs
     np.testing.assert_allclose(found[name], np.linalg.norm(2 * x.astype(np.float64), axis=1), rtol=1e-5)
-    assert_close(program, found, evaluate(program, {"x": x}))
+    assert_close(program, {"x": x}, found, evaluate(program, {"x": x}))

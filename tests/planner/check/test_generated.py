@@ -41,4 +41,4 @@ def test_altered_plans_of_generated_programs(data: st.DataObject) -> None:
         for seed in range(SEEDS):
             result = run_unchecked(mutant.document, inputs, order=seed, poison=True)
             assert result.bytes_moved == mutant.document.traffic.bytes_total
-            assert_close(program, result.outputs, expected)
+            assert_close(program, inputs, result.outputs, expected)
