@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..problem import Ints
-from .reduced import HALF, Loads, Reduced
+from .reduced import HALF, Reduced
 
 Floats = NDArray[np.float64]
 
@@ -34,18 +34,6 @@ class Flat(NamedTuple):
     message_size: int
 
 
-class FlatLoads(NamedTuple):
-    """`Loads` for compiled loops: the same arrays, amounts as integers; see `model.Loads`."""
-
-    group: Ints
-    start: Ints
-    stop: Ints
-    first: Ints
-    values: Ints
-    rows_of: Ints
-    slack: Ints
-
-
 def flatten(model: Reduced) -> Flat:
     counts = model.label_counts
     pairs = sorted(model.edges)
@@ -68,10 +56,6 @@ def flatten(model: Reduced) -> Flat:
         to_high=starts[1::2].copy(),
         message_size=int(starts[-1]),
     )
-
-
-def flat_loads(loads: Loads) -> FlatLoads:
-    return FlatLoads(loads.group, loads.start, loads.stop, loads.first, loads.values, loads.rows_of, loads.slack)
 
 
 def _starts(lengths: Ints) -> Ints:

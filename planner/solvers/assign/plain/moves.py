@@ -13,7 +13,8 @@ import numpy as np
 from numba import njit
 
 from ..problem import Ints
-from .flat import Flat, FlatLoads, Floats
+from .flat import Flat, Floats
+from .reduced import Loads
 
 
 @njit(cache=True, nogil=True)
@@ -52,7 +53,7 @@ class Scratch(NamedTuple):
     change: Ints
 
 
-def scratch_for(flat: Flat, loads: FlatLoads) -> Scratch:
+def scratch_for(flat: Flat, loads: Loads) -> Scratch:
     groups = len(flat.label_first) - 1
     widest = int(np.diff(flat.label_first).max(initial=1))
     touched, tree, parent, proposal = (np.zeros(groups, dtype=np.int64) for _ in range(4))

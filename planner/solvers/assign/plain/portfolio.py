@@ -20,7 +20,7 @@ from ..answer import DualCertificate, Step
 from ..check_duals import dual_bound
 from . import exact, wcsp
 from .certificate import dual_certificate
-from .flat import flat_loads, flatten
+from .flat import flatten
 from .incumbent import Incumbent
 from .search import Search, climb
 from .trws import Ascent, Duals, certified
@@ -110,7 +110,7 @@ class _Duals:
 
     def __init__(self, incumbent: Incumbent, effort: Effort, steps: tuple[Step, ...], least: Certified) -> None:
         self.incumbent, self._steps, self.made = incumbent, steps, least
-        self.flat, self.loads = flatten(incumbent.model), flat_loads(incumbent.loads)
+        self.flat, self.loads = flatten(incumbent.model), incumbent.loads
         self.ascent = Ascent.begin(self.flat, self.loads)
         self.search = Search.begin(self.flat, self.loads, incumbent, effort.seed)
         self._counted: Duals | None = None

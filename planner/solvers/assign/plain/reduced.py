@@ -8,6 +8,7 @@ all; the instants of all resources lie on one axis, so solvers see one limit per
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,12 +64,12 @@ class Reduced:
         return total + sum(int(matrix[labels[g], labels[h]]) for (g, h), matrix in self.edges.items())
 
 
-@dataclass(frozen=True, eq=False)
-class Loads:
+class Loads(NamedTuple):
     """Row q: over the places [start, stop) of the axis of instants, group[q] holds values[first[q] + label].
 
     What every label holds anyway is already taken off the limits: `slack[place]` is what remains. Places are instants
     of one resource each: `resource[place]`, `instant[place]`. Rows are sorted by group: rows_of[g]:rows_of[g + 1].
+    Compiled loops take it as it is.
     """
 
     group: Ints

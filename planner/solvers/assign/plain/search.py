@@ -14,10 +14,10 @@ import numpy as np
 from scipy.ndimage import maximum_filter1d
 
 from ..problem import Ints
-from .flat import Flat, FlatLoads, Floats
+from .flat import Flat, Floats
 from .incumbent import Incumbent
 from .moves import Scratch, scratch_for, sweep_forest, try_moves, uniform
-from .reduced import HALF
+from .reduced import HALF, Loads
 from .trws import Ascent, Duals, decode, excess, price, send_messages
 
 _LARGE_STEPS = 20  # of a run of the ascent
@@ -39,7 +39,7 @@ class Search:
     """Improves one incumbent; all randomness comes from `state`."""
 
     flat: Flat
-    loads: FlatLoads
+    loads: Loads
     incumbent: Incumbent
     state: np.ndarray
     scratch: Scratch
@@ -47,7 +47,7 @@ class Search:
     decoded: Ints  # the labels that the last duals led to
 
     @staticmethod
-    def begin(flat: Flat, loads: FlatLoads, incumbent: Incumbent, seed: int) -> Search:
+    def begin(flat: Flat, loads: Loads, incumbent: Incumbent, seed: int) -> Search:
         several = np.diff(flat.label_first) > 1
         state, none = np.array([seed], dtype=np.uint64), np.zeros(len(several), dtype=np.int64)
         return Search(flat, loads, incumbent, state, scratch_for(flat, loads), np.flatnonzero(several), none)

@@ -20,7 +20,8 @@ import numpy as np
 from numba import njit
 
 from ..problem import Ints
-from .flat import Flat, FlatLoads, Floats
+from .flat import Flat, Floats
+from .reduced import Loads
 
 BLOCKS = 64
 _SWEEPS = 3  # forward and backward sweeps between two moves of the multipliers
@@ -207,7 +208,7 @@ class Ascent:
     """
 
     flat: Flat
-    loads: FlatLoads
+    loads: Loads
     messages: Floats
     multipliers: Floats
     direction: Floats
@@ -220,7 +221,7 @@ class Ascent:
     runs: int = 1
 
     @staticmethod
-    def begin(flat: Flat, loads: FlatLoads) -> Ascent:
+    def begin(flat: Flat, loads: Loads) -> Ascent:
         messages, multipliers = np.zeros(flat.message_size), np.zeros(len(loads.slack))
         labels = np.zeros(len(flat.label_first) - 1, dtype=np.int64)
         nothing = Duals(messages.copy(), multipliers.copy(), -math.inf)
@@ -268,7 +269,7 @@ class Ascent:
             self.direction = np.zeros_like(self.direction)
 
 
-def certified(flat: Flat, loads: FlatLoads, duals: Duals) -> Duals:
+def certified(flat: Flat, loads: Loads, duals: Duals) -> Duals:
     """The same duals after one more backward sweep, with messages in both directions that reproduce its bound."""
     messages = duals.messages.copy()
     bound = send_messages(flat, price(flat, loads, duals.multipliers), messages, False, True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tapestry.planner.solvers.assign import AssignmentProblem, DualCertificate
 from tapestry.planner.solvers.assign.check_duals import dual_bound
 from tapestry.planner.solvers.assign.plain.certificate import dual_certificate
-from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.flat import flatten
 from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
 from tapestry.planner.solvers.assign.plain.reduced import Loads, Reduced, loads_of
 from tapestry.planner.solvers.assign.plain.trws import Ascent, Duals, certified
@@ -26,7 +26,7 @@ def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertific
     except Contradiction:
         assume(False)
     loads = loads_of(model)
-    flat, limits = flatten(model), flat_loads(loads)
+    flat, limits = flatten(model), loads
     ascent = Ascent.begin(flat, limits)
     for _ in range(steps):
         ascent.step(target=50.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tapestry.planner.solvers.assign import AssignmentProblem, ProblemBuilder
 from tapestry.planner.solvers.assign.plain.exact import run_exact
-from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.flat import flatten
 from tapestry.planner.solvers.assign.plain.incumbent import Incumbent
 from tapestry.planner.solvers.assign.plain.moves import scratch_for, sweep_forest, try_moves
 from tapestry.planner.solvers.assign.plain.reduce import reduce
@@ -71,7 +71,7 @@ def test_moves_never_cost_more_and_never_break_a_limit_that_was_kept(problem: As
     incumbent = started(problem)
     run_exact(incumbent, 0)
     assert incumbent.labels is not None
-    flat, loads = flatten(incumbent.model), flat_loads(incumbent.loads)
+    flat, loads = flatten(incumbent.model), incumbent.loads
     labels, scratch = incumbent.labels.copy(), scratch_for(flat, loads)
     over = excess(loads, labels)
     roots, state = np.arange(len(labels)), np.array([seed], dtype=np.uint64)
@@ -85,7 +85,7 @@ def test_moves_never_cost_more_and_never_break_a_limit_that_was_kept(problem: As
 
 def test_a_forest_sweep_never_raises_the_priced_cost() -> None:
     incumbent = started(ladder(seed=13, nodes=60, strategies=6))
-    flat, loads = flatten(incumbent.model), flat_loads(incumbent.loads)
+    flat, loads = flatten(incumbent.model), incumbent.loads
     rng, state = np.random.default_rng(0), np.array([5], dtype=np.uint64)
     multipliers = rng.random(len(loads.slack))
     priced = price(flat, loads, multipliers)
@@ -105,7 +105,7 @@ def test_a_forest_sweep_never_raises_the_priced_cost() -> None:
 
 def test_the_search_finds_feasible_labels_from_the_duals() -> None:
     incumbent = started(ladder(seed=14, nodes=80, strategies=8))
-    flat, loads = flatten(incumbent.model), flat_loads(incumbent.loads)
+    flat, loads = flatten(incumbent.model), incumbent.loads
     ascent, search = Ascent.begin(flat, loads), Search.begin(flat, loads, incumbent, 0)
     climb(ascent, incumbent, 30)
     multipliers = search.from_duals(ascent.best)

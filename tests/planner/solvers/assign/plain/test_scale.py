@@ -17,7 +17,7 @@ from tapestry.planner.solvers.assign.check import check, check_conflict
 from tapestry.planner.solvers.assign.plain import portfolio, wcsp
 from tapestry.planner.solvers.assign.plain import solve as plain
 from tapestry.planner.solvers.assign.plain.conflict import find_conflict
-from tapestry.planner.solvers.assign.plain.flat import flat_loads, flatten
+from tapestry.planner.solvers.assign.plain.flat import flatten
 from tapestry.planner.solvers.assign.plain.incumbent import Incumbent
 from tapestry.planner.solvers.assign.plain.reduce import Contradiction, reduce
 from tapestry.planner.solvers.assign.plain.reduced import HALF, loads_of
@@ -36,7 +36,7 @@ def started(problem: AssignmentProblem) -> Incumbent:
 def test_the_first_answer_keeps_tight_limits_and_forbidden_pairs(forbidden: float, room: float) -> None:
     incumbent = started(planted(seed=1, nodes=600, forbidden=forbidden, room=room))
     assert incumbent.model.pair_entries > 1000
-    search = Search.begin(flatten(incumbent.model), flat_loads(incumbent.loads), incumbent, 0)
+    search = Search.begin(flatten(incumbent.model), incumbent.loads, incumbent, 0)
     search.first()
     assert incumbent.labels is not None
     assert incumbent.cost == incumbent.model.cost(incumbent.labels)
@@ -93,7 +93,7 @@ def test_a_tally_counts_what_the_model_counts(problem: AssignmentProblem, source
 
 def test_nothing_is_taken_once_the_answer_is_being_written() -> None:
     incumbent = started(ladder(seed=3, nodes=20, strategies=3))
-    search = Search.begin(flatten(incumbent.model), flat_loads(incumbent.loads), incumbent, 0)
+    search = Search.begin(flatten(incumbent.model), incumbent.loads, incumbent, 0)
     search.first()
     before = (incumbent.cost, incumbent.bound)
     assert incumbent.labels is not None
