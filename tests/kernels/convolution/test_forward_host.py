@@ -26,10 +26,10 @@ from tapestry.kernels.convolution.launch import Rows, Taps, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
 from .. import host_compiler
+from . import emulated
 from .test_direct import DTYPES, activated, input_gradient
 from .test_direct import forward as expected
 from .test_direct import view as dense_view
-from .test_weight_gradient_host import emulated_map, start
 
 Array = NDArray[Any]
 
@@ -37,22 +37,11 @@ host_compiler.compiler()
 
 
 @dataclass(frozen=True)
-class Kind:
+class Kind(emulated.Kind[Cut]):
     """What a source depends on."""
 
-    cut: Cut
-    r: int
-    s: int
-    width: int = 8
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    dtype: str = "f16"
     fused: bool = False
     activation: str | None = None
-
-    def problem(self, n: int, h: int, w: int, c: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
-        steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
-        return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
 
 
 def cut(
@@ -121,11 +110,11 @@ def run(
     loaded = library(alike, chosen, taps, tuple(sorted(flags.items())))
     cells = launch.grid(problem, chosen, rows, sms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "tensor_map", emulated_map)
+        patch.setattr(launch, "tensor_map", emulated.tensor_map)
         views = (inputs[0], inputs[1], inputs[2])
         given = launch.arguments(problem, chosen, cells, rows, views, output, added, pointers)
     threads = footprint(problem, chosen).threads
-    start(loaded.run_forward, (cells.blocks,), (threads,), given, seed)
+    emulated.start(loaded.run_forward, (cells.blocks,), (threads,), given, seed)
 
 
 def strided_view(x: Array, dtype: str) -> View:

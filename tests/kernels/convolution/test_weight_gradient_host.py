@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tapestry.kernels.convolution import weight_gradient
-from tapestry.kernels.convolution.launch import SWIZZLES, View
+from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import Launch
 from tapestry.kernels.convolution.weight_gradient_configuration import Cut
@@ -29,29 +28,14 @@ from tapestry.kernels.convolution.weight_gradient_configuration import WeightGra
 from tapestry.kernels.convolution.weight_gradient_shard import Term, all_splits, terms
 
 from .. import host_compiler
+from . import emulated
 
 Array = NDArray[Any]
 host_compiler.compiler()
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a source depends on, and which cut to take."""
-
-    cut: Configuration
-    r: int
-    s: int
-    width: int = 8
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    dtype: str = "f16"
-
-    def problem(self, n: int, h: int, w: int, c: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
-        steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
-        return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
-
-
+Kind = emulated.Kind[Configuration]
 KINDS = [  # block, parts, units, images, out_blocks, share, stages, residents, splits
     Kind(Configuration(32, 1, 2, 1, 1, 1, 3, 1, 1), 3, 3),
     Kind(Configuration(16, 1, 2, 2, 1, 2, 4, 1, 1), 3, 3, dtype="bf16"),
@@ -83,43 +67,9 @@ def built(kind: Kind, chosen: Configuration) -> ctypes.CDLL:
     return host_compiler.emulated(text, *sorted(names))
 
 
-def emulated_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
-    """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
-    n, h, w, c = view.shape
-    images, rows, columns = box
-    inner = 2 * channels
-    swizzle = {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[inner]]
-    strides = (1, view.strides[2], view.strides[1], view.strides[0])
-    return struct.pack("<Q4q4q4ii", view.pointer, c, w, h, n, *strides, channels, columns, rows, images, swizzle).ljust(
-        128, b"\0"
-    )
-
-
-def start(
-    entry: Callable[..., bytes], grid: tuple[int, ...], block: tuple[int, ...], given: Sequence[bytes | int], seed: int,
-    cluster: int = 1,
-) -> None:  # fmt: skip
-    """One launch on the emulated machine. Each argument lies at a multiple of 64 bytes, as tensor maps have to."""
-    triple = ctypes.c_uint * 3
-    held = [value if isinstance(value, bytes) else int(value).to_bytes(8, "little", signed=True) for value in given]
-    buffers = [ctypes.create_string_buffer(data, len(data) + 64) for data in held]
-    addresses = []
-    for buffer, data in zip(buffers, held, strict=True):
-        first = -ctypes.addressof(buffer) % 64
-        ctypes.memmove(ctypes.addressof(buffer) + first, data, len(data))
-        addresses.append(ctypes.addressof(buffer) + first)
-    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    said = entry(triple(*_three(grid)), triple(*_three(block)), pointers, seed, cluster)
-    assert said == b"", said.decode()
-
-
 def run_launch(entry: Callable[..., bytes], launch: Launch, seed: int) -> None:
-    _, cluster, _ = _three(launch.cluster)
-    start(entry, launch.grid, launch.block, launch.arguments, seed, cluster)
-
-
-def _three(extents: tuple[int, ...]) -> tuple[int, ...]:
-    return (*extents, 1, 1)[:3]
+    _, cluster, _ = emulated.three(launch.cluster)
+    emulated.start(entry, launch.grid, launch.block, launch.arguments, seed, cluster)
 
 
 def expected(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
@@ -217,7 +167,7 @@ def gradient(
         place = out.ctypes.data if alone else workspace
         for part in parts:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(weight_gradient, "tensor_map", emulated_map)
+                patch.setattr(weight_gradient, "tensor_map", emulated.tensor_map)
                 made = weight_gradient.first_launch(part.problem, part.chosen, views[part.buffer], views[-1], place)
             run_launch(getattr(library(kind, part.chosen), f"run_{[*leaves, last][0]}"), made, seed)
             place += weight_gradient.workspace_bytes(part.problem, part.chosen)
