@@ -10,7 +10,7 @@ KERNELS_ARGS ?=
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format fuzz bench bench-kernels bench-solver docs-figures clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-kernels bench-solver docs-figures clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: 
 
 test: lint  ## every check and every test (about 16 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU: kernels, the CuPy device, 1,000 generated programs
+	$(BENCH_PYTHON) -m pytest -n $(JOBS) tests/kernels/gpu tests/workers/cupy/gpu $(PYTEST_ARGS)
 
 lint: $(VENV)/.tapestry-dev  ## ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check

@@ -16,8 +16,8 @@ from itertools import permutations, product
 
 import numpy as np
 
-from .expr import Affine, Bound, Call, Read
-from .program import Block, Operation, Program
+from .expr import Affine, Bound, Read
+from .program import Operation, Program
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,14 @@ class Convolution:
 
 def convolution(op: Operation, program: Program) -> Convolution | None:
     """The convolution that an operation of a program is, or None."""
-    if isinstance(op.body, Block) or op.monoid != "sum" or op.where or len(op.dims) != 7 or len(op.reduce_dims) != 3:
+    if op.factors is None or op.where or len(op.dims) != 7 or len(op.reduce_dims) != 3:
         return None
     return _found(op, tuple((name, program.tensor(name).shape) for name in op.operands))
 
 
 @lru_cache(maxsize=65536)
 def _found(op: Operation, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Convolution | None:
-    body = op.body
-    if not isinstance(body, Call) or body.function != "multiply":
-        return None
-    reads = [arg for arg in body.args if isinstance(arg, Read) and len(arg.index) == 4]
+    reads = [arg for arg in op.factors or () if isinstance(arg, Read) and len(arg.index) == 4]
     if len(reads) != 2 or len(op.write) != 4:
         return None
     found = [match for x, w in (reads, reads[::-1]) for match in _matches(op, x, w, dict(shapes)[x.tensor])]

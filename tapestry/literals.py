@@ -167,9 +167,11 @@ def _computed_in(call: Call, target: str, typing: Typing) -> str:
         own = join([(own, True), (target, False)])[0]
     if rule == "float" and DTYPES[own].kind != "float":
         own = "f32"
-    if call.function == "power" and DTYPES[own].kind != "float" and _negative(call.args[1]):
+    natural = FUNCTIONS[call.function].natural
+    if natural is not None and DTYPES[own].kind != "float" and _negative(call.args[natural]):
         raise UsageError(
-            f"an integer to the power {call.args[1]} is no integer", hint="cast it first: x.astype('f32') ** -1"
+            f"an integer to the {call.function} {call.args[natural]} is no integer",
+            hint="cast it first: x.astype('f32') ** -1",
         )
     return own
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from .dtypes import DTYPES
-from .expr import Affine, Bound, Expr, Read, reads
+from .expr import FUNCTIONS, MONOIDS, Affine, Bound, Call, Expr, Read, reads
 from .space.cuts import CutKind
 
 if TYPE_CHECKING:
@@ -114,6 +114,14 @@ class Operation:
     def operands(self) -> tuple[str, ...]:
         """Distinct tensors read, in order of appearance."""
         return tuple(dict.fromkeys(read.tensor for read in self.reads))
+
+    @cached_property
+    def factors(self) -> tuple[Expr, Expr] | None:
+        """The two factors of a sum of products, which matrix units compute; None for every other operation."""
+        if isinstance(self.body, Block) or self.monoid is None or not isinstance(self.body, Call):
+            return None
+        products = FUNCTIONS[self.body.function].matrix == "product"
+        return (self.body.args[0], self.body.args[1]) if products and MONOIDS[self.monoid].matrix else None
 
     @cached_property
     def extents(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -201,6 +202,11 @@ class Device(ABC):
     def running(self) -> AbstractContextManager[Any]:
         """Settings that hold while runners run."""
         return nullcontext()
+
+    def mark(self) -> Callable[[], float]:
+        """The moment at which all that was run so far is done: ask for it (as `perf_counter`) after `synchronise`."""
+        now = perf_counter()
+        return lambda: now
 
     def synchronise(self) -> None:
         """Wait until all that was run is done."""

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, Read, rewrite, substitute, walk
+from ...dtypes import DTYPES
+from ...expr import MONOIDS, Affine, Bound, Cast, Const, Expr, Read, rewrite, substitute, walk
+from ...expr.monoids import VALUE
 from ...expr.simplify import simplify_bounds, simplify_index
 from ...program import Operation
 from ..elementwise.indices import flattened, offset, ranges_of, simplified_body
@@ -25,7 +27,6 @@ from ..elementwise.types import Layout
 from ..errors import TooLarge, WrongShape, WrongValue
 
 ROW, COLUMN = "r", "x"
-MONOIDS = ("sum", "prod", "max", "min", "any", "all")
 
 
 class NotRows(WrongValue):
@@ -46,6 +47,11 @@ class Stage:
     monoid: str | None = None
     whole_row: bool = False
     where: tuple[Bound, ...] = ()
+
+    @property
+    def fold(self) -> str | None:
+        """The scalar function that folds its values."""
+        return None if self.monoid is None else MONOIDS[self.monoid].function
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,9 @@ def recognise(
 
 
 def _check(op: Operation, layouts: Mapping[str, Layout]) -> None:
-    if op.monoid is not None and op.monoid not in MONOIDS:
-        raise NotRows("a fold that no row is folded by", where=op.name, expected=", ".join(MONOIDS), came=op.monoid)
+    if op.monoid is not None and MONOIDS[op.monoid].function is None:
+        known = ", ".join(name for name, monoid in MONOIDS.items() if monoid.function is not None)
+        raise NotRows("a fold that no row is folded by", where=op.name, expected=known, came=op.monoid)
     if op.where and op.monoid is None:
         raise NotRows("a map over part of its points", where=op.name, came=op.where)
     if op.output not in layouts:
@@ -306,8 +313,15 @@ def _guarded(body: Expr, where: tuple[Bound, ...]) -> Expr:
 
 
 def _prepared(op: Operation, body: Expr, dtypes: Mapping[str, str]) -> Expr:
-    """As it enters the fold: integers wrap before they are compared, any and all take truths."""
-    stored = isinstance(body, Read) and dtypes[body.tensor] == dtypes[op.output]
-    if op.monoid in ("max", "min") and dtypes[op.output] in ("bool", "int8", "int32") and not stored:
-        return Cast(dtypes[op.output], body)
-    return Call("not_equal", (body, Const(0))) if op.monoid in ("any", "all") else body
+    """As it enters the fold: lifted, and in the dtype of the result where the record is of that one.
+
+    To choose among floats and then to round gives what to round and then to choose does.
+    """
+    if op.monoid is None:
+        return body
+    monoid, output = MONOIDS[op.monoid], DTYPES[dtypes[op.output]]
+    component = monoid.components[0]
+    lifted = rewrite(component.lift, lambda node: body if node == VALUE else node)
+    stored = isinstance(lifted, Read) and dtypes[lifted.tensor] == output.name
+    narrower = component.dtype == "stored" and output.compute != output.name and not stored
+    return Cast(output.name, lifted) if narrower and not (output.kind == "float" and monoid.idempotent) else lifted

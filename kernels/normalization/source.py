@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ...arithmetic import explicit
-from ...expr import Affine, Bound, Cast, Read, walk
+from ...expr import FUNCTIONS, MONOIDS, Affine, Bound, Cast, Read, walk
 from ..elementwise.emit import BOOL, DOUBLE, INT, Emitter, Value, literal
 from ..elementwise.plan import Load, depends
 from ..elementwise.source import HEADER, Names, floating, indented, is_quick
 from ..elementwise.types import ELEMENT_TYPES
 from .plan import Part, RowPlan, store_width
 from .program import COLUMN, ROW, Output, Stage
-
-FOLDS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Least", "any": "Any", "all": "Every"}
 
 
 def row_source(plan: RowPlan, name: str) -> str:
@@ -57,7 +55,9 @@ class _RowWriter:
             )
         head = f'extern "C" __global__ void {bounds}\n{self.name}({self._parameters}) {{\n'
         include = HEADER.replace("elements.cuh>\n", "elements.cuh>\n#include <tapestry/rows.cuh>\n")
-        return f"{include}{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
+        used = dict.fromkeys(stage.fold for stage in self.program.stages if stage.fold)
+        folds = "".join(map(_fold_type, used))
+        return f"{include}{folds}{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
 
     @cached_property
     def _parameters(self) -> str:
@@ -290,17 +290,18 @@ class _RowWriter:
     def _accumulator(self, stage: Stage) -> str:
         """The type a fold is carried out in."""
         kind = ELEMENT_TYPES[stage.dtype].kind
-        if stage.monoid in ("any", "all"):
+        if stage.fold and FUNCTIONS[stage.fold].truths == "only":
             return BOOL
         return INT if kind in ("int", "bool") else DOUBLE if stage.dtype == "f64" else self.floating
 
     def _fold(self, k: int, stage: Stage, emitter: Emitter, value: Value) -> list[str]:
-        kind, fold = self._accumulator(stage), FOLDS[stage.monoid or ""]
+        kind, fold = self._accumulator(stage), f"By_{stage.fold}"
         step = f"acc{k} = {fold}::of(acc{k}, {emitter.as_type(value, kind)});"
         if stage.where:
             step = f"if ({self.names.condition(stage.where, 'at')}) {step}"
         loop = self._row_chunks(k, stage, self._elements([*emitter.inner, step]))
-        lines = [*emitter.outer, f"{kind} acc{k} = {_identity(stage, kind)};", *loop]
+        identity = MONOIDS[stage.monoid or ""].components[0].identity_in(stage.dtype)
+        lines = [*emitter.outer, f"{kind} acc{k} = {literal(identity, kind)};", *loop]
         if self.plan.cluster > 1:
             turn = "turn" if self.plan.turns > 1 else "0"
             template = f"fold_cluster<{self.plan.lanes}, {self.plan.cluster}, {fold}>"
@@ -369,16 +370,8 @@ class _RowWriter:
         return self.names.condition(bounds, None if uniform else "at"), uniform
 
 
-def _identity(stage: Stage, kind: str) -> str:
-    """What a fold begins with: for max and min the extreme of the stored dtype."""
-    if stage.monoid in ("any", "all"):
-        return "true" if stage.monoid == "all" else "false"
-    if stage.monoid in ("sum", "prod"):
-        return literal(0 if stage.monoid == "sum" else 1, kind)
-    low, element = stage.monoid == "max", ELEMENT_TYPES[stage.dtype]
-    if element.kind == "float":
-        return literal(float("-inf") if low else float("inf"), kind)
-    if element.kind == "bool":
-        return literal(0 if low else 1, kind)
-    top = 2 ** (8 * element.bytes - 1)
-    return literal(-top if low else top - 1, kind)
+def _fold_type(function: str) -> str:
+    """What folds two values, for the templates that fold those of many threads."""
+    body = FUNCTIONS[function].cuda.format("a", "b")
+    lines = ["template <class V>", f"static TAPESTRY_FN V of(V a, V b) {{ return {body}; }}"]
+    return f"struct By_{function} {{\n{indented(lines, 1)}}};\n"

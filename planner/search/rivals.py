@@ -94,7 +94,7 @@ def _row_dim(op: Operation, names: frozenset[str]) -> str | None:
 
 
 def _is_product(op: Operation) -> bool:
-    return op.monoid == "sum" and len(op.operands) == 2
+    return op.factors is not None and len(op.operands) == 2
 
 
 def _new_dim(op: Operation, params: set[str], leading: str | None) -> str | None:

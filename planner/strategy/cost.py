@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...blocks import BLOCKS
-from ...expr import FUNCTIONS, MONOIDS, Call, Expr, Read, walk
+from ...expr import FUNCTIONS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -53,17 +53,13 @@ def kernel_class(op: Operation) -> str:
     """matmul or conv for a sum of products of two reads, the block's own class, reduce, or elementwise."""
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].rate
-    if op.monoid is not None and MONOIDS[op.monoid].function == "add" and _is_product(op.body):
+    if op.factors is not None and all(isinstance(factor, Read) for factor in op.factors):
         reduced = set(op.reduce_dims)
         rows = [row for read in op.reads for row in read.index]
         windowed = any(len(row.dims) > 1 for row in rows)
         shared = all(any(reduced & row.dims for row in read.index) for read in op.reads)
         return "conv" if windowed and shared else "matmul" if shared else "reduce"
     return "reduce" if op.reduce_dims else "elementwise"
-
-
-def _is_product(body: Expr) -> bool:
-    return isinstance(body, Call) and body.function == "multiply" and all(isinstance(arg, Read) for arg in body.args)
 
 
 @lru_cache(maxsize=65536)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
+from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
 from ..literals import python_number
 from ..notation import format_expr
 from .caller import here
@@ -173,7 +173,7 @@ def combine(function: str, *args: object) -> Element:
 
 def assembled(expr: Expr, parts: Sequence[Element]) -> Element:
     """An element whose expression is made of those of the parts: it reads, folds and knows what they do."""
-    if isinstance(expr, Call) and expr.function == "where":
+    if isinstance(expr, Call) and FUNCTIONS[expr.function].result == "branch":
         sides = ((), implied(expr.args[0], True), implied(expr.args[0], False))
         accesses = tuple(
             replace(access, conditions=(*access.conditions, *bounds))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..bounds import Ranges, escape
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite
+from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite
 from ..literals import python_number, stored
 from .door import spoken
 from .tensor import Tensor
@@ -54,7 +54,7 @@ def protected(expr: Expr, shape_of: Callable[[str], tuple[int, ...]], ranges: Ra
     if not isinstance(expr, Call):
         return expr
     args = [protected(arg, shape_of, ranges) for arg in expr.args]
-    if expr.function == "where":
+    if FUNCTIONS[expr.function].result == "branch":
 
         def leaving(held: tuple[Bound, ...]) -> Callable[[Expr], Expr]:
             def leaf(node: Expr) -> Expr:

@@ -28,6 +28,8 @@ class Function:
     exact        whether the result is the correctly rounded one of the exact value in every compute type
     flops        the cost that is charged for one point
     symbol       Python's operator for it
+    matrix       its part in what matrix units compute, a ``sum`` of ``product``s
+    natural      the argument that may not be negative where the others are integers
     truths       ``yes``: works on truth values; ``only``: on nothing else; otherwise the operator to use instead, or
                  "cast" where there is none
     derivative   the partial derivatives as expressions of the arguments a, b, c (see `derivatives.partials`); None
@@ -45,6 +47,8 @@ class Function:
     cuda_quick: str | None = None
     exact: bool = True
     derivative: tuple[Expr, ...] | None = None
+    matrix: Literal["sum", "product", ""] = ""
+    natural: int | None = None
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -73,9 +77,12 @@ def _same(a: Function, b: Function) -> bool:
 _BODIES = "tapestry.expr.numpy_bodies"
 
 for _function in (
-    Function("add", 2, "numpy:add", "add({0}, {1})", symbol="+", truths="|", derivative=d.ADD),
+    Function("add", 2, "numpy:add", "add({0}, {1})", symbol="+", truths="|", derivative=d.ADD, matrix="sum"),
     Function("subtract", 2, "numpy:subtract", "subtract({0}, {1})", symbol="-", truths="!=", derivative=d.SUBTRACT),
-    Function("multiply", 2, "numpy:multiply", "multiply({0}, {1})", symbol="*", truths="&", derivative=d.MULTIPLY),
+    Function(
+        "multiply", 2, "numpy:multiply", "multiply({0}, {1})",
+        symbol="*", truths="&", derivative=d.MULTIPLY, matrix="product",
+    ),
     Function(
         "divide", 2, "numpy:divide", "divide({0}, {1})", "float", 4, "/",
         cuda_quick="quick_divide({0}, {1})", derivative=d.DIVIDE,
@@ -90,7 +97,7 @@ for _function in (
     ),
     Function(
         "power", 2, "numpy:power", "power({0}, {1})",
-        flops=16, symbol="**", truths="cast", exact=False, derivative=d.POWER,
+        flops=16, symbol="**", truths="cast", exact=False, derivative=d.POWER, natural=1,
     ),
     Function("minimum", 2, "numpy:minimum", "minimum({0}, {1})", derivative=d.MINIMUM),
     Function("maximum", 2, "numpy:maximum", "maximum({0}, {1})", derivative=d.MAXIMUM),

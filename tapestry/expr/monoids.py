@@ -18,6 +18,7 @@ from typing import Literal
 from ..dtypes import DTYPES, extreme, promote
 from . import derivatives as d
 from .derivatives import call
+from .functions import FUNCTIONS
 from .scalar import Call, Const, Expr, Read
 
 Law = Literal["associative", "commutative", "idempotent"]
@@ -103,6 +104,13 @@ class Monoid:
         if plain and isinstance(only.combine, Call) and only.combine.args == (_a(only.name), _b(only.name)):
             return only.combine.function
         return None
+
+    @property
+    def matrix(self) -> bool:
+        """Whether it adds up the values themselves, so that a fold of products is what matrix units compute."""
+        return (
+            self.function is not None and FUNCTIONS[self.function].matrix == "sum" and self.components[0].lift == VALUE
+        )
 
     def dtypes_for(self, value: str, stored: str) -> tuple[str, ...]:
         """The dtypes of the components in a fold of values of one dtype whose result is stored in another."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 
+from .functions import FUNCTIONS
 from .index import Affine, Atom, Bound, Floor
 from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read
 
@@ -185,7 +186,7 @@ class Simplifier:
 
     def called(self, call: Call) -> Expr:
         """What a call is whose arguments are simple."""
-        if call.function == "where" and isinstance(call.args[0], Const):
+        if FUNCTIONS[call.function].result == "branch" and isinstance(call.args[0], Const):
             return call.args[1] if call.args[0].value else call.args[2]
         return call
 

@@ -120,7 +120,7 @@ def _arrays(op: Operation) -> list[frozenset[str]]:
 
 def _factors(op: Operation) -> tuple[Expr, Expr] | None:
     """x and y where the operation is a plain sum of x * y."""
-    adds = op.monoid is not None and MONOIDS[op.monoid].function == "add"
+    adds = op.monoid is not None and MONOIDS[op.monoid].matrix
     if adds and not op.where and isinstance(op.body, Call) and op.body.function == "multiply":
         return op.body.args[0], op.body.args[1]
     return None

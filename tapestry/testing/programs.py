@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ..expr import MONOIDS
 from ..program import Program
 from .choices import Choices, Draw
 from .growing import Growing, Size
@@ -42,7 +43,7 @@ def _finished(g: Growing) -> Program:
     read = {name for op in g.operations for name in op.operands}
     written = [op.output for op in g.operations]
     extra = g.ch.pick(written)
-    hidden = {op.output for op in g.operations if op.monoid == "online_softmax"}
+    hidden = {op.output for op in g.operations if op.monoid and MONOIDS[op.monoid].packed}
     outputs = tuple(name for name in written if name not in read or (name == extra and name not in hidden))
     tensors, states = _with_state(g, outputs)
     return Program("generated", tuple(tensors), tuple(g.operations), outputs, states)

@@ -34,6 +34,38 @@ def entries() -> Iterator[None]:
     del FUNCTIONS["twice"], MONOIDS["length"]
 
 
+@pytest.fixture
+def squares() -> Iterator[None]:
+    """A monoid that adds up, as a sum does, what is not the value itself."""
+    x, a, b = Read("x", ()), Read("a.value", ()), Read("b.value", ())
+    record = Component("value", "partial", 0, call("add", a, b), call("multiply", x, x))
+    add_monoid(Monoid("squares", (record,), Read("r.value", ())))
+    yield
+    del MONOIDS["squares"]
+
+
+@pytest.mark.usefixtures("squares")
+@pytest.mark.parametrize("cut", ["n", "c"])
+def test_a_fold_of_products_is_a_product_of_matrices_only_where_they_are_summed_as_they_are(cut: str) -> None:
+    @tp.op
+    def product(x: f32[Tensor, "n c"], y: f32[Tensor, "c k"]) -> f32[Tensor, "n k"]:
+        n, c, k = tp.indices("n c k")
+        return Reducer("squares")[c](x[n, c] * y[c, k])
+
+    @tp.program
+    def net(x: f32[Tensor, "n c"], y: f32[Tensor, "c k"]) -> Tensor:
+        return product(x, y)
+
+    program = net.bind(n=8, c=16, k=8).with_pins(Pin("op", "product", (("mesh0", cut),)))
+    made = plan(program, load_machine("cpu-4"), mesh=(4,), time_limit=10)
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((8, 16), (16, 8)))
+    [name] = program.outputs
+    expected = np.square(x[:, :, None].astype(np.float64) * y[None]).sum(axis=1)
+    np.testing.assert_allclose(evaluate(program, {"x": x, "y": y})[name], expected, rtol=1e-5)
+    np.testing.assert_allclose(made.run({"x": x, "y": y}).outputs[name], expected, rtol=1e-5)
+
+
 @pytest.mark.usefixtures("entries")
 @pytest.mark.parametrize("cut", ["n", "k"])
 def test_a_function_and_a_monoid_of_ones_own(cut: str) -> None:

@@ -9,7 +9,7 @@ from ...planner.format import Resolved, Task, Transfer
 from ..device import Runner
 from ..rank import Rank
 from ..transport.piecewise import Action, Piecewise
-from .order import Ordered
+from .order import Mark, Ordered
 
 
 class Shuffled(Ordered):
@@ -18,7 +18,7 @@ class Shuffled(Ordered):
     def __init__(self, resolved: Resolved, ranks: list[Rank], seed: int) -> None:
         super().__init__(resolved, ranks)
         self.random = Random(seed)
-        self.active: dict[int, tuple[Transfer, Piecewise, set[int], float]] = {}
+        self.active: dict[int, tuple[Transfer, Piecewise, set[int], Mark]] = {}
 
     def bound_transfers(self) -> dict[int, Runner]:
         """None: transfers are taken apart, and each step is bound when it happens."""
@@ -54,8 +54,8 @@ class Shuffled(Ordered):
         self.compute(number, task)
 
     def _begin(self, task: Transfer) -> None:
-        piecewise = Piecewise(self.ranks[0].device, self.movement(task))
-        self.active[task.id] = (task, piecewise, set(self.resolved.participants(task)), self.now())
+        piecewise = Piecewise(self.device, self.movement(task))
+        self.active[task.id] = (task, piecewise, set(self.resolved.participants(task)), self.device.mark())
 
     def _leave(self) -> None:
         """Let ranks go that are done with a transfer."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from time import perf_counter
 
 from ...planner.format import Resolved, Task, Transfer
@@ -11,6 +13,8 @@ from ..rank import Rank
 from ..result import Event, name_of
 from ..transport.in_process import InProcess
 from ..transport.movement import Movement
+
+Mark = Callable[[], float]
 
 
 class Ordered:
@@ -22,8 +26,9 @@ class Ordered:
         self.own = [{task.id for task in rank.tasks} for rank in ranks]
         self.done: list[set[int]] = [set() for _ in ranks]
         self.arrived: dict[int, set[int]] = {}
-        self.events: list[Event] = []
-        self.transport = InProcess(ranks[0].device)
+        self.marks: list[tuple[int, Task, Mark, Mark]] = []
+        self.device = ranks[0].device
+        self.transport = InProcess(self.device)
         self.carriers = self.bound_transfers()
         self.left = sum(len(rank.tasks) for rank in ranks)
         self.began = perf_counter()
@@ -42,6 +47,14 @@ class Ordered:
     def bytes_moved(self) -> int:
         """What ranks received from other ranks so far."""
         return self.transport.bytes_moved
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """What ran when, once all is done."""
+        return [
+            Event(number, task.lane, task.id, name_of(task), start() - self.began, end() - self.began)
+            for number, task, start, end in self.marks
+        ]
 
     def elapsed(self) -> float:
         return max((event.end_s for event in self.events), default=0.0)
@@ -80,24 +93,21 @@ class Ordered:
 
     def compute(self, number: int, task: Task) -> None:
         assert not isinstance(task, Transfer)
-        start = self.now()
+        start = self.device.mark()
         self.ranks[number].run(task)
         self.finish(number, task, start)
 
-    def now(self) -> float:
-        return perf_counter() - self.began
-
-    def finish(self, number: int, task: Task, start: float) -> None:
+    def finish(self, number: int, task: Task, start: Mark) -> None:
         self.queues[number][task.lane].pop()
         self.done[number].add(task.id)
         self.left -= 1
-        self.events.append(Event(number, task.lane, task.id, name_of(task), start, self.now()))
+        self.marks.append((number, task, start, self.device.mark()))
 
     def _meet(self, task: Transfer) -> bool:
         members = self.resolved.participants(task)
         if not self.arrived[task.id].issuperset(members):
             return False
-        start = self.now()
+        start = self.device.mark()
         self.carriers[task.id]()
         for number in members:
             self.finish(number, task, start)

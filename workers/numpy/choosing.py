@@ -15,6 +15,7 @@ from ...expr import Const, Expr, Read, walk
 from ...expr.monoids import accumulator_dtype
 from ...program import Block
 from ..device import Evaluation, Stored
+from ..lifting import dtypes_of, value_dtype
 from .contraction import Contraction, contraction
 from .cutting import resolve
 from .folding import SINGLE, Reduction, compute_dtype
@@ -24,7 +25,7 @@ from .padding import paddable
 from .pieces import Piece, masked
 from .records import RecordFold
 from .scratch import Scratch
-from .shards import Group, dtypes_of, reduction, value_dtype
+from .shards import Group, reduction
 from .steps import (
     BlockKernel,
     Fold,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dtypes import DTYPES, name_of, numpy_dtype
-from ...expr import FUNCTIONS, Call, Cast, Component, Const, Expr, Monoid, Read, rewrite
+from ...expr import FUNCTIONS, Call, Cast, Const, Expr, Monoid
 
 Array = NDArray[Any]
 Scalar = float | int | bool | np.generic
@@ -137,16 +137,3 @@ class Reduction:
             return None
         [dtype] = monoid.dtypes_for(value, stored)
         return Reduction(function, monoid.components[0].identity_in(dtype), compute_dtype(dtype))
-
-
-def lifted(component: Component, body: Expr, position: Expr, value: str, stored: str) -> Expr:
-    """What a point contributes to a component, rounded or wrapped to the component's dtype where it has one."""
-    given = {"x": body, "i": position}
-
-    def leaf(node: Expr) -> Expr:
-        return given[node.tensor] if isinstance(node, Read) else node
-
-    found = rewrite(component.lift, leaf)
-    dtype = component.dtype_for(value, stored)
-    exact = component.unrounded or DTYPES[dtype].kind == "float" or dtype == "int64"
-    return found if exact or (isinstance(body, Read) and found is body and value == dtype) else Cast(dtype, found)

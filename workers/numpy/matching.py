@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ...expr import Call, Expr
+from ...expr import FUNCTIONS, Call, Expr, children
 from .folding import Array, Reduction
 from .pieces import Piece, depends_on
 from .views import collapse
@@ -32,9 +32,9 @@ class Match:
 
 def match(piece: Piece, fold: Reduction) -> Match | None:
     """Recognise a sum of products whose folded dimensions all occur in both factors."""
-    if fold.function != "add" or piece.where or not isinstance(piece.body, Call) or piece.body.function != "multiply":
+    if FUNCTIONS[fold.function].matrix != "sum" or piece.where or not is_product(piece):
         return None
-    left, right = piece.body.args
+    left, right = children(piece.body)
     a, b = depends_on(left), depends_on(right)
     single = {name for name, extent in piece.dims if extent == 1}
     folded = tuple(name for name in piece.names if name in piece.reduce)
@@ -52,7 +52,7 @@ def match(piece: Piece, fold: Reduction) -> Match | None:
 
 def is_product(piece: Piece) -> bool:
     """Whether the body still is a product of two factors."""
-    return isinstance(piece.body, Call) and piece.body.function == "multiply"
+    return isinstance(piece.body, Call) and FUNCTIONS[piece.body.function].matrix == "product"
 
 
 def extent(piece: Piece, names: Dims) -> int:

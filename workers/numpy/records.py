@@ -11,10 +11,10 @@ import numpy as np
 
 from ...blocks import record_layout
 from ...dtypes import numpy_dtype
-from ...expr import FUNCTIONS, MONOIDS, Affine, Call, Cast, Const, Expr, IndexValue, Monoid, Read
+from ...expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, Monoid, Read
 from ...program import Operation
 from ..device import Runner, Stored
-from .folding import BOOL, Array, Scalar, compute_dtype, lifted, number, round_into, together
+from .folding import BOOL, Array, Scalar, compute_dtype, number, round_into, together
 from .maps import SLAB_POINTS, Context
 from .pieces import Piece, masked
 from .views import position_table, slab_shape, slabs
@@ -215,15 +215,6 @@ class RecordFold:
             at = np.broadcast_to(np.asarray(row.evaluate(index)), shape)
             found.append(position_table(axis)[at - axis.lo])
         return tuple(found)
-
-
-def lifts(op: Operation, body: Expr, value: str, stored: str) -> list[Expr]:
-    """What a point contributes to each component of the operation's monoid, over the dimensions of the operation."""
-    assert op.monoid is not None
-    position = Affine()
-    for name in op.reduce_dims:
-        position = position * op.extents[name] + Affine.dim(name)
-    return [lifted(part, body, IndexValue(position), value, stored) for part in MONOIDS[op.monoid].components]
 
 
 def _pairwise(monoid: Monoid, rows: State) -> State:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-from ...arithmetic import explicit
 from ...expr import MONOIDS, Call, Expr
 from ...program import Block, Operation
-from ...result_type import result_dtype
 from ...space import Grid, Region
 from ..device import Evaluation
+from ..lifting import dtypes_of, value_dtype, values_of
 from .folding import Reduction
 from .pieces import Piece, whole
-from .records import lifts
 
 # Boxes of one group fold into the same elements, one after another.
 Group = list[Piece]
@@ -37,17 +35,6 @@ def whole_piece(task: Evaluation) -> Piece:
     return Piece(dims, frozenset(op.reduce_dims), op.write, _contribution(task), op.where, dtypes_of(task))
 
 
-def dtypes_of(task: Evaluation) -> dict[str, str]:
-    """The dtypes of the program's tensors."""
-    return {tensor.name: tensor.dtype for tensor in task.program.tensors}
-
-
-def value_dtype(task: Evaluation) -> str:
-    """The dtype of what a point contributes."""
-    body = task.op.body
-    return dtypes_of(task)[task.op.output] if isinstance(body, Block) else result_dtype(body, dtypes_of(task))
-
-
 def reduction(task: Evaluation) -> Reduction | None:
     """How values are folded; None without a fold, or where what is folded is a record of more than a value."""
     if task.op.monoid is None:
@@ -60,11 +47,10 @@ def _contribution(task: Evaluation) -> Expr:
     op = task.op
     if isinstance(op.body, Block):
         return Call(op.body.kernel, op.body.reads)
-    body = explicit(op.body, dtypes_of(task))
-    if op.monoid is None:
-        return body
-    parts = lifts(op, body, value_dtype(task), dtypes_of(task)[op.output])
-    return parts[0] if reduction(task) is not None else Call("'record", tuple(parts))
+    parts = values_of(task)
+    if op.monoid is None or reduction(task) is not None:
+        return parts[0]
+    return Call("'record", tuple(parts))
 
 
 def _groups(piece: Piece, grid: Grid) -> list[Group]:

@@ -8,29 +8,6 @@
 
 namespace tapestry {
 
-struct Sum {
-    template <class V>
-    static TAPESTRY_FN V of(V a, V b) { return add(a, b); }
-};
-struct Product {
-    template <class V>
-    static TAPESTRY_FN V of(V a, V b) { return multiply(a, b); }
-};
-struct Largest {
-    template <class V>
-    static TAPESTRY_FN V of(V a, V b) { return maximum(a, b); }
-};
-struct Least {
-    template <class V>
-    static TAPESTRY_FN V of(V a, V b) { return minimum(a, b); }
-};
-struct Any {
-    static TAPESTRY_FN bool of(bool a, bool b) { return a || b; }
-};
-struct Every {
-    static TAPESTRY_FN bool of(bool a, bool b) { return a && b; }
-};
-
 // The value of the lane whose number differs in the bits of `distance`.
 #if defined(__CUDA_ARCH__)
 template <class V>

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 import tapestry as tp
 from tapestry.dsl.declare import input as declare
 from tapestry.dsl.program import program as declared_program
+from tapestry.dsl.reducer import Reducer
 from tapestry.dtypes import numpy_dtype
+from tapestry.expr import MONOIDS, Component, Monoid, Read, add_monoid
+from tapestry.expr.derivatives import call
+from tapestry.expr.monoids import VALUE as X
 from tapestry.kernels.elementwise.types import Layout
 from tapestry.kernels.errors import WrongDevice
 from tapestry.kernels.normalization.kernel import RowKernel, compile_rows
@@ -225,6 +229,26 @@ def test_integers_and_truths_fold_exactly() -> None:
         return {"y": x * 3 - total[:, None], "any": tp.any(x > 98, axis=-1), "top": tp.max(x, axis=-1)}
 
     program = program_of(spread, x=x)
+    kernel = compile_rows(program.operations, layouts_of(program), outputs=program.outputs)
+    assert_jobs([(kernel, program, {"x": x})])
+
+
+@pytest.fixture
+def squares() -> Iterator[None]:
+    """A monoid of one's own: a sum of squares, whose record is a number that one function adds up."""
+    record = Component(
+        "value", "partial", 0, call("add", Read("a.value", ()), Read("b.value", ())), call("multiply", X, X)
+    )
+    add_monoid(Monoid("squares", (record,), Read("r.value", ())))
+    yield
+    del MONOIDS["squares"]
+
+
+@needs_compiler
+@pytest.mark.usefixtures("squares")
+def test_a_monoid_of_ones_own_folds_rows_by_its_entry() -> None:
+    x = values(3, "f32", 5, 96)
+    program = program_of(lambda x: x / Reducer("squares")(x, axis=-1)[:, None], x=x)
     kernel = compile_rows(program.operations, layouts_of(program), outputs=program.outputs)
     assert_jobs([(kernel, program, {"x": x})])
 

@@ -1,0 +1,25 @@
+"""The CuPy device without a GPU: its kernels run on the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from tapestry.workers import register_device
+from tapestry.workers.cupy.device import CupyDevice
+
+from .host_machine import HostMachine
+
+
+class OnHost(CupyDevice):
+    """What tests open by name."""
+
+    def __init__(self) -> None:
+        super().__init__(HostMachine())
+
+
+@pytest.fixture
+def on_host(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the device whose kernels run here."""
+    monkeypatch.setattr("tapestry.workers.devices._registered", {})
+    register_device("on_host", f"{OnHost.__module__}:OnHost")
+    return "on_host"

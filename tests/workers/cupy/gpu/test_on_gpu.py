@@ -1,0 +1,172 @@
+"""On a GPU, all ranks in one process, against the reference: every kind of operation, examples, generated programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tapestry.dtypes import numpy_dtype
+from tapestry.expr import MONOIDS, Affine, Call, Read
+from tapestry.inputs import random_inputs
+from tapestry.kernels.errors import KernelError
+from tapestry.kernels.runtime.device import device_count
+from tapestry.planner import load_machine
+from tapestry.planner.format import Resolved
+from tapestry.planner.search.explicit import plan_partitions
+from tapestry.program import Dim, Operation, Program, Tensor
+from tapestry.reference import evaluate
+from tapestry.result_type import reduced_dtype
+from tapestry.space import Box, Region
+from tapestry.testing import assert_close, inputs_for, partitions, programs
+
+from ....examples.test_models import example
+from ...unchecked import run_unchecked
+
+
+def gpus() -> int:
+    try:
+        return device_count()
+    except KernelError:
+        return 0
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="no GPU")]
+EXAMPLES = int(os.environ.get("TAPESTRY_GPU_PROGRAMS", 0)) or 1000
+CHUNKS = 20
+MACHINE = load_machine("h200x8")
+
+
+def executed(program: Program, shards: Mapping[str, list[Region]], inputs: Mapping[str, Any]) -> None:
+    """A program as planned over shards agrees with the reference."""
+    found = run_unchecked(
+        Resolved(plan_partitions(program, MACHINE, shards).document, program), inputs, device="cupy", poison=True
+    )
+    assert_close(program, found.outputs, evaluate(program, inputs))
+
+
+def cut(op: Operation, name: str, parts: int) -> list[Region]:
+    """An operation's points cut along one dimension."""
+    axis = [dim.name for dim in op.dims].index(name)
+    shape = [dim.extent for dim in op.dims]
+    found = []
+    for k in range(parts):
+        lo, hi = [0] * len(shape), list(shape)
+        lo[axis], hi[axis] = k * shape[axis] // parts, (k + 1) * shape[axis] // parts
+        found.append(Box(tuple(lo), tuple(hi)).region())
+    return found
+
+
+def values(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype.startswith("int"):
+        return rng.integers(-100, 100, shape).astype(numpy_dtype(dtype))
+    return (rng.random(shape) * 2 - 1).astype(numpy_dtype(dtype))
+
+
+def folding(monoid: str, dtype: str, rows: int, folded: int) -> Program:
+    dims = (Dim("n", rows), Dim("k", folded))
+    op = Operation("fold", dims, "y", (Affine.dim("n"),), Read("x", (Affine.dim("n"), Affine.dim("k"))), ("k",), monoid)
+    tensors = (Tensor("x", dtype, (rows, folded), "input"), Tensor("y", reduced_dtype(monoid, dtype), (rows,)))
+    return Program("folding", tensors, (op,), ("y",))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64"])
+@pytest.mark.parametrize("monoid", sorted(set(MONOIDS) - {"online_softmax"}))
+def test_folds_of_every_dtype_whole_and_in_parts(monoid: str, dtype: str) -> None:
+    if MONOIDS[monoid].result == "truth" and dtype != "bool":
+        pytest.skip("truths are folded alone")
+    for rows, folded in ((5, 7), (3, 5000)):
+        program = folding(monoid, dtype, rows, folded)
+        inputs = {"x": values(dtype, (rows, folded))}
+        [op] = program.operations
+        for name, parts in (("n", 1), ("k", 4)):
+            executed(program, {"fold": cut(op, name, parts)}, inputs)
+
+
+def contraction(spec: str, dtype: str) -> Program:
+    """An einsum as one operation."""
+    sizes = dict(zip("ijkbtdhes", (40, 24, 56, 3, 33, 48, 4, 16, 17), strict=True))
+    operands, out = spec.split("->")
+    names = [*out, *sorted(set(operands) - {",", *out})]
+    reads = tuple(Read(x, tuple(map(Affine.dim, part))) for x, part in zip("xw", operands.split(","), strict=True))
+    op = Operation(
+        "product", tuple(Dim(name, sizes[name]) for name in names), "y", tuple(map(Affine.dim, out)),
+        Call("multiply", reads), tuple(name for name in names if name not in out), "sum",
+    )  # fmt: skip
+    given = [
+        Tensor(x, dtype, tuple(sizes[c] for c in p), "input") for x, p in zip("xw", operands.split(","), strict=True)
+    ]
+    result = Tensor("y", reduced_dtype("sum", dtype), tuple(sizes[c] for c in out))
+    return Program("contraction", (*given, result), (op,), ("y",))
+
+
+SPECS = [
+    "ik,kj->ij",
+    "ki,kj->ij",
+    "ik,jk->ji",
+    "bik,bkj->bij",
+    "td,dhe->the",
+    "the,hed->td",
+    "bthe,bshe->bhts",
+    "i,j->ij",
+]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64", "int32"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_sums_of_products(spec: str, dtype: str) -> None:
+    program = contraction(spec, dtype)
+    [op] = program.operations
+    inputs = {tensor.name: values(dtype, tensor.shape, k) for k, tensor in enumerate(program.of_role("input"))}
+    for name, parts in ((op.dims[0].name, 1), (op.dims[0].name, 3), (op.dims[-1].name, 2)):
+        executed(program, {"product": cut(op, name, parts)}, inputs)
+
+
+SMALL = {
+    "mlp": {"n": 32, "d": 24, "hidden": 40, "k": 8},
+    "llama": {"layers": 2, "d": 64, "heads": 8, "kv_heads": 4, "ffn": 96, "tokens": 200},
+    "llama, heads of 64": {"layers": 1, "d": 512, "heads": 8, "kv_heads": 2, "ffn": 640, "tokens": 256},
+    "convnet": {"n": 2, "y": 32, "x": 32, "channels": 16, "blocks": 2},
+    "corners": {"y": 48, "x": 64},
+}
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_examples(name: str, ranks: int, last: bool) -> None:
+    """Every operation cut along its first dimension, or along its last, which may be one that is folded."""
+    module = example(name.partition(",")[0])
+    program = (module.corners if name == "corners" else module.forward).bind(**SMALL[name])
+    shards = {}
+    for op in program.operations:
+        able = [dim.name for dim in op.dims if dim.cut]
+        shards[op.name] = cut(op, able[-1 if last else 0], ranks)
+    executed(program, shards, random_inputs(program, 0))
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_generated_programs(chunk: int) -> None:
+    @settings(
+        max_examples=EXAMPLES // CHUNKS, suppress_health_check=list(HealthCheck), database=None, phases=[Phase.generate]
+    )
+    @given(st.data())
+    def execute(data: st.DataObject) -> None:
+        program = data.draw(programs())
+        shards = data.draw(partitions(program, data.draw(st.integers(1, 5))))
+        inputs = data.draw(inputs_for(program))
+        document = plan_partitions(program, MACHINE, shards).document
+        order = data.draw(st.none() | st.integers(0, 1 << 20))
+        found = run_unchecked(Resolved(document, program), inputs, device="cupy", poison=True, order=order)
+        assert_close(program, found.outputs, evaluate(program, inputs))
+        assert found.bytes_moved == document.traffic.bytes_total
+
+    seed(chunk)(execute)()

@@ -1,0 +1,197 @@
+"""A machine whose kernels run on the host: g++ compiles the very sources that the GPU's compiler gets.
+
+Memory is NumPy's, surrounded by bytes that nobody may write; matrix products are NumPy's on the same strided views.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from tapestry.workers.cupy.arrays import DeviceArray, Memory
+from tapestry.workers.cupy.gemm import Gemm, Side, gemm_of
+from tapestry.workers.cupy.machine import Attention, Heads, Lines, Machine, Matrices, Product
+from tapestry.workers.cupy.machine import Unit as Kernel
+from tapestry.workers.device import Bound, Replay, Runner
+from tapestry.workers.lanes import HostLanes
+
+from ...kernels.elementwise.host import Unit, build
+
+GUARD, MARK = 256, 0x5C
+
+
+class HostMachine(Machine):
+    """``products``: whether the library of matrix products is there. ``kernels`` are all that were launched."""
+
+    def __init__(self, *, products: bool = True) -> None:
+        self.products = products
+        self.units: dict[str, Unit] = {}
+        self.libraries: list[ctypes.CDLL] = []
+        self.built: dict[str, Any] = {}
+        self.whole: list[np.ndarray[Any, Any]] = []
+        self.kernels: list[str] = []
+
+    def memory(self, tier: str, nbytes: int) -> Memory:
+        whole = np.full(nbytes + 2 * GUARD + 64, MARK, np.uint8)
+        self.whole.append(whole)
+        start = GUARD + -(whole.ctypes.data + GUARD) % 64
+        bytes_ = whole[start : start + nbytes]
+        bytes_[...] = 0xA5
+        return Memory(bytes_.ctypes.data, nbytes, whole, bytes_)
+
+    def check(self) -> None:
+        """Nothing was written before an allocation."""
+        for whole in self.whole:
+            assert (whole[:GUARD] == MARK).all(), "bytes before a memory were written"
+            assert (whole[-GUARD + 64 :] == MARK).all(), "bytes behind a memory were written"
+
+    def fill(self, array: DeviceArray, byte: int) -> None:
+        host_bytes(array)[...] = byte
+
+    def launch(self, unit: Kernel, arrays: Sequence[DeviceArray]) -> Runner:
+        if not unit.blocks:
+            return lambda: None
+        self.units[unit.entry] = Unit(unit.source, unit.entry, unit.blocks, unit.threads, len(arrays))
+        held = tuple(arrays)
+
+        def run() -> None:
+            self._build()
+            pointers = (ctypes.c_void_p * len(held))(*(array.pointer for array in held))
+            self.built[unit.entry](pointers)
+            self.kernels.append(unit.entry.split("_")[0])
+            self.check()
+
+        return run
+
+    def _build(self) -> None:
+        missing = [unit for entry, unit in self.units.items() if entry not in self.built]
+        if missing:
+            library = build(missing)
+            self.libraries.append(library)
+            self.built |= {unit.entry: getattr(library, f"host_{unit.entry}") for unit in missing}
+
+    def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
+        held = tuple(arrays)
+
+        def run() -> None:
+            shape, width = lines.extents, lines.width
+            for array, first, steps in zip(held, (lines.source, lines.target), _steps(lines), strict=True):
+                last = first + sum((n - 1) * step for n, step in zip(shape, steps, strict=True)) + width
+                assert array.pointer <= first
+                assert last <= array.pointer + array.nbytes
+            assert not any(value % width for value in (lines.source, lines.target, *sum(_steps(lines), ())))
+            views = [
+                _view(first, steps, lines)
+                for first, steps in zip((lines.source, lines.target), _steps(lines), strict=True)
+            ]
+            views[1][...] = views[0]
+
+        return run
+
+    def product(self, product: Product) -> Runner | None:
+        if not self.products:
+            return None
+        gemm = gemm_of(product)
+
+        def run() -> None:
+            self.kernels.append("product")
+            for batch in range(gemm.batches):
+                _multiply(gemm, batch)
+
+        return run
+
+    def attention(self, attention: Attention) -> Runner | None:
+        return (lambda: self._attend(attention)) if self.products else None
+
+    def _attend(self, a: Attention) -> None:
+        """Attention of dense heads in f32, as the library computes it."""
+        self.kernels.append("library attention")
+        q = heads(a, a.query, a.rows, a.heads, a.width).astype(np.float32)
+        k, v = (heads(a, x, a.keys, a.groups, a.width).astype(np.float32) for x in (a.key, a.value))
+        k, v = (np.repeat(x, a.heads // a.groups, axis=1) for x in (k, v))
+        scores = q @ k.swapaxes(2, 3) * np.float32(a.scale)
+        if a.causal:
+            scores = np.where(np.tri(a.rows, a.keys, dtype=bool), scores, -np.inf)
+        largest = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - largest)
+        total = weights.sum(axis=-1, keepdims=True)
+        state = heads(a, a.state, a.rows, a.heads, a.width + 2)
+        state[..., : a.width] = (weights @ v / total).astype(a.query.array.dtype)
+        state[..., a.width] = 1
+        state[..., a.width + 1] = (largest + np.log(total))[..., 0]
+
+    def upload(self, host: bytes, target: DeviceArray) -> None:
+        host_bytes(target)[...] = np.frombuffer(host, np.uint8)
+
+    def download(self, source: DeviceArray) -> bytes:
+        return host_bytes(source).tobytes()
+
+    def synchronise(self) -> None:
+        return
+
+    def mark(self) -> Callable[[], float]:
+        now = perf_counter()
+        return lambda: now
+
+    def replay(self, tasks: Sequence[Bound]) -> Replay:
+        return HostLanes(tasks)
+
+    def running(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def baseline_bytes(self) -> int:
+        return 0
+
+    def torch_device(self) -> str:
+        return "cpu"
+
+
+def host_bytes(array: DeviceArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    assert array.memory.host is not None
+    return array.memory.host[array.offset : array.offset + array.nbytes]
+
+
+def heads(a: Attention, x: Heads, rows: int, count: int, width: int) -> np.ndarray[Any, Any]:
+    """The vectors [batch, head, row, element] of an array."""
+    item = x.array.dtype.itemsize
+    flat = host_bytes(x.array).view(x.array.dtype)
+    steps = (x.batch, x.head, x.row, 1)
+    shape = (a.batches, count, rows, width)
+    assert x.offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True)) < flat.size
+    return np.lib.stride_tricks.as_strided(flat[x.offset :], shape, tuple(step * item for step in steps))
+
+
+def _steps(lines: Lines) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return lines.source_steps, lines.target_steps
+
+
+def _view(first: int, steps: tuple[int, ...], lines: Lines) -> np.ndarray[Any, Any]:
+    base = np.ctypeslib.as_array((ctypes.c_uint8 * lines.width).from_address(first))
+    shape = (*lines.extents, lines.width)
+    return np.lib.stride_tricks.as_strided(base, shape, (*steps, 1))
+
+
+def _multiply(gemm: Gemm, batch: int) -> None:
+    """What cuBLAS is asked for: column after column, ``lead`` elements apart."""
+    wide = np.float64 if gemm.a.x.array.dtype == np.float64 else np.float32
+    a = _by_columns(gemm.a, batch, gemm.rows, gemm.folded).astype(wide)
+    b = _by_columns(gemm.b, batch, gemm.folded, gemm.columns).astype(wide)
+    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = a @ b
+
+
+def _by_columns(side: Side, batch: int, rows: int, columns: int) -> np.ndarray[Any, Any]:
+    x: Matrices = side.x
+    lines, length = (rows, columns) if side.transposed else (columns, rows)
+    assert side.lead >= max(1, length)
+    item = x.array.dtype.itemsize
+    flat = host_bytes(x.array).view(x.array.dtype)
+    start = x.offset + batch * x.batch
+    assert start + (lines - 1) * side.lead + length <= flat.size, "a matrix leaves its array"
+    base = flat[start : start + 1]
+    found = np.lib.stride_tricks.as_strided(base, (lines, length), (side.lead * item, item))
+    return found if side.transposed else found.T

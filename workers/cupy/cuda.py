@@ -1,0 +1,286 @@
+"""The GPU: memory, streams and launches, through CuPy's bindings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ...errors import UsageError
+from ...kernels.errors import WrongDevice
+from ...kernels.runtime.bindings import runtime
+from ...kernels.runtime.compiler import Compiled, compile_source
+from ...kernels.runtime.device import device_architecture, device_count, properties
+from ...kernels.runtime.module import Prepared, load
+from ..device import Bound, Replay, Runner, in_order
+from .arrays import DeviceArray, Memory
+from .gemm import Cublas
+from .lanes import Lanes
+from .machine import THREADS, Attention, Lines, Machine, Product, Unit
+
+HOST_TIERS = ("host",)
+CAPABILITY = (8, 0)
+# Axes that the copying kernel takes, the innermost included.
+AXES = 6
+ANY_DIRECTION = 4  # cudaMemcpyDefault: the addresses say where they lie
+
+_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+
+
+class CudaMachine(Machine):
+    """One GPU of this process, and its current stream. Raises `MissingCuPy`, `MissingGPU`, UsageError."""
+
+    def __init__(self) -> None:
+        self.api: Any = runtime()
+        import cupy
+
+        self.cupy: Any = cupy
+        self.device = _device()
+        self.api.setDevice(self.device)
+        self.arch = device_architecture(self.device)
+        if properties(self.device).capability < CAPABILITY:
+            raise WrongDevice(
+                "the CuPy device needs a newer GPU",
+                expected=f"compute capability {CAPABILITY[0]}.{CAPABILITY[1]} or newer, which has bf16",
+                came=f"{properties(self.device).name}, {'.'.join(map(str, properties(self.device).capability))}",
+            )
+        self.main = cupy.cuda.Stream(non_blocking=True)
+        self.stream: int = self.main.ptr
+        self.planned = 0
+        self.pending: list[_Launch] = []
+        self.capturing = False
+        self._cublas: Cublas | None = None
+        self._torch_streams: dict[int, Any] = {}
+        self._origin = self._started()
+
+    def _started(self) -> tuple[Any, float]:
+        """A moment by the clocks of the GPU and of the host."""
+        event = self._event()
+        event.synchronize()
+        return event, perf_counter()
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def memory(self, tier: str, nbytes: int) -> Memory:
+        if not nbytes:
+            return Memory(0, 0, None)
+        try:
+            if tier in HOST_TIERS:
+                pinned = self.cupy.cuda.PinnedMemory(nbytes)
+                seen = self.cupy.cuda.PinnedMemoryPointer(pinned, 0)
+                return Memory(pinned.ptr, nbytes, pinned, np.frombuffer(seen, np.uint8, nbytes))
+            found = self.cupy.cuda.Memory(nbytes)
+        except self.api.CUDARuntimeError as error:
+            if "MemoryAllocation" in str(error):
+                raise MemoryError(str(error)) from error
+            raise
+        self.planned += nbytes if tier else 0
+        return Memory(found.ptr, nbytes, found)
+
+    def baseline_bytes(self) -> int:
+        free, total = self.api.memGetInfo()
+        return max(0, int(total - free) - self.planned)
+
+    def fill(self, array: DeviceArray, byte: int) -> None:
+        if array.nbytes:
+            self.api.memsetAsync(array.pointer, byte, array.nbytes, self.stream)
+
+    def upload(self, host: bytes, target: DeviceArray) -> None:
+        source = np.frombuffer(host, np.uint8)
+        self._transferred(target.pointer, source.ctypes.data, source.size)
+
+    def download(self, source: DeviceArray) -> bytes:
+        target = np.empty(source.nbytes, np.uint8)
+        self._transferred(target.ctypes.data, source.pointer, target.size)
+        return target.tobytes()
+
+    def _transferred(self, target: int, source: int, nbytes: int) -> None:
+        """A copy after all that was asked for; it is there on return (a plain one may return before)."""
+        self.synchronise()
+        if nbytes:
+            self.api.memcpyAsync(target, source, nbytes, ANY_DIRECTION, self.stream)
+            self.synchronise()
+
+    # -- launches --------------------------------------------------------------------------------------------------
+
+    def launch(self, unit: Unit, arrays: Sequence[DeviceArray]) -> Runner:
+        if not unit.blocks:
+            return _nothing
+        pointers = [array.pointer for array in arrays]
+        return self._launch(unit, pointers, tuple(arrays))
+
+    def _launch(self, unit: Unit, arguments: Sequence[int], held: tuple[object, ...]) -> Runner:
+        found = _Launch(self, unit, arguments, held)
+        self.pending.append(found)
+        return found
+
+    def load(self) -> None:
+        """Compile what was asked for so far, side by side, and load it: nothing of that happens while tasks run."""
+        waiting, self.pending = self.pending, []
+        units = {(one.unit.entry, one.unit.exact): one.unit for one in waiting}
+        if len(units) > 1:
+            with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+                list(pool.map(self.compiled, units.values()))
+        for one in waiting:
+            one.load()
+
+    def compiled(self, unit: Unit) -> Compiled:
+        """A kernel for this GPU."""
+        options = ("--fmad=false",) if unit.exact else ()
+        return compile_source(unit.source, name=unit.entry, arch=self.arch, options=options)
+
+    def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
+        if not all(lines.extents):
+            return _nothing
+        held = tuple(arrays)
+        if len(lines.extents) == 1:
+            return self._stretch(lines, held)
+        if len(lines.extents) > AXES:
+            return in_order([self.copy(part, arrays) for part in _outermost(lines)])
+        count = int(np.prod(lines.extents, dtype=np.int64))
+        entry = f"copy_{lines.width}{'_wide' if count >= 1 << 31 else ''}"
+        missing = AXES - len(lines.extents)
+        extents = (*[1] * missing, *lines.extents)
+        steps = [(*[0] * missing, *given) for given in (lines.source_steps, lines.target_steps)]
+        arguments = [lines.source, lines.target, count, *extents[1:], *steps[0], *steps[1]]
+        unit = Unit(copying_source(lines.width, entry), entry, -(-count // THREADS))
+        return self._launch(unit, arguments, held)
+
+    def _stretch(self, lines: Lines, held: tuple[object, ...]) -> Runner:
+        nbytes = lines.extents[0] * lines.width
+
+        def run() -> None:
+            self.api.memcpyAsync(lines.target, lines.source, nbytes, ANY_DIRECTION, self.stream)
+
+        run.held = held  # type: ignore[attr-defined]
+        return run
+
+    def product(self, product: Product) -> Runner | None:
+        if self._cublas is None:
+            self._cublas = Cublas(lambda nbytes: self.memory("", nbytes))
+        return self._cublas.prepared(product, lambda: self.stream)
+
+    def attention(self, attention: Attention) -> Runner | None:
+        from .flash import LibraryAttention
+
+        return LibraryAttention(self, attention)
+
+    def torch_stream(self) -> Any:
+        """The current stream, as torch calls it."""
+        if self.stream not in self._torch_streams:
+            import torch
+
+            stream_of: Any = torch.cuda.ExternalStream
+            self._torch_streams[self.stream] = stream_of(self.stream, self.torch_device())
+        return self._torch_streams[self.stream]
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self.load()
+        self._origin = self._started()
+        yield
+
+    def mark(self) -> Callable[[], float]:
+        found, origin = self._event(), self._origin
+        return lambda: origin[1] + self.cupy.cuda.get_elapsed_time(origin[0], found) / 1e3
+
+    def _event(self) -> Any:
+        event = self.cupy.cuda.Event()
+        self.api.eventRecord(event.ptr, self.stream)
+        return event
+
+    def replay(self, tasks: Sequence[Bound]) -> Replay:
+        self.load()
+        return Lanes(self, tasks)
+
+    def captured(self, run: Callable[[], None]) -> Runner:
+        """What a function asks of the current stream as one graph. It has to have run once before."""
+        self.synchronise()
+        with self.main:
+            self.main.begin_capture()
+            self.capturing = True
+            try:
+                run()
+            finally:
+                self.capturing = False
+                graph = self.main.end_capture()
+        return lambda: graph.launch(self.main)
+
+    def synchronise(self) -> None:
+        self.api.deviceSynchronize()
+
+    def torch_device(self) -> str:
+        return f"cuda:{self.device}"
+
+
+class _Launch:
+    """A launch that is loaded when it first runs. It keeps its arrays alive."""
+
+    def __init__(self, machine: CudaMachine, unit: Unit, arguments: Sequence[int], held: tuple[object, ...]) -> None:
+        self.machine, self.unit, self.arguments, self.held = machine, unit, arguments, held
+        self.prepared: Prepared | None = None
+
+    def load(self) -> Prepared:
+        """The kernel loaded, the launch laid out, once."""
+        if self.prepared is None:
+            kernel = load(self.machine.compiled(self.unit), self.machine.device)
+            self.prepared = kernel.prepare(self.unit.blocks, self.unit.threads, self.arguments)
+        return self.prepared
+
+    def __call__(self) -> None:
+        (self.prepared or self.load()).launch(self.machine.stream)
+
+
+def _nothing() -> None:
+    return
+
+
+def _device() -> int:
+    """The GPU of this process: under torchrun that of its local rank."""
+    local = os.environ.get("LOCAL_RANK") if "RANK" in os.environ else None
+    if local is None:
+        return int(runtime().getDevice())
+    if int(local) >= device_count():
+        raise UsageError(
+            "the plan has more ranks on this host than it has GPUs",
+            sides={"local rank": local, "GPUs": device_count()},
+            hint="plan for fewer devices, start fewer processes, or run all ranks on one GPU with the local engine",
+        )
+    return int(local)
+
+
+def _outermost(lines: Lines) -> list[Lines]:
+    """A copy of many axes as copies of one less."""
+    n, *extents = lines.extents
+    (first, *from_), (second, *to) = lines.source_steps, lines.target_steps
+    return [
+        Lines(lines.source + k * first, lines.target + k * second, lines.width, tuple(extents), tuple(from_), tuple(to))
+        for k in range(n)
+    ]
+
+
+def copying_source(width: int, entry: str) -> str:
+    """The kernel that copies elements of so many bytes, one thread each."""
+    word, index = _WORDS[width], "unsigned long long" if entry.endswith("_wide") else "unsigned"
+    extents = ", ".join(f"const unsigned long long n{k}" for k in range(1, AXES))
+    steps = ", ".join(f"const long long {side}{k}" for side in "ft" for k in range(AXES))
+    lines = [
+        f"const {index} i = {index}(blockIdx.x) * {THREADS}u + threadIdx.x;",
+        "if (i >= count) return;",
+        f"{index} left = i;",
+    ]
+    for k in range(AXES - 1, 0, -1):
+        lines.append(f"const {index} i{k} = left % {index}(n{k}); left /= {index}(n{k});")
+    lines.append(f"const {index} i0 = left;")
+    at = {side: " + ".join(f"i{k} * {side}{k}" for k in range(AXES)) for side in "ft"}
+    lines.append(f"*reinterpret_cast<{word}*>(to + {at['t']}) = *reinterpret_cast<const {word}*>(from + {at['f']});")
+    body = "".join(f"    {line}\n" for line in lines)
+    head = f'extern "C" __global__ void __launch_bounds__({THREADS})\n{entry}(const char* from, char* to, '
+    return f"{head}const unsigned long long count, {extents}, {steps}) {{\n{body}}}\n"

@@ -1,0 +1,157 @@
+"""The CuPy device: arenas in the memory of a GPU, tasks as launches of kernels, lanes as streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...expr import MONOIDS
+from ...kernels.errors import KernelError
+from ...kernels.runtime.device import device_count
+from ...kernels.runtime.libcuda import driver_function
+from ...program import Block
+from ...space import Grid, Region
+from ..device import Bound, Device, DType, Evaluation, Packed, Replay, Runner, Stored, in_order
+from .arrays import DeviceArray, of_memory
+from .attention import written_attention
+from .evaluating import folding_jobs, jobs_of
+from .heads import attentions_of
+from .jobs import Job
+from .machine import Machine
+from .maps import written_map
+from .moving import bind_copy, bind_pack, bind_unpack, contiguous
+from .products import products_of
+from .scratch import Scratch
+from .writing import Written, written
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CupyDevice(Device):
+    """All ranks of a process on one GPU: that of its LOCAL_RANK under torchrun, else the current one."""
+
+    backend: ClassVar[str] = "nccl"
+    computes_in: ClassVar[str] = "hbm"
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        if machine is None:
+            from .cuda import CudaMachine
+
+            machine = CudaMachine()
+        self.machine = machine
+        self._scratch: dict[str, Scratch] = {}
+
+    @classmethod
+    def present(cls) -> bool:
+        """Whether there is a driver, CuPy, and a GPU."""
+        try:
+            driver_function("cuInit")
+            return device_count() > 0
+        except KernelError:
+            return False
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def allocate(self, tier: str, nbytes: int) -> DeviceArray:
+        """Page-locked memory for the tier "host", memory of the GPU for every other."""
+        return of_memory(self.machine.memory(tier, nbytes))
+
+    def view(self, arena: DeviceArray, offset: int, grid: Grid, dtype: DType) -> Stored:
+        return Stored(DeviceArray(arena.memory, arena.offset + offset, grid.shape, dtype), grid)
+
+    def poison(self, array: DeviceArray) -> None:
+        """Floats and records become NaN and -1, integers 0xA5 bytes, truths true."""
+        whole = array.dtype.kind in "iu"
+        self.machine.fill(array, 1 if array.dtype.kind == "b" else 0xA5 if whole else 0xFF)
+
+    def baseline_bytes(self) -> int:
+        """What is in use on the GPU beside the arenas: context, libraries, temporaries, and other processes."""
+        return self.machine.baseline_bytes()
+
+    # -- binding ---------------------------------------------------------------------------------------------------
+
+    def compute(self, task: Evaluation) -> Runner:
+        if isinstance(task.op.body, Block):
+            return self._attention(task)
+        return in_order([run for job in jobs_of(task) for run in self._job(job)])
+
+    def _attention(self, task: Evaluation) -> Runner:
+        """By a library where it has it, else by a kernel of its own."""
+        made = [self.machine.attention(one) for one in attentions_of(task) or ()]
+        if made and None not in made:
+            return in_order([run for run in made if run is not None])
+        return in_order([self._launch(one) for one in written_attention(task)])
+
+    def _job(self, job: Job) -> list[Runner]:
+        """A matrix product by a library, a plain map by a vectorised kernel, anything else by one of its own."""
+        if not job.points:
+            return []
+        made = [self.machine.product(one) for one in products_of(job) or ()]
+        if made and None not in made:
+            return [run for run in made if run is not None]
+        return [self._launch(written_map(job) or written(job))]
+
+    def _launch(self, kernel: Written) -> Runner:
+        return self.machine.launch(kernel.unit, kernel.arrays)
+
+    def copy(self, source: Stored, target: Stored, region: Region) -> Runner:
+        return bind_copy(self.machine, source, target, region)
+
+    def fold(self, parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, monoid: str, lane: str) -> Runner:
+        return in_order([self._launch(written(job)) for job in folding_jobs(parts, target, MONOIDS[monoid])])
+
+    # -- elements on their way -------------------------------------------------------------------------------------
+
+    def temporaries(self, lane: str) -> AbstractContextManager[None]:
+        return self._of(lane).frame()
+
+    def take(self, size: int, dtype: DType, lane: str | None) -> DeviceArray:
+        if lane is not None:
+            return self._of(lane).take(size, dtype)
+        return DeviceArray(self.machine.memory("", size * dtype.itemsize), 0, (size,), dtype)
+
+    def _of(self, lane: str) -> Scratch:
+        if lane not in self._scratch:
+            self._scratch[lane] = Scratch(self.machine)
+        return self._scratch[lane]
+
+    def pack(self, source: Stored, target: Packed) -> Runner:
+        return bind_pack(self.machine, source, target)
+
+    def unpack(self, source: Packed, target: Stored) -> Runner:
+        return bind_unpack(self.machine, source, target)
+
+    def contiguous(self, stored: Stored, region: Region) -> DeviceArray | None:
+        return contiguous(stored, region)
+
+    def tensor(self, array: DeviceArray | np.ndarray[Any, Any]) -> torch.Tensor:
+        import torch
+
+        if isinstance(array, np.ndarray):
+            return torch.from_numpy(array.view(np.uint8))
+        return torch.as_tensor(array, device=self.machine.torch_device())
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def replay(self, tasks: Sequence[Bound]) -> Replay:
+        return self.machine.replay(tasks)
+
+    def running(self) -> AbstractContextManager[Any]:
+        return self.machine.running()
+
+    def mark(self) -> Callable[[], float]:
+        return self.machine.mark()
+
+    def synchronise(self) -> None:
+        self.machine.synchronise()
+
+    def close(self) -> None:
+        self.machine.synchronise()
+        self._scratch.clear()
+
+
+DEVICE = CupyDevice

@@ -1,0 +1,98 @@
+"""Attention as libraries take it: dense heads, all keys seen or those up to the query's own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...dtypes import name_of
+from ...expr import Affine, Bound, Floor
+from ...program import Block
+from ..device import Evaluation, Stored
+from .cells import Cell, cells_of
+from .jobs import Renaming
+from .machine import Attention, Heads
+from .places import place
+
+# Scores from which a library's kernel is worth its call, the types it has, and the widths of heads.
+WORTH = 1 << 14
+KNOWN = ("bf16", "f16")
+WIDTHS = (64, 128)
+
+
+def attentions_of(task: Evaluation) -> list[Attention] | None:
+    """The calls that an attention task is; None where one of its boxes is none."""
+    found = [_attention(task, cell) for cell in cells_of(task.op, task.points)]
+    return None if None in found else [one for one in found if one is not None]
+
+
+def _attention(task: Evaluation, cell: Cell) -> Attention | None:
+    op = task.op
+    assert isinstance(op.body, Block)
+    *outer, key, column = (dim.name for dim in op.dims)
+    width = op.extents[column] - 2
+    stored = [task.reads[read.tensor] for read in op.body.reads]
+    if len(cell.folds) != 1 or width not in WIDTHS or not 2 <= len(outer) <= 3:
+        return None
+    if any(isinstance(s.array, np.ndarray) or name_of(s.array.dtype) not in KNOWN for s in stored):
+        return None
+    runs = {**cell.kept, key: cell.folds[0][key]}
+    counts = [len(runs[name]) for name in outer[-2:]]
+    rows, heads, keys = counts[0], counts[1], len(runs[key])
+    if rows * keys < WORTH or min(rows, keys) < 2:
+        return None
+    names = _Names(Renaming("n", {**runs, column: range(width)}), runs)
+    causal = _causal(names.renaming.bounds(op.where), names.of(outer[-2]), names.of(key), rows == keys)
+    batch = outer[0] if len(outer) == 3 else None
+    found = [
+        names.heads(read.index, s, batch, row, outer[-1], column)
+        for read, s, row in zip(op.body.reads, stored, (outer[-2], key, key), strict=True)
+    ]
+    state = names.heads(op.write, task.write, batch, outer[-2], outer[-1], column)
+    if causal is None or state is None or None in found or name_of(task.write.array.dtype) != "f32":
+        return None
+    [(q, one), (k, ratio), (v, other)] = [pair for pair in found if pair is not None]
+    if one != 1 or ratio != other or state[1] != 1 or heads % ratio:
+        return None
+    batches = len(runs[batch]) if batch else 1
+    scale = float(op.body.attrs["scale"])
+    return Attention(q, k, v, state[0], batches, rows, keys, heads, heads // ratio, width, scale, causal)
+
+
+def _causal(where: tuple[Bound, ...] | None, row: str, key: str, square: bool) -> bool | None:
+    """Whether a query sees the keys up to its own; None where it sees others."""
+    if where is None or not where:
+        return None if where is None else False
+    apart = Affine.dim(key) - Affine.dim(row)
+    seen = where in (((Bound(apart, None, 1)),), ((Bound(-apart, 0, None)),))
+    return True if seen and square else None
+
+
+class _Names:
+    """The fresh names of dimensions, empty for those of one value."""
+
+    def __init__(self, renaming: Renaming, runs: dict[str, range]) -> None:
+        self.renaming, self.runs = renaming, runs
+
+    def of(self, name: str) -> str:
+        value = self.renaming.values[name]
+        return str(value.terms[0][0]) if value.terms else ""
+
+    def heads(
+        self, index: tuple[Affine, ...], stored: Stored, batch: str | None, row: str, head: str, column: str
+    ) -> tuple[Heads, int] | None:
+        """How the vectors lie, and how many heads share one; None where they lie otherwise."""
+        at = place([self.renaming.index(i) for i in index], stored, self.renaming.ranges)
+        steps: dict[str, int] = {}
+        shared = 1
+        for atom, step in at.plain.terms:
+            if isinstance(atom, Floor):
+                if atom.inner != Affine.dim(self.of(head)):
+                    return None
+                shared, atom = atom.divisor, self.of(head)
+            steps[atom] = step
+        if at.broken or steps.pop(self.of(column), None) != 1:
+            return None
+        if self.of(head) and self.of(head) not in steps:  # all heads share one
+            shared = len(self.runs[head])
+        taken = [steps.pop(self.of(name), 0) if name else 0 for name in (batch, row, head)]
+        return None if steps else (Heads(stored.array, at.plain.const, *taken), shared)

@@ -1,0 +1,162 @@
+"""What the device asks of a GPU: memory, launches, copies. `cuda` is the one there is; tests have another.
+
+Everything here but memory happens on the machine's current stream, in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from ..device import Bound, Replay, Runner
+from .arrays import DeviceArray, Memory
+
+THREADS = 256
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A kernel of one launch: its source, the name in it, blocks and threads. Its parameters are pointers.
+
+    exact: every function is rounded for itself, as the language says; otherwise a product and a sum may be one.
+    """
+
+    source: str
+    entry: str
+    blocks: int
+    threads: int = THREADS
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Vectors in an array: element e of head h of row t of batch b is at offset + b*batch + t*row + h*head + e."""
+
+    array: DeviceArray
+    offset: int
+    batch: int
+    row: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """States (o, l, m) of queries over keys, where query t sees all keys, or (causal) the keys s <= t.
+
+    heads are those of queries, ``groups`` those of keys and values; a state's elements lie one after another.
+    """
+
+    query: Heads
+    key: Heads
+    value: Heads
+    state: Heads
+    batches: int
+    rows: int
+    keys: int
+    heads: int
+    groups: int
+    width: int
+    scale: float
+    causal: bool
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices of one operand in an array: element (i, j) of matrix b lies at offset + b*batch + i*row + j*column.
+
+    Offsets and steps count elements. One of row and column is 1, or that axis is 1 long.
+    """
+
+    array: DeviceArray
+    offset: int
+    batch: int
+    row: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """out[b] = left[b] @ right[b] for matrices [rows, folded] and [folded, columns], added up in ``compute``."""
+
+    left: Matrices
+    right: Matrices
+    out: Matrices
+    batches: int
+    rows: int
+    columns: int
+    folded: int
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Elements of ``width`` bytes to copy: extents, and the steps in bytes on either side."""
+
+    source: int
+    target: int
+    width: int
+    extents: tuple[int, ...]
+    source_steps: tuple[int, ...]
+    target_steps: tuple[int, ...]
+
+
+class Machine(ABC):
+    """One GPU."""
+
+    @abstractmethod
+    def memory(self, tier: str, nbytes: int) -> Memory:
+        """Exactly so many bytes of the device, or of page-locked host memory. MemoryError if there is no room."""
+
+    @abstractmethod
+    def fill(self, array: DeviceArray, byte: int) -> None:
+        """Set every byte of an array."""
+
+    @abstractmethod
+    def launch(self, unit: Unit, arrays: Sequence[DeviceArray]) -> Runner:
+        """A launch of a kernel with the arrays' addresses as its arguments."""
+
+    @abstractmethod
+    def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
+        """A copy between arrays of the device or of page-locked memory."""
+
+    @abstractmethod
+    def product(self, product: Product) -> Runner | None:
+        """Matrix products by a library; None where it has none of these dtypes."""
+
+    @abstractmethod
+    def attention(self, attention: Attention) -> Runner | None:
+        """Attention by a library; None where it has none for these."""
+
+    @abstractmethod
+    def upload(self, host: bytes, target: DeviceArray) -> None:
+        """Bytes of the host into an array, at once."""
+
+    @abstractmethod
+    def download(self, source: DeviceArray) -> bytes:
+        """The bytes of an array, at once, after all that was asked for before."""
+
+    @abstractmethod
+    def synchronise(self) -> None:
+        """Wait for all streams."""
+
+    @abstractmethod
+    def mark(self) -> Callable[[], float]:
+        """See `Device.mark`."""
+
+    @abstractmethod
+    def replay(self, tasks: Sequence[Bound]) -> Replay:
+        """The tasks of one rank on their lanes: see `Device.replay`."""
+
+    @abstractmethod
+    def running(self) -> AbstractContextManager[Any]:
+        """What holds while runners run; all kernels are loaded once it is entered."""
+
+    @abstractmethod
+    def baseline_bytes(self) -> int:
+        """Bytes in use on the GPU beside the memory that `memory` gave for tiers."""
+
+    @abstractmethod
+    def torch_device(self) -> str:
+        """What torch calls the GPU."""

@@ -1,0 +1,277 @@
+"""The CUDA source of a job: one thread a point, or several threads where there are few points and long folds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...expr import Affine, Bound, Read
+from ...kernels.elementwise.emit import Emitter, Value, literal
+from ...kernels.elementwise.indices import condition, text
+from ...kernels.elementwise.loop import MAX_32
+from ...kernels.elementwise.source import coordinates, indented
+from ...kernels.elementwise.types import ELEMENT_TYPES
+from .arrays import DeviceArray
+from .jobs import Dims, Field, Fold, Job, Store
+from .machine import THREADS, Unit
+from .places import Place, place
+
+# Threads that a GPU needs to be busy: with fewer points, several threads share the fold of one.
+BUSY = 1 << 17
+# Points of a fold that are worth a thread.
+SHARE = 8
+HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A kernel and the arrays whose addresses it takes."""
+
+    unit: Unit
+    arrays: tuple[DeviceArray, ...]
+
+
+def written(job: Job) -> Written:
+    """The kernel of a job that has points."""
+    return _Writer(job).written()
+
+
+def places_of(dims: Dims, kind: str, number: str) -> list[str]:
+    """Statements that take the number of a point apart into the dimensions' values."""
+    return coordinates(dims, 1, kind, number) if dims else []
+
+
+def sharing(job: Job) -> int:
+    """Threads that share one point's fold: a power of two."""
+    longest = max((fold.points for fold in job.folds), default=1)
+    if job.record is None or "commutative" not in job.record.monoid.laws:
+        return 1
+    wanted = min(longest // SHARE, BUSY // job.points if job.points else 1)
+    if _along_fold(job) and longest >= 2 * SHARE:
+        wanted = max(wanted, longest // SHARE)
+    return 1 << (max(1, min(THREADS, wanted)).bit_length() - 1)
+
+
+def _along_fold(job: Job) -> bool:
+    """Whether a read finds neighbours in memory along a folded dimension and none along the kept ones."""
+    kept = {name for name, _ in job.kept}
+    folded = {name for fold in job.folds for name, _ in fold.dims}
+    last = [
+        {name for name in read.index[-1].dims if read.index[-1].coefficient(name) == 1}
+        for read in job.reads()
+        if read.index
+    ]
+    return any(names & folded and not names & kept for names in last) and not any(names & kept for names in last)
+
+
+class _Writer:
+    def __init__(self, job: Job) -> None:
+        self.job, self.ranges = job, job.ranges
+        self.places: dict[Read, Place] = {
+            r: place(r.index, job.fields[r.tensor].stored, self.ranges) for r in job.reads()
+        }
+        self.targets = [place(store.index, store.into.stored, self.ranges) for store in job.stores]
+        self.kept = tuple(sorted(job.kept, key=lambda dim: -abs(self.targets[0].plain.coefficient(dim[0]))))
+        self.arrays: list[DeviceArray] = []
+        self.parameters: list[str] = []
+        self.group = sharing(job)
+        self.kind = "Int" if self._wide() else "int"
+        self.names = {name: name for name in self.ranges}
+        self.emitters = 0
+        self.dtypes = {name: field.dtype for name, field in job.fields.items()}
+        record = job.record
+        if record is not None:
+            for letter in "abr":
+                self.dtypes |= record.named(letter)
+
+    def _wide(self) -> bool:
+        """Whether some index or offset needs 64 bits."""
+        exprs = [e for p in (*self.places.values(), *self.targets) for e in p.expressions]
+        exprs += self.job.indices()
+        sizes = [field.stored.array.size for field in self.job.fields.values()]
+        sizes += [store.into.stored.array.size for store in self.job.stores]
+        items = max([1, *(store.into.stored.array.dtype.itemsize for store in self.job.stores)])
+        most = max(
+            [self.job.points * self.group, *(fold.points for fold in self.job.folds), *(n * items for n in sizes)]
+        )
+        return most > MAX_32 or any(max(map(abs, expr.bounds(self.ranges))) > MAX_32 for expr in exprs)
+
+    # -- the kernel --------------------------------------------------------------------------------------------------
+
+    def written(self) -> Written:
+        body = self._shared() if self.group > 1 else self._single()
+        head = (
+            f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\nNAME({", ".join(self.parameters)}) {{\n'
+        )
+        source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
+        blocks = -(-self.job.points * self.group // THREADS)
+        digest = hashlib.sha256(f"{blocks} {source}".encode()).hexdigest()[:16]
+        entry = f"general_{digest}"
+        record = self.job.record
+        exact = record is None or "float" in record.monoid.exact
+        return Written(Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, exact=exact), tuple(self.arrays))
+
+    def _natural(self) -> str:
+        return "Natural" if self.kind == "Int" else "unsigned"
+
+    def _single(self) -> list[str]:
+        """One thread a point."""
+        lines = [f"const {self._natural()} k = {self._natural()}(blockIdx.x) * {THREADS}u + threadIdx.x;"]
+        lines += [f"if (k >= {self.job.points}u) return;", *places_of(self.kept, self.kind, "k")]
+        inner = self._state()
+        for fold in self.job.folds:
+            inner += self._loops(fold)
+        inner += self._stores()
+        return [*lines, *self._under(self.job.where, inner)]
+
+    def _shared(self) -> list[str]:
+        """Some threads a point, whose records are folded in shared memory."""
+        natural, group = self._natural(), self.group
+        lines = [
+            f"const {natural} k = {natural}(blockIdx.x) * {THREADS // group}u + threadIdx.x / {group}u;",
+            f"const unsigned lane = threadIdx.x % {group}u;",
+            *places_of(self.kept, self.kind, "k"),
+            *self._state(),
+        ]
+        loops = [line for fold in self.job.folds for line in self._strided(fold)]
+        lines += [f"if (k < {self.job.points}u) {{", *_in(loops), "}", *self._tree()]
+        return [*lines, f"if (k < {self.job.points}u && lane == 0) {{", *_in(self._stores()), "}"]
+
+    def _under(self, bounds: Sequence[Bound], lines: list[str]) -> list[str]:
+        if not bounds:
+            return lines
+        return [f"if ({self._condition(bounds)}) {{", *_in(lines), "}"]
+
+    # -- folds -------------------------------------------------------------------------------------------------------
+
+    def _components(self) -> list[tuple[str, str]]:
+        """The names and compute types of the record's components."""
+        record = self.job.record
+        if record is None:
+            return []
+        emitter = self._emitter()
+        return [(f"s{k}", emitter.wide(dtype)) for k, dtype in enumerate(record.dtypes)]
+
+    def _state(self) -> list[str]:
+        record = self.job.record
+        if record is None:
+            return []
+        pairs = zip(self._components(), record.monoid.components, record.dtypes, strict=True)
+        return [f"{kind} {name} = {literal(c.identity_in(dtype), kind)};" for (name, kind), c, dtype in pairs]
+
+    def _loops(self, fold: Fold) -> list[str]:
+        """The points of a fold one after another."""
+        lines = self._under(fold.where, self._point(fold))
+        for name, extent in reversed(fold.dims):
+            lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
+        return lines if fold.dims else ["{", *_in(lines), "}"]
+
+    def _strided(self, fold: Fold) -> list[str]:
+        """Every so many points of a fold."""
+        head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
+        inner = [*places_of(fold.dims, self.kind, "q"), *self._under(fold.where, self._point(fold))]
+        return [head, *_in(inner), "}"]
+
+    def _point(self, fold: Fold) -> list[str]:
+        """One point's values, folded into the record."""
+        emitter = self._emitter()
+        values = [emitter.value(value) for value in fold.values]
+        names = self._components()
+        lines = [*emitter.outer, *emitter.inner]
+        for k, (value, (_, kind)) in enumerate(zip(values, names, strict=True)):
+            lines.append(f"const {kind} b{k} = {emitter.as_type(value, kind)};")
+        return [*lines, *self._combine({f"{k}": f"b{k}" for k in range(len(names))})]
+
+    def _combine(self, second: dict[str, str]) -> list[str]:
+        """The record, folded with another whose components have the given names."""
+        record = self.job.record
+        assert record is not None
+        known = {}
+        for k, component in enumerate(record.monoid.components):
+            known[f"a.{component.name}"], known[f"b.{component.name}"] = f"s{k}", second[str(k)]
+        emitter = self._emitter(known)
+        values = [emitter.value(component.combine) for component in record.monoid.components]
+        lines = [*emitter.outer, *emitter.inner]
+        texts = [emitter.as_type(value, kind) for value, (_, kind) in zip(values, self._components(), strict=True)]
+        return [*lines, *(f"s{k} = {found};" for k, found in enumerate(texts))]
+
+    def _tree(self) -> list[str]:
+        """The records of a group of threads folded into that of the first."""
+        names = self._components()
+        lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k, (_, kind) in enumerate(names)]
+        put = [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in enumerate(names)]
+        take = [f"const {kind} b{k} = h{k}[threadIdx.x + d];" for k, (_, kind) in enumerate(names)]
+        combine = self._combine({f"{k}": f"b{k}" for k in range(len(names))})
+        step = ["if (lane < d) {", *_in([*take, *combine, *put]), "}", "__syncthreads();"]
+        loop = [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *_in(step), "}"]
+        return [*lines, *put, "__syncthreads();", *loop]
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _stores(self) -> list[str]:
+        record = self.job.record
+        known = {}
+        if record is not None:
+            known = {f"r.{c.name}": f"s{k}" for k, c in enumerate(record.monoid.components)}
+        emitter = self._emitter(known)
+        values = [emitter.value(store.value) for store in self.job.stores]
+        lines = [*emitter.outer, *emitter.inner]
+        pairs = zip(self.job.stores, self.targets, values, strict=True)
+        return [*lines, *(self._store(store, target, emitter, value) for store, target, value in pairs)]
+
+    def _store(self, store: Store, target: Place, emitter: Emitter, value: Value) -> str:
+        stored = ELEMENT_TYPES[store.into.dtype].stored
+        at = self._element(store.into, target, constant=False)
+        return f"{at} = narrow<{stored}>({emitter.as_type(value, value.type)});"
+
+    # -- leaves ------------------------------------------------------------------------------------------------------
+
+    def _emitter(self, known: dict[str, str] | None = None) -> Emitter:
+        self.emitters += 1
+        names = known or {}
+
+        def read(node: Read) -> tuple[str, bool]:
+            return (names[node.tensor] if node.tensor in names else self._read(node)), False
+
+        def index(expr: Affine) -> tuple[str, bool]:
+            return text(expr, self.ranges, self.names, self.kind), False
+
+        def inside(bounds: tuple[Bound, ...]) -> tuple[str, bool]:
+            return self._condition(bounds), False
+
+        return Emitter(read, index, inside, self.dtypes, prefix=f"t{self.emitters}_")
+
+    def _condition(self, bounds: Sequence[Bound]) -> str:
+        return condition(bounds, self.ranges, self.names, self.kind)
+
+    def _read(self, node: Read) -> str:
+        field = self.job.fields[node.tensor]
+        if isinstance(field.stored.array, np.ndarray):  # nothing is stored: every read is guarded away
+            return f"widen({ELEMENT_TYPES[field.dtype].stored}{{}})"
+        return f"widen({self._element(field, self.places[node], constant=True)})"
+
+    def _element(self, field: Field, at: Place, *, constant: bool) -> str:
+        """An element, or the part of one, as an lvalue."""
+        array, stored = field.stored.array, ELEMENT_TYPES[field.dtype].stored
+        offset = at.written(self.ranges, self.names, self.kind)
+        if not array.dtype.names:
+            return f"{self._parameter(array, stored, constant)}[{offset}]"
+        pointer = self._parameter(array, "unsigned char", constant)
+        const = "const " if constant else ""
+        return f"*reinterpret_cast<{const}{stored}*>({pointer} + ({offset}) * {array.dtype.itemsize} + {field.offset})"
+
+    def _parameter(self, array: DeviceArray, stored: str, constant: bool) -> str:
+        declared = f"{'const ' if constant else ''}{stored}* p"
+        for k, known in enumerate(self.arrays):
+            if known.pointer == array.pointer and self.parameters[k].startswith(declared):
+                return f"p{k}"
+        self.arrays.append(array)
+        self.parameters.append(f"{declared}{len(self.arrays) - 1}")
+        return f"p{len(self.arrays) - 1}"
+
+
+def _in(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
