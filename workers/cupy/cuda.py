@@ -216,6 +216,11 @@ class CudaMachine(Machine):
     def synchronise(self) -> None:
         self.api.deviceSynchronize()
 
+    def close(self) -> None:
+        self.synchronise()
+        if self._cublas is not None:
+            self._cublas.close()
+
     def torch_device(self) -> str:
         return f"cuda:{self.device}"
 

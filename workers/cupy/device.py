@@ -150,7 +150,7 @@ class CupyDevice(Device):
         self.machine.synchronise()
 
     def close(self) -> None:
-        self.machine.synchronise()
+        self.machine.close()
         self._scratch.clear()
 
 

@@ -154,6 +154,10 @@ class Machine(ABC):
         """What holds while runners run; all kernels are loaded once it is entered."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Wait, and give back what libraries hold. Nothing may be asked for any more."""
+
+    @abstractmethod
     def baseline_bytes(self) -> int:
         """Bytes in use on the GPU beside the memory that `memory` gave for tiers."""
 

@@ -144,6 +144,9 @@ class HostMachine(Machine):
     def running(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
+    def close(self) -> None:
+        return
+
     def baseline_bytes(self) -> int:
         return 0
 
