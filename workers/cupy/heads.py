@@ -10,11 +10,11 @@ from ...program import Block
 from ..device import Evaluation, Stored
 from .cells import Cell, cells_of
 from .jobs import Renaming
-from .machine import Attention, Heads
+from .machine import Attention, Heads, Keys
 from .places import place
 
 # Scores from which a library's kernel is worth its call, the types it has, and the widths of heads.
-WORTH = 1 << 14
+WORTH = 1 << 13
 KNOWN = ("bf16", "f16")
 WIDTHS = (64, 128)
 
@@ -41,30 +41,42 @@ def _attention(task: Evaluation, cell: Cell) -> Attention | None:
     if rows * keys < WORTH or min(rows, keys) < 2:
         return None
     names = _Names(Renaming("n", {**runs, column: range(width)}), runs)
-    causal = _causal(names.renaming.bounds(op.where), names.of(outer[-2]), names.of(key), rows == keys)
+    parts = _seen(names.renaming.bounds(op.where), names.of(outer[-2]), names.of(key), rows, keys)
     batch = outer[0] if len(outer) == 3 else None
     found = [
         names.heads(read.index, s, batch, row, outer[-1], column)
         for read, s, row in zip(op.body.reads, stored, (outer[-2], key, key), strict=True)
     ]
     state = names.heads(op.write, task.write, batch, outer[-2], outer[-1], column)
-    if causal is None or state is None or None in found or name_of(task.write.array.dtype) != "f32":
+    if not parts or state is None or None in found or name_of(task.write.array.dtype) != "f32":
         return None
     [(q, one), (k, ratio), (v, other)] = [pair for pair in found if pair is not None]
     if one != 1 or ratio != other or state[1] != 1 or heads % ratio:
         return None
     batches = len(runs[batch]) if batch else 1
     scale = float(op.body.attrs["scale"])
-    return Attention(q, k, v, state[0], batches, rows, keys, heads, heads // ratio, width, scale, causal)
+    return Attention(q, k, v, state[0], batches, rows, heads, heads // ratio, width, scale, parts)
 
 
-def _causal(where: tuple[Bound, ...] | None, row: str, key: str, square: bool) -> bool | None:
-    """Whether a query sees the keys up to its own; None where it sees others."""
+def _seen(where: tuple[Bound, ...] | None, row: str, key: str, rows: int, keys: int) -> tuple[Keys, ...]:
+    """The keys that all rows see, then the square of those that row after row sees one more of.
+
+    Nothing where the rows see other keys: key - row < d has to hold with 1 <= d, and all rows to end among the keys.
+    """
     if where is None or not where:
-        return None if where is None else False
-    apart = Affine.dim(key) - Affine.dim(row)
-    seen = where in (((Bound(apart, None, 1)),), ((Bound(-apart, 0, None)),))
-    return True if seen and square else None
+        return () if where is None else (Keys(0, keys, False),)
+    [bound, *more] = where
+    ahead = bound.expr - Affine.dim(key) + Affine.dim(row)
+    behind = bound.expr + Affine.dim(key) - Affine.dim(row)
+    if not ahead.terms and bound.lo is None and bound.hi is not None:
+        before = bound.hi - ahead.const - 1
+    elif not behind.terms and bound.hi is None and bound.lo is not None:
+        before = behind.const - bound.lo
+    else:
+        return ()
+    if more or before < 0 or before + rows > keys:
+        return ()
+    return tuple(part for part in (Keys(0, before, False), Keys(before, rows, True)) if part.count)
 
 
 class _Names:

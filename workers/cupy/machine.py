@@ -43,8 +43,17 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """So many keys from one on: all queries see all of them, or (causal) query t the keys up to the t-th."""
+
+    first: int
+    count: int
+    causal: bool
+
+
+@dataclass(frozen=True)
 class Attention:
-    """States (o, l, m) of queries over keys, where query t sees all keys, or (causal) the keys s <= t.
+    """States (o, l, m) of queries over some ranges of keys.
 
     heads are those of queries, ``groups`` those of keys and values; a state's elements lie one after another.
     """
@@ -55,12 +64,11 @@ class Attention:
     state: Heads
     batches: int
     rows: int
-    keys: int
     heads: int
     groups: int
     width: int
     scale: float
-    causal: bool
+    parts: tuple[Keys, ...]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
 from tapestry.workers.cupy.gemm import Gemm, Side, gemm_of
-from tapestry.workers.cupy.machine import Attention, Heads, Lines, Machine, Matrices, Product
+from tapestry.workers.cupy.machine import Attention, Heads, Keys, Lines, Machine, Matrices, Product
 from tapestry.workers.cupy.machine import Unit as Kernel
 from tapestry.workers.device import Bound, Replay, Runner
 from tapestry.workers.lanes import HostLanes
@@ -112,18 +113,27 @@ class HostMachine(Machine):
         """Attention of dense heads in f32, as the library computes it."""
         self.kernels.append("library attention")
         q = heads(a, a.query, a.rows, a.heads, a.width).astype(np.float32)
-        k, v = (heads(a, x, a.keys, a.groups, a.width).astype(np.float32) for x in (a.key, a.value))
+        states = [self._part(a, q, part) for part in a.parts]
+        m = np.maximum.reduce([log for _, log in states])
+        total = sum(np.exp(log - m) for _, log in states)
+        out = sum(np.exp(log - m)[..., None] * found for found, log in states)
+        state = heads(a, a.state, a.rows, a.heads, a.width + 2)
+        state[..., : a.width], state[..., a.width], state[..., a.width + 1] = out, total, m
+
+    def _part(
+        self, a: Attention, q: np.ndarray[Any, Any], part: Keys
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The normalised values and the log of the sum of weights."""
+        from_ = [replace(x, offset=x.offset + part.first * x.row) for x in (a.key, a.value)]
+        k, v = (heads(a, x, part.count, a.groups, a.width).astype(np.float32) for x in from_)
         k, v = (np.repeat(x, a.heads // a.groups, axis=1) for x in (k, v))
         scores = q @ k.swapaxes(2, 3) * np.float32(a.scale)
-        if a.causal:
-            scores = np.where(np.tri(a.rows, a.keys, dtype=bool), scores, -np.inf)
+        if part.causal:
+            scores = np.where(np.tri(a.rows, part.count, dtype=bool), scores, -np.inf)
         largest = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - largest)
         total = weights.sum(axis=-1, keepdims=True)
-        state = heads(a, a.state, a.rows, a.heads, a.width + 2)
-        state[..., : a.width] = (weights @ v / total).astype(a.query.array.dtype)
-        state[..., a.width] = 1
-        state[..., a.width + 1] = (largest + np.log(total))[..., 0]
+        return (weights @ v / total).astype(a.query.array.dtype).astype(np.float32), (largest + np.log(total))[..., 0]
 
     def upload(self, host: bytes, target: DeviceArray) -> None:
         host_bytes(target)[...] = np.frombuffer(host, np.uint8)
