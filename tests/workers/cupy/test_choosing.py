@@ -74,7 +74,7 @@ def test_sums_of_products_are_matrix_products(machine: HostMachine, spec: str, d
     inputs = {t.name: (rng.random(t.shape) - 0.5).astype(numpy_dtype(dtype)) for t in program.of_role("input")}
     document = plan_partitions(program, load_machine("h200x8"), {"product": cut(program.operations[0], parts)}).document
     found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
-    assert_close(program, found.outputs, evaluate(program, inputs))
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
     assert set(machine.kernels) == {"product"}
 
 
@@ -100,7 +100,7 @@ def test_attention_of_dense_heads_is_the_librarys(machine: HostMachine, dim: str
     inputs = {x.name: (rng.random(x.shape) - 0.5).astype(numpy_dtype("bf16")) for x in program.of_role("input")}
     document = plan_partitions(program, load_machine("h200x8"), shards).document
     found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
-    assert_close(program, found.outputs, evaluate(program, inputs))
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
     assert machine.kernels.count("library attention") == len(parts)
 
 

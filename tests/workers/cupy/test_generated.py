@@ -37,7 +37,7 @@ def test_planned_executions(on_host: str, chunk: int) -> None:
         plan = Resolved(document, program)
         order = data.draw(st.none() | st.integers(0, 1 << 20))
         found = run_unchecked(plan, inputs, device=on_host, poison=True, order=order)
-        assert_close(program, found.outputs, evaluate(program, inputs))
+        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
         assert found.bytes_moved == document.traffic.bytes_total
 
     (execute if "TAPESTRY_FUZZ" in os.environ else seed(chunk)(execute))()

@@ -47,7 +47,7 @@ def executed(program: Program, shards: Mapping[str, list[Region]], inputs: Mappi
     found = run_unchecked(
         Resolved(plan_partitions(program, MACHINE, shards).document, program), inputs, device="cupy", poison=True
     )
-    assert_close(program, found.outputs, evaluate(program, inputs))
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
 
 
 def cut(op: Operation, name: str, parts: int) -> list[Region]:
@@ -166,7 +166,7 @@ def test_generated_programs(chunk: int) -> None:
         document = plan_partitions(program, MACHINE, shards).document
         order = data.draw(st.none() | st.integers(0, 1 << 20))
         found = run_unchecked(Resolved(document, program), inputs, device="cupy", poison=True, order=order)
-        assert_close(program, found.outputs, evaluate(program, inputs))
+        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
         assert found.bytes_moved == document.traffic.bytes_total
 
     seed(chunk)(execute)()
