@@ -82,9 +82,9 @@ def _tensor(tensor: Tensor) -> None:
     ):
         sides = {"values": "none" if tensor.data is None else len(tensor.data), "elements": tensor.size}
         raise ProgramError("constants, and only they, hold a value for each element", where=where, sides=sides)
-    odd = next((value for value in tensor.data or () if not held(value, tensor.dtype)), None)
-    if odd is not None:
-        raise ProgramError(f"the value {odd!r} is not one of {tensor.dtype}", where=where)
+    for value in tensor.data or ():
+        if not held(value, tensor.dtype):
+            raise ProgramError(f"the value {value!r} is not one of {tensor.dtype}", where=where)
 
 
 def _form(op: Operation, program: Program) -> None:

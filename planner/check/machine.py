@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from itertools import pairwise
 from typing import Any
 
 from .case import Memory
 
 MOST = 1 << 62
+FURTHEST = 1e300
 _DEVICE = ("name", "launch_overhead_s", "peak", "tiers")
 _TIER = ("name", "capacity_bytes", "read_gb_per_s", "write_gb_per_s", "shared_per_host")
 _LINK = ("kind", "gb_per_s", "latency_s", "scope", "curve")
+_CURVE = ("collective", "ranks", "points")
+_SCOPES = ("host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
 
 
@@ -40,16 +43,48 @@ def read(machine: Mapping[str, Any]) -> Hardware | list[str]:
 
 def _faults(machine: Mapping[str, Any]) -> Iterator[str]:
     yield from _fields(machine, _MACHINE, "machine")
+    yield from _texts(machine, ("name", "description"), "machine")
     for name in ("hosts", "devices_per_host"):
         yield from _whole(machine.get(name), 1, f"machine.{name}")
     links = machine.get("links")
     for k, link in enumerate(links if isinstance(links, list) else ()):
-        yield from _fields(link, _LINK, f"machine.links[{k}]")
-        yield from _rate(link, "gb_per_s", f"machine.links[{k}]")
-        yield from _time(link, "latency_s", f"machine.links[{k}]")
+        yield from _link_faults(link, f"machine.links[{k}]")
     if not isinstance(links, list):
         yield "machine.links is not a list"
     yield from _device_faults(machine.get("device"))
+
+
+def _link_faults(link: object, at: str) -> Iterator[str]:
+    yield from _fields(link, _LINK, at)
+    yield from _rate(link, "gb_per_s", at)
+    yield from _time(link, "latency_s", at)
+    if not isinstance(link, Mapping):
+        return
+    yield from _texts(link, ("kind", "scope"), at)
+    if link.get("scope") not in _SCOPES:
+        yield f"{at}.scope is none of {', '.join(_SCOPES)}"
+    curves = link.get("curve")
+    if not isinstance(curves, list):
+        yield f"{at}.curve is not a list"
+        return
+    for k, curve in enumerate(curves):
+        yield from _curve_faults(curve, f"{at}.curve[{k}]")
+
+
+def _curve_faults(curve: object, at: str) -> Iterator[str]:
+    """Two points or more, of bytes and GB/s, of which bytes and times increase."""
+    yield from _fields(curve, _CURVE, at)
+    if not isinstance(curve, Mapping):
+        return
+    yield from _texts(curve, ("collective",), at)
+    yield from _whole(curve.get("ranks"), 2, f"{at}.ranks")
+    points = curve.get("points")
+    pairs = [p for p in points if isinstance(p, list) and len(p) == 2] if isinstance(points, list) else []
+    numbers = [(_finite(size), _finite(rate)) for size, rate in pairs]
+    known = [(size, size / rate) for size, rate in numbers if size is not None and rate is not None and rate > 0]
+    upward = all(a < c and b <= d for (a, b), (c, d) in pairwise(known))
+    if not isinstance(points, list) or len(known) != len(points) or len(points) < 2 or not upward or known[0][0] < 0:
+        yield f"{at}.points is not two pairs or more of bytes and GB/s, bytes and times increasing"
 
 
 def _device_faults(device: object) -> Iterator[str]:
@@ -58,6 +93,7 @@ def _device_faults(device: object) -> Iterator[str]:
     if not isinstance(device, Mapping):
         return
     yield from _time(device, "launch_overhead_s", at)
+    yield from _texts(device, ("name",), at)
     rates, tiers = device.get("peak"), device.get("tiers")
     if not isinstance(rates, list) or not isinstance(tiers, list) or not tiers:
         yield f"{at} has no lists of rates (peak) and of memories (tiers)"
@@ -65,6 +101,7 @@ def _device_faults(device: object) -> Iterator[str]:
     for k, rate in enumerate(rates):
         yield from _fields(rate, ("kernel", "dtype", "tflops"), f"{at}.peak[{k}]")
         yield from _rate(rate, "tflops", f"{at}.peak[{k}]")
+        yield from _texts(rate, ("kernel", "dtype"), f"{at}.peak[{k}]")
     yield from _named_once([(r.get("kernel"), r.get("dtype")) for r in rates if isinstance(r, Mapping)], f"{at}.peak")
     for k, tier in enumerate(tiers):
         yield from _tier_faults(tier, f"{at}.tiers[{k}]")
@@ -77,8 +114,9 @@ def _tier_faults(tier: object, at: str) -> Iterator[str]:
         yield from _whole(tier.get("capacity_bytes"), 0, f"{at}.capacity_bytes")
         yield from _rate(tier, "read_gb_per_s", at)
         yield from _rate(tier, "write_gb_per_s", at)
-        if type(tier.get("name")) is not str or type(tier.get("shared_per_host")) is not bool:
-            yield f"{at} needs a name, and shared_per_host true or false"
+        yield from _texts(tier, ("name",), at)
+        if type(tier.get("shared_per_host")) is not bool:
+            yield f"{at}.shared_per_host is not true or false"
 
 
 def _fields(value: object, names: tuple[str, ...], at: str) -> Iterator[str]:
@@ -87,6 +125,12 @@ def _fields(value: object, names: tuple[str, ...], at: str) -> Iterator[str]:
     elif set(value) != set(names):
         odd = sorted(map(str, set(value) ^ set(names)))
         yield f"{at} has the fields {', '.join(names)}; missing or unknown: {', '.join(odd)}"
+
+
+def _texts(holder: object, names: tuple[str, ...], at: str) -> Iterator[str]:
+    for name in names if isinstance(holder, Mapping) else ():
+        if not isinstance(holder.get(name), str):
+            yield f"{at}.{name} is not a text"
 
 
 def _named_once(names: list[object], at: str) -> Iterator[str]:
@@ -115,5 +159,10 @@ def _time(holder: object, name: str, at: str) -> Iterator[str]:
 
 def _number(holder: object, name: str) -> float | None:
     """A finite number, which true and false are not."""
-    value: object = holder.get(name) if isinstance(holder, Mapping) else None
-    return float(value) if type(value) in (int, float) and isinstance(value, int | float) and isfinite(value) else None
+    return _finite(holder.get(name)) if isinstance(holder, Mapping) else None
+
+
+def _finite(value: object) -> float | None:
+    if type(value) not in (int, float) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= FURTHEST else None  # what is no number is not below anything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from .monoids import Fold, State
 from .points import SLAB_ELEMENTS, Points, slabs
 from .rounding import Rounding, share_of_result, share_of_terms
 from .values import Array, round_to
+
+LISTED = 1 << 62  # points and indices, and sums of two of them, are integers of 64 bits
 
 Partition = Mapping[str, Sequence[Region]]
 _OWN = Rounding()
@@ -52,6 +55,8 @@ def evaluate_all(
     rounding: Rounding = _OWN,
 ) -> dict[str, Array]:
     """Every tensor of the program by name; see `evaluate`."""
+    for op in program.operations:
+        _demand_words(op)
     shards = _checked_partition(program, partition or {})
     values = _checked_inputs(program, inputs)
     values |= {tensor.name: _constant(tensor) for tensor in program.of_role("const")}
@@ -62,6 +67,23 @@ def evaluate_all(
             reader = Reader(op.where, values, dtypes, place, rounding)
             values[op.output] = _run(op, program.tensor(op.output), shards[op.name], reader)
     return values
+
+
+def _demand_words(op: Operation) -> None:
+    """UsageError for an index space that 64 bits do not hold: its points and the indices at them are listed as such."""
+    ranges = {name: (0, max(1, extent)) for name, extent in op.extents.items()}
+    nodes = [] if isinstance(op.body, Block) else list(walk(op.body))
+    exprs = [*op.write, *(row for read in op.reads for row in read.index)]
+    exprs += [node.index for node in nodes if isinstance(node, IndexValue)]
+    limits = [*op.where, *(bound for read in op.reads for bound in read.guard)]
+    limits += [bound for node in nodes if isinstance(node, Inside) for bound in node.bounds]
+    far = [prod(op.extents.values())]
+    for expr in (*exprs, *(bound.expr for bound in limits)):
+        far += [abs(end) for part in (expr, *(floor.inner for floor in expr.floors)) for end in part.bounds(ranges)]
+    if max(far) >= LISTED:
+        place = f"{op.name} ({op.source})" if op.source else op.name
+        sides = {"points or indices": f"up to {max(far)}", "evaluated": f"below {LISTED}"}
+        raise UsageError("the index space is too large for the reference to list", where=place, sides=sides)
 
 
 def _constant(tensor: Tensor) -> Array:

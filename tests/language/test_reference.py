@@ -291,3 +291,19 @@ def test_attention_is_softmax_of_scores_times_values(causal: bool, groups: int) 
     np.testing.assert_allclose(evaluate(p, inputs)["o"], want, rtol=1e-6, atol=1e-7)
     cuts = [parse_region(text) for text in ("0:5,0:4,0:3,0:5", "0:5,0:4,3:4|6:7,0:5", "0:5,0:4,4:6,0:5")]
     np.testing.assert_allclose(evaluate(p, inputs, partition={"attn": cuts})["o"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("extent", [2**62, 2**63 - 2, 2**63 - 1, 2**63, 2**70])
+def test_index_spaces_past_64_bits_are_refused(extent: int) -> None:
+    """NumPy lists no points at all of some of them, and a fold over nothing is its identity."""
+    greatest = Operation("f", (Dim("k", extent),), "y", (), read("x"), ("k",), "max")
+    with pytest.raises(UsageError, match="too large for the reference to list"):
+        evaluate(program(greatest, x=("int64", ()), y=("int64", ())), {"x": np.int64(3)})
+
+
+def test_indices_past_64_bits_are_refused() -> None:
+    """The guard is decided on an index of 2**70, which 64 bits would wrap round."""
+    far = Read("x", (d("k"),), (Bound(d("k") * 2**70, 0, 1),), 7)
+    first = Operation("f", (Dim("k", 3),), "y", (d("k"),), far)
+    with pytest.raises(UsageError, match="too large for the reference to list"):
+        evaluate(program(first, x=("int64", (3,)), y=("int64", (3,))), {"x": np.arange(3)})

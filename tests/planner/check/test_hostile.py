@@ -83,6 +83,10 @@ def first_tier(raw: Json) -> Json:
     return tier
 
 
+def curve(points: list[Json]) -> Json:
+    return {"collective": "all_gather", "ranks": 2, "points": points}
+
+
 MACHINES: dict[str, Callable[[Json], None]] = {
     "a tier is named twice": lambda raw: raw["machine"]["device"]["tiers"].append({**first_tier(raw)}),
     "a capacity is text": lambda raw: first_tier(raw).update(capacity_bytes="1000000000"),
@@ -95,6 +99,15 @@ MACHINES: dict[str, Callable[[Json], None]] = {
     "a peak is given twice": lambda raw: raw["machine"]["device"]["peak"].append(raw["machine"]["device"]["peak"][0]),
     "a link does not move": lambda raw: raw["machine"]["links"][0].update(gb_per_s=-1),
     "a link takes less than no time": lambda raw: raw["machine"]["links"][0].update(latency_s=-1e-6),
+    "a rate is of no kernel": lambda raw: raw["machine"]["device"]["peak"][0].update(kernel=[]),
+    "a rate is of no type": lambda raw: raw["machine"]["device"]["peak"][0].update(dtype={}),
+    "a rate is past all floats": lambda raw: raw["machine"]["device"]["peak"][0].update(tflops=10**400),
+    "a link goes nowhere": lambda raw: raw["machine"]["links"][0].update(scope="moon"),
+    "a link has no kind": lambda raw: raw["machine"]["links"][0].update(kind=None),
+    "a link's curve is no list": lambda raw: raw["machine"]["links"][0].update(curve=7),
+    "a link's curve has one point": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[8, 1.0]])]),
+    "a link's curve goes back": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[8, 1.0], [4, 1.0]])]),
+    "a link's curve has no rate": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[4, 1.0], [8, 0]])]),
     "an unknown field": lambda raw: raw["machine"].update(colour="red"),
     "no device": lambda raw: raw["machine"].pop("device"),
     "hosts are text": lambda raw: raw["machine"].update(hosts="2"),
@@ -104,6 +117,24 @@ MACHINES: dict[str, Callable[[Json], None]] = {
 @pytest.mark.parametrize("change", MACHINES.values(), ids=MACHINES.keys())
 def test_a_machine_that_is_none_is_refused(document: Document, change: Callable[[Json], None]) -> None:
     assert check(altered(document, change)).codes == {Code.MACHINE}
+
+
+# The program
+
+
+@pytest.mark.parametrize("value", [None, "x", [], 1e30, 1.5, {"float": "nan"}, 1 << 40])
+def test_a_constant_that_its_type_does_not_hold_is_refused(value: Any) -> None:
+    @tp.program
+    def weighed(x: tp.int32[Tensor, "n"]) -> Tensor:
+        return x * tp.constant([1, 2, 3])
+
+    def change(raw: Json) -> None:
+        (held,) = (tensor for tensor in raw["program"]["tensors"] if tensor["role"] == "const")
+        held["data"][1] = value
+
+    made = plan(weighed.bind(n=3), load_machine("cpu-4"), mesh=(1,)).document
+    assert check(made).ok
+    assert check(altered(made, change)).codes == {Code.PROGRAM}
 
 
 # The document
