@@ -262,8 +262,8 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     ("tables leave a gap", "balanced cut", cuts.Table, "part", after(shorter)),
     # Bytes and what is moved
     ("records are as small as elements", "halves", records, "record_bytes", instead(lambda record: 2)),
-    ("elements weigh nothing", "cyclic", messages.Message, "moved_bytes", instead(lambda *_: 0)),
-    ("a message is forgotten", "product", messages, "moves", after(lambda found, *_: found[:-1])),
+    ("elements weigh nothing", "cyclic", messages.Received, "nbytes", instead(lambda *_: 0)),
+    ("a message is forgotten", "halo", messages, "received", after(lambda found, *_: list(found)[:-1])),
     ("pieces of a fold are lost", "product", messages, "atoms", after(lambda found, *_: found[:-1])),
 ]
 
