@@ -128,9 +128,8 @@ def _fields(value: object, names: tuple[str, ...], at: str) -> Iterator[str]:
 
 
 def _texts(holder: object, names: tuple[str, ...], at: str) -> Iterator[str]:
-    for name in names if isinstance(holder, Mapping) else ():
-        if not isinstance(holder.get(name), str):
-            yield f"{at}.{name} is not a text"
+    if isinstance(holder, Mapping):
+        yield from (f"{at}.{name} is not a text" for name in names if not isinstance(holder.get(name), str))
 
 
 def _named_once(names: list[object], at: str) -> Iterator[str]:
