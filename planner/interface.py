@@ -17,6 +17,7 @@ from .machine import Machine
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..workers.compiled import Compiled
     from ..workers.result import RunResult
     from .check import Report
     from .explain import Explanation
@@ -88,6 +89,15 @@ class Plan:
 
         result: RunResult = run(self.checked, inputs, **options)
         return result
+
+    def compile(self, values: Mapping[str, np.ndarray], **options: Any) -> Compiled:
+        """Prove the plan, load params and states (``values``, whole arrays by name) and bind its tasks, once.
+
+        The result is called once a step: see `tapestry.workers.Compiled` for it and for the options (``device``).
+        """
+        from ..workers import Compiled
+
+        return Compiled(self.checked, values, **options)
 
     def to_json(self) -> bytes:
         """The document as bytes, identical for identical plans."""

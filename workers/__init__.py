@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_names
 
 if TYPE_CHECKING:
+    from .compiled import Compiled as Compiled
     from .device import Device as Device
     from .devices import device_names as device_names
     from .devices import register_device as register_device
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .trace import trace_json as trace_json
 
 _NAMES_OF = {
+    "compiled": "Compiled",
     "device": "Device",
     "devices": "device_names register_device",
     "faults": "BytesDiffer Deadlock PeerFailed Silent TaskError",

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from ..blocks import BLOCKS
+from ..bounds import Ranges, escape
 from ..dsl.tensor import unique_names
 from ..dsl.trace import Trace
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite, substitute
+from ..expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Read, reads, rewrite, substitute
 from ..expr.derivatives import call
 from ..program import Block, Dim, Operation
 from ..program import Tensor as TensorRecord
@@ -140,10 +141,35 @@ class _Backward:
 
     def _gathered(self, key: str, record: TensorRecord, value: Expr, inverse: Inverse) -> Expr:
         """The value added up over the points that read an element, as an expression over the element's axes."""
+        value, inverse = self._guarded(record, value, inverse)
         if not inverse.dims:
             return _only(value, inverse.where)
         total = self._compute(key, [*_dims_of(record), *inverse.dims], value, inverse)
         return Read(total, tuple(map(Affine.dim, axis_names(record))))
+
+    def _guarded(self, record: TensorRecord, value: Expr, inverse: Inverse) -> tuple[Expr, Inverse]:
+        """Conditions on what arrived alone become guards of its read: a window of products, as a padded convolution is.
+
+        Only where all other reads stay inside their tensors without them.
+        """
+        factors = value.args if isinstance(value, Call) and value.function == "multiply" else (value,)
+        arrived = factors[0]
+        if not isinstance(arrived, Read):
+            return value, inverse
+        mine = frozenset[str]().union(*(row.dims for row in arrived.index))
+        moved = tuple(bound for bound in inverse.where if bound.expr.dims <= mine)
+        left = tuple(bound for bound in inverse.where if bound not in moved)
+        ranges = {dim.name: (0, dim.extent) for dim in (*_dims_of(record), *inverse.dims)}
+        others = [read for factor in factors[1:] for read in reads(factor)]
+        if not moved or any(self._escapes(read, ranges, left) for read in others):
+            return value, inverse
+        held = replace(arrived, guard=(*arrived.guard, *moved))
+        found = replace(value, args=(held, *factors[1:])) if isinstance(value, Call) and len(factors) > 1 else held
+        return found, replace(inverse, where=left)
+
+    def _escapes(self, read: Read, ranges: Ranges, where: tuple[Bound, ...]) -> bool:
+        shape = self.trace.tensors[read.tensor].record.shape
+        return escape(read.index, shape, ranges, (*where, *read.guard)) is not None
 
     def _compute(self, key: str, dims: Sequence[Dim], value: Expr, inverse: Inverse | None = None) -> str:
         draft = self.trace.tensors[key]

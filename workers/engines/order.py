@@ -108,10 +108,14 @@ class Ordered:
         if not self.arrived[task.id].issuperset(members):
             return False
         start = self.device.mark()
-        self.carriers[task.id]()
+        self.carry(task)
         for number in members:
             self.finish(number, task, start)
         return True
+
+    def carry(self, task: Transfer) -> None:
+        """A transfer that all its ranks have come to."""
+        self.carriers[task.id]()
 
     def stuck(self) -> Deadlock:
         """Names the task at the head of every lane that cannot start, and what it waits for."""

@@ -9,15 +9,17 @@ import numpy as np
 
 from ...dtypes import name_of, numpy_dtype
 from ...errors import UsageError, close_match
-from ...program import Program, Tensor
+from ...program import Program, Role, Tensor
 from .arrays import Array
 
+GIVEN: tuple[Role, ...] = ("input", "param", "state")
 
-def checked_inputs(program: Program, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays of inputs, params and states. UsageError for one that is missing, unknown, or of another dtype or
-    shape.
+
+def checked_inputs(program: Program, inputs: Mapping[str, Any], *roles: Role) -> dict[str, Array]:
+    """The arrays of inputs, params and states, or of some of these. UsageError for one that is missing, unknown, or of
+    another dtype or shape.
     """
-    wanted = {tensor.name: tensor for tensor in program.of_role("input", "param", "state")}
+    wanted = {tensor.name: tensor for tensor in program.of_role(*(roles or GIVEN))}
     for name in inputs:
         if name not in wanted:
             raise UsageError(
