@@ -52,6 +52,18 @@ def test_every_mutant_is_refused_or_computes_what_it_embeds(part: str, bases: tu
             assert wrong is None, f"{base}: {what}: passed, and {wrong}"
 
 
+def test_every_altered_figure_is_refused() -> None:
+    rng = random.Random("figures")
+    for _ in range(150):
+        base = rng.choice(tuple(BASES))
+        what, made = altered(raw(base), "figures", rng)
+        try:
+            document = decode(json.dumps(made))
+        except TapestryError:
+            continue
+        assert document == BASES[base]() or not check(document).ok, f"{base}: {what}"
+
+
 @pytest.mark.parametrize("base", BASES)
 def test_the_plans_themselves_pass_and_compute_what_they_embed(base: str) -> None:
     document = BASES[base]()
