@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import name_of
+from ...kernels.elementwise.loop import MAX_32
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from ...kernels.runtime.module import Kernel, load
@@ -87,11 +88,13 @@ def storing_source(a: Attention, steps: Sequence[tuple[Sequence[int], Sequence[i
     stored = ELEMENT_TYPES[name_of(a.query.array.dtype)].stored
     width = a.width + 2
     to = _sum("bht", (a.state.batch, a.state.head, a.state.row))
+    count = a.batches * a.rows * a.heads * width
+    number = "Natural" if count > MAX_32 else "unsigned"
     lines = [
-        f"const Natural k = Natural(blockIdx.x) * {THREADS}u + threadIdx.x;",
-        f"if (k >= {a.batches * a.rows * a.heads * width}ull) return;",
+        f"const {number} k = {number}(blockIdx.x) * {THREADS}u + threadIdx.x;",
+        f"if (k >= {count}u) return;",
         f"const int c = int(k % {width}u), h = int(k / {width}u % {a.heads}u);",
-        f"const int t = int(k / {width * a.heads}u % {a.rows}u), b = int(k / {width * a.heads * a.rows}ull);",
+        f"const int t = int(k / {width * a.heads}u % {a.rows}u), b = int(k / {width * a.heads * a.rows}u);",
         "float m = -infinity(), l = 0.0f, o = 0.0f;",
         *(f"const float m{k} = log{k}[{_sum('bht', log)}];" for k, (_, log) in enumerate(steps)),
         *(f"m = maximum(m, m{k});" for k in range(len(steps))),
