@@ -117,7 +117,7 @@ class Plan:
         names = ("format", "predicted", "traffic", "peak_bytes", "shardings")
         data: dict[str, Any] = {name: msgspec.to_builtins(getattr(self.document, name)) for name in names}
         bound = self.document.bound
-        proved = {"bound_s": None, "gap": None} if bound is None else msgspec.to_builtins(bound)
+        proved = {"bound_s": None, "gap": None, "chain": None} if bound is None else msgspec.to_builtins(bound)
         claims = {**msgspec.to_builtins(self.document.claims), "wall_s": self.wall_s}
         data["solver"] = {**claims, **proved}
         data["claims"] = [f"solver.{name}" for name in claims]

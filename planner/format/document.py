@@ -124,10 +124,14 @@ class Sharding(Struct, frozen=True):
 
 
 class LowerBound(Struct, frozen=True):
-    """No plan of the program on the machine takes less than ``bound_s``; ``gap`` is (makespan - bound_s) / makespan."""
+    """No plan of the program on the machine takes less than ``bound_s``; ``gap`` is (makespan - bound_s) / makespan.
+
+    ``chain`` is the certificate: the weight of a chain of tasks in the sum that proves it, from 0 on and below 1.
+    """
 
     bound_s: float
     gap: float
+    chain: float
 
 
 class KernelTime(Struct, frozen=True):

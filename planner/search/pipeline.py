@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..format import Document
-from ..sharding.bound import lower_bound_seconds
+from ..sharding.bound import lower_bound
 from ..sharding.model import build_model
 from ..sharding.nodes import all_nodes
 from ..sharding.repetition import find_repetition
@@ -19,5 +19,5 @@ def make_plan(question: Question) -> Document:
     repetition = find_repetition(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
-    bound = lower_bound_seconds(question.program, question.machine, question.mesh.size)
+    bound = lower_bound(question.program, question.machine, question.mesh.size)
     return with_report(Search(question, model).run(), model, bound, question)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from ..format import Claims, Compute, Document, KernelTime, LowerBound, Predicted, Resolved, Traffic, Transfer
+from ..sharding.bound import Certificate
 from ..sharding.model import PICO, Model, evaluate
 from ..simulate import Prices, Timeline
 from .found import Found
 from .question import Question
 
 
-def with_report(found: Found, model: Model, bound: float, question: Question) -> Document:
+def with_report(found: Found, model: Model, bound: Certificate, question: Question) -> Document:
     """Fill in what was achieved: objective, bounds, prediction, traffic."""
     document, timeline = found.candidate.document, found.candidate.timeline
     choice, solution = found.choice, found.solution
@@ -22,7 +23,7 @@ def with_report(found: Found, model: Model, bound: float, question: Question) ->
     makespan = timeline.makespan_s
     moved = sum(parts.values()) if by_bytes else 0
     claims = Claims(solution.status, question.objective, objective / PICO, moved, gap, question.seed)
-    proved = LowerBound(bound, (makespan - bound) / makespan if makespan else 0.0)
+    proved = LowerBound(bound.seconds, (makespan - bound.seconds) / makespan if makespan else 0.0, bound.chain)
     return with_prediction(msgspec.structs.replace(document, bound=proved, claims=claims), timeline, question)
 
 

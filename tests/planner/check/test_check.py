@@ -238,6 +238,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("a pin on a value that is written elsewhere", Code.PIN, lambda: _pinned(Pin("tensor", "y", (("mesh0", None),)))),
     ("a pin to an axis that is not there", Code.PIN, lambda: _pinned(Pin("tensor", "x", (("mesh7", "0"),)))),
     ("a bound that is not proved", Code.BOUND, lambda: _bounded(1.0)),
+    ("a chain of no weight", Code.BOUND, lambda: replace(plans.elementwise(), bound=LowerBound(0.0, 1.0, 1.5))),
     ("a gap of nothing", Code.GAP, lambda: _bounded(1e-12)),
     ("a kernel faster than its roofline", Code.CLAIM, lambda: _kernel(KernelTime(0, (1e-12, 1.0)))),
     ("a kernel of no task", Code.CLAIM, lambda: _kernel(KernelTime(9, (1.0, 1.0)))),
@@ -251,7 +252,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
 
 def _bounded(seconds: float) -> Document:
     document = plans.elementwise()
-    return replace(document, bound=LowerBound(seconds, 0.0))
+    return replace(document, bound=LowerBound(seconds, 0.0, 0.0))
 
 
 def _predicted(**figures: float) -> Document:

@@ -17,7 +17,7 @@ from tapestry.planner.lowering.steps import Schedule
 from tapestry.planner.search.candidates import decide, lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translation, solve
-from tapestry.planner.sharding.bound import lower_bound_seconds
+from tapestry.planner.sharding.bound import lower_bound
 from tapestry.planner.sharding.model import Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
 from tapestry.planner.sharding.repetition import Repetition, find_repetition
@@ -134,7 +134,7 @@ def test_the_bound_is_below_every_plan(data: st.DataObject) -> None:
     model = modelled(c)
     choice = {node: data.draw(st.integers(0, len(model.nodes[node].labels) - 1)) for node in sorted(set(model.tied_to))}
     candidate = lower(c, decide(model.nodes, model, choice), Schedule())
-    assert lower_bound_seconds(c.program, c.machine, c.mesh.size) <= candidate.timeline.makespan_s
+    assert lower_bound(c.program, c.machine, c.mesh.size).seconds <= candidate.timeline.makespan_s
 
 
 def test_the_least_budget_is_enough_and_less_is_not() -> None:
