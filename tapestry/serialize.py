@@ -216,8 +216,8 @@ def _dim(token: str, place: str) -> Dim:
     name, _, extent = token.partition("=")
     cut = not extent.endswith("!")
     digits = extent if cut else extent[:-1]
-    if not name or not (digits.isascii() and digits.isdigit()):
-        raise UsageError(f"{token!r} is not a dimension", where=place, hint="n=8, or n=8! where it may not be cut")
+    if not name or not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise UsageError(f"{token[:60]!r} is not a dimension", where=place, hint="n=8, or n=8! where it may not be cut")
     return Dim(name, int(digits), cut)
 
 

@@ -1,6 +1,6 @@
 """What makes a program valid. Run at every pass boundary; raises ProgramError with the place, both sides and a witness.
 
-- Names are names, and unique; every dtype, monoid, function and role is known; extents are 0 or more.
+- Names are names, and unique; every dtype, monoid, function and role is known; extents are 0 to 2**63 - 2.
 - Each value has exactly one producer and nothing else has one; operations stand in an order in which they can run.
 - Every element of a value is written exactly once; a reduction whose condition leaves an element no points writes its
 identity. - Every read stays inside its tensor or is guarded.
@@ -19,6 +19,7 @@ from .bounds import escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
 from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
+from .extents import WANTED, is_extent
 from .literals import check_literals, held
 from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
@@ -72,8 +73,9 @@ def _tensor(tensor: Tensor) -> None:
         raise ProgramError(f"unknown dtype {tensor.dtype!r}", where=where, hint=close_match(tensor.dtype, list(DTYPES)))
     if tensor.role not in get_args(Role):
         raise ProgramError(f"unknown role {tensor.role!r}", where=where, hint=f"known: {', '.join(get_args(Role))}")
-    if any(type(extent) is not int or extent < 0 for extent in tensor.shape):
-        raise ProgramError(f"the shape {list(tensor.shape)} is not of integers that are 0 or more", where=where)
+    wrong = [extent for extent in tensor.shape if not is_extent(extent)]
+    if wrong:
+        raise ProgramError(f"the extent {wrong[0]!r} is not {WANTED}", where=where)
     if len(tensor.axes) != len(tensor.shape) or len(set(tensor.axes)) != len(tensor.axes):
         sides = {"axes": list(tensor.axes), "shape": list(tensor.shape)}
         raise ProgramError("each axis needs a name of its own", where=where, sides=sides)
@@ -93,10 +95,8 @@ def _form(op: Operation, program: Program) -> None:
     if len(set(names)) != len(names) or not all(name.isidentifier() for name in names):
         raise ProgramError(f"its dimensions {names} are not distinct identifiers", where=place(op))
     for dim in op.dims:
-        if type(dim.extent) is not int or dim.extent < 0:
-            raise ProgramError(
-                f"the extent {dim.extent!r} of {dim.name} is not an integer that is 0 or more", where=place(op)
-            )
+        if not is_extent(dim.extent):
+            raise ProgramError(f"the extent {dim.extent!r} of {dim.name} is not {WANTED}", where=place(op))
     _known_dims(op, "folds", op.reduce_dims, names)
     if any(op.extents[name] == 0 for name in op.reduce_dims):
         hint = "its value is the monoid's identity: write it as a constant body"

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..dtypes import DTYPES, numpy_dtype
 from ..errors import UsageError
+from ..extents import WANTED, is_extent
 from ..literals import Number, python_number, stored
 from ..names import check_name
 from ..program import Pin, PinKind, Role
@@ -113,8 +114,8 @@ def _weak_dtype(numbers: Sequence[Number]) -> str:
 
 def axis_names(name: str, shape: Sequence[int], axes: Sequence[str] | None) -> tuple[str, ...]:
     """The names given, or d0, d1, ...; UsageError for a negative extent, or unless there is one identifier for each."""
-    if any(type(extent) is not int or extent < 0 for extent in shape):
-        raise UsageError(f"{name} has the shape {list(shape)}", hint="extents are integers, 0 or more")
+    if not all(map(is_extent, shape)):
+        raise UsageError(f"{name} has the shape {list(shape)}", hint=f"each of its extents is {WANTED}")
     names = tuple(axes) if axes is not None else tuple(f"d{k}" for k in range(len(shape)))
     if len(names) != len(shape) or not all(isinstance(axis, str) and axis.isidentifier() for axis in names):
         sides = {"axes": list(names), "shape": list(shape)}

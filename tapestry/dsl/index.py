@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeGuard, cast,
 
 from ..errors import UsageError
 from ..expr import FUNCTIONS, Affine, Bound, Inside
+from ..extents import WANTED, is_extent
 from .arithmetic import Valueless
 from .caller import here
 
@@ -300,8 +301,8 @@ def _extent(name: str, extents: Mapping[str, int]) -> Given:
     if name not in extents:
         return {}
     extent = as_integer(extents[name])
-    if extent is None or extent < 0:
-        hint = "an extent is an integer, as in tp.indices(s=5)"
+    if not is_extent(extent):
+        hint = f"an extent is {WANTED}, as in tp.indices(s=5)"
         raise UsageError(f"the extent {name}={extents[name]!r} is not a number of points", where=here(), hint=hint)
     return {name: extent}
 

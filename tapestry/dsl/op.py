@@ -8,6 +8,7 @@ from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec
 
 from ..errors import UsageError
+from ..extents import WANTED, is_extent
 from .annotations import Spec, read_annotations
 from .caller import here, located
 from .define import Definition
@@ -93,9 +94,10 @@ class Op(Generic[P]):
                 missing = " ".join(part for part in axis.names if part not in extents)
                 what = f"the output axis {axis} speaks of {missing}, which no operand or setting has"
                 raise UsageError(what, where=call, sides={"declared": spec})
-            if extent is not None and extent < 0:
+            if extent is not None and not is_extent(extent):
                 known = ", ".join(f"{part}={extents[part]}" for part in axis.names)
-                raise UsageError(f"the output axis {axis} has the extent {extent}", where=call, sides={"with": known})
+                what = f"the output axis {axis} has the extent {extent}, not {WANTED}"
+                raise UsageError(what, where=call, sides={"with": known})
             if extent is not None:
                 given[name] = extent
         dtype = spec.dtype if len(spec.dtypes) == 1 else None

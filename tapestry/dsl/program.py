@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, get_args
 
 from ..errors import TapestryError, UsageError, close_match
+from ..extents import WANTED, is_extent
 from ..names import check_name
 from ..program import Program
 from ..verify import verify
@@ -167,10 +168,9 @@ class ProgramFunction:
         needed = _extents_of(present.values())
         for name in self.extents:
             value = plain(values.get(name, settings.get(name)))
-            if value is not None and (type(value) is not int or value < 0):
-                raise UsageError(
-                    f"extent {name}={spoken(value)} is not an extent: an integer, 0 or more", where=self.place
-                )
+            if value is not None and not is_extent(value):
+                what = f"extent {name}={spoken(value)} is not an extent: {WANTED}"
+                raise UsageError(what, where=self.place)
             if value is not None:
                 bound[name] = value
         missing = [n for n in needed if n not in bound] + [n for n in self.settings if n not in {*settings, *bound}]
@@ -195,9 +195,10 @@ class ProgramFunction:
         if len(spec.dtypes) != 1:
             raise UsageError(f"{name} has no definite dtype", where=self.place, sides={"declared": spec})
         shape = [axis.extent(bound) for axis in spec.axes]
-        if any(extent is None or extent < 0 for extent in shape):
+        if not all(map(is_extent, shape)):
             sides = {"declared": spec, "given": shape}
-            raise UsageError(f"{name} has no shape", where=self.place, sides=sides)
+            hint = f"each of its extents is {WANTED}"
+            raise UsageError(f"{name} has no shape", where=self.place, sides=sides, hint=hint)
         axes = [axis.name or f"d{k}" for k, axis in enumerate(spec.axes)]
         return trace.add_tensor(name, spec.dtype, [extent or 0 for extent in shape], axes, spec.role)
 
