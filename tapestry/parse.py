@@ -38,11 +38,6 @@ def parse_read(text: str) -> Read:
     return expr
 
 
-def parse_index(text: str) -> Affine:
-    """An index expression."""
-    return _whole(text, lambda parser: parser.index())
-
-
 def parse_bound(text: str) -> Bound:
     """One condition on an index expression."""
     return _whole(text, lambda parser: parser.bound())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..bounds import escape, out_of_bounds
 from ..errors import UsageError
+from ..space.polyhedral import within_limit
 from .caller import located
 from .element import Element
 from .index import Given
@@ -98,10 +99,14 @@ def _axes_read(pairs: Sequence[tuple[Site, int]]) -> dict[str, object]:
 
 
 def check(name: str, reads: Sequence[Site], ranges: Mapping[str, tuple[int, int]]) -> None:
-    """ReadOutOfBounds for the first read that leaves its tensor."""
-    for site in reads:
-        found = escape(site.index, site.shape, ranges, site.conditions)
-        if found:
-            place, tensor = located(name, site.access.place), site.access.tensor
-            described = tensor.trace.describe(tensor)
-            raise out_of_bounds(place, described, tensor.axes, site.shape, site.index, found, ranges, letter_of)
+    """ReadOutOfBounds for the first read that leaves its tensor; TooHard where that is not decided in time."""
+    if not reads:
+        return
+    first = located(name, reads[0].access.place)
+    with within_limit(f"{first}: whether {name} stays inside its tensors", len(ranges)):
+        for site in reads:
+            found = escape(site.index, site.shape, ranges, site.conditions)
+            if found:
+                place, tensor = located(name, site.access.place), site.access.tensor
+                described = tensor.trace.describe(tensor)
+                raise out_of_bounds(place, described, tensor.axes, site.shape, site.index, found, ranges, letter_of)

@@ -49,7 +49,8 @@ def within_limit(question: str, dims: int) -> Iterator[None]:
         yield
     except Exception as error:
         if type(error).__module__.startswith("islpy"):  # which need not have been imported
-            hint = "fewer dimensions in one condition, or smaller coefficients"
+            hint = "guard the read (x.get[...]), give ranges (tp.indices(i=...)), or compute its index in two steps: "
+            hint += "fewer dimensions in one read or condition, and smaller factors, take less work"
             hard = TooHard(f"{question} takes more work than it may", hint=hint)
             try:
                 raise hard from None

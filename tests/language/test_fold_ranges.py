@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -330,3 +331,21 @@ def test_messages_hold_no_numpy_scalars() -> None:
         outputs_of(first, x=counting(3))
     assert "x[2*s + 1]" in str(caught.value)
     assert "int64" not in str(caught.value)
+
+
+def test_what_takes_too_long_to_prove_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tp.op
+    def tangled(x: f32[Tensor, "n"]) -> f32[Tensor, "n"]:
+        n, a, b, c = tp.indices("n", a=97, b=89, c=83)
+        place = ((1009 * a + 1013 * b) % 97 * 7 + (1019 * c - 1021 * a) % 89 * 3) // 2
+        return tp.sum[a, b, c](x[place] * x[n])
+
+    monkeypatch.setattr("tapestry.space.polyhedral.PROOF_LIMIT", 2_000)
+    with pytest.raises(tp.ProgramError) as caught:
+        program_of(lambda x: tangled(x), x=np.ones(1000, np.float32))
+    text = str(caught.value)
+    assert re.match(
+        r"tangled \(test_index_ranges.py:\d+\): whether tangled stays inside its tensors takes more work than it may",
+        text,
+    )
+    assert "guard the read (x.get[...])" in text

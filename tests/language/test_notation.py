@@ -10,7 +10,7 @@ from tapestry.dtypes import DTYPES
 from tapestry.errors import UsageError
 from tapestry.expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
 from tapestry.notation import format_expr
-from tapestry.parse import parse_bound, parse_expr, parse_index, parse_read
+from tapestry.parse import parse_bound, parse_expr, parse_read
 
 N, P, R = map(Affine.dim, "npr")
 X, W = Read("x", (N,)), Read("layers.0.w", (N, 2 * P + R))
@@ -61,7 +61,7 @@ def test_expressions_read_back(expr: Expr) -> None:
 
 @given(affines(), bounds)
 def test_indices_and_bounds_read_back(index: Affine, bound: Bound) -> None:
-    assert parse_index(str(index)) == index
+    assert parse_expr(f"index({index})") == IndexValue(index)
     assert parse_bound(str(bound)) == bound
 
 
