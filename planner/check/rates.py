@@ -11,7 +11,7 @@ from math import log2
 from typing import Any
 
 from ...blocks import BLOCKS
-from ...expr import FUNCTIONS, Call, Read, walk
+from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 
 # Which rate stands in where a kernel class has none of a type: its wider types, then the class it is nearest to.
@@ -100,7 +100,7 @@ def _flops(op: Operation) -> int:
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].flops
     calls = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
-    return max(1, calls + bool(op.reduce_dims))
+    return max(1, calls + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))
 
 
 def _class(op: Operation) -> str:

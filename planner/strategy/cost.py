@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...blocks import BLOCKS
-from ...expr import FUNCTIONS, Call, Read, walk
+from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...space import Region
 from ...space.projection import Image
@@ -64,8 +64,8 @@ def kernel_class(op: Operation) -> str:
 
 @lru_cache(maxsize=65536)
 def flops_per_point(op: Operation) -> int:
-    """Operations per index point: the body's functions, and one for the fold."""
+    """Operations per index point: the body's functions, and those that fold its value into a record."""
     if isinstance(op.body, Block):
         return BLOCKS[op.body.kernel].flops
     total = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
-    return max(1, total + (1 if op.reduce_dims else 0))
+    return max(1, total + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from ..dtypes import DTYPES, extreme, promote
 from . import derivatives as d
 from .derivatives import call
 from .functions import FUNCTIONS
-from .scalar import Call, Const, Expr, Read
+from .scalar import Call, Const, Expr, Read, walk
 
 Law = Literal["associative", "commutative", "idempotent"]
 Rule = Literal["stored", "value", "partial", "accumulator", "position"]
@@ -111,6 +112,12 @@ class Monoid:
         return (
             self.function is not None and FUNCTIONS[self.function].matrix == "sum" and self.components[0].lift == VALUE
         )
+
+    @cached_property
+    def flops(self) -> int:
+        """Operations charged for one more value in a fold: the functions that combine its record, each once."""
+        calls = {node for component in self.components for node in walk(component.combine) if isinstance(node, Call)}
+        return sum(FUNCTIONS[node.function].flops for node in calls)
 
     def dtypes_for(self, value: str, stored: str) -> tuple[str, ...]:
         """The dtypes of the components in a fold of values of one dtype whose result is stored in another."""

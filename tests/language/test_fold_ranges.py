@@ -345,7 +345,7 @@ def test_what_takes_too_long_to_prove_says_what_to_write_instead(monkeypatch: py
         program_of(lambda x: tangled(x), x=np.ones(1000, np.float32))
     text = str(caught.value)
     assert re.match(
-        r"tangled \(test_index_ranges.py:\d+\): whether tangled stays inside its tensors takes more work than it may",
+        r"tangled \(test_fold_ranges.py:\d+\): whether tangled stays inside its tensors takes more work than it may",
         text,
     )
     assert "guard the read (x.get[...])" in text
