@@ -71,7 +71,7 @@ def stretched(extent: int) -> Program:
 @pytest.mark.parametrize("extent", TOO_LONG)
 def test_programs_made_by_hand_are_refused_too(extent: int) -> None:
     for refuse in (verify, lambda p: program_from_json(program_to_json(p)), lambda p: evaluate(p, {"x": np.ones(3)})):
-        with pytest.raises(tp.UsageError, match="is not|too large"):
+        with pytest.raises(tp.UsageError, match=r"is not|too large"):
             refuse(stretched(extent))  # type: ignore[operator]
 
 
