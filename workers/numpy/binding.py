@@ -13,6 +13,7 @@ import numpy as np
 from ...expr import Affine, Call, Cast, Expr, Read
 from ...space import Box
 from ..device import Evaluation, Runner, Stored, in_order
+from . import steps
 from .block_kernels import BLOCKS
 from .choosing import context_of, kept, steps_of
 from .folding import DOUBLE
@@ -21,18 +22,6 @@ from .maps import bind_map
 from .padding import padded
 from .scratch import Scratch
 from .shards import groups_of
-from .steps import (
-    BlockKernel,
-    Fold,
-    Mapped,
-    MatrixProduct,
-    PaddedWindow,
-    Records,
-    ScatteredFold,
-    SlabFold,
-    Step,
-    WrittenOut,
-)
 from .unrolling import unrolled
 
 
@@ -43,50 +32,50 @@ def bind_compute(task: Evaluation, scratch: Scratch) -> Runner:
 
 
 @singledispatch
-def bound(step: Step) -> Runner:
+def bound(step: steps.Step) -> Runner:
     """The runner of a step."""
     raise TypeError(f"nothing binds a {type(step).__name__}")
 
 
 @bound.register
-def _(step: Mapped) -> Runner:
+def _(step: steps.Mapped) -> Runner:
     return bind_map(step.piece, step.context, step.out)
 
 
 @bound.register
-def _(step: BlockKernel) -> Runner:
+def _(step: steps.BlockKernel) -> Runner:
     return in_order(BLOCKS[step.block.kernel](step.block, step.boxes, step.context, step.out))
 
 
 @bound.register
-def _(step: Records) -> Runner:
+def _(step: steps.Records) -> Runner:
     return step.fold.bind(step.boxes)
 
 
 @bound.register
-def _(step: MatrixProduct) -> Runner:
+def _(step: steps.MatrixProduct) -> Runner:
     return step.contraction.bind()
 
 
 @bound.register
-def _(step: WrittenOut) -> Runner:
+def _(step: steps.WrittenOut) -> Runner:
     return _written_out(step)
 
 
 @bound.register
-def _(step: PaddedWindow) -> Runner:
+def _(step: steps.PaddedWindow) -> Runner:
     with step.context.scratch.frame():
         piece, context, copies = padded(step.piece, step.context)
         return in_order([*copies, _written_out(replace(step, piece=piece, context=context))])
 
 
 @bound.register
-def _(step: SlabFold) -> Runner:
+def _(step: steps.SlabFold) -> Runner:
     return Folding(step.piece, step.context, step.out, step.fold, step.accumulate)
 
 
 @bound.register
-def _(step: ScatteredFold) -> Runner:
+def _(step: steps.ScatteredFold) -> Runner:
     dims = tuple(dim for dim in step.piece.dims if dim[0] not in step.piece.reduce)
     extents = [n for _, n in dims]
     dense = Stored(np.empty(extents, step.fold.accumulator), Box.of_shape(extents).grid())
@@ -100,7 +89,7 @@ def _(step: ScatteredFold) -> Runner:
     return in_order([folding, bind_map(kept(step.piece, value), context, step.out)])
 
 
-def _written_out(step: Fold) -> Runner:
+def _written_out(step: steps.Fold) -> Runner:
     """The fold as one expression, onto what is there if it accumulates."""
     wide = step.fold.accumulator == DOUBLE
     tile = replace(step.piece, body=Cast("f64", step.piece.body)) if wide else step.piece

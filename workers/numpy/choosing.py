@@ -16,6 +16,7 @@ from ...expr.monoids import accumulator_dtype
 from ...program import Block
 from ..device import Evaluation, Stored
 from ..lifting import dtypes_of, value_dtype
+from . import steps
 from .contraction import Contraction, contraction
 from .cutting import resolve
 from .folding import SINGLE, Reduction, compute_dtype
@@ -26,18 +27,6 @@ from .pieces import Piece, masked
 from .records import RecordFold
 from .scratch import Scratch
 from .shards import Group, reduction
-from .steps import (
-    BlockKernel,
-    Fold,
-    Mapped,
-    MatrixProduct,
-    PaddedWindow,
-    Records,
-    ScatteredFold,
-    SlabFold,
-    Step,
-    WrittenOut,
-)
 from .views import slabs, strided
 
 # A fold is written out when it is a window (its dimensions share an axis with others) of at most this many taps,
@@ -55,17 +44,17 @@ def context_of(task: Evaluation, scratch: Scratch) -> Context:
     return Context(task.reads, SINGLE if floating.kind != "f" else floating, scratch)
 
 
-def steps_of(task: Evaluation, context: Context, group: Group) -> list[Step]:
+def steps_of(task: Evaluation, context: Context, group: Group) -> list[steps.Step]:
     """The steps of boxes that share their output, in order."""
     op, out = task.op, task.write
     if op.monoid is None:
-        return [Mapped(context, out, box) for box in group]
+        return [steps.Mapped(context, out, box) for box in group]
     if isinstance(op.body, Block):
-        return [BlockKernel(context, out, op.body, tuple(group))]
+        return [steps.BlockKernel(context, out, op.body, tuple(group))]
     fold = reduction(task)
     if fold is None:
         records = RecordFold(op, value_dtype(task), context, out, dtypes_of(task)[op.output])
-        return [Records(context, out, records, tuple(group))]
+        return [steps.Records(context, out, records, tuple(group))]
     return _Chooser(context, fold).folded(group, out)
 
 
@@ -76,42 +65,42 @@ class _Chooser:
     context: Context
     fold: Reduction
 
-    def folded(self, group: Group, out: Stored) -> list[Step]:
+    def folded(self, group: Group, out: Stored) -> list[steps.Step]:
         """One box is folded at once; several are added up in the accumulator's type."""
         if len(group) == 1:
             return self._box(group[0], out, accumulate=False)
         narrow = self.fold.accumulator != out.array.dtype
         total = Stored(np.empty(out.array.shape, self.fold.accumulator), out.grid) if narrow else out
         neutral = Const(self.fold.identity)
-        steps: list[Step] = [Mapped(self.context, total, kept(box, neutral)) for box in group]
-        steps += [step for box in group for step in self._box(box, total, accumulate=True)]
+        found: list[steps.Step] = [steps.Mapped(self.context, total, kept(box, neutral)) for box in group]
+        found += [step for box in group for step in self._box(box, total, accumulate=True)]
         if narrow:
             rounding = self.context.reading(out=total)
-            steps += [Mapped(rounding, out, kept(box, Read("'out", box.write))) for box in group]
-        return steps
+            found += [steps.Mapped(rounding, out, kept(box, Read("'out", box.write))) for box in group]
+        return found
 
-    def _box(self, box: Piece, out: Stored, *, accumulate: bool) -> list[Step]:
+    def _box(self, box: Piece, out: Stored, *, accumulate: bool) -> list[steps.Step]:
         """Tiles of the output, each by the quickest way."""
         piece = replace(box, body=masked(box.body, box.where, self.fold.identity), where=())
         tiles = resolve(piece, set(piece.names) - piece.reduce)
         return [step for tile in tiles for step in self._tile(tile, out, accumulate)]
 
-    def _tile(self, tile: Piece, out: Stored, accumulate: bool) -> list[Step]:
-        fold = Fold(self.context, out, tile, self.fold, accumulate)
+    def _tile(self, tile: Piece, out: Stored, accumulate: bool) -> list[steps.Step]:
+        fold = steps.Fold(self.context, out, tile, self.fold, accumulate)
         unrolls = _worth_unrolling(tile)
         product = _product(fold, both=unrolls)
         if product is not None:
-            return [MatrixProduct(**vars(fold), contraction=product)]
+            return [steps.MatrixProduct(**vars(fold), contraction=product)]
         if unrolls and _taps(tile) > PADDED and paddable(tile):
-            return [PaddedWindow(**{**vars(fold), "piece": part}) for part in _slabs(tile)]
+            return [steps.PaddedWindow(**{**vars(fold), "piece": part}) for part in _slabs(tile)]
         if unrolls:
-            return [WrittenOut(**vars(fold))]
+            return [steps.WrittenOut(**vars(fold))]
         dims = tuple(dim for dim in tile.dims if dim[0] not in tile.reduce)
         plain = strided(out, tile.write, dims) is not None
-        return [SlabFold(**vars(fold)) if plain else ScatteredFold(**vars(fold))]
+        return [steps.SlabFold(**vars(fold)) if plain else steps.ScatteredFold(**vars(fold))]
 
 
-def _product(step: Fold, *, both: bool) -> Contraction | None:
+def _product(step: steps.Fold, *, both: bool) -> Contraction | None:
     """A matrix product, if it has enough rows and columns (``both``), or of one of them."""
     found = match(step.piece, step.fold)
     if found is None:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import name_of, numpy_dtype
-from ...errors import TapestryError
 from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
 from ..device import Stored
 from . import folding
+from .calls import copy_into, lookup, take_from, truth_into, where_stored
 from .folding import BOOL, DOUBLE, INT, SINGLE, Array, Scalar, compute_dtype, fold_numbers, round_into, scalar, together
 from .scratch import Scratch
 from .views import Slices, position_table, slab_shape, strided, within
@@ -279,10 +279,10 @@ class Compiler:
             return scalar(np.asarray(value).astype(dtype))
         if value.dtype == dtype:
             return value
-        return self.apply(_truth_into, [value], BOOL) if dtype == BOOL else self.converted(value, dtype)
+        return self.apply(truth_into, [value], BOOL) if dtype == BOOL else self.converted(value, dtype)
 
     def converted(self, value: Slot | Scalar, dtype: np.dtype[Any]) -> Slot:
-        return self.apply(_copy_into, [value], dtype)
+        return self.apply(copy_into, [value], dtype)
 
     def _cast(self, expr: Cast) -> Slot | Scalar:
         value = self._value(expr.arg)
@@ -369,44 +369,8 @@ class Compiler:
         for expr, axis, step in zip(read.index, stored.grid.axes, stored.array.strides, strict=True):
             table = position_table(axis) * (step // stored.array.itemsize)
             local = self.apply(
-                _lookup(table, axis.lo, None if self.lenient else str(read)), [self._index(expr), mask], INT
+                lookup(table, axis.lo, None if self.lenient else str(read)), [self._index(expr), mask], INT
             )
             flat = local if flat == 0 and not isinstance(flat, Slot) else self.apply(np.add, [flat, local], INT)
-        found = self.apply(_take(stored.array), [flat], stored.array.dtype)
+        found = self.apply(take_from(stored.array), [flat], stored.array.dtype)
         return found if mask is True else self.apply(where_stored, [mask, found, fill], stored.array.dtype)
-
-
-def where_stored(condition: Array, yes: Array, no: Scalar, out: Array) -> None:
-    np.copyto(out, no)
-    np.copyto(out, yes, where=condition)
-
-
-def _lookup(table: Array, lo: int, read: str | None) -> Callable[..., None]:
-    def local(index: Any, mask: Any, out: Array) -> None:
-        """Local positions; 0 where the mask is off, an error (``read`` named) where it is on and nothing is stored."""
-        at = np.subtract(index, lo)
-        missing = (at < 0) | (at >= len(table))
-        found = table.take(at, mode="clip")
-        missing |= found < 0
-        if read is not None and np.any(missing & mask):
-            raise TapestryError(f"{read} touches elements that its buffer does not store")
-        np.copyto(out, np.where(missing, 0, found))
-
-    return local
-
-
-def _take(array: Array) -> Callable[..., None]:
-    flat = array.reshape(-1)
-
-    def take(index: Any, out: Array) -> None:
-        np.take(flat, index, out=out, mode="clip")
-
-    return take
-
-
-def _copy_into(value: Any, out: Array) -> None:
-    np.copyto(out, value, casting="unsafe")
-
-
-def _truth_into(value: Any, out: Array) -> None:
-    np.not_equal(value, 0, out=out)
