@@ -72,6 +72,24 @@ def scale_table(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def ranks_table(rows: list[dict[str, Any]]) -> str:
+    return table(
+        ["layers", "ranks", "tasks", "tasks on ranks", "check", "plan.json", "peak memory of the check"],
+        [
+            [
+                str(r["layers"]),
+                str(r["ranks"]),
+                str(r["tasks"]),
+                str(r["events"]),
+                f"{r['read_s'] + r['check_s']:.1f} s",
+                f"{r['document_kib']:.0f} KiB",
+                f"{r['peak_mib']:.0f} MiB",
+            ]
+            for r in rows
+        ],
+    )
+
+
 def rivals_table(cases: list[dict[str, Any]]) -> str:
     names = list(dict.fromkeys(name for case in cases for name in case["rivals"]))
 
@@ -90,7 +108,19 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms"
 
 
-def document(scale: list[dict[str, Any]], cases: list[dict[str, Any]], help_s: float, engine: Any) -> str:
+RANKS = (
+    "## Ranks\n\nChecking the same program under a given sharding: tokens over groups of eight ranks, heads and hidden "
+    "units within a group (`python benchmarks/scale_check.py --layers 32 --sequence 32`). Seconds of the processor."
+)
+
+
+def document(
+    scale: list[dict[str, Any]],
+    ranks: list[dict[str, Any]],
+    cases: list[dict[str, Any]],
+    help_s: float,
+    engine: Any,
+) -> str:
     """The page."""
     today = dt.datetime.now(tz=dt.UTC).date()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -104,6 +134,8 @@ def document(scale: list[dict[str, Any]], cases: list[dict[str, Any]], help_s: f
         "bound that no plan can beat (see [planner.md](planner.md)).",
         scale_table(scale),
         "![Seconds to plan and check against the number of layers](img/scale.svg)",
+        RANKS,
+        ranks_table(ranks),
         "## The plan and what people do by hand\n\nEach sharding is entered as pins and priced by the same simulator.",
         rivals_table(cases),
         f"## Light to start\n\n`tapestry --help`: {help_s:.2f} s.",
@@ -125,11 +157,14 @@ def main() -> None:
     options = parser.parse_args()
     help_s = time_to_help()
     scale = [script("scale.py", "--layers", layers) for layers in options.layers]
+    ranks = [script("scale_check.py", "--layers", 32, "--sequence", count) for count in (8, 32)]
     tight = [script("scale.py", "--layers", 32, "--hbm", "8GiB")]
     cases = script("rivals.py")
     engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None
     (options.out / "img").mkdir(parents=True, exist_ok=True)
-    (options.out / "benchmarks.md").write_text(document([*scale, *tight], cases, help_s, engine), encoding="utf-8")
+    (options.out / "benchmarks.md").write_text(
+        document([*scale, *tight], ranks, cases, help_s, engine), encoding="utf-8"
+    )
     series = {name: [row[f"{name}_s"] for row in scale] for name in ("plan", "check")}
     title = "Seconds to plan and to check, Llama-8B-shaped forward on eight H200"
     figure = line_chart(title, "decoder layers", [row["layers"] for row in scale], series)

@@ -70,6 +70,7 @@ class Algebra:
     def read(self, text: str) -> int:
         """A region as plans write it. ValueError where it is none."""
         if text not in self._read:
+            self.budget.spend(4 * text.count("+") ** 2 + text.count("|") ** 2 // 16, "reading regions of many pieces")
             self._read[text] = self.equal(parse_region(text), cells.read(text), partial("what {!r} says".format, text))
         return self._read[text]
 

@@ -9,7 +9,7 @@ from ...errors import TapestryError, TooHard
 from ...program import Operation, Program
 from ...serialize import program_from_json
 from ..format.document import Compute, Copy, Document, Transfer
-from . import machine
+from . import cells, machine
 from .algebra import Algebra
 from .case import Case, Memory
 from .report import Code, Findings
@@ -186,7 +186,10 @@ def _inside(case: Case, findings: Findings) -> None:
         box = boxes.setdefault(extents, algebra.whole(extents))
         regions = case.distinct(layout, None)
         alike = all(len(tile) == len(extents) for number in regions for tile in algebra.form(number).tiles)
-        return alike and all(algebra.within(number, box) for number in regions)
+        space = algebra.form(box)
+        return alike and all(
+            cells.within(algebra.form(number), space) or algebra.within(number, box) for number in regions
+        )
 
     def check(
         layout: str, extents: tuple[int, ...], ranks: tuple[int, ...] | None, what: str, task: int | None = None

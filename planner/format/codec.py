@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from .digest import KEY, changed_parts, digests
 from .document import FORMAT, Document
 from .fold import fold, unfold
 
+# What this much JSON takes in memory is below one GiB, whatever it says.
+MOST_TEXT = 1 << 25
 _FOLDED = ("buffers", "tasks")
 _PROGRAM = ("tensors", "operations", "bindings", "outputs", "states", "pins")
 
@@ -65,6 +68,13 @@ def decode_unchanged(data: bytes | str, where: str = "plan") -> Document:
 
 def read(data: bytes | str, where: str = "plan") -> tuple[Document, tuple[str, ...]]:
     """The plan, and the parts of it (program, machine, plan) that its digests are not of."""
+    if len(data) > MOST_TEXT:
+        raise UsageError(
+            "too long for a plan: it is not read",
+            where=where,
+            sides={"found": f"{len(data)} bytes", "read": f"at most {MOST_TEXT}"},
+            hint="80 layers on 4,096 ranks take 3 MB: write repeated stretches folded, as tapestry plan -o does",
+        )
     try:
         raw = json.loads(data, object_pairs_hook=_once_each, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -90,8 +100,8 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys are distinct: readers disagree on which of two equal keys counts."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice in one object")
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} is there twice in one object")
     return found
 
 

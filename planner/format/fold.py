@@ -84,8 +84,11 @@ class _Stretch:
 
     @property
     def nbytes(self) -> int:
-        """Text of all copies, about; an item counts 64 bytes at least, which is what it takes in memory."""
-        return self.count * sum(max(64, sum(map(len, texts)) + 8 * len(numbers)) for texts, numbers in self.splits)
+        """What all copies take in memory, about: their text, and more for each object."""
+        return self.count * sum(
+            64 + sum(len(text) + 200 * text.count("{") for text in texts) + 8 * len(numbers)
+            for texts, numbers in self.splits
+        )
 
     def expanded(self) -> list[Any]:
         pairs = list(zip(self.splits, self.steps, strict=True))

@@ -15,7 +15,7 @@ from tapestry.errors import UsageError
 from tapestry.planner import load_machine, plan
 from tapestry.planner.check import Code, check
 from tapestry.planner.check.budget import Budget, Exhausted
-from tapestry.planner.format.codec import decode, encode
+from tapestry.planner.format.codec import MOST_TEXT, decode, encode
 from tapestry.planner.format.document import Copy, Document, LayoutText
 
 from . import plans
@@ -227,6 +227,40 @@ def test_scattered_regions_exhaust_the_budget(document: Document) -> None:
     budget.spend(5, "pairs")
     with pytest.raises(Exhausted, match="pairs"):
         budget.spend(6, "pairs")
+
+
+def test_a_region_of_many_grids_is_not_taken_apart(document: Document) -> None:
+    """On a diagonal, so that no two of them join."""
+    diagonal = " + ".join(f"{2 * k}:{2 * k + 1},{2 * k}:{2 * k + 1}" for k in range(2000))
+    report = check(altered(document, lambda raw: raw["layouts"].update(L0={"regions": [diagonal] * 2})))
+    assert report.codes == {Code.UNPROVEN}, str(report)
+
+
+@pytest.mark.parametrize(("start", "end"), [("[", "]"), ('{"a":', "}")])
+def test_deep_nesting_is_no_plan(start: str, end: str) -> None:
+    with pytest.raises(UsageError, match="not a complete JSON document"):
+        decode('{"format":"tapestry.plan/2","tasks":' + start * 100_000 + "1" + end * 100_000 + "}")
+
+
+def test_repeats_within_repeats_are_not_expanded(document: Document) -> None:
+    def bomb(raw: Json) -> None:
+        for _ in range(8):
+            raw["tasks"] = [{"repeat": 1000, "items": raw["tasks"][:1], "step": [[]]}]
+
+    with pytest.raises(UsageError, match="malformed plan"):
+        altered(document, bomb)
+
+
+def test_what_is_too_long_for_a_plan_is_not_read() -> None:
+    with pytest.raises(UsageError, match="too long for a plan"):
+        decode(b" " * (MOST_TEXT + 1))
+
+
+def test_many_buffers_at_one_place_are_counted(document: Document) -> None:
+    """Every pair of them shares memory: more than may be written down."""
+    first = document.buffers[0]
+    many = tuple(replace(first, name=f"b{k}", initial=None) for k in range(3_000))
+    assert check(replace(document, buffers=(*document.buffers, *many))).codes == {Code.UNPROVEN}
 
 
 def knapsack(dims: int) -> str:
