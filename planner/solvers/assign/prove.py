@@ -21,8 +21,8 @@ from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 MOST_NODES = 400  # of a problem that is worth it
 _CASES = 200  # a case lies within another, and the checker goes down as deep
-_WORK = 40_000_000  # entries that all eliminations together go through
-_SET_UP = 40_000  # entries that setting up one elimination is worth
+_WORK = 20_000_000  # entries that all eliminations together go through
+_SET_UP = 20_000  # entries that a node is worth while an elimination is set up
 _WIDEST = 4_000_000  # entries of one elimination
 
 Prices = Mapping[tuple[int, int], int]
@@ -56,7 +56,7 @@ class _Prover:
     def case(self, problem: AssignmentProblem, prices: Prices) -> Proof:
         """Raises _TooLong. `prices`: multipliers to begin with, by (resource, instant)."""
         self.cases += 1
-        self.work += _SET_UP
+        self.work += _SET_UP * problem.node_count
         if self.cases > _CASES or self.work > _WORK or time.monotonic() > self.until:
             raise _TooLong
         try:
