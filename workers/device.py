@@ -199,6 +199,12 @@ class Device(ABC):
         the time (of `perf_counter`) from which events count; returns when all is done. TaskError names the task.
         """
 
+    def repeated(self, run: Runner) -> Runner:
+        """The same for many times to come. It has run once, what it uses stays in place, and it waits for nothing: a
+        device may keep what it asks for as one graph.
+        """
+        return run
+
     def running(self) -> AbstractContextManager[Any]:
         """Settings that hold while runners run."""
         return nullcontext()

@@ -200,7 +200,7 @@ class CudaMachine(Machine):
         self.load()
         return Lanes(self, tasks)
 
-    def captured(self, run: Callable[[], None]) -> Runner:
+    def captured(self, run: Runner) -> Runner:
         """What a function asks of the current stream as one graph. It has to have run once before."""
         self.synchronise()
         with self.main:

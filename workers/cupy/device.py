@@ -140,6 +140,10 @@ class CupyDevice(Device):
     def replay(self, tasks: Sequence[Bound]) -> Replay:
         return self.machine.replay(tasks)
 
+    def repeated(self, run: Runner) -> Runner:
+        """One CUDA graph."""
+        return self.machine.captured(run)
+
     def running(self) -> AbstractContextManager[Any]:
         return self.machine.running()
 

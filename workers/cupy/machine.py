@@ -158,6 +158,10 @@ class Machine(ABC):
         """The tasks of one rank on their lanes: see `Device.replay`."""
 
     @abstractmethod
+    def captured(self, run: Runner) -> Runner:
+        """What a function asks for, as one thing to be asked for again. It has run once."""
+
+    @abstractmethod
     def running(self) -> AbstractContextManager[Any]:
         """What holds while runners run; all kernels are loaded once it is entered."""
 
