@@ -87,7 +87,7 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
     for unit in {unit.entry: unit for unit in units}.values():
         barriers = "true" if "__syncthreads" in unit.source or "fold_" in unit.source else "false"
         cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
-        parts.append(unit.source)
+        parts.append(unit.source.replace("By_", f"{unit.entry}_By_"))  # each text declares its folds; here they are one
         parts.append(
             f'extern "C" __attribute__((visibility("default"))) void host_{unit.entry}(void** pointers) {{'
             f" host::run({{{unit.blocks}u, {unit.threads}u, {unit.cluster}u, {unit.shared}u, {barriers}}},"
