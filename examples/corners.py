@@ -141,7 +141,10 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=Path("build"), help="folder for the results")
     parser.add_argument("--engine", choices=("torchrun", "local"), default="torchrun")
     options = parser.parse_args()
-    options.build.mkdir(parents=True, exist_ok=True)
+    try:
+        options.build.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--build {options.build}: {error.strerror}")
     from sklearn.datasets import load_sample_images
 
     for number, photo in enumerate(load_sample_images().images):
