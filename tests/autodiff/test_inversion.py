@@ -97,7 +97,7 @@ def expressions(draw: st.DrawFn, names: tuple[str, ...], depth: int = 0) -> Affi
     return found // draw(st.integers(2, 4)) if draw(st.integers(0, 4)) == 0 else found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_generated_projections(data: st.DataObject) -> None:
     dims = {name: data.draw(st.integers(1, 5)) for name in "abc"[: data.draw(st.integers(1, 3))]}

@@ -22,8 +22,10 @@ def digits() -> dict[str, Any]:
 def test_four_workers_learn_as_one_does(digits: dict[str, Any]) -> None:
     learn, test = digits["data"]()
     one, four = (
-        digits["trained"](plan(digits["train_step"].bind(), "cpu-4", mesh=(ranks,)), learn, 64, 3) for ranks in (1, 4)
+        digits["trained"](plan(digits["train_step"].bind(n=96), "cpu-4", mesh=(ranks,)), learn, 96, 2)
+        for ranks in (1, 4)
     )
     np.testing.assert_allclose(four[0], one[0], rtol=1e-5)
-    assert four[0][-1] < 0.2 * four[0][0]
-    assert digits["accuracy"](four[1], test) > 0.8  # after 66 of the steps that the example takes
+    # After 28 of the 264 steps that the example takes; guessing is right one time in ten.
+    assert four[0][-1] < 0.6 * four[0][0]
+    assert digits["accuracy"](four[1], test) > 0.5

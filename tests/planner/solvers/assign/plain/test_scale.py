@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 
@@ -59,9 +60,13 @@ def test_large_problems_take_the_way_of_duals_and_moves(jobs: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("node_limit", [10, 2000])
-def test_an_interrupt_leaves_the_best_so_far(node_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_leaves_the_best_so_far(
+    node_limit: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr(wcsp, "NODE_LIMIT", node_limit)
     monkeypatch.setattr(portfolio, "_TINY_ENTRIES", 10)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background begin with it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     problem = planted(seed=4, nodes=900, forbidden=0.0, room=1.05)
     timer = threading.Timer(1.0, _thread.interrupt_main)
     run = portfolio.run
