@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..dtypes import numpy_dtype
-from ..planner.format import Compute, Copy, Resolved, Task, Transfer
+from ..planner.format import Buffer, Compute, Copy, Resolved, Task, Transfer
 from ..space import Box
 from .device import Bound, Device, Evaluation, Runner, Stored, nothing
 from .faults import Place, demand
@@ -39,12 +39,15 @@ class Rank:
     def load(self, inputs: Mapping[str, Array]) -> None:
         """Fill the initial buffers from whole arrays."""
         for buffer in self.resolved.document.buffers:
-            stored = self.memory[buffer.name]
-            if buffer.initial is None or stored is None:
-                continue
-            tensor = self.resolved.program.tensor(buffer.tensor)
-            region = self.resolved.regions(buffer.initial)[self.number]
-            self.device.copy(whole_array(tensor, inputs), stored, region)()
+            if buffer.initial is not None:
+                self.filling(buffer, whole_array(self.resolved.program.tensor(buffer.tensor), inputs))()
+
+    def filling(self, buffer: Buffer, whole: Stored) -> Runner:
+        """Fills a buffer that holds something before the run with its part of a whole array."""
+        stored = self.memory[buffer.name]
+        if buffer.initial is None or stored is None:
+            return nothing
+        return self.device.copy(whole, stored, self.resolved.regions(buffer.initial)[self.number])
 
     def bind(self, transport: Transport | None = None) -> None:
         """Bind the tasks to memory; transfers too where a transport is given that needs this rank alone."""

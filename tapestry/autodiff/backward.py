@@ -50,9 +50,10 @@ def _active(trace: Trace, operations: Sequence[Operation], wanted: Iterable[str]
     """The float tensors that depend on what is wanted."""
     found = set(wanted)
     for op in operations:
-        if found & set(op.operands) and DTYPES[trace.dtypes[op.output]].kind == "float":
+        is_float = DTYPES[trace.dtypes[op.output]].kind == "float"
+        if is_float and op.output not in trace.held and found & set(op.operands):
             found.add(op.output)
-    return found - trace.held
+    return found
 
 
 @dataclass
@@ -150,11 +151,11 @@ class _Backward:
     def _guarded(self, record: TensorRecord, value: Expr, inverse: Inverse) -> tuple[Expr, Inverse]:
         """Conditions on what arrived alone become guards of its read: a window of products, as a padded convolution is.
 
-        Only where all other reads stay inside their tensors without them.
+        Only where it is 0 beyond its guard, and where all other reads stay inside their tensors without the conditions.
         """
         factors = value.args if isinstance(value, Call) and value.function == "multiply" else (value,)
         arrived = factors[0]
-        if not isinstance(arrived, Read):
+        if not isinstance(arrived, Read) or arrived.fill:
             return value, inverse
         mine = frozenset[str]().union(*(row.dims for row in arrived.index))
         moved = tuple(bound for bound in inverse.where if bound.expr.dims <= mine)

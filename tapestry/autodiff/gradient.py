@@ -10,12 +10,12 @@ from typing import Any
 from ..dsl.door import door, spoken
 from ..dsl.program import ProgramFunction
 from ..dsl.tensor import Tensor, base_at
-from ..dsl.trace import OpDraft, Trace, current, named
+from ..dsl.trace import Trace, current
 from ..dtypes import DTYPES
 from ..errors import UsageError, close_match
 from ..expr import Affine
-from ..program import Dim, Program
-from .backward import axis_names, cotangents
+from ..program import Dim
+from .backward import cotangents
 
 VALUE, PREFIX = "value", "grad."
 Wanted = str | Sequence[str] | None
@@ -147,17 +147,6 @@ def value_and_grad(program: ProgramFunction, wrt: Wanted = None) -> GradientFunc
 
 def _patterns(wrt: Wanted) -> tuple[str, ...]:
     return () if wrt is None else (wrt,) if isinstance(wrt, str) else tuple(wrt)
-
-
-def replayed(trace: Trace, program: Program) -> dict[str, Tensor]:
-    """Adds the tensors and operations of a bound program to a trace; the handles by name."""
-    found: dict[str, Tensor] = {}
-    for tensor in program.tensors:
-        axes = axis_names(tensor)
-        found[tensor.name] = trace.add_tensor(tensor.name, tensor.dtype, tensor.shape, axes, tensor.role, tensor.data)
-    keys = {name: handle.key for name, handle in found.items()}
-    trace.ops += [OpDraft(named(op, op.name, keys), op.name) for op in program.operations]
-    return found
 
 
 @door

@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import tapestry as tp
-from tapestry.autodiff.backward import cotangents
-from tapestry.autodiff.gradient import replayed
+from tapestry.autodiff.backward import axis_names, cotangents
 from tapestry.dsl.tensor import Tensor, base_at
-from tapestry.dsl.trace import Trace, tracing
+from tapestry.dsl.trace import OpDraft, Trace, named, tracing
 from tapestry.dtypes import DTYPES
 from tapestry.expr import MONOIDS, Cast, Expr, children, rewrite
 from tapestry.expr.scalar import Call
@@ -68,6 +67,17 @@ def weights_of(program: Program) -> dict[str, np.ndarray]:
     return {
         name: np.cos(1.0 + np.arange(program.tensor(name).size)).reshape(program.tensor(name).shape) for name in floats
     }
+
+
+def replayed(trace: Trace, program: Program) -> dict[str, Tensor]:
+    """Adds the tensors and operations of a bound program to a trace; the handles by name."""
+    found: dict[str, Tensor] = {}
+    for tensor in program.tensors:
+        axes = axis_names(tensor)
+        found[tensor.name] = trace.add_tensor(tensor.name, tensor.dtype, tensor.shape, axes, tensor.role, tensor.data)
+    keys = {name: handle.key for name, handle in found.items()}
+    trace.ops += [OpDraft(named(op, op.name, keys), op.name) for op in program.operations]
+    return found
 
 
 def gradient_program(program: Program) -> tuple[Program, list[str]]:

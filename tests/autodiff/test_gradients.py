@@ -231,6 +231,21 @@ def test_the_branch_that_is_not_taken_does_not_matter() -> None:
     assert found["grad.x"].tolist() == [1.0, 1.0, 0.5]
 
 
+def test_what_a_guard_fills_in_stays_behind_the_conditions_of_the_fold() -> None:
+    @tp.op
+    def some(x: f64[Tensor, "n"], z: f64[Tensor, "n"]) -> f64[Tensor, ""]:
+        n = tp.indices("n")
+        return tp.sum[n](tp.pad(x, ((2, -2),), value=1.0)[n] * z[n], where=n < 3)
+
+    @tp.program
+    def filled(x: f64[Tensor, "n"], z: f64[Tensor, "n"]) -> Tensor:
+        return some(x, z)
+
+    found = evaluate(tp.grad(filled, wrt="*").bind(n=5), {"x": np.arange(5.0) + 5, "z": np.arange(5.0)})
+    assert found["grad.z"].tolist() == [1.0, 1.0, 5.0, 0.0, 0.0]
+    assert found["grad.x"].tolist() == [2.0, 0.0, 0.0, 0.0, 0.0]
+
+
 def test_relu_has_no_slope_at_zero() -> None:
     @tp.program
     def positive(x: f64[Tensor, "n"]) -> Tensor:
