@@ -68,7 +68,7 @@ def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: 
     thread.join()
     if failed:
         failure = group.failure()
-        if failure is not None and failure.origin != group.rank:
+        if failure is not None:  # of another rank, or of a watch on this one: what was raised here only followed
             raise group.heard(failure) from None
         group.publish(failed[0])
         raise failed[0]

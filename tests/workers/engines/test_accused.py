@@ -1,0 +1,65 @@
+"""What a rank raises when a failure was published before its own: that one, whoever it is laid to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tapestry.planner.format import Resolved
+from tapestry.workers.engines import process
+from tapestry.workers.engines.engine import Settings
+from tapestry.workers.engines.group import Failure, Group
+from tapestry.workers.faults import PeerFailed, TaskError
+
+from ..sheets import halo_blur
+
+
+class Judged(Group):
+    """A group of one process, in which a failure is published before anything runs."""
+
+    def __init__(self, failure: Failure | None) -> None:
+        self.rank, self.size = 0, 2
+        self.found = failure
+        self.published: list[BaseException] = []
+
+    def begin(self) -> None: ...
+
+    def tell(self, name: str, value: str) -> None: ...
+
+    def told(self, name: str, rank: int) -> str | None:
+        return None
+
+    def failure(self) -> Failure | None:
+        return self.found
+
+    def heard(self, failure: Failure) -> PeerFailed:
+        return PeerFailed(failure.origin, failure.cause)
+
+    def publish(self, error: BaseException) -> None:
+        self.published.append(error)
+
+
+@pytest.fixture
+def torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object, inputs: object) -> None:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(process._Process, "run", run)
+
+
+@pytest.mark.usefixtures("torn")
+@pytest.mark.parametrize("origin", [0, 1])
+def test_a_connection_lost_after_a_verdict_is_not_the_failure(origin: int) -> None:
+    """Ranks that wait for one another are told of it through rank 0, which may lose its connection meanwhile."""
+    group = Judged(Failure(origin, {"kind": "Deadlock", "text": "no task has begun or ended for 3 s"}))
+    with pytest.raises(PeerFailed, match="no task has begun or ended for 3 s") as caught:
+        process.run_rank(Resolved(halo_blur()), {}, group, Settings("numpy"))
+    assert caught.value.origin == origin
+    assert not group.published
+
+
+@pytest.mark.usefixtures("torn")
+def test_the_first_failure_of_all_is_published() -> None:
+    group = Judged(None)
+    with pytest.raises(TaskError, match="Connection closed by peer"):
+        process.run_rank(Resolved(halo_blur()), {}, group, Settings("numpy"))
+    assert [type(error) for error in group.published] == [TaskError]
