@@ -26,7 +26,8 @@ class Compiled:
     """A checked plan on a device, all ranks in this process: params stay, states go on from step to step.
 
     ``step({"x": ..., "y": ...})`` takes the program's inputs as whole arrays and gives its outputs; `states` are what
-    the last step left. A step decides and binds nothing. The bytes that ranks receive are counted in each. Use it as a
+    the last step left. A step decides and binds nothing. Bytes that ranks receive are counted where tasks are asked for
+    one by one: in every step, on a GPU in the first, whose tasks are then replayed as one CUDA graph. Use it as a
     context, or `close` it, to give the memory back.
     """
 
@@ -70,14 +71,7 @@ class Compiled:
 
     def _copies(self, buffers: Iterable[Buffer], wholes: Mapping[str, Stored]) -> list[Runner]:
         """Whole arrays into the buffers that begin with them, on every rank."""
-        found = []
-        for rank in self._ranks:
-            for buffer in buffers:
-                stored = rank.memory[buffer.name]
-                if stored is not None and buffer.initial is not None:
-                    region = self._plan.regions(buffer.initial)[rank.number]
-                    found.append(self._device.copy(wholes[buffer.tensor], stored, region))
-        return found
+        return [rank.filling(buffer, wholes[buffer.tensor]) for rank in self._ranks for buffer in buffers]
 
     def _gathered(self, tensor: str, buffer: str) -> tuple[Array, Runner]:
         """A whole array, and what fills it from a buffer of all ranks."""

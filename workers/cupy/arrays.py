@@ -59,13 +59,6 @@ class DeviceArray:
         start, stop, _ = part.indices(self.shape[0])
         return replace(self, offset=self.offset + start * self.dtype.itemsize, shape=(max(0, stop - start),))
 
-    def on_host(self) -> np.ndarray[Any, Any] | None:
-        """The array as NumPy sees it; None where it lies on the device."""
-        if self.memory.host is None:
-            return None
-        raw = self.memory.host[self.offset : self.offset + self.nbytes]
-        return raw.view(self.dtype).reshape(self.shape)
-
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The bytes of the array, for libraries that share it."""

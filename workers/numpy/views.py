@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -98,10 +97,6 @@ def within(array: Array, slab: Slices) -> Array:
     index: Place = (*(cut if n > 1 else slice(None) for cut, n in zip(slab, array.shape, strict=True)), ...)
     part: Array = array[index]
     return part
-
-
-def size_of(shape: Sequence[int], axes: Sequence[int]) -> int:
-    return prod(shape[axis] for axis in axes)
 
 
 def axis_pairs(region: IntSet, source: IntSet, target: IntSet) -> list[tuple[slice, slice]]:
