@@ -74,6 +74,11 @@ def device_place(name: str) -> str:
     return f"{__package__}.{name}.device:DEVICE"
 
 
+def computes_in(name: str) -> str:
+    """The tier in which a device computes ('host', 'hbm'). UsageError if there is none of that name."""
+    return _class(name).computes_in
+
+
 def open_device(name: str) -> Device:
     """A device for the ranks of this process. UsageError if there is none of that name, or it cannot be had here."""
     return _class(name)()

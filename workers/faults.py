@@ -78,6 +78,18 @@ def rebuilt(cause: dict[str, Any]) -> TapestryError:
     return _OTHERS.get(cause["kind"], TapestryError)(cause["text"], where=f"rank {cause['at']}")
 
 
+def ended(rank: int, how: str, said: TapestryError | None) -> TapestryError:
+    """What to raise where the process of a rank is gone. It goes before what others raised, who only lost it, unless
+    one of them saw that rank silent, and ended it.
+    """
+    if isinstance(said, TaskError) and said.rank == rank:
+        return said
+    error = TaskError(f"the process was ended{how}", rank=rank)
+    if said is not None:
+        error.add_note(f"  noticed   {' '.join(str(said).split())[:200]}")
+    return error
+
+
 def demand(found: T | None, what: str, **where: object) -> T:
     """A buffer that a task needs; TapestryError if the rank stores nothing of it."""
     if found is None:

@@ -16,7 +16,7 @@ def run(
     plan: Checked,
     inputs: Mapping[str, Any],
     *,
-    engine: Literal["local", "torchrun"] | str = "local",
+    engine: Literal["local", "torchrun", "ray"] | str = "local",
     device: str = AUTO,
     order: int | None = None,
     poison: bool = False,
@@ -26,10 +26,11 @@ def run(
 
     engine "local" runs all ranks in this process (``order``: a seed for an adversarial order instead of the fixed
     one); "torchrun" starts one process a rank on this machine, or, where RANK and WORLD_SIZE are set, joins the
-    torchrun that set them: all its processes make this call, and rank 0 gets the outputs. Both engines give the same
-    bits. ``device`` is a name of `device_names`, "module:Class" of a `Device` of one's own, or "auto": see
-    `tapestry.workers.devices`. ``poison`` fills buffers with NaN or garbage first. ``patience_s``: seconds without a
-    sign of a process, or with all of them waiting, that end a run.
+    torchrun that set them: all its processes make this call, and rank 0 gets the outputs; "ray" starts one actor a
+    rank on the machines of a Ray cluster (the one this process is connected to, or RAY_ADDRESS names, else one of its
+    own). All engines give the same bits. ``device`` is a name of `device_names`, "module:Class" of a `Device` of one's
+    own, or "auto": see `tapestry.workers.devices`. ``poison`` fills buffers with NaN or garbage first. ``patience_s``:
+    seconds without a sign of a process, or with all of them waiting, that end a run.
 
     Raises UsageError (a plan that was not checked, unknown engine or device, inputs that do not fit), TaskError and
     PeerFailed (a task failed, a rank fell silent), BytesDiffer (more or less was moved than is planned), Deadlock.
@@ -53,4 +54,8 @@ def _engine(name: str) -> Engine:
         from .engines.torchrun import TorchrunEngine
 
         return TorchrunEngine()
-    raise UsageError(f"unknown engine {name!r}", sides={"known": "local, torchrun"})
+    if name == "ray":
+        from .engines.ray import RayEngine
+
+        return RayEngine()
+    raise UsageError(f"unknown engine {name!r}", sides={"known": "local, torchrun, ray"})

@@ -32,7 +32,9 @@ def run(
         str,
         typer.Option(metavar="NAME", help="What computes: a device of the workers, or module:Class."),
     ] = "auto",
-    engine: Annotated[Literal["local", "torchrun"], typer.Option(help="One process, or one a device.")] = "local",
+    engine: Annotated[
+        Literal["local", "torchrun", "ray"], typer.Option(help="One process, or one a device, started by whom.")
+    ] = "local",
     patience: Annotated[
         float | None,
         typer.Option(

@@ -8,6 +8,7 @@ from typing import Any
 from tapestry.planner.format import Document, Resolved
 from tapestry.workers.engines.engine import Engine, Settings
 from tapestry.workers.engines.local import LocalEngine
+from tapestry.workers.engines.ray import RayEngine
 from tapestry.workers.engines.torchrun import TorchrunEngine
 from tapestry.workers.result import RunResult
 
@@ -21,5 +22,5 @@ def run_unchecked(
     **settings: Any,
 ) -> RunResult:
     """Both engines, as `tapestry.workers.run` would call them."""
-    chosen: Engine = {"local": LocalEngine, "torchrun": TorchrunEngine}[engine]()
+    chosen: Engine = {"local": LocalEngine, "torchrun": TorchrunEngine, "ray": RayEngine}[engine]()
     return chosen.run(plan, inputs, Settings(device, **settings))

@@ -23,7 +23,7 @@ from ...errors import TapestryError
 from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
 from ..devices import device_place
-from ..faults import TaskError, described, rebuilt
+from ..faults import described, ended, rebuilt
 from ..result import Event, RunResult
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
@@ -103,15 +103,10 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
     """The error of the rank that failed first; what torchrun said if none was left."""
     # Whichever rank wrote it, it is the first failure that was raised.
     said = next((rebuilt(json.loads(path.read_text())) for path in sorted(folder.glob("job*/error-*.json"))), None)
-    ended = [(int(rank), int(how)) for rank, how in _ENDED.findall(log) if int(how) != signal.SIGTERM]
-    if ended:  # before all that was raised: the others only lost their connection to it
-        rank, how = ended[0]
-        if isinstance(said, TaskError) and said.rank == rank:  # another rank saw it silent, and ended it
-            return said
-        error = TaskError(f"the process was ended by {signal.Signals(how).name}", rank=rank)
-        if said is not None:
-            error.add_note(f"  noticed   {' '.join(str(said).split())[:200]}")
-        return error
+    gone = [(int(rank), int(how)) for rank, how in _ENDED.findall(log) if int(how) != signal.SIGTERM]
+    if gone:
+        rank, how = gone[0]
+        return ended(rank, f" by {signal.Signals(how).name}", said)
     lines = [line for line in log.splitlines() if line.strip()]
     return said or TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
 
