@@ -12,7 +12,8 @@ from .engines.launch import serve
 
 def _settings(arguments: list[str]) -> Settings:
     patience = float(arguments[arguments.index("--patience") + 1])
-    return Settings(arguments[0], poison="--poison" in arguments, patience_s=patience)
+    repeat = int(arguments[arguments.index("--repeat") + 1])
+    return Settings(arguments[0], poison="--poison" in arguments, patience_s=patience, repeat=repeat)
 
 
 def main(arguments: list[str]) -> None:

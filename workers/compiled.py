@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ..errors import UsageError
-from ..planner.format import Buffer, Resolved
 from ..planner.format.checked import Checked
-from .device import Device, Packed, Runner, Stored, in_order
+from .between import carrying, filling, first_buffers
+from .device import Runner, in_order
 from .devices import AUTO, chosen_device, open_device
 from .engines.replayed import Replayed
 from .rank import Rank
@@ -52,26 +52,20 @@ class Compiled:
 
     def _load(self, values: Mapping[str, Array]) -> None:
         plan, program = self._plan, self._plan.program
-        first = [buffer for buffer in plan.document.buffers if buffer.initial is not None]
-        kept = [buffer for buffer in first if program.tensor(buffer.tensor).role != "input"]
-        fed = [buffer for buffer in first if program.tensor(buffer.tensor).role == "input"]
-        in_order(self._copies(kept, {b.tensor: whole_array(program.tensor(b.tensor), values) for b in kept}))()
+        kept = first_buffers(plan, "const", "param", "state")
+        wholes = {buffer.tensor: whole_array(program.tensor(buffer.tensor), values) for buffer in kept}
+        in_order(filling(self._ranks, kept, wholes))()
         self._inputs = {tensor.name: empty_whole(tensor) for tensor in program.of_role("input")}
-        self._feed = in_order(self._copies(fed, self._inputs))
+        self._feed = in_order(filling(self._ranks, first_buffers(plan, "input"), self._inputs))
         for rank in self._ranks:
             rank.bind()
         self._order = Replayed(plan, self._ranks)
         self._step: Runner = self._one_by_one
         self._planned = planned_bytes(plan, range(plan.size))
         self._outputs = {name: self._gathered(name, buffer) for name, buffer in plan.document.outputs.items()}
-        starts = {buffer.tensor: buffer for buffer in kept}
-        ends = {starts[name].name: plan.buffers[end] for name, end in plan.document.states.items()}
-        self._carry = in_order([run for rank in self._ranks for run in _carried(self._device, plan, rank, ends)])
-        self._started = {name: self._gathered(name, starts[name].name) for name in plan.document.states}
-
-    def _copies(self, buffers: Iterable[Buffer], wholes: Mapping[str, Stored]) -> list[Runner]:
-        """Whole arrays into the buffers that begin with them, on every rank."""
-        return [rank.filling(buffer, wholes[buffer.tensor]) for rank in self._ranks for buffer in buffers]
+        starts = {buffer.tensor: buffer.name for buffer in kept}
+        self._carry = in_order([run for rank in self._ranks for run in carrying(self._device, plan, rank)])
+        self._started = {name: self._gathered(name, starts[name]) for name in plan.document.states}
 
     def _gathered(self, tensor: str, buffer: str) -> tuple[Array, Runner]:
         """A whole array, and what fills it from a buffer of all ranks."""
@@ -126,21 +120,3 @@ class Compiled:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _carried(device: Device, plan: Resolved, rank: Rank, ends: Mapping[str, Buffer]) -> list[Runner]:
-    """States from where a step leaves them to where the next one finds them (``ends``: the first by the second).
-
-    All are set aside before any is put down: the memory in which one begins may be that in which another ends.
-    """
-    aside, put = [], []
-    for start, end in ends.items():
-        source, target = rank.memory[end.name], rank.memory[start]
-        initial = plan.buffers[start].initial
-        if start == end.name or source is None or target is None or initial is None:
-            continue
-        region = plan.regions(initial)[rank.number]
-        packed = Packed(device.take(region.size, source.array.dtype, None), region)
-        aside.append(device.pack(source, packed))
-        put.append(device.unpack(packed, target))
-    return [*aside, *put]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from ..planner.format import Compute, Task, Transfer
 from ..planner.format.events import Event as Event
@@ -17,17 +18,40 @@ def name_of(task: Task) -> str:
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """``outputs``: whole arrays by name, new states included. ``bytes_moved``: what ranks received from other ranks.
+class Step:
+    """One time through all tasks: ``wall_s`` from the first task to the last, ``events`` in order of their start."""
 
-    ``wall_s`` is the time from the first task to the last, inputs in place and tasks bound; ``events`` are in order of
-    their start. ``rank`` is the rank of this process where every rank has its own; ranks other than 0 have no outputs.
-    ``baseline_bytes`` is what a rank's device occupies beside the planned arenas, the most of any rank.
+    wall_s: float
+    events: list[Event]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """``outputs``: whole arrays by name, new states included, after the last step. ``bytes_moved``: what ranks received
+    from other ranks in one step.
+
+    ``steps`` are all that were run, inputs in place and tasks bound. ``rank`` is the rank of this process where every
+    rank has its own; ranks other than 0 have no outputs. ``baseline_bytes`` is what a rank's device occupies beside the
+    planned arenas, the most of any rank.
     """
 
     outputs: dict[str, Array]
     bytes_moved: int
-    wall_s: float
-    events: list[Event] = field(default_factory=list)
+    steps: list[Step]
     rank: int = 0
     baseline_bytes: int = 0
+
+    @cached_property
+    def middle(self) -> Step:
+        """The step with the median time; of two in the middle the shorter."""
+        return sorted(self.steps, key=lambda step: step.wall_s)[(len(self.steps) - 1) // 2]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the middle step."""
+        return self.middle.wall_s
+
+    @property
+    def events(self) -> list[Event]:
+        """What ran when in the middle step."""
+        return self.middle.events

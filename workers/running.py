@@ -21,6 +21,7 @@ def run(
     order: int | None = None,
     poison: bool = False,
     patience_s: float = PATIENCE_S,
+    repeat: int = 1,
 ) -> RunResult:
     """Run a plan that was checked (`planner.check.checked`) on whole arrays of inputs, params and states by name.
 
@@ -30,7 +31,8 @@ def run(
     rank on the machines of a Ray cluster (the one this process is connected to, or RAY_ADDRESS names, else one of its
     own). All engines give the same bits. ``device`` is a name of `device_names`, "module:Class" of a `Device` of one's
     own, or "auto": see `tapestry.workers.devices`. ``poison`` fills buffers with NaN or garbage first. ``patience_s``:
-    seconds without a sign of a process, or with all of them waiting, that end a run.
+    seconds without a sign of a process, or with all of them waiting, that end a run. ``repeat``: so many steps,
+    one after another, with the same inputs: params are loaded once, states go on from step to step.
 
     Raises UsageError (a plan that was not checked, unknown engine or device, inputs that do not fit), TaskError and
     PeerFailed (a task failed, a rank fell silent), BytesDiffer (more or less was moved than is planned), Deadlock.
@@ -41,8 +43,10 @@ def run(
         raise UsageError("the plan was not checked", sides={"given": type(given).__name__}, hint=hint)
     if not patience_s > 0:
         raise UsageError("a run has to have some patience", sides={"patience_s": patience_s})
+    if repeat < 1:
+        raise UsageError("a run has one step or more", sides={"repeat": repeat})
     chosen = chosen_device(device, given.resolved.document.machine)
-    return _engine(engine).run(given.resolved, inputs, Settings(chosen, order, poison, patience_s))
+    return _engine(engine).run(given.resolved, inputs, Settings(chosen, order, poison, patience_s, repeat))
 
 
 def _engine(name: str) -> Engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ import typer
 
 from ...errors import UsageError
 from ...files import demand_writable
+from ..measured import beside, walls
 from .guard import guarded
 from .options import Force
 from .plan_file import Json, PlanFile
@@ -41,6 +43,10 @@ def run(
             min=0.1, metavar="S", help="Seconds without a sign of a rank, or of progress, that end a run: 30."
         ),
     ] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Steps: params are loaded once, states go on.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="F", help="Write the predicted and the measured timeline for Perfetto.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
     force: Force = False,
     json: Json = False,
@@ -48,23 +54,35 @@ def run(
     """Run a plan on workers and count what it moves."""
     from .. import load_plan
 
-    if outputs is not None:
-        demand_writable(outputs, replace=force)
+    for file in (outputs, trace):
+        if file is not None:
+            demand_writable(file, replace=force)
     planned = load_plan(plan)
+    if verify and repeat > 1 and planned.document.states:
+        names = ", ".join(planned.document.states)
+        hint = "the reference takes one step; leave out --repeat, or --verify"
+        raise UsageError(f"--verify compares one step, and {repeat} change the states {names}", hint=hint)
     given = _given(planned.program, inputs, random)
     with working("running"):
         waits = {} if patience is None else {"patience_s": patience}
-        result = planned.run(given, device=device, engine=engine, **waits)
+        result = planned.run(given, device=device, engine=engine, repeat=repeat, **waits)
     if result.rank:
         return  # inside a torchrun: rank 0 has the outputs and speaks for all
     if outputs is not None:
         _save(outputs, result.outputs, force=force)
-    figures = {
+    if trace is not None:
+        from ..views.trace import plan_trace
+
+        put_file(trace, plan_trace(planned, result), force=force)
+    figures: dict[str, Any] = {
         "bytes_moved": result.bytes_moved,
         "bytes_planned": planned.document.traffic.bytes_total,
         "wall_s": result.wall_s,
         "predicted_s": planned.document.predicted.makespan_s,
+        **(walls(result.steps) if repeat > 1 else {}),
     }
+    if json:
+        figures["tasks"] = [asdict(task) for task in beside(planned.simulate().events, result.steps)]
     _report(figures, planned.program, given if verify else None, result.outputs, json=json)
 
 

@@ -17,13 +17,14 @@ PATIENCE_S = 30.0
 class Settings:
     """How to run. device: its name, or "module:Class". order: the seed of an adversarial order, None for the fixed
     one. poison: buffers are filled with NaN or garbage first. patience_s: a rank of which nothing is heard for so many
-    seconds has failed.
+    seconds has failed. repeat: steps, one after another; params are loaded once, states go on.
     """
 
     device: str
     order: int | None = None
     poison: bool = False
     patience_s: float = PATIENCE_S
+    repeat: int = 1
 
 
 class Engine(ABC):

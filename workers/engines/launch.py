@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import astuple
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +24,7 @@ from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
 from ..devices import device_place
 from ..faults import described, ended, rebuilt
-from ..result import Event, RunResult
+from ..result import Event, RunResult, Step
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from ..stores.tensors import read_tensors, write_tensors
@@ -35,7 +35,7 @@ from .process import run_rank
 
 Job = tuple[Document, Mapping[str, Array]]
 
-_FIGURES = ("bytes_moved", "wall_s", "baseline_bytes")
+_FIGURES = ("bytes_moved", "baseline_bytes")
 
 # How torchrun tells of a rank that a signal ended. SIGTERM is its own, sent to the others.
 _ENDED = re.compile(r"rank\s*:\s*(\d+) .*\n\s*exitcode\s*:\s*-(\d+)")
@@ -67,7 +67,8 @@ def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
     command += ["--log-dir", str(folder / "logs")]  # its own would stay behind
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
     command += ["-m", "tapestry.workers", str(folder), device_place(settings.device)]
-    command += ["--patience", str(settings.patience_s), *(["--poison"] if settings.poison else [])]
+    command += ["--repeat", str(settings.repeat), "--patience", str(settings.patience_s)]
+    command += ["--poison"] if settings.poison else []
     with (folder / "torchrun.log").open("w+") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
@@ -114,8 +115,8 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
 def _result(folder: Path) -> RunResult:
     data = json.loads((folder / "result.json").read_text())
     outputs = {name: array.copy() for name, array in read_tensors(folder / "outputs.safetensors").items()}
-    events = [Event(**event) for event in data["events"]]
-    return RunResult(outputs, events=events, **{name: data[name] for name in _FIGURES})
+    steps = [Step(wall, [Event(*event) for event in events]) for wall, events in data["steps"]]
+    return RunResult(outputs, steps=steps, **{name: data[name] for name in _FIGURES})
 
 
 # -- in a rank ---------------------------------------------------------------------------------------------------
@@ -141,4 +142,5 @@ def _serve_one(job: Path, here: Group, settings: Settings) -> None:
     if here.rank == 0:
         write_tensors(job / "outputs.safetensors", result.outputs)
         figures = {name: getattr(result, name) for name in _FIGURES}
-        (job / "result.json").write_text(json.dumps(figures | {"events": [asdict(event) for event in result.events]}))
+        steps = [(step.wall_s, [astuple(event) for event in step.events]) for step in result.steps]
+        (job / "result.json").write_text(json.dumps(figures | {"steps": steps}))

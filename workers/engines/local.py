@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...planner.format import Document, Resolved
+from ..between import next_step
+from ..device import in_order, nothing
 from ..devices import open_device
 from ..rank import Rank
-from ..result import RunResult
+from ..result import RunResult, Step
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from ..transport.counting import demand_planned
@@ -34,16 +36,19 @@ class LocalEngine(Engine):
             for rank in ranks:
                 rank.load(checked)
                 rank.bind()
-            order = Ordered(plan, ranks) if settings.order is None else Shuffled(plan, ranks, settings.order)
-            with device.running():
-                order.run_all()
-                device.synchronise()
-            demand_planned(plan, order.transport.received, numbers)
-            outputs = gather(plan, ranks)
-            events = sorted(order.events, key=lambda event: event.start_s)
-            return RunResult(
-                outputs, order.bytes_moved, order.elapsed(), events, baseline_bytes=device.baseline_bytes()
-            )
+            again = in_order(next_step(device, plan, ranks, checked)) if settings.repeat > 1 else nothing
+            steps, bytes_moved = [], 0
+            for number in range(settings.repeat):
+                order = Ordered(plan, ranks) if settings.order is None else Shuffled(plan, ranks, settings.order)
+                with device.running():
+                    if number:
+                        again()
+                    order.run_all()
+                    device.synchronise()
+                demand_planned(plan, order.transport.received, numbers)
+                steps.append(Step(order.elapsed(), sorted(order.events, key=lambda event: event.start_s)))
+                bytes_moved = order.bytes_moved
+            return RunResult(gather(plan, ranks), bytes_moved, steps, baseline_bytes=device.baseline_bytes())
         finally:
             device.close()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import astuple
+from itertools import chain
 from threading import Event as Flag
 from threading import Thread
 from time import perf_counter
@@ -12,11 +13,12 @@ from time import perf_counter
 from ...errors import TapestryError, UsageError
 from ...planner.format import Document, Resolved
 from ...planner.format.digest import digests
-from ..device import Device
+from ..between import next_step
+from ..device import Device, Replay, Runner, in_order, nothing
 from ..devices import open_device
 from ..faults import TaskError
 from ..rank import Rank
-from ..result import Event, RunResult
+from ..result import Event, RunResult, Step
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from ..transport.counting import demand_planned
@@ -91,11 +93,10 @@ class _Process:
         self.plan, self.group, self.settings = plan, group, settings
         self.number = group.rank
         self.activity = Activity()
-        self.events: list[Event] = []
+        self.steps: list[Step] = []
         self.bytes_moved = 0
         self.baseline_bytes = 0
         self.outputs: dict[str, Array] = {}
-        self.wall_s = 0.0
 
     def run(self, inputs: Mapping[str, Array]) -> None:
         """Load, bind, run all lanes, gather."""
@@ -122,22 +123,33 @@ class _Process:
     def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
         transport = self.group.transport(device)
         rank = self._prepared(device, transport, inputs) if self.number < self.plan.size else None
-        device.synchronise()
-        self.group.barrier()
-        if rank is not None:
-            replay = device.replay([self.activity.watched(rank.bound[task.id]) for task in rank.tasks])
-            self.events = replay(perf_counter())
-        demand_planned(self.plan, transport.received, {self.number})
+        replay, again = self._replay(device, rank, inputs)
+        for number in range(self.settings.repeat):
+            if number:
+                again()
+            device.synchronise()
+            self.group.barrier()
+            transport.received.clear()
+            events = replay(perf_counter())
+            demand_planned(self.plan, transport.received, {self.number})
+            wall = self.group.maximum(max((event.end_s for event in events), default=0.0))
+            self.steps.append(Step(wall, events))
         self.bytes_moved = transport.bytes_moved
         self.baseline_bytes = device.baseline_bytes()
-        self.wall_s = self.group.maximum(max((event.end_s for event in self.events), default=0.0))
         self._gather(device, transport, rank)
         self._collect()
         self.group.barrier()  # nobody leaves while another still listens
 
     def result(self) -> RunResult:
-        events = sorted(self.events, key=lambda event: (event.start_s, event.rank))
-        return RunResult(self.outputs, self.bytes_moved, self.wall_s, events, self.number, self.baseline_bytes)
+        return RunResult(self.outputs, self.bytes_moved, self.steps, self.number, self.baseline_bytes)
+
+    def _replay(self, device: Device, rank: Rank | None, inputs: Mapping[str, Array]) -> tuple[Replay, Runner]:
+        """One step of this rank, and what comes between two of them; nothing for a spectator."""
+        if rank is None:
+            return lambda _: [], nothing
+        replay = device.replay([self.activity.watched(rank.bound[task.id]) for task in rank.tasks])
+        again = next_step(device, self.plan, [rank], inputs) if self.settings.repeat > 1 else []
+        return replay, in_order(again)
 
     def _prepared(self, device: Device, transport: Transport, inputs: Mapping[str, Array]) -> Rank:
         rank = Rank(device, self.plan, self.number, poison=self.settings.poison)
@@ -158,9 +170,13 @@ class _Process:
 
     def _collect(self) -> None:
         """Events and counts of all ranks at rank 0."""
-        mine = [self.bytes_moved, self.baseline_bytes, [asdict(event) for event in self.events]]
+        mine = [self.bytes_moved, self.baseline_bytes, [[astuple(event) for event in s.events] for s in self.steps]]
         parts = [json.loads(part) for part in self.group.gathered(json.dumps(mine).encode())]
         if parts:
             self.bytes_moved = sum(moved for moved, _, _ in parts)
             self.baseline_bytes = max(baseline for _, baseline, _ in parts)
-            self.events = [Event(**event) for _, _, events in parts for event in events]
+            of_ranks = [[[Event(*event) for event in events] for events in steps] for _, _, steps in parts]
+            self.steps = [
+                Step(step.wall_s, sorted(chain(*events), key=lambda event: (event.start_s, event.rank)))
+                for step, *events in zip(self.steps, *of_ranks, strict=True)
+            ]

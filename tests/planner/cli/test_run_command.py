@@ -44,6 +44,58 @@ def test_a_run_on_random_inputs_agrees_with_the_reference(tapestry: Tapestry, pl
     assert found["verified"] is True
 
 
+def test_a_step_is_repeated_and_traced(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    ended = tapestry("run", plan_file, "--random", 1, "--repeat", 3, "--trace", trace, "--json")
+    found = json.loads(ended.out)
+    assert (ended.code, found["steps"]) == (0, 3)
+    assert found["min_s"] <= found["median_s"] == found["wall_s"] <= found["max_s"]
+    assert found["bytes_moved"] == found["bytes_planned"]  # of one step
+    tasks = json.loads(plan_file.read_text())["tasks"]
+    assert {task["task"] for task in found["tasks"]} == {task["id"] for task in tasks}
+    assert all(task["measured_s"] > 0 for task in found["tasks"] if task["predicted_s"])
+    events = json.loads(trace.read_text())["traceEvents"]
+    lanes = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {name.split()[0] for name in lanes} == {"predicted", "measured"}
+
+
+STATES = """
+import tapestry as tp
+from tapestry import Tensor, f32, state
+
+@tp.program
+def count(x: f32[Tensor, "n"], total: state[f32[Tensor, "n"]], last: state[f32[Tensor, "n"]]) -> dict[str, Tensor]:
+    tp.update(total, total + x)
+    tp.update(last, total * 2.0)
+    return {"double": x + x}
+"""
+
+
+@pytest.mark.parametrize("engine", ["local", "torchrun"])
+def test_states_go_on_from_step_to_step(tapestry: Tapestry, tmp_path: Path, engine: str) -> None:
+    (tmp_path / "count.py").write_text(STATES, encoding="utf-8")
+    plan, given, out = tmp_path / "plan.json", tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    made = tapestry("plan", f"{tmp_path / 'count.py'}:count", "--set", "n=8", "--machine", "cpu-4", "-o", plan)
+    assert made.code == 0
+    x = np.arange(8, dtype=np.float32)
+    save_file({"x": x, "total": np.ones(8, np.float32), "last": np.zeros(8, np.float32)}, given)
+    ended = tapestry("run", plan, "--inputs", given, "--engine", engine, "--repeat", 4, "--outputs", out)
+    assert ended.code == 0
+    found = load_file(out)
+    assert found["total"].tolist() == (1 + 4 * x).tolist()
+    assert found["last"].tolist() == (2 * (1 + 3 * x)).tolist()
+    assert found["double"].tolist() == (x + x).tolist()  # the input is where it was in every step
+    refused = tapestry("run", plan, "--inputs", given, "--repeat", 2, "--verify")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--verify compares one step, and 2 change the states total, last" in refused.err
+
+
+def test_a_trace_that_cannot_be_written(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
+    ended = tapestry("run", plan_file, "--random", 1, "--trace", tmp_path / "none" / "trace.json")
+    assert (ended.code, ended.out) == (2, "")
+    assert "cannot be written" in ended.err
+
+
 def test_a_run_on_given_inputs_writes_its_outputs(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
     x, w = np.arange(24, dtype=np.float32).reshape(6, 4), np.arange(40, dtype=np.float32).reshape(4, 10) - 20
     save_file({"x": x, "w": w}, tmp_path / "in.safetensors")
@@ -73,6 +125,7 @@ def test_a_plan_that_fails_its_check_does_not_run(tapestry: Tapestry, plan_file:
         (["--random", 0, "--inputs", "in.safetensors"], "either --inputs"),
         (["--random", -1], "--random"),
         (["--random", 0, "--engine", "magic"], "--engine"),
+        (["--random", 0, "--repeat", 0], "--repeat"),
         (["--random", 0, "--device", "tpu"], "no device 'tpu'"),
         (["--inputs", "none.safetensors"], "none.safetensors: cannot be read"),
     ],
