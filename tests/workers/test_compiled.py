@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
 import numpy as np
+import psutil
 import pytest
 
 import tapestry as tp
@@ -95,3 +99,32 @@ def test_refusals(made: Plan) -> None:
             compiled(batch(0) | {"y": np.zeros(9, np.float32)})
         with pytest.raises(UsageError, match="has no input 'w'"):
             compiled(batch(0) | {"w": np.zeros(6, np.float32)})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ten_thousand_steps_leave_nothing_behind() -> None:
+    """Neither objects nor memory outside Python, nor open files: what a step takes it gives back."""
+
+    @tp.program
+    def total(x: f32[Tensor, "n"], w: state[f32[Tensor, "n"]]) -> Tensor:
+        tp.update(w, w + x)
+        return tp.sum(w)
+
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        process = psutil.Process()
+        return len(gc.get_objects()), process.memory_info().rss, process.num_fds()
+
+    made = plan(total.bind(n=8), "cpu-4", time_limit=20)
+    fed = {"x": np.ones(8, np.float32)}
+    with made.compile({"w": np.zeros(8, np.float32)}, device="numpy") as compiled:
+        for _ in range(1_000):
+            compiled(fed)
+        objects, resident, files = held()
+        for _ in range(9_000):
+            compiled(fed)
+        more_objects, more_resident, more_files = held()
+        assert compiled.states["w"].tolist() == [10_000] * 8
+    assert more_objects - objects < 900  # a tenth of an object a step
+    assert more_resident - resident < 9_000 * 100
+    assert more_files == files

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tapestry.planner.format.codec import encode
-from tapestry.workers import BytesDiffer, Deadlock, Silent
+from tapestry.workers import BytesDiffer, Deadlock, Silent, TaskError
 
 from ..sheets import halo_blur
 from ..unchecked import run_unchecked
@@ -58,6 +58,26 @@ class Spendthrift(NumpyDevice):
     '''Rank 1 says of its transfers that they brought a byte more.'''
     def transport(self, number, post):
         return Counting(self, number, post(self.backend)) if number == 1 else None
+
+class Killed(NumpyDevice):
+    '''Rank 1 is killed: while it starts, or in its first transfer.'''
+    def __init__(self):
+        die('start')
+        super().__init__()
+    def transport(self, number, post):
+        return Ending(self, number, post(self.backend))
+
+class Ending(TorchDistributed):
+    def bind(self, movement):
+        run = super().bind(movement)
+        def carry():
+            die('transfer')
+            run()
+        return carry
+
+def die(when):
+    if os.environ['RANK'] == '1' and os.environ['WHEN'] == when:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 class Counting(TorchDistributed):
     def bind(self, movement):
@@ -137,6 +157,18 @@ def test_ranks_that_wait_for_one_another_end_the_run(folder: Path, monkeypatch: 
     with pytest.raises(Deadlock, match="no task has begun or ended for 3 s") as caught:
         run_unchecked(halo_blur(), inputs, engine="torchrun", device="faulty:Hanging", patience_s=3)
     assert "waits in task 0 (send x)" in str(caught.value)
+    assert not list((folder / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("when", ["start", "transfer"])
+def test_a_rank_that_is_killed_ends_the_run_and_is_named(
+    when: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    monkeypatch.setenv("WHEN", when)
+    with pytest.raises(TaskError, match="the process was ended by SIGKILL") as caught:
+        run_unchecked(halo_blur(), {"x": np.arange(8, dtype=np.float32)}, engine="torchrun", device="faulty:Killed")
+    assert caught.value.rank == 1
     assert not list((folder / "tmp").iterdir())
 
 
