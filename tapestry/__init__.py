@@ -26,6 +26,7 @@ sys.modules[__name__].__class__ = _Package
 # The public names, once for the type checker and once for run time; a test holds the two equal.
 if TYPE_CHECKING:
     from . import optim as optim
+    from . import rewrites as rewrites
     from .autodiff.gradient import grad as grad
     from .autodiff.gradient import stop_gradient as stop_gradient
     from .autodiff.gradient import value_and_grad as value_and_grad
@@ -139,7 +140,7 @@ if TYPE_CHECKING:
     from .ops.views import transpose as transpose
 
 _NAMES_OF = {
-    "": "optim",
+    "": "optim rewrites",
     "autodiff.gradient": "grad stop_gradient value_and_grad",
     "dsl.annotations": "anyfloat anyint anytype bf16 bool_ f16 f32 f64 int32 int64 int8 num",
     "dsl.declare": "constant input replicate shard update",

@@ -7,6 +7,8 @@ Needs `hypothesis`. A rewrite or an executor is tested so:
         program = data.draw(programs())
         inputs = data.draw(inputs_for(program))
         assert_close(program, inputs, my_execution(program, inputs), evaluate(program, inputs))
+
+A rewrite rule is proved by one call: `check_rule(rule)`.
 """
 
 from ..closeness import assert_close
@@ -14,5 +16,6 @@ from .functions import outputs_of, program_of
 from .inputs import inputs_for
 from .partitions import CutKind, partitions
 from .programs import programs
+from .rules import check_rule
 
-__all__ = ["CutKind", "assert_close", "inputs_for", "outputs_of", "partitions", "program_of", "programs"]
+__all__ = ["CutKind", "assert_close", "check_rule", "inputs_for", "outputs_of", "partitions", "program_of", "programs"]

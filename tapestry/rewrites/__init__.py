@@ -1,0 +1,14 @@
+"""Rewrites: rules that turn a program into another that computes the same, one module a family.
+
+    found = tp.rewrites.apply(program, "dead_values", "common_subexpressions")
+    found.program, found.steps, found.origins
+
+`RULES` has every rule by name. `rule` makes one (see `tapestry.rewrites.rule`), `tapestry.testing.check_rule`
+proves it.
+"""
+
+from . import cleaning as cleaning
+from .applying import Match, Rewritten, Step, apply, matches
+from .rule import RULES, Change, Rule, rule
+
+__all__ = ["RULES", "Change", "Match", "Rewritten", "Rule", "Step", "apply", "matches", "rule"]
