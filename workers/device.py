@@ -65,7 +65,9 @@ class Evaluation:
     """A compute task: the operation at the points (axes in the order of ``op.dims``), and where its tensors lie.
 
     Points that leave out a part of a reduction leave the partial fold in ``write``, the monoid's identity where no
-    point falls.
+    point falls. ``write`` may lie over one of ``reads`` where the plan says so (`Compute.over`): it stores the same
+    grid then, and every point reads of that operand the element that it writes and no other. So whatever the order of
+    the points, it is enough that each reads before it writes.
     """
 
     program: Program

@@ -2,6 +2,7 @@
 
 wellformed   every name resolves, every region is inside its space
 cover        the shards of every operation cover its domain
+in_place     a task that writes over what it reads does so element for element
 order        the plan cannot hang; tasks that touch the same memory are ordered
 flow         every task's operands are present, current and complete (`folds`: every share of a reduction once)
 ends         inputs and parameters are there at the start; outputs and states end complete
@@ -23,7 +24,7 @@ from ..format.checked import Checked
 from ..format.digest import digests
 from ..format.document import Document
 from ..format.resolve import Resolved
-from . import bound, count, cover, ends, flow, memory, moves, order, shardings, times, wellformed
+from . import bound, count, cover, ends, flow, in_place, memory, moves, order, shardings, times, wellformed
 from .budget import Exhausted
 from .case import Case
 from .cells import Disagreement
@@ -78,6 +79,7 @@ def _prove(document: Document, findings: Findings) -> None:
     findings.facts.update(ranks=case.ranks)
     groups = Groups(case)
     cover.prove(case, findings)
+    in_place.prove(groups, findings)
     events = order.events(groups, findings)
     if events is not None:
         clashes = memory.clashes(case)

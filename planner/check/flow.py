@@ -208,9 +208,10 @@ class Flow:
             self.findings.add(Code.OUTSIDE, message, rank=group.ranks[k], task=task.id, tensor=tensor, witness=witness)
 
     def _same_task(self, task: Task, group: Group, touch: Touch, touches: tuple[Touch, ...]) -> None:
-        """What a task reads and what it writes are live together."""
+        """What a task reads and what it writes are live together, but for what it says that it writes over."""
+        over = task.over if isinstance(task, Compute) else None
         for other in touches:
-            if other.buffer in self.clashes[touch.buffer]:
+            if other.buffer in self.clashes[touch.buffer] and other.buffer != over:
                 writing = {*self.columns.nonzero(touch.regions)}
                 for k in self.columns.nonzero(other.regions):
                     if k in writing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ...expr import Affine, Bound
@@ -11,7 +11,7 @@ from ...space.projection import Image, count_points, operand_images, projection,
 from . import lattice
 from .algebra import Algebra
 from .cells import Form, Tile, length
-from .reach import Reach, TooMany
+from .reach import Reach, TooMany, difference
 
 
 class Images:
@@ -71,12 +71,29 @@ class Images:
         return mine
 
     def point_of(self, points: int) -> tuple[int, ...] | None:
-        """A point within `where`, found by halving."""
+        """A point within `where`."""
+        return self._one_of(points, lambda tile: bool(self._many(tile)))
+
+    def displaced(self, points: int, operand: int) -> tuple[int, ...] | None:
+        """A point that reads an operand elsewhere than it writes. What a guard leaves out is not read."""
+        op, rows = self._op, []
+        for read in op.reads:
+            if read.tensor != op.operands[operand]:
+                continue
+            if len(read.index) != len(op.write):
+                return self.point_of(points)
+            apart = tuple(map(difference, read.index, op.write))
+            if any(row.terms or row.const for row in apart):
+                rows.append(self._reach(apart, (*op.where, *read.guard)))
+        return self._one_of(points, lambda tile: not all(_nowhere_else(reach, tile) for reach in rows))
+
+    def _one_of(self, points: int, there: Callable[[Tile], bool]) -> tuple[int, ...] | None:
+        """A point of those that a tile may be said to have, found by halving."""
         for tile in self._algebra.form(points).tiles:
-            if self._many(tile):
+            if there(tile):
                 while max(map(length, tile), default=1) > 1:
                     low, high = _halves(tile)
-                    tile = low if self._many(low) else high
+                    tile = low if there(low) else high
                 return tuple(runs[0].start for runs in tile)
         return None
 
@@ -85,6 +102,18 @@ class Images:
             return self._within.count(Form((tile,)))
         except TooMany:
             return lattice.points_within(self._names, self._op.where, Form((tile,)))
+
+
+def _nowhere_else(reach: Reach, tile: Tile) -> bool:
+    """The rows are zero at every point of a tile."""
+    points = Form((tile,))
+    try:
+        return all(
+            run == range(1) for found in reach.image(points).tiles if all(found) for runs in found for run in runs
+        )
+    except TooMany:
+        zero = Form((((range(1),),) * len(reach.rows),))
+        return lattice.reaches([(reach.names, reach.rows, reach.conditions)], points, zero, exact=False)
 
 
 def _halves(tile: Tile) -> tuple[Tile, Tile]:

@@ -63,6 +63,18 @@ def groups(names: Sequence[str], rows: Sequence[Affine], conditions: Sequence[Bo
     return tuple(found)
 
 
+def difference(one: Affine, other: Affine) -> Affine:
+    """One row without the other, term by term.
+
+    >>> str(difference(Affine((("i", 2),), 1), Affine((("i", 2), ("j", 1)))))
+    '-j + 1'
+    """
+    total = dict(one.terms)
+    for atom, factor in other.terms:
+        total[atom] = total.get(atom, 0) - factor
+    return Affine(tuple((atom, factor) for atom, factor in total.items() if factor), one.const - other.const)
+
+
 class Reach:
     """Index rows over named dimensions where all conditions hold."""
 

@@ -38,6 +38,7 @@ class Code(StrEnum):
     DEADLOCK = "deadlock", "tasks that wait for one another for ever"
     RACE = "race", "two tasks touch the same memory, one of them writes, and nothing orders them"
     OVERLAP = "overlap", "two buffers that are live at once share memory"
+    IN_PLACE = "in_place", "a task writes over what it reads, and not element for element"
     MISSING = "missing", "a task reads elements that are not there"
     UNFOLDED = "unfolded", "a partial result is used as if it were complete"
     OUTSIDE = "outside", "a task writes elements that its buffer does not hold"

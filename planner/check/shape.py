@@ -11,6 +11,7 @@ from .algebra import Algebra
 from .cells import Form, Runs
 from .images import Images
 from .reach import names_in
+from .storage import grid
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,14 @@ class Shape:
             image = self.image(points)
             self._written[points] = Written(image, self._algebra.minus(image, self.reached(self.left_out(points))))
         return self._written[points]
+
+    def stored_alike(self, one: int, other: int) -> bool:
+        """Dense buffers for two sets store the same intervals."""
+        return one == other or grid(self._algebra.form(one)) == grid(self._algebra.form(other))
+
+    def displaced(self, points: int, operand: int) -> tuple[int, ...] | None:
+        """A point that reads an operand elsewhere than it writes."""
+        return self._projected.displaced(points, operand)
 
     def point_of(self, points: int) -> tuple[int, ...] | None:
         """A point of the region that is within `where`."""

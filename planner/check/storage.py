@@ -27,16 +27,28 @@ def record_size(dtypes: tuple[str, ...]) -> tuple[int, int]:
     return at + -at % align, align
 
 
+Spans = tuple[tuple[int, int], ...]
+
+
+def grid(form: Form) -> tuple[Spans, ...]:
+    """Per axis the intervals that a dense buffer for a set stores: runs with the gaps of their strides, no more.
+
+    Where two buffers of one dtype have the same, an element lies equally far from the start of either.
+    """
+    return tuple(_spans(axis) for axis in zip(*form.tiles, strict=True))
+
+
 def stored(form: Form) -> int:
     """Elements of the smallest product of unions of intervals around a set, without the gaps of strides."""
-    return prod(_spanned(axis) for axis in zip(*form.tiles, strict=True)) if form.tiles else 0
+    return prod(sum(hi - lo for lo, hi in spans) for spans in grid(form)) if form.tiles else 0
 
 
-def _spanned(axis: tuple[Runs, ...]) -> int:
-    """Integers that lie between the ends of some run."""
-    found, end = 0, None
+def _spans(axis: tuple[Runs, ...]) -> Spans:
+    """The intervals from the first to the last of every run, those that touch joined."""
+    found: list[tuple[int, int]] = []
     for run in sorted((run for runs in axis for run in runs), key=lambda run: run.start):
-        begin = run.start if end is None else max(run.start, end)
-        end = last(run) + 1 if end is None else max(end, last(run) + 1)
-        found += max(0, end - begin)
-    return found
+        if found and run.start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], last(run) + 1)
+        else:
+            found.append((run.start, last(run) + 1))
+    return tuple(found)

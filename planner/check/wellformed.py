@@ -128,7 +128,7 @@ def _names(document: Document, program: Program, tiers: Mapping[str, Memory], fi
             if task.op not in program.op_by_name:
                 findings.add(Code.REFERENCE, f"there is no operation {task.op!r}", task=task.id)
             refer("layout", (task.shards,), task.id)
-            refer("buffer", (*task.reads, task.write), task.id)
+            refer("buffer", (*task.reads, task.write, *([] if task.over is None else [task.over])), task.id)
         else:
             refer("tensor", (task.tensor,), task.id)
             refer("buffer", (task.source, task.target), task.id)
@@ -282,6 +282,8 @@ def _compute_faults(case: Case, task: Compute, fast: str | None) -> Iterator[str
     slow = sorted({name for name in (*task.reads, task.write) if case.buffers[name].tier != fast})
     if slow:
         yield f"buffers {slow} are not in {fast}, where devices compute"
+    if task.over is not None and task.over not in task.reads:
+        yield f"{task.op} says that it writes over buffer {task.over}, which it does not read"
     if case.parts(task.shards) is not None:
         yield f"layout {task.shards} numbers contributions: shards are points"
 

@@ -18,6 +18,8 @@ Semantics (what `check` proves and the workers obey)
   monoid.
   Where such a record is not an element of the tensor (the sum of f16 so far is an f32), ``write`` says which
   ``record`` it holds, then nothing in it is finished, and only a transfer with ``parts`` reads it.
+  ``over`` names the one of ``reads`` in whose place ``write`` lies (None: it shares memory with none of them). Then
+  the points are taken in any order, and each reads all that it reads before it writes.
 - transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the
   participants ``have[rank]`` in their ``source`` buffers; elements that a rank itself has are taken locally and cost no
   traffic. If the source is partial, the layout ``have`` has ``parts``: parts[rank] numbers the share of the reduction
@@ -34,7 +36,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-FORMAT = "tapestry.plan/2"
+FORMAT = "tapestry.plan/3"
 
 
 class Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=False):
@@ -81,6 +83,7 @@ class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
     write: str
     waits: tuple[Count, ...] = ()
     ranks: tuple[Count, ...] | None = None
+    over: str | None = None
 
 
 class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):

@@ -129,6 +129,7 @@ class Compiler:
             and value.number in self.kernel.temps
             and value.dtype == out.dtype
             and value.spans == target.spans
+            and (isinstance(last.compute, np.ufunc) or not self._read_from(out))
         ):
             self.kernel.steps[-1] = Step(last.compute, last.inputs, target)
             if all(value not in (*s.inputs, s.output) for s in self.kernel.steps):
@@ -136,6 +137,10 @@ class Compiler:
         else:
             self.kernel.steps.append(Step(round_into, (value,), target))
         self.kernel.result = target
+
+    def _read_from(self, out: Array) -> bool:
+        """Whether operands may lie where the result goes: ufuncs read before they write, other bodies may not."""
+        return any(np.may_share_memory(held.array, out) for held in self.stored.values())
 
     # -- slots ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from .toy import Broken, Toy, closure, orders, predecessors
 
 VALUES = {Code.MISSING, Code.OVERLAP, Code.UNFOLDED, Code.NOBODY, Code.PARTS, Code.OUTPUT, Code.STATE}
 SHAPES = {Code.LAYOUT, Code.OUTSIDE, Code.STORAGE, Code.TASK, Code.REFERENCE, Code.INITIAL, Code.MONOID, Code.DUPLICATE}
+
 COVER = {Code.UNCOVERED, Code.OVERCOVERED}
 FITTING: dict[str, set[Code]] = {
     "waits_removed": {Code.RACE},
@@ -27,7 +28,8 @@ FITTING: dict[str, set[Code]] = {
     "tasks_removed": {Code.RACE, *COVER, *VALUES},
     "ranks_removed": {Code.RACE, *COVER, *VALUES},
     "ranks_split": {Code.RACE, Code.NOBODY, Code.DEADLOCK, Code.PARTS, Code.MISSING},
-    "offsets_changed": {Code.RACE, Code.OVERLAP, Code.STORAGE, Code.CAPACITY},
+    "offsets_changed": {Code.RACE, Code.OVERLAP, Code.STORAGE, Code.CAPACITY, Code.IN_PLACE},
+    "over_changed": {Code.OVERLAP, Code.IN_PLACE},
     "shards_changed": {*COVER, Code.UNCUTTABLE, *VALUES, Code.OUTSIDE, Code.LAYOUT, Code.RACE},
     "transfers_changed": {*VALUES, *SHAPES, Code.RACE, Code.UNCUTTABLE},
     "buffers_changed": {*VALUES, *SHAPES},

@@ -234,6 +234,14 @@ def tasks_changed(document: Document) -> Altered:
                     )
 
 
+def over_changed(document: Document) -> Altered:
+    """A task no longer says that it writes over what it reads, or says it of something else."""
+    for k, task in enumerate(document.tasks):
+        for over in (None, *task.reads) if isinstance(task, Compute) else ():
+            changed = _swapped(document.tasks, k, replace(task, over=over))
+            yield f"task {task.id} writes over {over}", replace(document, tasks=changed)
+
+
 def order_changed(document: Document) -> Altered:
     """Two tasks exchange places, or one goes to the front or the end."""
     tasks = document.tasks
@@ -270,6 +278,7 @@ FAMILIES = {
         transfers_changed,
         buffers_changed,
         tasks_changed,
+        over_changed,
         order_changed,
         ends_changed,
     )

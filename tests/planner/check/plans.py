@@ -285,6 +285,30 @@ def state() -> Document:
     return s.done({"y": "y"}, {"acc": "new"})
 
 
+def replaced() -> Document:
+    """Weights that a step updates in their own place, a mask over what it masks, and a read in another place beside it.
+
+    Rank 1 has columns that lie apart, with a gap between them.
+    """
+    a, b = d("a", "b")
+    inside = (Bound(a, 0, 3),)
+    step = Operation("step", dims(a=4, b=4), "v", (a, b), plus(Read("w", (a, b)), mul(Const(3), Read("g", (b, a)))))
+    mask = Operation("mask", dims(a=4, b=4), "y", (a, b), plus(Read("g", (a, b), inside, 7), Read("v", (a, b))))
+    tensors = [tensor("w", 4, 4, role="state"), tensor("g", 4, 4, role="input"), tensor("v", 4, 4), tensor("y", 4, 4)]
+    p = _program("replaced", tensors, [step, mask], ["y"], states=(("w", "v"),))
+    s = Sheet(p, 2)
+    cut = s.layout(["0:4,1:3", "0:4,0:1|3:4"])
+    w, g = s.given("w", cut), s.given("g", cut)
+    turned = s.layout(["0:4,0:4", "0:4,0:4"])
+    full = s.buffer("g.full", "g", turned)
+    gather = s.transfer("all_gather", "g", g, full, cut, turned)
+    v = s.buffer("v", "v", cut, at=s.offset(w))
+    s.compute("step", cut, [w, full], v, [gather], over=w)
+    y = s.buffer("y", "y", cut, at=s.offset(g))
+    s.compute("mask", cut, [g, v], y, over=g)
+    return s.done({"y": "y"}, {"w": "v"})
+
+
 def _replace(document: Document, **changes: Any) -> Document:
     return restated(replace(document, **changes), read(document))
 
@@ -306,5 +330,6 @@ ALL: dict[str, Callable[[], Document]] = {
         stages,
         chunked,
         state,
+        replaced,
     )
 }

@@ -17,6 +17,7 @@ from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
 from . import plans, writing
+from .rewriting import written_over
 
 
 @pytest.mark.parametrize("name", plans.ALL)
@@ -177,6 +178,11 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("a wait removed", Code.RACE, lambda: task(plans.gather_twice(), 2, waits=())),
     ("a read of memory that was reused", Code.OVERLAP, lambda: buffer(plans.gathered_matmul(), "w.full", offset=0)),
     ("an output that was written over", Code.OVERLAP, lambda: _written_over()),
+    ("a read of the neighbour of what is written over", Code.IN_PLACE, lambda: written_over(Affine.dim("a") - 1)),
+    ("a write over what lies elsewhere", Code.IN_PLACE, lambda: task(plans.elementwise(), 0, over="x")),
+    ("a write over what is not read", Code.TASK, lambda: task(plans.elementwise(), 0, over="y")),
+    ("a write over nothing that is there", Code.REFERENCE, lambda: task(plans.elementwise(), 0, over="nothing")),
+    ("a write over what is read, unsaid", Code.OVERLAP, lambda: task(plans.replaced(), 1, over=None)),
     ("no halo", Code.MISSING, lambda: task(plans.halo(), 2, reads=("y",), waits=(0,))),
     ("a share used as the whole", Code.UNFOLDED, lambda: task(plans.all_reduced(), 2, reads=("y.part",))),
     (

@@ -239,7 +239,7 @@ def test_a_region_of_many_grids_is_not_taken_apart(document: Document) -> None:
 @pytest.mark.parametrize(("start", "end"), [("[", "]"), ('{"a":', "}")])
 def test_deep_nesting_is_no_plan(start: str, end: str) -> None:
     with pytest.raises(UsageError, match="not a complete JSON document"):
-        decode('{"format":"tapestry.plan/2","tasks":' + start * 100_000 + "1" + end * 100_000 + "}")
+        decode('{"format":"tapestry.plan/3","tasks":' + start * 100_000 + "1" + end * 100_000 + "}")
 
 
 def test_repeats_within_repeats_are_not_expanded(document: Document) -> None:

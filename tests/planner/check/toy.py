@@ -125,6 +125,11 @@ class Toy:
         elements = sorted({*written, *touched})  # a reduction over nothing is its identity
         slot = np.array([elements.index(element) for element in written], dtype=np.int64)
         cells, tier = self._cells(task.write, rank, elements), self.buffers[task.write].tier
+        if task.over is not None and op.monoid is None:
+            alone = [
+                {read: self._loads(read, given[read.tensor], rank, [point]) for read in op.reads} for point in shard
+            ]
+            return _point_by_point(op, alone, rank, tier, cells[slot])
 
         def work(memory: Memory, rng: random.Random) -> None:
             if not elements:
@@ -192,6 +197,18 @@ class Toy:
                         memory[rank][target][cell] = local.get((rank, point), folded[point])
 
         return meet
+
+
+def _point_by_point(
+    op: Operation, loads: list[dict[Read, tuple[str, Any, Any, int]]], rank: int, tier: str, cells: Any
+) -> Callable[[Memory, random.Random], None]:
+    """A task that writes over what it reads: in any order of the points, each of which reads before it writes."""
+
+    def work(memory: Memory, rng: random.Random) -> None:
+        for k in rng.sample(range(len(loads)), len(loads)):
+            memory[rank][tier][cells[k]] = np.ravel(_value(op, loads[k], memory[rank], 1))[0]
+
+    return work
 
 
 def _value(op: Operation, loads: Mapping[Read, tuple[str, Any, Any, int]], memory: dict[str, Any], count: int) -> Any:

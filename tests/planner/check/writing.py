@@ -105,8 +105,10 @@ class Sheet:
         write: str,
         waits: Sequence[int] = (),
         ranks: tuple[int, ...] | None = None,
+        *,
+        over: str | None = None,
     ) -> int:
-        return self._add(lambda k: Compute(k, "compute", op, shards, tuple(reads), write, tuple(waits), ranks))
+        return self._add(lambda k: Compute(k, "compute", op, shards, tuple(reads), write, tuple(waits), ranks, over))
 
     def transfer(
         self,

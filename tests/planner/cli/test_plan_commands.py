@@ -42,14 +42,14 @@ def test_plan_writes_the_plan_and_prints_what_it_found(tapestry: Tapestry, net: 
     assert "claimed  optimal, within 0.00% of" in ended.out
     assert "matmul" in ended.out
     assert ended.err == f"wrote {tmp_path / 'plan.json'}\n"
-    assert json.loads((tmp_path / "plan.json").read_bytes())["format"] == "tapestry.plan/2"
+    assert json.loads((tmp_path / "plan.json").read_bytes())["format"] == "tapestry.plan/3"
 
 
 def test_plan_as_json_is_one_object_with_the_promised_keys(tapestry: Tapestry, net: str) -> None:
     ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--json", "--seed", 3)
     found = json.loads(ended.out)
     assert ended.code == 0
-    assert found["format"] == "tapestry.plan/2"
+    assert found["format"] == "tapestry.plan/3"
     assert found["solver"].keys() >= {"status", "objective_s", "bound_s", "model_gap", "gap", "wall_s", "seed"}
     assert found["solver"]["seed"] == 3
     proved = {"bound_s", "gap", "chain"}
@@ -145,7 +145,7 @@ def test_check_of_a_plan_that_states_the_wrong_traffic_ends_with_1(tapestry: Tap
         (lambda text: text[: len(text) // 2], "plan.json"),
         (lambda text: "", "plan.json"),
         (lambda text: "[]", "plan.json"),
-        (lambda text: text.replace("tapestry.plan/2", "tapestry.plan/9"), "tapestry.plan/9"),
+        (lambda text: text.replace("tapestry.plan/3", "tapestry.plan/9"), "tapestry.plan/9"),
         (lambda text: text.replace('"buffers"', '"bufers"'), "bufers"),
         (lambda text: text.replace('"mesh"', '"mush"'), "mush"),
     ],

@@ -76,7 +76,7 @@ def test_a_plan_takes_no_settings(tapestry: Tapestry, plan_file: Path) -> None:
 
 
 def test_what_is_not_a_plan_is_refused(tapestry: Tapestry, tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text('{"format": "tapestry.plan/2"', encoding="utf-8")
+    (tmp_path / "bad.json").write_text('{"format": "tapestry.plan/3"', encoding="utf-8")
     for path in (tmp_path / "bad.json", tmp_path / "none.json"):
         ended = tapestry("show", path, "--html", tmp_path / "x.html")
         assert ended.code == 2

@@ -97,7 +97,7 @@ def test_other_json_is_refused(text: str) -> None:
     assert "not a tapestry plan" in refused(text)
 
 
-@pytest.mark.parametrize("version", ["tapestry.plan/1", "tapestry.plan/3", "", 1, None, ["tapestry.plan/2"]])
+@pytest.mark.parametrize("version", ["tapestry.plan/2", "tapestry.plan/4", "", 1, None, ["tapestry.plan/3"]])
 def test_other_versions_are_refused(version: object) -> None:
     message = refused(changed(format=version))
     assert "another version" in message
@@ -107,7 +107,7 @@ def test_other_versions_are_refused(version: object) -> None:
 
 def test_nesting_without_end_is_refused() -> None:
     assert "not a complete JSON document" in refused("[" * 100_000)
-    assert "not a complete JSON document" in refused('{"format": "tapestry.plan/2", "tasks": ' + "[" * 100_000)
+    assert "not a complete JSON document" in refused('{"format": "tapestry.plan/3", "tasks": ' + "[" * 100_000)
 
 
 def task(change: Callable[[dict[str, Any]], None]) -> bytes:
