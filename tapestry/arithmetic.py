@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .dtypes import DTYPES
-from .expr import FUNCTIONS, Call, Cast, Const, Expr, IndexValue, Read
+from .expr import FUNCTIONS, Call, Cast, Const, Expr, IndexValue, Read, children_first
 from .result_type import Typed, call_type, compute_type
 
 
@@ -40,8 +40,8 @@ class _Explicit:
         self._seen: dict[int, tuple[Expr, _Part]] = {}
 
     def part(self, expr: Expr) -> _Part:
-        if id(expr) not in self._seen:
-            self._seen[id(expr)] = (expr, self._part(expr))
+        for node in children_first(expr, self._seen):
+            self._seen[id(node)] = (node, self._part(node))
         return self._seen[id(expr)][1]
 
     def _part(self, expr: Expr) -> _Part:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from .dtypes import DTYPES
 from .errors import UsageError
-from .expr import FUNCTIONS, Call, Cast, Const, Expr, Read
+from .expr import FUNCTIONS, Call, Cast, Const, Expr, Read, children
 from .result_type import Typing, join
 
 Number = float | int | bool
@@ -130,16 +130,18 @@ def check_literals(body: Expr, target: str, typing: Typing) -> None:
     ``target`` is the dtype that takes the value, for an expression of numbers alone. UsageError for the first number
     that does not fit, and for integers raised to a negative one.
     """
-    if isinstance(body, Call):
-        _check_call(body, target, typing)
-    elif isinstance(body, Const):
-        _check_number(body.value, target)
-    elif isinstance(body, Read):
-        if body.guard:
-            _check_number(body.fill, typing.dtypes[body.tensor])
-    elif isinstance(body, Cast):
-        dtype, weak = typing.of(body.arg)
-        check_literals(body.arg, _WIDEST[DTYPES[dtype].kind] if weak else dtype, typing)
+    left, seen = [(body, target)], set[tuple[int, str]]()
+    while left:
+        node, wanted = left.pop()
+        if isinstance(node, Const):
+            _check_number(node.value, wanted)
+        elif isinstance(node, Read):
+            if node.guard:
+                _check_number(node.fill, typing.dtypes[node.tensor])
+        elif isinstance(node, Call | Cast) and (id(node), wanted) not in seen:
+            seen.add((id(node), wanted))
+            wants = _wanted(node, wanted, typing) if isinstance(node, Call) else [_alone(node.arg, typing)]
+            left += reversed(list(zip(children(node), wants, strict=True)))
 
 
 @lru_cache(maxsize=4096, typed=True)
@@ -147,7 +149,13 @@ def _check_number(value: Number, dtype: str) -> None:
     stored(value, dtype)
 
 
-def _check_call(call: Call, target: str, typing: Typing) -> None:
+def _alone(arg: Expr, typing: Typing) -> str:
+    """The type in which what is cast is computed: nothing around it has a say."""
+    dtype, weak = typing.of(arg)
+    return _WIDEST[DTYPES[dtype].kind] if weak else dtype
+
+
+def _wanted(call: Call, target: str, typing: Typing) -> list[str]:
     """Arguments made of numbers alone take the type that the call's other arguments, or its reader, give it."""
     branch = FUNCTIONS[call.function].result == "branch"
     own = target
@@ -155,8 +163,7 @@ def _check_call(call: Call, target: str, typing: Typing) -> None:
         if isinstance(arg, Const | Call) and typing.of(arg)[1]:  # nothing else asks for the type of its surroundings
             own = _computed_in(call, target, typing)
             break
-    for k, arg in enumerate(call.args):
-        check_literals(arg, "bool" if branch and k == 0 else own, typing)
+    return ["bool" if branch and k == 0 else own for k in range(len(call.args))]
 
 
 def _computed_in(call: Call, target: str, typing: Typing) -> str:

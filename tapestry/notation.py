@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .expr import FUNCTIONS, Bound, Call, Cast, Const, Expr, IndexValue, Read
+from .expr.scalar import listed, spelled
 from .program import Block, Operation
 
 COMPARE, OR, AND, SUM, PRODUCT, UNARY, POWER, ATOM = range(1, 9)
@@ -27,31 +28,50 @@ def format_expr(expr: Expr, level: int = 0) -> str:
     >>> format_expr(Call("multiply", (Call("add", (x, Const(1))), x)))
     '(x[n] + 1) * x[n]'
     """
+    text = spelled(expr, _pieces)
+    return f"({text})" if _binds(expr) < level else text
+
+
+def _pieces(expr: Expr) -> Sequence[str | Expr]:
     if isinstance(expr, Call):
-        return _call(expr, level)
-    if isinstance(expr, Read):
-        return format_read(expr)
-    if isinstance(expr, Const):
-        text = format_number(expr.value)
-        return f"({text})" if level and text.startswith("-") else text
+        return _call(expr)
     if isinstance(expr, Cast):
-        return f"{expr.dtype}({format_expr(expr.arg)})"
-    return f"index({expr.index})" if isinstance(expr, IndexValue) else f"[{format_bounds(expr.bounds)}]"
+        return [f"{expr.dtype}(", expr.arg, ")"]
+    if isinstance(expr, Read):
+        return [format_read(expr)]
+    if isinstance(expr, Const):
+        return [format_number(expr.value)]
+    return [f"index({expr.index})" if isinstance(expr, IndexValue) else f"[{format_bounds(expr.bounds)}]"]
 
 
-def _call(call: Call, level: int) -> str:
-    symbol = FUNCTIONS[call.function].symbol if call.function in FUNCTIONS else ""
-    if not symbol or (len(call.args) == 1 and isinstance(call.args[0], Const)):
-        return f"{call.function}({', '.join(map(format_expr, call.args))})"
+def _call(call: Call) -> Sequence[str | Expr]:
+    symbol, own = _symbol(call), _binds(call)
+    if not symbol:
+        return [f"{call.function}(", *listed(call.args), ")"]
     if len(call.args) == 1:
-        text, own = symbol + format_expr(call.args[0], UNARY), UNARY
-    else:
-        own = BINARY[symbol]
-        left = own + 1 if own in (COMPARE, POWER) else own
-        text = (
-            f"{format_expr(call.args[0], left)} {symbol} {format_expr(call.args[1], own if own == POWER else own + 1)}"
-        )
-    return f"({text})" if own < level else text
+        return [symbol, *_within(call.args[0], UNARY)]
+    left, right = own + 1 if own in (COMPARE, POWER) else own, own if own == POWER else own + 1
+    return [*_within(call.args[0], left), f" {symbol} ", *_within(call.args[1], right)]
+
+
+def _within(expr: Expr, level: int) -> Sequence[str | Expr]:
+    return ["(", expr, ")"] if _binds(expr) < level else [expr]
+
+
+def _symbol(call: Call) -> str:
+    """The operator that a call is written with, if any: a sign before a number would be the number's own."""
+    symbol = FUNCTIONS[call.function].symbol if call.function in FUNCTIONS else ""
+    return "" if len(call.args) == 1 and isinstance(call.args[0], Const) else symbol
+
+
+def _binds(expr: Expr) -> int:
+    """How tightly an expression holds together."""
+    if isinstance(expr, Const):
+        return 0 if format_number(expr.value).startswith("-") else ATOM
+    symbol = _symbol(expr) if isinstance(expr, Call) else ""
+    if not isinstance(expr, Call) or not symbol:
+        return ATOM
+    return UNARY if len(expr.args) == 1 else BINARY[symbol]
 
 
 def format_read(read: Read) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import TypeVar, cast
 
 from .dtypes import DTYPES
 from .errors import UsageError
@@ -19,6 +19,7 @@ _TOKEN = re.compile(
 _FUNCTION_OF = {f.symbol: f.name for f in FUNCTIONS.values() if f.symbol and f.arity == 2}
 _WORDS: dict[str, float | bool] = {"True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
 T = TypeVar("T")
+Rule = Generator["Rule", Expr, Expr]
 
 
 def parse_expr(text: str) -> Expr:
@@ -27,7 +28,7 @@ def parse_expr(text: str) -> Expr:
     >>> str(parse_expr("x[n, 2*p + 1] * 0.5"))
     'multiply(x[n, 2*p + 1], 0.5)'
     """
-    return _whole(text, lambda parser: parser.expr(COMPARE))
+    return _whole(text, lambda parser: _run(parser.expr(COMPARE)))
 
 
 def parse_read(text: str) -> Read:
@@ -48,14 +49,31 @@ def _whole(text: str, rule: Callable[[_Parser], T]) -> T:
     try:
         result = rule(parser)
     except RecursionError:
-        raise UsageError("the expression is nested too deeply", sides={"text": text[:80]}) from None
+        raise UsageError("an index is nested too deeply", sides={"text": text[:80]}) from None
     if parser.kind:
         raise parser.error("the end")
     return result
 
 
+def _run(rule: Rule) -> Expr:
+    """What a rule finds. A rule yields each rule that it calls for, so that depth costs memory, not Python's stack."""
+    waiting = [rule]
+    found: Expr | None = None
+    while waiting:
+        try:
+            called = next(waiting[-1]) if found is None else waiting[-1].send(found)
+        except StopIteration as done:
+            waiting.pop()
+            found = cast("Expr", done.value)
+        else:
+            waiting.append(called)
+            found = None
+    assert found is not None
+    return found
+
+
 class _Parser:
-    """Recursive descent over one text; ``kind`` and ``token`` are the next token's."""
+    """Descent over one text, each rule of scalar expressions a generator; ``kind``, ``token``: the next token's."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -103,28 +121,29 @@ class _Parser:
 
     # Scalar expressions
 
-    def expr(self, level: int) -> Expr:
+    def expr(self, level: int) -> Rule:
         """An expression of operators that bind at least as tightly as ``level``."""
-        left = self.unary()
+        left = yield self.unary()
         while self.kind == "symbol" and BINARY.get(self.token, 0) >= level:
             symbol = self.advance()
             own = BINARY[symbol]
-            left = Call(_FUNCTION_OF[symbol], (left, self.expr(own if own == POWER else own + 1)))
+            right = yield self.expr(own if own == POWER else own + 1)
+            left = Call(_FUNCTION_OF[symbol], (left, right))
             if own == COMPARE and self.kind == "symbol" and BINARY.get(self.token) == COMPARE:
                 raise self.error("no second comparison (use parentheses)")
         return left
 
-    def unary(self) -> Expr:
+    def unary(self) -> Rule:
         if self.at("-"):
             self.advance()
             if self.kind == "number" or self.at("inf", "nan"):
                 value = self.number()
                 return Const(-value)
-            return Call("negative", (self.expr(UNARY),))
+            return Call("negative", ((yield self.expr(UNARY)),))
         if self.at("~"):
             self.advance()
-            return Call("logical_not", (self.expr(UNARY),))
-        return self.atom()
+            return Call("logical_not", ((yield self.expr(UNARY)),))
+        return (yield self.atom())
 
     def number(self) -> float | int | bool:
         """A number without its sign, or one of the words."""
@@ -141,12 +160,12 @@ class _Parser:
             return -self.number()
         return self.number()
 
-    def atom(self) -> Expr:
+    def atom(self) -> Rule:
         if self.kind == "number":
             return Const(self.number())
         if self.at("("):
             self.advance()
-            return self.parenthesised()
+            return (yield self.parenthesised())
         if self.at("["):
             self.advance()
             return Inside(self.bounds("]"))
@@ -159,11 +178,11 @@ class _Parser:
         if name in _WORDS:
             return Const(_WORDS[name])
         self.expect("(")
-        return self.call(name)
+        return (yield self.call(name))
 
-    def parenthesised(self) -> Expr:
+    def parenthesised(self) -> Rule:
         """The rest of ``(e)`` or of ``(read if bounds else fill)``."""
-        inner = self.expr(COMPARE)
+        inner = yield self.expr(COMPARE)
         if not self.at("if"):
             self.expect(")")
             return inner
@@ -175,17 +194,22 @@ class _Parser:
         self.expect(")")
         return Read(inner.tensor, inner.index, guard, fill)
 
-    def call(self, name: str) -> Expr:
+    def call(self, name: str) -> Rule:
         if name == "index":
             index = self.index()
             self.expect(")")
             return IndexValue(index)
-        args = tuple(self.separated(lambda: self.expr(COMPARE), ")"))
+        args: list[Expr] = []
+        while not self.at(")"):
+            if args:
+                self.expect(",")
+            args.append((yield self.expr(COMPARE)))
+        self.advance()
         if name in DTYPES and len(args) == 1:
             return Cast(name, args[0])
         if name not in FUNCTIONS or len(args) != FUNCTIONS[name].arity:
             raise self.error(f"a known function instead of {name} with {len(args)} arguments")
-        return Call(name, args)
+        return Call(name, tuple(args))
 
     # Index expressions
 

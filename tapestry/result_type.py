@@ -17,7 +17,7 @@ from functools import cache
 
 from .dtypes import DTYPES, promote
 from .errors import UsageError
-from .expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, IndexValue, Read
+from .expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, IndexValue, Read, children_first
 
 Typed = tuple[str, bool]  # dtype, weak
 
@@ -32,7 +32,7 @@ class Typing:
 
     def __init__(self, dtypes: Mapping[str, str]) -> None:
         self.dtypes = dtypes
-        self._calls: dict[int, tuple[Call, Typed]] = {}  # by identity: to compare calls takes longer than to type them
+        self._calls: dict[int, tuple[Expr, Typed]] = {}  # by identity: to compare calls takes longer than to type them
 
     def of(self, expr: Expr) -> Typed:
         """The dtype of an expression, and whether it is weak (made of constants only)."""
@@ -40,18 +40,25 @@ class Typing:
             return self.dtypes[expr.tensor], False
         if isinstance(expr, Call):
             known = self._calls.get(id(expr))
-            if known is None:
-                known = expr, call_type(expr.function, [self.of(arg) for arg in expr.args])
-                self._calls[id(expr)] = known
-            return known[1]
+            return self._typed(expr) if known is None else known[1]
         if isinstance(expr, Const):
             return _constant(expr.value), True
         if isinstance(expr, IndexValue):
             return "int64", False
         if isinstance(expr, Cast):
-            self.of(expr.arg)
+            self._typed(expr)
             return expr.dtype, False
         return "bool", False
+
+    def _typed(self, expr: Expr) -> Typed:
+        """The dtype of a call or a cast, what it is made of first: everything in it must have a meaning."""
+        for node in children_first(expr, self._calls):
+            if isinstance(node, Call):
+                found = call_type(node.function, [self.of(arg) for arg in node.args])
+            else:
+                found = (node.dtype, False) if isinstance(node, Cast) else self.of(node)
+            self._calls[id(node)] = node, found
+        return self._calls[id(expr)][1]
 
 
 def _constant(value: float | int | bool) -> str:

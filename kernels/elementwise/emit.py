@@ -14,7 +14,21 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DTYPES
-from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Function, IndexValue, Inside, Read
+from ...expr import (
+    FUNCTIONS,
+    Affine,
+    Bound,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Function,
+    IndexValue,
+    Inside,
+    Read,
+    children,
+    children_first,
+)
 from .types import ELEMENT_TYPES, element_type
 
 BOOL, INT, SINGLE, DOUBLE = "bool", "Int", "float", "double"
@@ -69,24 +83,25 @@ class Emitter:
 
     def value(self, expr: Expr) -> Value:
         """Where the value of an expression is; equal expressions are computed once."""
-        key = self._key(expr)
-        if key not in self._known:
-            self._known[key] = self._compute(expr)
-        return self._known[key]
+        computed: dict[int, None] = {}
+        for node in children_first(expr, computed, self._parts):
+            computed[id(node)] = None
+            key = self._key(node)
+            if key not in self._known:
+                self._known[key] = self._compute(node)
+        return self._known[self._key(expr)]
 
     def _key(self, expr: Expr) -> int:
         """One number for each distinct expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
-        found = self._keys.get(id(expr))
-        if found is None:
-            if isinstance(expr, Call):
-                key: Any = (expr.function, *map(self._key, expr.args))
-            elif isinstance(expr, Cast):
-                key = ("cast", expr.dtype, self._key(expr.arg))
+        for node in children_first(expr, self._keys):
+            inner = tuple(self._keys[id(child)] for child in children(node))
+            if isinstance(node, Call | Cast):
+                key: Any = (node.function if isinstance(node, Call) else ("cast", node.dtype), *inner)
             else:
-                key = ("constant", repr(expr.value)) if isinstance(expr, Const) else expr
-            found = self._keys[id(expr)] = self._distinct.setdefault(key, len(self._distinct))
-            self._alive.append(expr)
-        return found
+                key = ("constant", repr(node.value)) if isinstance(node, Const) else node
+            self._keys[id(node)] = self._distinct.setdefault(key, len(self._distinct))
+            self._alive.append(node)
+        return self._keys[id(expr)]
 
     def _compute(self, expr: Expr) -> Value:
         if isinstance(expr, Const):
@@ -207,16 +222,27 @@ class Emitter:
             return self.let(f"{texts[0]} * {inverse.text}", SINGLE, False)
         return None
 
+    def _parts(self, node: Expr) -> tuple[Expr, ...]:
+        """What is computed before a node: its direct sub-expressions, but a in place of 1 + erf(a)'s own."""
+        inside = self._erf_of(node)
+        return children(node) if inside is None else (inside,)
+
+    def _erf_of(self, node: Expr) -> Expr | None:
+        """a, of 1 + erf(a), where that may be approximated."""
+        if not self.quick or not isinstance(node, Call) or node.function != "add":
+            return None
+        for one, other in (node.args, node.args[::-1]):
+            if isinstance(one, Const) and one.value == 1 and isinstance(other, Call) and other.function == "erf":
+                return other.args[0]
+        return None
+
     def _one_plus_erf(self, expr: Call) -> Value | None:
         """1 + erf(a) without cancelling, in one function."""
-        if not self.quick or expr.function != "add":
+        inside = self._erf_of(expr)
+        value = None if inside is None else self.value(inside)
+        if value is None or value.type != SINGLE:
             return None
-        for one, other in (expr.args, expr.args[::-1]):
-            if isinstance(one, Const) and one.value == 1 and isinstance(other, Call) and other.function == "erf":
-                value = self.value(other.args[0])
-                if value.type == SINGLE:
-                    return self.let(f"quick_one_plus_error_function({value.text})", SINGLE, value.uniform)
-        return None
+        return self.let(f"quick_one_plus_error_function({value.text})", SINGLE, value.uniform)
 
 
 def _as(value: float | int | bool, kind: str) -> float | int | bool:

@@ -22,7 +22,22 @@ from ..dsl.tensor import unique_names
 from ..dsl.trace import Trace
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Read, reads, rewrite, substitute
+from ..expr import (
+    MONOIDS,
+    Affine,
+    Bound,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Inside,
+    Read,
+    fold,
+    reads,
+    rewrite,
+    substitute,
+    with_children,
+)
 from ..expr.derivatives import call
 from ..program import Block, Dim, Operation
 from ..program import Tensor as TensorRecord
@@ -218,11 +233,7 @@ def _filled(expr: Expr, at: Mapping[str, Expr]) -> Expr:
 
 def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
     """The expression with something else for a part of it."""
-    if expr == part:
-        return by
-    if isinstance(expr, Call):
-        return Call(expr.function, tuple(_replaced(arg, part, by) for arg in expr.args))
-    return Cast(expr.dtype, _replaced(expr.arg, part, by)) if isinstance(expr, Cast) else expr
+    return fold(expr, lambda node, args: by if node == part else with_children(node, args))
 
 
 def _pieces(op: Operation) -> Pieces:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import FUNCTIONS, Call, Cast, Const, Expr, Function, Read
+from ..expr import FUNCTIONS, Call, Cast, Const, Expr, Function, Read, children_first
 from ..expr.derivatives import call, partials
 
 Zero = None
@@ -23,8 +23,8 @@ class _Derivatives:
         self._seen: dict[int, tuple[Expr, Expr | None]] = {}
 
     def of(self, node: Expr) -> Expr | None:
-        if id(node) not in self._seen:
-            self._seen[id(node)] = (node, self._found(node))
+        for part in children_first(node, self._seen):
+            self._seen[id(part)] = (part, self._found(part))
         return self._seen[id(node)][1]
 
     def _found(self, node: Expr) -> Expr | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..bounds import Ranges, escape
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite
+from ..expr import FUNCTIONS, Affine, Bound, Call, Const, Expr, Inside, Read, fold, reads, rewrite, with_children
 from ..literals import python_number, stored
 from .door import spoken
 from .tensor import Tensor
@@ -49,35 +50,40 @@ def protected(expr: Expr, shape_of: Callable[[str], tuple[int, ...]], ranges: Ra
 
     ``where([1 <= n], x[n - 1], 0)`` never uses x[-1], so it does not read it either.
     """
-    if isinstance(expr, Cast):
-        return Cast(expr.dtype, protected(expr.arg, shape_of, ranges))
-    if not isinstance(expr, Call):
-        return expr
-    args = [protected(arg, shape_of, ranges) for arg in expr.args]
-    if FUNCTIONS[expr.function].result == "branch":
 
-        def leaving(held: tuple[Bound, ...]) -> Callable[[Expr], Expr]:
-            def leaf(node: Expr) -> Expr:
-                if held and isinstance(node, Read) and escape(node.index, shape_of(node.tensor), ranges, node.guard):
-                    return shielded(node, held)
-                return node
+    def leaves(node: Expr) -> bool:
+        return isinstance(node, Read) and escape(node.index, shape_of(node.tensor), ranges, node.guard) is not None
 
-            return leaf
+    def shielded_where(held: tuple[Bound, ...], node: Expr) -> Expr:
+        return shielded(node, held) if leaves(node) else node
 
-        branches = ((args[1], implied(args[0], True)), (args[2], implied(args[0], False)))
-        args = [args[0], *(rewrite(branch, leaving(held)) for branch, held in branches)]
-    return Call(expr.function, tuple(args))
+    def rule(node: Expr, args: tuple[tuple[Expr, bool], ...]) -> tuple[Expr, bool]:
+        """The node, and whether a read in it leaves its tensor."""
+        parts, wrong = [part for part, _ in args], leaves(node) or any(loose for _, loose in args)
+        if isinstance(node, Call) and FUNCTIONS[node.function].result == "branch":
+            for k, truth in ((1, True), (2, False)):
+                held = implied(parts[0], truth) if args[k][1] else ()
+                if held:
+                    parts[k] = rewrite(parts[k], partial(shielded_where, held))
+            wrong = any(leaves(read) for part in parts for read in reads(part)) if wrong else False
+        return with_children(node, tuple(parts)), wrong
+
+    return fold(expr, rule)[0]
 
 
 def implied(condition: Expr, truth: bool) -> tuple[Bound, ...]:
     """Bounds on indices that hold wherever a condition is true, or wherever it is false."""
-    if isinstance(condition, Inside):
-        return condition.bounds if truth else _otherwise(condition.bounds)
-    if isinstance(condition, Call) and condition.function == "logical_not":
-        return implied(condition.args[0], not truth)
-    if isinstance(condition, Call) and condition.function == ("logical_and" if truth else "logical_or"):
-        return tuple(bound for part in condition.args for bound in implied(part, truth))
-    return ()
+    found: list[Bound] = []
+    left = [(condition, truth)]
+    while left:
+        part, holds = left.pop()
+        if isinstance(part, Inside):
+            found += part.bounds if holds else _otherwise(part.bounds)
+        elif isinstance(part, Call) and part.function == "logical_not":
+            left.append((part.args[0], not holds))
+        elif isinstance(part, Call) and part.function == ("logical_and" if holds else "logical_or"):
+            left += [(arg, holds) for arg in reversed(part.args)]
+    return tuple(found)
 
 
 def _otherwise(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:

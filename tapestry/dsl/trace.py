@@ -37,7 +37,7 @@ _OWNERS: WeakValueDictionary[str, Trace] = WeakValueDictionary()
 class TensorDraft:
     """A tensor whose final name is given at the end; ``fixed`` names (inputs, outputs by key) are given out first.
 
-    ``number`` counts the tensors of its trace; ``made`` is the line that made it.
+    ``number`` counts the tensors of its trace; ``made`` is the line that made it, ``made_by`` the operation.
     """
 
     record: TensorRecord
@@ -46,6 +46,7 @@ class TensorDraft:
     made: str
     fixed: bool = False
     named: bool = False
+    made_by: OpDraft | None = None
 
 
 @dataclass
@@ -148,9 +149,8 @@ class Trace:
         if draft.record.role != "value":
             raise UsageError(f"the {draft.record.role} {draft.hint} keeps its name", sides={"asked": name})
         draft.hint, draft.named = self.scoped(_good_name(name)), True
-        for op in self.ops:
-            if op.operation.output == base.key:
-                op.hint = draft.hint
+        if draft.made_by is not None:
+            draft.made_by.hint = draft.hint
         return base
 
     def materialise(self, tensor: Tensor, name: str = "copy") -> Tensor:
@@ -203,6 +203,7 @@ class Trace:
         self.tensors[out.key].named = hint != local or bool(explicit)
         operation = Operation("", tuple(dims), out.key, write, body, tuple(reduce_dims), monoid, bounds, group, source)
         self.ops.append(OpDraft(operation, local))
+        self.tensors[out.key].made_by = self.ops[-1]
         return out
 
     def _dtype(

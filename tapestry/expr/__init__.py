@@ -3,7 +3,23 @@
 from .functions import FUNCTIONS, Function, add_function
 from .index import Affine, Bound, Floor
 from .monoids import MONOIDS, Component, Monoid, add_monoid
-from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read, children, reads, rewrite, substitute, walk
+from .scalar import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Inside,
+    Read,
+    children,
+    children_first,
+    fold,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+    with_children,
+)
 
 __all__ = [
     "FUNCTIONS",
@@ -24,8 +40,11 @@ __all__ = [
     "add_function",
     "add_monoid",
     "children",
+    "children_first",
+    "fold",
     "reads",
     "rewrite",
     "substitute",
     "walk",
+    "with_children",
 ]

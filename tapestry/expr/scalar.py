@@ -2,14 +2,20 @@
 
 An expression is evaluated in the *compute type* of its result: int64 for integers and bool (wrapping on the final
 cast), and for floats a type at least as wide as float32. It is rounded once, when the element is written.
+
+Expressions may be nested as deeply as a program likes (a stack of ten thousand tensors is ten thousand choices), so
+nothing here or elsewhere calls itself on a sub-expression: `fold` and `children_first` go through them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from .index import Affine, Bound
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,26 +62,42 @@ class Inside:
         return f"({' and '.join(map(str, self.bounds))})"
 
 
-@dataclass(frozen=True)
-class Call:
+class Nested:
+    """What Python asks of an expression that has others in it, answered at any depth."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Call | Cast):
+            return NotImplemented
+        return _equal(self, other)  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = fold(self, _hash_of)  # type: ignore[arg-type]
+            object.__setattr__(self, "_hash", known)
+        return known
+
+    def __str__(self) -> str:
+        return spelled(self, _text_of)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return spelled(self, _code_of)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Nested):
     """A function of `tapestry.expr.functions.FUNCTIONS` applied to expressions."""
 
     function: str
     args: tuple[Expr, ...]
 
-    def __str__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.args))})"
 
-
-@dataclass(frozen=True)
-class Cast:
+@dataclass(frozen=True, eq=False, repr=False)
+class Cast(Nested):
     """Round or convert to a dtype, then go on computing."""
 
     dtype: str
     arg: Expr
-
-    def __str__(self) -> str:
-        return f"{self.dtype}({self.arg})"
 
 
 Expr = Const | Read | IndexValue | Inside | Call | Cast
@@ -105,13 +127,108 @@ def reads(expr: Expr) -> tuple[Read, ...]:
     return tuple(dict.fromkeys(node for node in walk(expr) if isinstance(node, Read)))
 
 
+def children_first(
+    expr: Expr, done: Container[int], parts: Callable[[Expr], tuple[Expr, ...]] = children
+) -> Iterator[Expr]:
+    """The distinct nodes of an expression, each after its ``parts``, but for those whose `id` is in ``done``.
+
+    The caller puts each node there before it asks for the next.
+    """
+    left = [expr]
+    while left:
+        node = left[-1]
+        waiting = [] if id(node) in done else [part for part in parts(node) if id(part) not in done]
+        if waiting:
+            left += reversed(waiting)
+            continue
+        left.pop()
+        if id(node) not in done:
+            yield node
+
+
+def fold(expr: Expr, rule: Callable[[Expr, tuple[T, ...]], T]) -> T:
+    """The value of an expression by a rule for one node and the values of its direct sub-expressions.
+
+    A node that stands in several places is asked for once.
+    """
+    found: dict[int, T] = {}
+    for node in children_first(expr, found):
+        found[id(node)] = rule(node, tuple(found[id(child)] for child in children(node)))
+    return found[id(expr)]
+
+
+def _equal(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are the same, node by node; pairs that are one object need no look."""
+    left, seen = [(a, b)], set[tuple[int, int]]()
+    while left:
+        one, other = left.pop()
+        if one is other or (id(one), id(other)) in seen:
+            continue
+        if isinstance(one, Call) and isinstance(other, Call):
+            if one.function != other.function or len(one.args) != len(other.args):
+                return False
+            left += zip(one.args, other.args, strict=True)
+        elif isinstance(one, Cast) and isinstance(other, Cast):
+            if one.dtype != other.dtype:
+                return False
+            left.append((one.arg, other.arg))
+        elif one != other:
+            return False
+        seen.add((id(one), id(other)))
+    return True
+
+
+def _hash_of(node: Expr, args: tuple[int, ...]) -> int:
+    if isinstance(node, Call):
+        return hash((node.function, args))
+    return hash((node.dtype, args)) if isinstance(node, Cast) else hash(node)
+
+
+def spelled(expr: Expr, pieces: Callable[[Expr], Sequence[str | Expr]]) -> str:
+    """An expression as text, ``pieces`` being the text of one node with its sub-expressions in their places."""
+    found: list[str] = []
+    left: list[str | Expr] = [expr]
+    while left:
+        piece = left.pop()
+        if isinstance(piece, str):
+            found.append(piece)
+        else:
+            left += reversed(pieces(piece))
+    return "".join(found)
+
+
+def listed(items: Sequence[Expr]) -> list[str | Expr]:
+    """Sub-expressions with commas between them, for `spelled`."""
+    return [piece for k, item in enumerate(items) for piece in ((", ", item) if k else (item,))]
+
+
+def _text_of(node: Expr) -> Sequence[str | Expr]:
+    if isinstance(node, Call | Cast):
+        return [f"{node.function if isinstance(node, Call) else node.dtype}(", *listed(children(node)), ")"]
+    return [str(node)]
+
+
+def _code_of(node: Expr) -> Sequence[str | Expr]:
+    if isinstance(node, Call):
+        end = ",))" if len(node.args) == 1 else "))"
+        return [f"Call(function={node.function!r}, args=(", *listed(node.args), end]
+    return [f"Cast(dtype={node.dtype!r}, arg=", node.arg, ")"] if isinstance(node, Cast) else [repr(node)]
+
+
+def with_children(node: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same node over other sub-expressions."""
+    if isinstance(node, Call):
+        return Call(node.function, args)
+    return Cast(node.dtype, args[0]) if isinstance(node, Cast) else node
+
+
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
     """Rebuild with ``leaf`` applied to every Const, Read, IndexValue and Inside."""
-    if isinstance(expr, Call):
-        return Call(expr.function, tuple(rewrite(arg, leaf) for arg in expr.args))
-    if isinstance(expr, Cast):
-        return Cast(expr.dtype, rewrite(expr.arg, leaf))
-    return leaf(expr)
+
+    def rule(node: Expr, args: tuple[Expr, ...]) -> Expr:
+        return with_children(node, args) if isinstance(node, Call | Cast) else leaf(node)
+
+    return fold(expr, rule)
 
 
 def substitute(expr: Expr, values: Mapping[str, Affine]) -> Expr:

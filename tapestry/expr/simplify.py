@@ -12,7 +12,7 @@ from math import gcd
 
 from .functions import FUNCTIONS
 from .index import Affine, Atom, Bound, Floor
-from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read
+from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read, children_first
 
 Ranges = Mapping[str, tuple[int, int]]
 
@@ -159,15 +159,15 @@ class Simplifier:
 
     def expr(self, node: Expr) -> Expr:
         """Every index, guard and condition simplified; choices that the ranges decide are taken."""
-        if id(node) not in self._seen:
-            self._seen[id(node)] = (node, self._rewritten(node))
+        for part in children_first(node, self._seen):
+            self._seen[id(part)] = (part, self._rewritten(part))
         return self._seen[id(node)][1]
 
     def _rewritten(self, node: Expr) -> Expr:
         if isinstance(node, Call):
-            return self.called(Call(node.function, tuple(self.expr(arg) for arg in node.args)))
+            return self.called(Call(node.function, tuple(self._seen[id(arg)][1] for arg in node.args)))
         if isinstance(node, Cast):
-            return Cast(node.dtype, self.expr(node.arg))
+            return Cast(node.dtype, self._seen[id(node.arg)][1])
         if isinstance(node, Read):
             guard = self.bounds(node.guard)
             if guard is None:

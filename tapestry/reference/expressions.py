@@ -92,20 +92,38 @@ class Reader:
         self.rounding = rounding
 
     def value(self, expr: Expr, points: Points) -> Value:
-        """The value of an expression at every point, in its compute type."""
-        if isinstance(expr, Const):
-            return _constant(expr.value, len(points.axes))
-        if isinstance(expr, Read):
-            return Value(self.read(expr, points), self.dtypes[expr.tensor])
-        if isinstance(expr, IndexValue):
-            return Value(points.value(expr.index), "int64")
-        if isinstance(expr, Inside):
-            return Value(points.inside(expr.bounds), "bool")
-        if isinstance(expr, Cast):
-            return Value(widen(round_to(self.value(expr.arg, points).array, expr.dtype), expr.dtype), expr.dtype)
-        assert isinstance(expr, Call)
-        found = call(expr.function, [self.value(arg, points) for arg in expr.args])
-        return found._replace(array=self.rounding.function(expr.function, found.array))
+        """The value of an expression at every point, in its compute type.
+
+        Innermost first, with a stack of values instead of Python's, so that expressions may be nested at any depth.
+        """
+        left: list[tuple[Expr, bool]] = [(expr, False)]
+        values: list[Value] = []
+        while left:
+            node, ready = left.pop()
+            args = node.args if isinstance(node, Call) else (node.arg,) if isinstance(node, Cast) else ()
+            if args and not ready:
+                left += [(node, True), *((arg, False) for arg in reversed(args))]
+                continue
+            taken = values[len(values) - len(args) :]
+            del values[len(values) - len(args) :]
+            values.append(self._of(node, taken, points))
+        return values[0]
+
+    def _of(self, node: Expr, args: list[Value], points: Points) -> Value:
+        """The value of one node, those of its direct sub-expressions being known."""
+        if isinstance(node, Const):
+            return _constant(node.value, len(points.axes))
+        if isinstance(node, Read):
+            return Value(self.read(node, points), self.dtypes[node.tensor])
+        if isinstance(node, IndexValue):
+            return Value(points.value(node.index), "int64")
+        if isinstance(node, Inside):
+            return Value(points.inside(node.bounds), "bool")
+        if isinstance(node, Cast):
+            return Value(widen(round_to(args[0].array, node.dtype), node.dtype), node.dtype)
+        assert isinstance(node, Call)
+        found = call(node.function, args)
+        return found._replace(array=self.rounding.function(node.function, found.array))
 
     def read(self, read: Read, points: Points) -> Array:
         """The wide value of a read: the element, or the fill where the guard fails.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPES
-from ..expr import MONOIDS, Call, Cast, Const, Expr, Read
+from ..expr import MONOIDS, Call, Cast, Const, Expr, Read, fold
 from .expressions import Value, call
 from .values import Array, round_to, widen
 
@@ -122,15 +122,19 @@ class Fold:
 
 def interpret(expr: Expr, named: Mapping[str, Value]) -> Value:
     """An expression of a monoid's entry, over named values."""
-    if isinstance(expr, Read):
-        return named[expr.tensor]
-    if isinstance(expr, Call):
-        return call(expr.function, [interpret(arg, named) for arg in expr.args])
-    if isinstance(expr, Cast):
-        return Value(widen(round_to(interpret(expr.arg, named).array, expr.dtype), expr.dtype), expr.dtype)
-    assert isinstance(expr, Const)
-    dtype = "bool" if isinstance(expr.value, bool) else "int32" if isinstance(expr.value, int) else "f32"
-    return Value(np.asarray(expr.value, dtype=np.float64 if dtype == "f32" else None), dtype, True)
+
+    def rule(node: Expr, args: tuple[Value, ...]) -> Value:
+        if isinstance(node, Read):
+            return named[node.tensor]
+        if isinstance(node, Call):
+            return call(node.function, list(args))
+        if isinstance(node, Cast):
+            return Value(widen(round_to(args[0].array, node.dtype), node.dtype), node.dtype)
+        assert isinstance(node, Const)
+        dtype = "bool" if isinstance(node.value, bool) else "int32" if isinstance(node.value, int) else "f32"
+        return Value(np.asarray(node.value, dtype=np.float64 if dtype == "f32" else None), dtype, True)
+
+    return fold(expr, rule)
 
 
 def _merge_softmax(a: Array, b: Array) -> Array:

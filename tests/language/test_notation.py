@@ -114,9 +114,11 @@ def test_malformed_text_is_refused_with_its_position(text: str, expected: str) -
     assert ">>>" in str(caught.value)
 
 
-def test_deep_nesting_is_refused() -> None:
-    with pytest.raises(UsageError, match="nested too deeply"):
+def test_deep_nesting_is_read_and_that_of_an_index_refused() -> None:
+    with pytest.raises(UsageError, match="expected a value at position 100000"):
         parse_expr("(" * 100_000)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        parse_expr("x[" + "(" * 100_000)
 
 
 def test_only_a_read_is_a_read() -> None:

@@ -13,7 +13,21 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import name_of, numpy_dtype
-from ...expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read
+from ...expr import (
+    FUNCTIONS,
+    Affine,
+    Bound,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Floor,
+    IndexValue,
+    Inside,
+    Read,
+    children,
+    children_first,
+)
 from ..device import Stored
 from . import folding
 from .calls import copy_into, lookup, take_from, truth_into, where_stored
@@ -191,18 +205,15 @@ class Compiler:
 
     def _number_of(self, expr: Expr) -> int:
         """The same number for the same expression. Constants differ by their type too: 1 is neither 1.0 nor True."""
-        known = self._numbers.get(id(expr))
-        if known is None:
-            if isinstance(expr, Call):
-                key: Any = (expr.function, *map(self._number_of, expr.args))
-            elif isinstance(expr, Cast):
-                key = ("cast", expr.dtype, self._number_of(expr.arg))
+        for node in children_first(expr, self._numbers):
+            inner = tuple(self._numbers[id(child)] for child in children(node))
+            if isinstance(node, Call | Cast):
+                key: Any = (node.function if isinstance(node, Call) else ("cast", node.dtype), *inner)
             else:
-                key = ("constant", repr(expr.value)) if isinstance(expr, Const) else expr
-            known = self._distinct.setdefault(key, len(self._distinct))
-            self._numbers[id(expr)] = known
-            self._alive.append(expr)
-        return known
+                key = ("constant", repr(node.value)) if isinstance(node, Const) else node
+            self._numbers[id(node)] = self._distinct.setdefault(key, len(self._distinct))
+            self._alive.append(node)
+        return self._numbers[id(expr)]
 
     def _count(self, expr: Expr) -> None:
         """Uses of every distinct sub-expression, so that its memory is kept exactly as long as needed."""
@@ -216,12 +227,19 @@ class Compiler:
                 stack += node.args if isinstance(node, Call) else [node.arg]
 
     def _value(self, expr: Expr) -> Slot | Scalar:
-        number = self._number_of(expr)
-        if number not in self._memo:
-            self._memo[number] = slot = self._compute(expr)
-            if isinstance(slot, Slot) and slot.number in self.kernel.temps:
-                self._uses.setdefault(slot.number, self._expected.get(number, 1))
-        return self._memo[number]
+        computed: dict[int, None] = {}
+        for node in children_first(expr, computed):
+            computed[id(node)] = None
+            number = self._number_of(node)
+            if number not in self._memo:
+                self._memo[number] = slot = self._compute(node)
+                if isinstance(slot, Slot) and slot.number in self.kernel.temps:
+                    self._uses.setdefault(slot.number, self._expected.get(number, 1))
+        return self._known(expr)
+
+    def _known(self, expr: Expr) -> Slot | Scalar:
+        """Where a value is that is computed already."""
+        return self._memo[self._number_of(expr)]
 
     def _compute(self, expr: Expr) -> Slot | Scalar:
         if isinstance(expr, Const):
@@ -239,7 +257,7 @@ class Compiler:
         return self._call(expr)
 
     def _call(self, expr: Call) -> Slot | Scalar:
-        args = [self._value(arg) for arg in expr.args]
+        args = [self._known(arg) for arg in expr.args]
         if not any(isinstance(arg, Slot) for arg in args):
             return fold_numbers(expr.function, [arg for arg in args if not isinstance(arg, Slot)])
         entry = FUNCTIONS[expr.function]
@@ -290,7 +308,7 @@ class Compiler:
         return self.apply(copy_into, [value], dtype)
 
     def _cast(self, expr: Cast) -> Slot | Scalar:
-        value = self._value(expr.arg)
+        value = self._known(expr.arg)
         if not isinstance(value, Slot):
             return folding.number(value, expr.dtype)
         narrow = numpy_dtype(expr.dtype)

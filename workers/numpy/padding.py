@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from ...expr import Call, Cast, Expr, Read, walk
+from ...expr import Read, rewrite, walk
 from ...space import Box, Grid
 from ..device import Runner, Stored
 from .folding import number
@@ -38,16 +37,8 @@ def padded(piece: Piece, context: Context) -> tuple[Piece, Context, list[Runner]
         renamed[node] = Read(name, node.index)
         runners.append(runner)
     dtypes = {**piece.dtypes, **{new.tensor: piece.dtypes[old.tensor] for old, new in renamed.items()}}
-    body = _replaced(piece.body, lambda node: renamed.get(node, node))
+    body = rewrite(piece.body, lambda node: renamed.get(node, node) if isinstance(node, Read) else node)
     return replace(piece, body=body, dtypes=dtypes), replace(context, stored=stored), runners
-
-
-def _replaced(node: Expr, of: Callable[[Read], Expr]) -> Expr:
-    if isinstance(node, Call):
-        return Call(node.function, tuple(_replaced(arg, of) for arg in node.args))
-    if isinstance(node, Cast):
-        return Cast(node.dtype, _replaced(node.arg, of))
-    return of(node) if isinstance(node, Read) else node
 
 
 def _copy(read: Read, piece: Piece, context: Context) -> tuple[Stored, Runner]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, children, walk
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
 from ...expr.simplify import Ranges, Simplifier
 from .folding import constant_expr, fold_call, number
 
@@ -123,11 +123,11 @@ def guarded(node: Expr, where: tuple[Bound, ...]) -> Expr:
     """The expression with every read guarded by further bounds."""
     if not where:
         return node
-    if isinstance(node, Read):
-        return Read(node.tensor, node.index, (*node.guard, *where), node.fill)
-    if isinstance(node, Call):
-        return Call(node.function, tuple(guarded(arg, where) for arg in children(node)))
-    return Cast(node.dtype, guarded(node.arg, where)) if isinstance(node, Cast) else node
+
+    def leaf(part: Expr) -> Expr:
+        return replace(part, guard=(*part.guard, *where)) if isinstance(part, Read) else part
+
+    return rewrite(node, leaf)
 
 
 def depends_on(expr: Expr) -> frozenset[str]:
