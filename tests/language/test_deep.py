@@ -98,7 +98,9 @@ def test_python_s_own_questions_are_answered_at_any_depth():
         return Cast("f64", expr)
 
     one, other = nested(), nested()
-    assert one == other and hash(one) == hash(other) and repr(one) == repr(other)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert repr(one) == repr(other)
     assert one != Cast("f64", Call("add", (one, Const(2))))
     assert str(one).count("add(") == DEPTH
 
