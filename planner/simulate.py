@@ -1,6 +1,7 @@
 """The predicted timeline of a plan: every task of every rank on its lane, with the machine's rates.
 
 A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready.
+On a machine without overlap all lanes of a rank are one, on which tasks come as `in_turn` says.
 Nothing else costs time. The prices are those that the solver used, so a difference between objective and makespan is
 overlap and order alone.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ..errors import UsageError
@@ -20,7 +22,7 @@ from .format import Compute, Document, Resolved, Task, Transfer
 from .format.events import Event as Event
 from .machine import Machine
 from .machine.embed import machine_from_json
-from .strategy.cost import compute_seconds, roofline_seconds
+from .strategy.cost import compute_seconds, machine_seconds
 from .strategy.layouts import Layout, Layouts, Mesh
 from .strategy.traffic import Move, Traffic
 
@@ -42,7 +44,7 @@ class Timeline:
 
 
 class Work(NamedTuple):
-    """Seconds of a shard; ``measured``: by the model of its kernel, which says more than the roofline."""
+    """Seconds of a shard; ``measured``: by the model of its kernel, which says more than the machine."""
 
     seconds: float
     measured: bool
@@ -72,8 +74,9 @@ class PriceBook:
     def _priced(self, op: Operation, program: Program, region: Region) -> Work:
         shapes = {name: program.tensor(name).shape for name in op.operands}
         priced = (count_points(op, region).value, operand_images(op, shapes, region), write_image(op, region).region)
-        seconds = compute_seconds(op, program, self.machine, *priced)
-        return Work(seconds, seconds > roofline_seconds(op, program, self.machine, *priced))
+        ranks = self.traffic.mesh.size
+        seconds = compute_seconds(op, program, self.machine, *priced, ranks=ranks)
+        return Work(seconds, seconds > machine_seconds(op, program, self.machine, *priced, ranks=ranks))
 
 
 class Prices:
@@ -164,18 +167,19 @@ def _pass(document: Document, prices: Prices, before: Ends) -> tuple[Timeline, E
 
     ``before``: when tasks end that have not been come to yet, as the pass before found it.
     """
-    resolved = prices.resolved
+    resolved, overlap = prices.resolved, prices.book.machine.device.overlap
     lane_free: list[dict[str, float]] = [{} for _ in range(resolved.size)]
     ends: dict[int, Mapping[int, float]] = {}
     busy, events, late = [0.0] * resolved.size, [], None
-    for task in document.tasks:
+    for task in document.tasks if overlap else in_turn(document.tasks):
         late = next(((task.id, wait) for wait in task.waits if wait not in ends), late)
         waited = [ends.get(wait) or before.get(wait, {}) for wait in task.waits]
-        ready = {rank: _ready(task, rank, lane_free[rank], waited) for rank in resolved.participants(task)}
+        lane = task.lane if overlap else ""
+        ready = {rank: _ready(lane, rank, lane_free[rank], waited) for rank in resolved.participants(task)}
         starts, ends[task.id] = _span(task, ready, prices)
         name = task.op if isinstance(task, Compute) else task.tensor
         for rank, end in ends[task.id].items():
-            lane_free[rank][task.lane] = end
+            lane_free[rank][lane] = end
             if isinstance(task, Compute):
                 busy[rank] += end - starts[rank]
             if end > starts[rank]:
@@ -184,8 +188,32 @@ def _pass(document: Document, prices: Prices, before: Ends) -> tuple[Timeline, E
     return Timeline(tuple(events), makespan, max(busy, default=0.0)), ends, late
 
 
-def _ready(task: Task, rank: int, lanes: dict[str, float], waited: Sequence[Mapping[int, float]]) -> float:
-    return max(lanes.get(task.lane, 0.0), *(at.get(rank, 0.0) for at in waited), 0.0)
+def in_turn(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks one after another: always the first of the list that waits for none, on its lane or by its waits, that
+    has not come yet. Tasks that wait for one another for ever come last, in the order of the list.
+    """
+    place = {task.id: k for k, task in enumerate(tasks)}
+    last: dict[str, int] = {}
+    left, after = [0] * len(tasks), [list[int]() for _ in tasks]
+    for k, task in enumerate(tasks):
+        earlier = {place[wait] for wait in task.waits} | ({last[task.lane]} if task.lane in last else set())
+        last[task.lane], left[k] = k, len(earlier)
+        for other in earlier:
+            after[other].append(k)
+    ready = [k for k, count in enumerate(left) if not count]
+    found: dict[int, Task] = {}
+    while ready:
+        k = heappop(ready)
+        found[k] = tasks[k]
+        for later in after[k]:
+            left[later] -= 1
+            if not left[later]:
+                heappush(ready, later)
+    return [*found.values(), *(task for k, task in enumerate(tasks) if k not in found)]
+
+
+def _ready(lane: str, rank: int, lanes: dict[str, float], waited: Sequence[Mapping[int, float]]) -> float:
+    return max(lanes.get(lane, 0.0), *(at.get(rank, 0.0) for at in waited), 0.0)
 
 
 def _span(task: Task, ready: dict[int, float], prices: Prices) -> tuple[dict[int, float], dict[int, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from .program import Operation, Program
@@ -51,6 +52,10 @@ class ProgramGraph:
         if op.name not in self._structures:
             self._structures[op.name] = _structure(op, self.program)
         return self._structures[op.name]
+
+    def digest(self, op: Operation) -> str:
+        """A short name of the structure, the same in every process: 16 hexadecimal digits of its SHA-256."""
+        return sha256(self.structure(op).encode()).hexdigest()[:16]
 
     @cached_property
     def marks(self) -> list[str]:

@@ -95,7 +95,7 @@ def _prove(document: Document, findings: Findings) -> None:
 def _figures(case: Case, findings: Findings, *, runs: bool) -> None:
     """What the plan says of itself. Only one that ends has times."""
     shardings.prove(case, findings)
-    rates = Rates(case.document.machine)
+    rates = Rates(case.document.machine, case.ranks)
     try:
         known = moves.Moves(case, rates)
         moves.prove(case, known, findings)

@@ -62,13 +62,13 @@ def least_seconds(case: Case, rates: Rates, weight: float) -> float:
     load = 0.0
     for op in case.program.operations:
         dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
-        key = (case.shape(op).number, dtypes)
+        key = (case.shape(op).number, dtypes, rates.own(op, case.program))
         if key not in known:
             known[key] = _whole(case, op, rates), _shared(case, op, rates)
         whole, shared = known[key]
         load += whole
         if whole:
-            link = _link(weight, shared - rates.start_s if shared else 0.0, rates.start_s, case.ranks)
+            link = _link(weight, shared, rates.start_s, case.ranks)
             places[op.output] = _place(op, places, weight * rates.start_s, link)
     longest = max((place.seconds for place in places.values()), default=0.0)
     return (1 - weight) * load / case.ranks + longest
@@ -139,7 +139,8 @@ def _box(rows: Iterable[Affine], ends: dict[str, int]) -> Box | None:
 
 
 def _whole(case: Case, op: Operation, rates: Rates) -> float:
-    """What all tasks of an operation take together at least, a start included: every point, every element once."""
+    """What all tasks of an operation take together at least, a start included: every point, every element once; 0
+    where there is no point."""
     shape, size = case.shape(op), case.algebra.size
     shapes = {name: case.program.tensor(name).shape for name in op.operands}
     images = operand_images(op, shapes, case.algebra.region(shape.domain))
@@ -148,11 +149,12 @@ def _whole(case: Case, op: Operation, rates: Rates) -> float:
     written = shape.image(shape.domain)
     if shape.domain not in shape.hulls and not op.where:
         nbytes += size(written) * case.item_bytes(op.output)
-    return rates.work(op, case.program, shape.count(shape.domain), nbytes)
+    points = shape.count(shape.domain)
+    return rates.least(op, case.program, points, nbytes) + rates.start_s if points else 0.0
 
 
 def _shared(case: Case, op: Operation, rates: Rates) -> float:
-    """What a share of the points takes at least that share of, a start included; 0 where points are left out."""
+    """What a share of the points takes at least that share of, starts left out; 0 where points are left out."""
     ends = {dim.name: dim.extent for dim in op.dims}
     if op.where or _ends(op) != ends:
         return 0.0
@@ -160,4 +162,4 @@ def _shared(case: Case, op: Operation, rates: Rates) -> float:
     even = {read.tensor for read in op.reads if not read.guard and _box(read.index, ends) == shapes[read.tensor]}
     even |= {op.output} if _box(op.write, ends) == shapes[op.output] else set()
     nbytes = sum(prod(shapes[name]) * case.item_bytes(name) for name in even)
-    return rates.work(op, case.program, prod(ends.values()), nbytes)
+    return rates.least(op, case.program, prod(ends.values()), nbytes)

@@ -11,7 +11,8 @@ from .case import Memory
 
 MOST = 1 << 62
 FURTHEST = 1e300
-_DEVICE = ("name", "launch_overhead_s", "peak", "tiers")
+_DEVICE = ("name", "launch_overhead_s", "peak", "tiers", "overlap", "paces")
+_PACE = ("ranks", "start_s", "copy", "curves", "operations")
 _TIER = ("name", "capacity_bytes", "read_gb_per_s", "write_gb_per_s", "shared_per_host")
 _LINK = ("kind", "gb_per_s", "latency_s", "scope", "curve")
 _CURVE = ("collective", "ranks", "points")
@@ -94,6 +95,15 @@ def _device_faults(device: object) -> Iterator[str]:
         return
     yield from _time(device, "launch_overhead_s", at)
     yield from _texts(device, ("name",), at)
+    if type(device.get("overlap")) is not bool:
+        yield f"{at}.overlap is not true or false"
+    paces = device.get("paces")
+    for k, pace in enumerate(paces if isinstance(paces, list) else ()):
+        yield from _pace_faults(pace, f"{at}.paces[{k}]")
+    if not isinstance(paces, list):
+        yield f"{at}.paces is not a list"
+    else:
+        yield from _named_once([pace.get("ranks") for pace in paces if isinstance(pace, Mapping)], f"{at}.paces")
     rates, tiers = device.get("peak"), device.get("tiers")
     if not isinstance(rates, list) or not isinstance(tiers, list) or not tiers:
         yield f"{at} has no lists of rates (peak) and of memories (tiers)"
@@ -106,6 +116,39 @@ def _device_faults(device: object) -> Iterator[str]:
     for k, tier in enumerate(tiers):
         yield from _tier_faults(tier, f"{at}.tiers[{k}]")
     yield from _named_once([tier.get("name") for tier in tiers if isinstance(tier, Mapping)], f"{at}.tiers")
+
+
+def _pace_faults(pace: object, at: str) -> Iterator[str]:
+    """What was measured with some ranks at work: a start, and curves of (size, seconds)."""
+    yield from _fields(pace, _PACE, at)
+    if not isinstance(pace, Mapping):
+        return
+    yield from _whole(pace.get("ranks"), 1, f"{at}.ranks")
+    yield from _time(pace, "start_s", at)
+    copies, lists = pace.get("copy"), [pace.get("curves"), pace.get("operations")]
+    if copies != []:
+        yield from _points_faults(copies, f"{at}.copy")
+    if not all(isinstance(curves, list) for curves in lists):
+        yield f"{at} has no lists of curves and operations"
+        return
+    for name, keys in (("curves", ("kernel", "dtype")), ("operations", ("operation",))):
+        curves = [curve for curve in pace[name] if isinstance(curve, Mapping)]
+        for k, curve in enumerate(pace[name]):
+            yield from _fields(curve, (*keys, "points"), f"{at}.{name}[{k}]")
+        for k, curve in enumerate(curves):
+            yield from _texts(curve, keys, f"{at}.{name}[{k}]")
+            yield from _points_faults(curve.get("points"), f"{at}.{name}[{k}].points")
+        yield from _named_once([tuple(str(curve.get(key)) for key in keys) for curve in curves], f"{at}.{name}")
+
+
+def _points_faults(points: object, at: str) -> Iterator[str]:
+    """One point or more, of sizes above 0 that increase and seconds above 0 that do not fall."""
+    pairs = [p for p in points if isinstance(p, list) and len(p) == 2] if isinstance(points, list) else []
+    numbers = [(size, took) for size, took in (map(_finite, pair) for pair in pairs) if size and took]
+    above = all(size > 0 and took > 0 for size, took in numbers)
+    upward = all(a < c and b <= d for (a, b), (c, d) in pairwise(numbers))
+    if not isinstance(points, list) or not points or len(numbers) != len(points) or not above or not upward:
+        yield f"{at} is not one pair or more of a size and seconds, sizes increasing and seconds not falling"
 
 
 def _tier_faults(tier: object, at: str) -> Iterator[str]:

@@ -1,12 +1,14 @@
 """What work and moves take on the embedded machine, priced by code of the checker's own.
 
 A shard of an operation: max(points * operations a point / rate, bytes / bandwidth) + start, with the bytes of all
-elements that it reads and writes. A transfer: the busiest rank's bytes on the link that reaches all of them.
+elements that it reads and writes; where the machine was measured (`paces`, the one with the nearest number of ranks at
+work), its curves instead of its rates, and the operation's own curve + start if it has one. A transfer: the busiest
+rank's bytes on the link that reaches all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import log2
 from typing import Any
 
@@ -18,19 +20,28 @@ from ...program import Block, Operation, Program
 WIDER = {"bool": "int8", "int8": "int32", "int32": "int64", "int64": "f64", "bf16": "f16", "f16": "f32", "f32": "f64"}
 NEAREST = {"conv": "matmul", "attention": "matmul"}
 BY_WIDTH = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
-CURVED = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
 
 
 class Unpriced(Exception):
     """The machine does not say what something takes; the text says what."""
 
 
-class Rates:
-    """The rates of one machine."""
+Reading = Callable[[list[list[float]], float], float]
+"""Seconds of a size, by measured points of (size, seconds)."""
 
-    def __init__(self, machine: Mapping[str, Any]) -> None:
+
+class Rates:
+    """The rates of one machine, so many ranks of it at work."""
+
+    def __init__(self, machine: Mapping[str, Any], ranks: int) -> None:
         device = machine["device"]
-        self.start_s = float(device["launch_overhead_s"])
+        paces = sorted(device["paces"], key=lambda pace: pace["ranks"])
+        pace = min(paces, key=lambda pace: abs(log2(pace["ranks"] / ranks)), default=None)
+        self.overlap = bool(device["overlap"])
+        self.start_s = float(device["launch_overhead_s"] if pace is None else pace["start_s"])
+        self._copies = pace["copy"] if pace is not None else []
+        self._curves = {} if pace is None else {(c["kernel"], c["dtype"]): c["points"] for c in pace["curves"]}
+        self._own = {} if pace is None else {c["operation"]: c["points"] for c in pace["operations"]}
         self._bytes_per_s = float(device["tiers"][0]["read_gb_per_s"]) * 1e9
         self._peak = {(peak["kernel"], peak["dtype"]): float(peak["tflops"]) * 1e12 for peak in device["peak"]}
         self._tiers = {tier["name"]: tier for tier in device["tiers"]}
@@ -40,18 +51,35 @@ class Rates:
         """Seconds of one shard, its start included; none for no points."""
         if not points:
             return 0.0
-        arithmetic = points * _flops(op) / self._rate(_class(op), _dtype(op, program))
-        return max(arithmetic, nbytes / self._bytes_per_s) + self.start_s
+        return self._beyond_start(op, program, points, nbytes, _at) + self.start_s
 
-    def _rate(self, kernel: str, dtype: str) -> float:
+    def least(self, op: Operation, program: Program, points: int, nbytes: int) -> float:
+        """Seconds that no tasks of so many points and bytes together are quicker than, starts left out."""
+        return self._beyond_start(op, program, points, nbytes, _never_below)
+
+    def own(self, op: Operation, program: Program) -> str | None:
+        """What the machine calls an operation that was measured itself."""
+        name = program.graph.digest(op) if self._own else ""
+        return name if name in self._own else None
+
+    def _beyond_start(self, op: Operation, program: Program, points: int, nbytes: int, by: Reading) -> float:
+        own = self.own(op, program)
+        if own is not None:
+            return by(self._own[own], points)
+        arithmetic = self._arithmetic(_class(op), _dtype(op, program), points * _flops(op), by)
+        return max(arithmetic, by(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
+
+    def _arithmetic(self, kernel: str, dtype: str, operations: int, by: Reading) -> float:
         classes = [kernel]
         while classes[-1] != "elementwise":
             classes.append(NEAREST.get(classes[-1], "elementwise"))
         for name in classes:
             width: str | None = dtype
             while width is not None:
+                if (name, width) in self._curves:
+                    return by(self._curves[name, width], operations)
                 if (name, width) in self._peak:
-                    return self._peak[name, width]
+                    return operations / self._peak[name, width]
                 width = WIDER.get(width)
         raise Unpriced(f"machine.device.peak has no rate for {kernel} in {dtype}, nor for elementwise in f64")
 
@@ -73,11 +101,29 @@ class Rates:
             return 0.0
         link = self.link(one_host=one_host)
         streamed = nbytes / (float(link["gb_per_s"]) * 1e9)
-        curves = [curve for curve in link["curve"] if curve["collective"] == kind and kind in CURVED]
+        curves = [curve for curve in link["curve"] if curve["collective"] == kind]
         if not curves:
             return float(link["latency_s"]) + streamed
         nearest = min(curves, key=lambda curve: (abs(log2(curve["ranks"] / ranks)), curve["ranks"]))
         return max(streamed, _on_curve(nearest["points"], nbytes))
+
+
+def _at(points: list[list[float]], size: float) -> float:
+    """Seconds at a size, linear between the measured points, at the first's rate below and the last's rate beyond."""
+    (x0, t0), *_ = points
+    if size <= x0:
+        return size * t0 / x0
+    for x1, t1 in points:
+        if size <= x1:
+            share = (size - x0) / (x1 - x0)
+            return (1 - share) * t0 + share * t1
+        x0, t0 = x1, t1
+    return size * t0 / x0
+
+
+def _never_below(points: list[list[float]], size: float) -> float:
+    """What sizes that come to this one take together at least: at the best rate of any point."""
+    return size * min(t / x for x, t in points)
 
 
 def _on_curve(points: list[list[float]], nbytes: int) -> float:

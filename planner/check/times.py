@@ -1,15 +1,19 @@
 """Eighth proof: the predicted times are those of the plan's own tasks, replayed with the machine's rates.
 
 A task starts when the one before it on its lane has ended and those that it waits for have; a transfer when all of
-its ranks are ready. That a kernel takes longer than its roofline says is the planner's word (`claims.kernels`): it is
-taken, and only that it is no less is proved.
+its ranks are ready. Where the machine does one thing at a time (`overlap`), all lanes of a rank are one. That a kernel
+takes longer than the machine says is the planner's word (`claims.kernels`): it is taken, and only that it is no less
+is proved.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ..format.document import Compute, Copy, Task, Transfer
 from .case import Case
@@ -51,7 +55,7 @@ class Work:
         """Per rank, for the shards that the layout gives to all."""
         op = self.case.program.op_by_name[task.op]
         dtypes = tuple(self.case.program.tensor(name).dtype for name in (*op.operands, op.output))
-        key = (self.case.shape(op).number, dtypes)
+        key = (self.case.shape(op).number, dtypes, self.rates.own(op, self.case.program))
         if (*key, task.shards) not in self._task:
             seconds = [self._seconds(task.op, key, points) for points in self.case.layouts[task.shards]]
             self._task[*key, task.shards] = np.array(seconds)
@@ -94,14 +98,15 @@ def replay(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector]) -> 
 
     One pass down the list, or more where a task waits for one further down, until nothing changes any more.
     """
-    takes = [_seconds(case, moves, work, kernels, task) for task in case.tasks]
-    members = [None if task.ranks is None else np.array(task.ranks) for task in case.tasks]
+    tasks = case.tasks if moves.rates.overlap else _one_lane(case.tasks)
+    takes = [_seconds(case, moves, work, kernels, task) for task in tasks]
+    members = [None if task.ranks is None else np.array(task.ranks) for task in tasks]
     ends: dict[int, Vector] = {}
     while True:
         case.algebra.budget.spend(10 * len(takes), "waits against the order of the list")
         before, forward = dict(ends), False
         lanes: dict[str, Vector] = {}
-        for task, seconds, ranks in zip(case.tasks, takes, members, strict=True):
+        for task, seconds, ranks in zip(tasks, takes, members, strict=True):
             ready = lanes.get(task.lane, np.zeros(case.ranks))
             for wait in task.waits:
                 forward |= wait not in ends
@@ -115,11 +120,27 @@ def replay(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector]) -> 
         if not forward and all(task not in before or (before[task] == end).all() for task, end in ends.items()):
             break
     busy = np.zeros(case.ranks)
-    for task, seconds, ranks in zip(case.tasks, takes, members, strict=True):
+    for task, seconds, ranks in zip(tasks, takes, members, strict=True):
         if isinstance(task, Compute):
             chosen = slice(None) if ranks is None else ranks
             busy[chosen] += seconds[chosen]
     return float(max((end.max() for end in ends.values()), default=0.0)), float(busy.max())
+
+
+def _one_lane(tasks: Sequence[Task]) -> list[Task]:
+    """The tasks on one lane: the first of the list that waits for nothing is next, again and again."""
+    queues: dict[str, list[int]] = {}
+    for k, task in enumerate(tasks):
+        queues.setdefault(task.lane, []).append(k)
+    heads = [deque(queue) for queue in queues.values()]
+    found: list[Task] = []
+    done: set[int] = set()
+    while True:
+        free = [queue for queue in heads if queue and done.issuperset(tasks[queue[0]].waits)]
+        if not free:
+            return [replace(task, lane="") for task in found]
+        found.append(tasks[min(free, key=lambda queue: queue[0]).popleft()])
+        done.add(found[-1].id)
 
 
 def _seconds(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector], task: Task) -> Vector:

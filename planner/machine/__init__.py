@@ -2,7 +2,21 @@
 
 from .embed import machine_from_json, machine_to_json
 from .load import load_machine, machine_names
-from .machine import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .machine import (
+    COLLECTIVES,
+    KERNEL_CLASSES,
+    Curve,
+    DeviceModel,
+    Link,
+    Machine,
+    MachineError,
+    OperationCurve,
+    Pace,
+    Rate,
+    Tier,
+    WorkCurve,
+)
+from .timing import Points, Timing, monotone
 from .units import format_bytes, parse_bytes
 
 __all__ = [
@@ -13,12 +27,18 @@ __all__ = [
     "Link",
     "Machine",
     "MachineError",
+    "OperationCurve",
+    "Pace",
+    "Points",
     "Rate",
     "Tier",
+    "Timing",
+    "WorkCurve",
     "format_bytes",
     "load_machine",
     "machine_from_json",
     "machine_names",
     "machine_to_json",
+    "monotone",
     "parse_bytes",
 ]

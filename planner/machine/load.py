@@ -9,7 +9,21 @@ from typing import Literal, cast
 
 from ...dtypes import DTYPES
 from ...errors import close_match
-from .machine import COLLECTIVES, KERNEL_CLASSES, Curve, DeviceModel, Link, Machine, MachineError, Rate, Tier
+from .machine import (
+    COLLECTIVES,
+    KERNEL_CLASSES,
+    Curve,
+    DeviceModel,
+    Link,
+    Machine,
+    MachineError,
+    OperationCurve,
+    Pace,
+    Rate,
+    Tier,
+    WorkCurve,
+)
+from .timing import Points
 from .toml_table import TomlTable, parse_toml, read_toml
 
 _PACKAGED = resources.files(__package__.rpartition(".")[0]).joinpath("machines")
@@ -77,9 +91,51 @@ def _device(table: TomlTable) -> DeviceModel:
         launch_overhead_s=table.number("launch_overhead_us", least=0.0) * 1e-6,
         peak=_rates(table.table("peak")),
         tiers=tiers,
+        overlap=table.flag("overlap", default=True),
+        paces=tuple(_pace(pace) for pace in table.tables("at_work")),
     )
     table.close()
+    ranks = [pace.ranks for pace in device.paces]
+    if len(set(ranks)) < len(ranks):
+        raise table.error("at_work", "each number of ranks once", ranks)
     return device
+
+
+def _pace(table: TomlTable) -> Pace:
+    curves, operations = table.tables("curves"), table.tables("operations")
+    pace = Pace(
+        ranks=table.integer("ranks", least=1),
+        start_s=table.number("start_us", least=0.0) * 1e-6,
+        copy=_seconds(table, "copied_bytes_and_us") if "copied_bytes_and_us" in table else (),
+        curves=tuple(_work_curve(curve) for curve in curves),
+        operations=tuple(_operation_curve(curve) for curve in operations),
+    )
+    table.close()
+    classes = [(curve.kernel, curve.dtype) for curve in pace.curves]
+    names = [curve.operation for curve in pace.operations]
+    for key, named in (("curves", [f"{kernel}.{dtype}" for kernel, dtype in classes]), ("operations", names)):
+        if len(set(named)) < len(named):
+            raise table.error(key, "one curve each", named)
+    return pace
+
+
+def _work_curve(table: TomlTable) -> WorkCurve:
+    kernel, dtype = table.choice("kernel", KERNEL_CLASSES), table.choice("dtype", tuple(DTYPES))
+    curve = WorkCurve(kernel, dtype, _seconds(table, "operations_and_us"))
+    table.close()
+    return curve
+
+
+def _operation_curve(table: TomlTable) -> OperationCurve:
+    curve = OperationCurve(table.text("digest"), _seconds(table, "points_and_us"))
+    if "name" in table:  # for people: which operation of which program it was
+        table.text("name")
+    table.close()
+    return curve
+
+
+def _seconds(table: TomlTable, key: str) -> Points:
+    return tuple((size, us * 1e-6) for size, us in table.rising(key))
 
 
 def _rates(table: TomlTable) -> tuple[Rate, ...]:

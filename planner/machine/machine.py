@@ -13,10 +13,11 @@ from math import log2
 from typing import Literal
 
 from ...errors import UsageError, close_match
+from .timing import Points, Timing
 from .units import parse_bytes
 
 KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
-COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce", "shift", "sends")
 
 # Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.
 _NEXT_CLASS = {"conv": "matmul", "attention": "matmul"}
@@ -62,7 +63,8 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A measured collective on `ranks` devices: `points` of (bytes each rank receives, those bytes / time in GB/s).
+    """A measured kind of transfer, most of them collectives, on `ranks` devices: `points` of (bytes that each rank
+    receives, those bytes / time in GB/s).
 
     For V bytes in all, each of P ranks receives (P-1)/P V in an all-gather or reduce-scatter and 2(P-1)/P V in an
     all-reduce, so the rate is what NCCL's tests call bus bandwidth.
@@ -114,13 +116,88 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkCurve:
+    """A measured kernel class in a dtype: `points` of (operations of one task, seconds beyond its start)."""
+
+    kernel: str
+    dtype: str
+    points: Points
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCurve:
+    """A measured operation of a program, named by `ProgramGraph.digest`: `points` of (index points of one task, seconds
+    beyond its start). It comes before all that is known of its class.
+    """
+
+    operation: str
+    points: Points
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a device is while `ranks` devices of its host, it among them, are at work: they may share cores.
+
+    `start_s` is the fixed cost of a task; `copy` has points of (bytes that a kernel reads and writes, seconds).
+    """
+
+    ranks: int
+    start_s: float
+    copy: Points
+    curves: tuple[WorkCurve, ...] = ()
+    operations: tuple[OperationCurve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceModel:
-    """One device: sustained rates, the fixed cost of starting a kernel, and its memories, the compute tier first."""
+    """One device: sustained rates, the fixed cost of starting a kernel, and its memories, the compute tier first.
+
+    Where it was measured, `paces` say more than rates and launch overhead do: a plan on n ranks goes by the pace whose
+    number of ranks is the nearest by ratio. `overlap`: transfers run beside compute; without it a device does one thing
+    at a time.
+    """
 
     name: str
     launch_overhead_s: float
     peak: tuple[Rate, ...]
     tiers: tuple[Tier, ...]
+    overlap: bool = True
+    paces: tuple[Pace, ...] = ()
+
+    def pace(self, ranks: int) -> Pace | None:
+        """How fast it is with so many ranks at work; None where only rates are known."""
+        return min(self.paces, key=lambda pace: (abs(log2(pace.ranks / ranks)), pace.ranks), default=None)
+
+    def start_s(self, ranks: int) -> float:
+        """The fixed cost of a task."""
+        pace = self.pace(ranks)
+        return self.launch_overhead_s if pace is None else pace.start_s
+
+    def work(self, kernel: str, dtype: str, ranks: int) -> Timing:
+        """Seconds over the operations of a task, its start left out. Fallback as in `ops_per_s`; where a class and
+        dtype was measured with so many ranks at work, the measurement counts.
+        """
+        pace = self.pace(ranks)
+        measured = {} if pace is None else {(curve.kernel, curve.dtype): curve.points for curve in pace.curves}
+        known = {(rate.kernel, rate.dtype): rate.tflops for rate in self.peak}
+        for candidate in _fallbacks(kernel, dtype):
+            if candidate in measured:
+                return Timing(measured[candidate])
+            if candidate in known:
+                return Timing.at_rate(known[candidate] * 1e12)
+        return Timing.at_rate(self.ops_per_s(kernel, dtype))
+
+    def copying(self, ranks: int) -> Timing:
+        """Seconds over the bytes that a kernel reads and writes in the compute tier."""
+        pace = self.pace(ranks)
+        rate = Timing.at_rate(self.compute_tier.read_gb_per_s * 1e9)
+        return rate if pace is None or not pace.copy else Timing(pace.copy)
+
+    def operation(self, digest: str, ranks: int) -> Timing | None:
+        """Seconds over the points of a measured operation, its start left out; None where it was not measured."""
+        pace = self.pace(ranks)
+        found = [curve.points for curve in pace.operations if curve.operation == digest] if pace is not None else []
+        return Timing(found[0]) if found else None
 
     def ops_per_s(self, kernel: str, dtype: str) -> float:
         """Operations per second of a kernel class in a dtype (a multiply-add counts two).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from typing import cast
@@ -100,6 +101,18 @@ class TomlTable:
             raise self.error(key, expected, value)
         return tuple((size, float(rate)) for size, rate in cast("list[list[int]]", value))
 
+    def rising(self, key: str) -> tuple[tuple[float, float], ...]:
+        """A list of [size, time] pairs: sizes increase, times do not fall, all are greater than 0."""
+        value = self._get(key)
+        expected = "a list of [size, time], both greater than 0, sizes increasing and times not falling"
+        if not isinstance(value, list) or not value or not all(_is_pair(point) for point in value):
+            raise self.error(key, expected, value)
+        pairs = tuple((float(size), float(took)) for size, took in value)
+        for before, after in pairwise(pairs):
+            if not (before[0] < after[0] and before[1] <= after[1]):
+                raise self.error(key, expected, f"{list(after)} after {list(before)}")
+        return pairs
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts, empty where the key is missing."""
         value = self._get(key)
@@ -139,6 +152,14 @@ class TomlTable:
     def _get(self, key: str) -> object:
         self._asked[key] = None
         return self._raw.get(key)
+
+
+def _is_pair(point: object) -> bool:
+    return isinstance(point, list) and len(point) == 2 and all(_is_positive(value) for value in point)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
 
 
 def _is_point(point: object) -> bool:

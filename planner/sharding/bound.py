@@ -45,8 +45,8 @@ class _Work:
 
 def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
     """No plan of the program on so many devices of the machine is simulated to take less."""
-    start = machine.device.launch_overhead_s
-    works = _works(program, machine)
+    start = machine.device.start_s(ranks)
+    works = _works(program, machine, ranks)
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):  # the bound is concave in the weight
         one, other = low + (high - low) / 3, high - (high - low) / 3
@@ -79,14 +79,14 @@ def _link(work: _Work, start: float, ranks: int, weight: float) -> float:
     return weight * (even / tasks + start) + (1 - weight) * (tasks - 1) * start / ranks
 
 
-def _works(program: Program, machine: Machine) -> list[_Work]:
+def _works(program: Program, machine: Machine, ranks: int) -> list[_Work]:
     known: dict[str, tuple[float, float]] = {}
     found: list[_Work] = []
     place = {op.output: k for k, op in enumerate(program.operations)}
     for op in program.operations:
         key = program.graph.structure(op)
         if key not in known:
-            known[key] = _least_work(op, program, machine), _even_work(op, program, machine)
+            known[key] = _least_work(op, program, machine, ranks), _even_work(op, program, machine, ranks)
         extents = _inside(op)
         made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and _holds(r.guard, extents, [*extents])]
         sure = [found[k].starts for k, _ in made if not program.operations[k].where and found[k].whole]
@@ -145,16 +145,16 @@ def _span(rows: Sequence[Affine], extents: Mapping[str, int]) -> tuple[int, ...]
     return tuple(found) if len(set(used)) == len(used) else None
 
 
-def _least_work(op: Operation, program: Program, machine: Machine) -> float:
+def _least_work(op: Operation, program: Program, machine: Machine, ranks: int) -> float:
     """Seconds that all tasks of an operation take together at least, starts left out; 0 where it may have no points."""
     domain = Region.of(Grid(tuple(IntSet.interval(0, dim.extent) for dim in op.dims)))
     points = count_points(op, domain)
     if not points.exact or not points.value:
         return 0.0
-    return _roofline(op, program, machine, points.value, _least_bytes(op, program, domain))
+    return _least_seconds(op, program, machine, ranks, points.value, _least_bytes(op, program, domain))
 
 
-def _even_work(op: Operation, program: Program, machine: Machine) -> float:
+def _even_work(op: Operation, program: Program, machine: Machine, ranks: int) -> float:
     """Seconds of which a share of the points takes at least that share: all arithmetic, and the bytes of operands
     whose every element is read by as many points."""
     points = prod(dim.extent for dim in op.dims)
@@ -164,13 +164,18 @@ def _even_work(op: Operation, program: Program, machine: Machine) -> float:
     even = {r.tensor for r in op.reads if not r.guard and _span(r.index, op.extents) == shapes[r.tensor]}
     even |= {op.output} if _span(op.write, op.extents) == shapes[op.output] else set()
     nbytes = sum(prod(shapes[name]) * program.tensor(name).itemsize for name in even)
-    return _roofline(op, program, machine, points, nbytes)
+    return _least_seconds(op, program, machine, ranks, points, nbytes)
 
 
-def _roofline(op: Operation, program: Program, machine: Machine, points: int, nbytes: int) -> float:
+def _least_seconds(op: Operation, program: Program, machine: Machine, ranks: int, points: int, nbytes: int) -> float:
+    """What tasks of so many points and bytes in all take together at least, whatever the size of each: at the best rate
+    of any size."""
     device = machine.device
-    arithmetic = points * flops_per_point(op) / device.ops_per_s(kernel_class(op), compute_dtype(op, program))
-    return max(arithmetic, nbytes / (device.compute_tier.read_gb_per_s * 1e9))
+    measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
+    if measured is not None:
+        return points * measured.least
+    work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
+    return max(points * flops_per_point(op) * work.least, nbytes * device.copying(ranks).least)
 
 
 def _least_bytes(op: Operation, program: Program, domain: Region) -> int:

@@ -1,4 +1,5 @@
-"""How long a shard of an operation computes: a roofline over the machine's sustained rates.
+"""How long a shard of an operation computes: what was measured of that very operation, else a roofline over the
+machine's sustained rates, or over its measured curves.
 
 Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more.
 """
@@ -18,25 +19,46 @@ from . import convolution
 
 
 def compute_seconds(
-    op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
+    op: Operation,
+    program: Program,
+    machine: Machine,
+    points: int,
+    reads: Mapping[str, Image],
+    written: Region,
+    *,
+    ranks: int,
 ) -> float:
-    """The roofline, or what the model of the kernel says where that is more; 0 for no points."""
+    """What the machine says, or what the model of the kernel says where that is more; 0 for no points.
+
+    ranks: how many devices are at work.
+    """
     kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
-    return max(roofline_seconds(op, program, machine, points, reads, written), kernel or 0.0)
+    return max(machine_seconds(op, program, machine, points, reads, written, ranks=ranks), kernel or 0.0)
 
 
-def roofline_seconds(
-    op: Operation, program: Program, machine: Machine, points: int, reads: Mapping[str, Image], written: Region
+def machine_seconds(
+    op: Operation,
+    program: Program,
+    machine: Machine,
+    points: int,
+    reads: Mapping[str, Image],
+    written: Region,
+    *,
+    ranks: int,
 ) -> float:
-    """max(operations / rate, bytes / bandwidth) + launch; 0 for no points. Each element moves once."""
+    """The operation's own curve + start where it was measured, else max(operations' time, bytes' time) + start; 0 for
+    no points. Each element moves once.
+    """
     if not points:
         return 0.0
-    kernel, flops = kernel_class(op), flops_per_point(op)
+    device = machine.device
+    measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
+    if measured is not None:
+        return measured.seconds(points) + device.start_s(ranks)
     moved = written.size * program.tensor(op.output).itemsize
     moved += sum(image.region.size * program.tensor(name).itemsize for name, image in reads.items())
-    device = machine.device
-    arithmetic = points * flops / device.ops_per_s(kernel, compute_dtype(op, program))
-    return max(arithmetic, moved / (device.compute_tier.read_gb_per_s * 1e9)) + device.launch_overhead_s
+    arithmetic = device.work(kernel_class(op), compute_dtype(op, program), ranks).seconds(points * flops_per_point(op))
+    return max(arithmetic, device.copying(ranks).seconds(moved)) + device.start_s(ranks)
 
 
 def compute_dtype(op: Operation, program: Program) -> str:

@@ -114,9 +114,10 @@ class StrategyTable:
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
         counts = {region: count_points(op, region).value if region else 0 for region in distinct}
+        known = self.program, self.machine
         seconds = {
             region: compute_seconds(
-                op, self.program, self.machine, counts[region], images[region], writes[region].region
+                op, *known, counts[region], images[region], writes[region].region, ranks=self.mesh.size
             )
             for region in distinct
         }

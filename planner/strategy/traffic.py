@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...records import Width
-from ..machine import Link, Machine
+from ..machine import COLLECTIVES, Link, Machine
 from .layouts import Layout, Mesh
 
 
@@ -94,7 +94,7 @@ class Traffic:
 
     def _seconds(self, kind: str, received: int, crossing: int) -> float:
         """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""
-        collective = kind if kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast") else None
+        collective = kind if kind in COLLECTIVES else None
         if not crossing:
             return self._link(self.hosts[0]).seconds(received, collective, self.mesh.size)
         network = self._link(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)

@@ -126,4 +126,4 @@ def test_no_plan_written_by_hand_is_faster(name: str, start_s: float) -> None:
     case = wellformed.read(document, Findings())
     assert case is not None
     for weight in (0.0, 0.1, 0.5, 0.9, 0.999):
-        assert least_seconds(case, Rates(document.machine), weight) <= makespan * (1 + 1e-9)
+        assert least_seconds(case, Rates(document.machine, case.ranks), weight) <= makespan * (1 + 1e-9)

@@ -87,6 +87,15 @@ def curve(points: list[Json]) -> Json:
     return {"collective": "all_gather", "ranks": 2, "points": points}
 
 
+def pace(**changes: object) -> Json:
+    curves = [{"kernel": "matmul", "dtype": "f32", "points": [[1, 1.0], [2, 1.0]]}]
+    return {"ranks": 4, "start_s": 0.0, "copy": [], "curves": curves, "operations": [], **changes}
+
+
+def paced(*paces: object) -> Callable[[Json], None]:
+    return lambda raw: raw["machine"]["device"].update(paces=list(paces))
+
+
 MACHINES: dict[str, Callable[[Json], None]] = {
     "a tier is named twice": lambda raw: raw["machine"]["device"]["tiers"].append({**first_tier(raw)}),
     "a capacity is text": lambda raw: first_tier(raw).update(capacity_bytes="1000000000"),
@@ -108,6 +117,19 @@ MACHINES: dict[str, Callable[[Json], None]] = {
     "a link's curve has one point": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[8, 1.0]])]),
     "a link's curve goes back": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[8, 1.0], [4, 1.0]])]),
     "a link's curve has no rate": lambda raw: raw["machine"]["links"][0].update(curve=[curve([[4, 1.0], [8, 0]])]),
+    "overlap is a number": lambda raw: raw["machine"]["device"].update(overlap=1),
+    "paces are no list": lambda raw: raw["machine"]["device"].update(paces=None),
+    "a pace is no object": paced(4),
+    "a pace is given twice": paced(pace(), pace()),
+    "a pace is of no ranks": paced(pace(ranks=0)),
+    "a pace starts before": paced(pace(start_s=-1)),
+    "a pace has no curves": paced(pace(curves=None)),
+    "a copy takes no time": paced(pace(copy=[[8, 0]])),
+    "a copy goes back": paced(pace(copy=[[8, 1.0], [4, 1.0]])),
+    "a copy gets quicker": paced(pace(copy=[[4, 2.0], [8, 1.0]])),
+    "an operation has no points": paced(pace(operations=[{"operation": "a", "points": []}])),
+    "an operation is measured twice": paced(pace(operations=[{"operation": "a", "points": [[1, 1]]}] * 2)),
+    "a curve is of no kernel": paced(pace(curves=[{"kernel": {}, "dtype": "f32", "points": [[1, 1.0]]}])),
     "an unknown field": lambda raw: raw["machine"].update(colour="red"),
     "no device": lambda raw: raw["machine"].pop("device"),
     "hosts are text": lambda raw: raw["machine"].update(hosts="2"),

@@ -41,6 +41,8 @@ def machine(devices: int, hbm: int = HBM) -> dict[str, Any]:
         "launch_overhead_s": 0.0,
         "peak": [{"kernel": "elementwise", "dtype": "f64", "tflops": 1.0}],
         "tiers": tiers,
+        "overlap": True,
+        "paces": [],
     }
     links = [{"kind": "wire", "gb_per_s": 1.0, "latency_s": 0.0, "scope": "host", "curve": []}]
     return {"name": "toy", "description": "", "device": device, "hosts": 1, "devices_per_host": devices, "links": links}

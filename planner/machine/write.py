@@ -1,0 +1,110 @@
+"""A machine as a TOML file, which `load_machine` reads again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from .machine import Curve, DeviceModel, Link, Machine, Pace, Tier
+from .timing import Points
+
+DIGITS = 6
+
+
+def machine_toml(machine: Machine, comment: str = "", names: Mapping[str, str] | None = None) -> str:
+    """The text of a machine file. Numbers that are not whole have six digits.
+
+    comment: for its head, where the figures come from. names: what the measured operations are called, by their digest.
+    """
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines += [_entry("name", machine.name), _entry("description", machine.description)]
+    lines += [_entry("hosts", machine.hosts), _entry("devices_per_host", machine.devices_per_host), ""]
+    lines += _device(machine.device, names or {})
+    for link in machine.links:
+        lines += _link(link)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(key: str, value: str | float | bool) -> str:
+    if isinstance(value, str | bool):
+        return f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    return f"{key} = {_number(value)}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.{DIGITS}g}"
+
+
+def _pairs(key: str, points: Iterable[tuple[float, float]]) -> str:
+    return f"{key} = [{', '.join(f'[{_number(a)}, {_number(b)}]' for a, b in points)}]"
+
+
+def _times(key: str, points: Points) -> str:
+    return _pairs(key, [(int(size) if size == int(size) else size, seconds * 1e6) for size, seconds in points])
+
+
+def _device(device: DeviceModel, names: Mapping[str, str]) -> Iterator[str]:
+    yield "[device]"
+    yield _entry("name", device.name)
+    yield _entry("launch_overhead_us", device.launch_overhead_s * 1e6)
+    yield _entry("overlap", device.overlap)
+    yield ""
+    yield "[device.peak]"
+    for rate in device.peak:
+        yield _entry(f"{rate.kernel}.{rate.dtype}_gflops", rate.tflops * 1e3)
+    yield ""
+    for tier in device.tiers:
+        yield from _tier(tier)
+    for pace in device.paces:
+        yield from _pace(pace, names)
+
+
+def _tier(tier: Tier) -> Iterator[str]:
+    yield "[[device.tiers]]"
+    yield _entry("name", tier.name)
+    yield _entry("capacity_gb", tier.capacity_bytes / 1e9)
+    yield _entry("read_gb_per_s", tier.read_gb_per_s)
+    yield _entry("write_gb_per_s", tier.write_gb_per_s)
+    yield _entry("shared_per_host", tier.shared_per_host)
+    yield ""
+
+
+def _pace(pace: Pace, names: Mapping[str, str]) -> Iterator[str]:
+    yield "[[device.at_work]]"
+    yield _entry("ranks", pace.ranks)
+    yield _entry("start_us", pace.start_s * 1e6)
+    if pace.copy:
+        yield _times("copied_bytes_and_us", pace.copy)
+    yield ""
+    for curve in pace.curves:
+        yield "[[device.at_work.curves]]"
+        yield _entry("kernel", curve.kernel)
+        yield _entry("dtype", curve.dtype)
+        yield _times("operations_and_us", curve.points)
+        yield ""
+    for own in pace.operations:
+        yield "[[device.at_work.operations]]"
+        if own.operation in names:
+            yield _entry("name", names[own.operation])
+        yield _entry("digest", own.operation)
+        yield _times("points_and_us", own.points)
+        yield ""
+
+
+def _link(link: Link) -> Iterator[str]:
+    yield "[[links]]"
+    yield _entry("kind", link.kind)
+    yield _entry("scope", link.scope)
+    yield _entry("gb_per_s", link.gb_per_s)
+    yield _entry("latency_us", link.latency_s * 1e6)
+    yield ""
+    for curve in link.curve:
+        yield from _curve(curve)
+
+
+def _curve(curve: Curve) -> Iterator[str]:
+    yield "[[links.curves]]"
+    yield _entry("collective", curve.collective)
+    yield _entry("ranks", curve.ranks)
+    yield _pairs("received_bytes_and_gb_per_s", curve.points)
+    yield ""
