@@ -15,6 +15,7 @@ from ..program import Operation
 from ..records import width_of
 from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
+from .machine.units import format_seconds
 from .sharding.model import maximal, satisfied
 from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
@@ -213,24 +214,12 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
 
 def _lines(explanation: Explanation) -> Iterator[str]:
     for row in explanation.rows:
-        yield f"{row.op} [{row.domain}]: {row.strategy}, computes {seconds_text(row.compute_s)}"
+        yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
         for item in row.incoming:
-            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {seconds_text(item.seconds)}"
+            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {format_seconds(item.seconds)}"
         for other in row.others if len(explanation.rows) == 1 else [row.next_best] if row.next_best else []:
             yield f"  instead {other.strategy}: {_signed(other.extra_s)}, {other.extra_bytes:+,} B"
 
 
-def seconds_text(value: float) -> str:
-    """Seconds for people.
-
-    >>> seconds_text(0.0123), seconds_text(4.2e-06), seconds_text(0)
-    ('12.3 ms', '4.2 us', '0 s')
-    """
-    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns" if value else "0 s"
-
-
 def _signed(value: float) -> str:
-    return ("+" if value >= 0 else "-") + seconds_text(abs(value))
+    return ("+" if value >= 0 else "-") + format_seconds(abs(value))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..workers.compiled import Compiled
     from ..workers.result import RunResult
     from .check import Report
+    from .diff import Difference
     from .explain import Explanation
     from .format.checked import Checked
     from .simulate import Timeline
@@ -71,6 +72,14 @@ class Plan:
         from .explain import explain
 
         return explain(self.resolved, op)
+
+    def diff(self, other: Plan) -> Difference:
+        """What is different in another plan: what was asked, times and sizes, how operations are cut, where tensors
+        lie.
+        """
+        from .diff import diff
+
+        return diff(self, other)
 
     @cached_property
     def checked(self) -> Checked:

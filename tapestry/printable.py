@@ -1,8 +1,9 @@
-"""Text from elsewhere made safe to print: what would act on a terminal is shown as an escape."""
+"""Text for terminals: what would act on one is shown as an escape; rows in columns."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Control characters of ASCII and Latin-1, line and paragraph separators, marks and overrides of the writing direction,
 # characters without width, halves of surrogate pairs.
@@ -24,3 +25,14 @@ def printable(text: str, *, line: bool = False) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
+
+
+def columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+    """Left-aligned columns, two blanks apart.
+
+    >>> print(columns([["a", "1"], ["bcd", "22"]]))
+    a    1
+    bcd  22
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import bench, check, explain, machine, plan, rewrite, run, show, simulate
+from . import bench, check, diff, explain, machine, plan, rewrite, run, show, simulate
 
 app = typer.Typer(
     help="Plan, prove, draw and run tensor programs on a described machine.",
@@ -14,7 +14,16 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
-for command in (plan.plan, check.check, simulate.simulate, explain.explain, show.show, rewrite.rewrite, run.run):
+for command in (
+    plan.plan,
+    check.check,
+    simulate.simulate,
+    explain.explain,
+    diff.diff,
+    show.show,
+    rewrite.rewrite,
+    run.run,
+):
     app.command()(command)
 app.add_typer(machine.app, name="machine")
 app.add_typer(bench.app, name="bench")

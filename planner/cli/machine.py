@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from ...printable import columns
 from ..machine import Machine, format_bytes, load_machine, machine_names, machine_to_json
 from .guard import guarded
-from .talk import columns, put, put_json
+from .talk import put, put_json
 
 app = typer.Typer(help="Machine models: list them, show one.", no_args_is_help=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..machine.units import format_bytes
-from .talk import columns
+from ...printable import columns
+from ..machine.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -69,15 +69,3 @@ def _shardings(plan: Plan) -> str:
         rows.append([op, cuts, str(sharding.ranks), sharding.kind])
     more = len(plan.document.shardings) - SHOWN
     return columns(rows) + (f"\nand {more} operations more: --json, or `tapestry explain`" if more > 0 else "")
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds for reading.
-
-    >>> format_seconds(0.00123), format_seconds(2.5), format_seconds(0.0)
-    ('1.23 ms', '2.5 s', '0 s')
-    """
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return "0 s"

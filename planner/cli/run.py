@@ -11,11 +11,12 @@ import typer
 
 from ...errors import UsageError
 from ...files import demand_writable
+from ...printable import columns
 from ..measured import beside, walls
 from .guard import guarded
 from .options import Force
 from .plan_file import Json, PlanFile
-from .talk import columns, put, put_file, put_json, working
+from .talk import put, put_file, put_json, working
 
 if TYPE_CHECKING:
     from ...program import Program

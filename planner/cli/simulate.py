@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ...printable import columns
 from .guard import guarded
 from .plan_file import Json, PlanFile
-from .talk import columns, put, put_json, working
+from .talk import put, put_json, working
 
 
 @guarded

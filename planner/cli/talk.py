@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,14 +43,3 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(what) as status:
         yield lambda step: status.update(f"{what}: {step}")
-
-
-def columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
-    """Left-aligned columns, two blanks apart.
-
-    >>> print(columns([["a", "1"], ["bcd", "22"]]))
-    a    1
-    bcd  22
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

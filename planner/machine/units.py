@@ -1,4 +1,4 @@
-"""Byte counts as people write them."""
+"""Bytes and seconds as people write them."""
 
 from __future__ import annotations
 
@@ -56,3 +56,15 @@ def format_bytes(size: int) -> str:
         if abs(size) >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.4g} {unit}"
     return f"{size} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds for reading, to three digits.
+
+    >>> format_seconds(0.00215), format_seconds(0), format_seconds(1.5e-6), format_seconds(12)
+    ('2.15 ms', '0 s', '1.5 µs', '12 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if seconds >= size * 0.9995:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns" if seconds else "0 s"

@@ -10,7 +10,7 @@ from ...drawing.page import Section, page
 from ...drawing.svg import Drawing, all_defs, clean, stacked, tag, text
 from ...space import Region
 from ..explain import Alternative, Incoming, Row
-from ..machine.units import format_bytes
+from ..machine.units import format_bytes, format_seconds
 from .colours import OTHER_MOVE, kind_colour
 from .graph import plan_graph
 from .memory import lives, memory_drawing
@@ -18,7 +18,7 @@ from .picture import Background, background
 from .shardmap import legend, shard_drawing
 from .shards import ShardMap, shard_maps
 from .text import figures, headline, peaks
-from .timeline import Kinds, duration, timeline_drawing
+from .timeline import Kinds, timeline_drawing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,18 +98,18 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     """What one asks first, large."""
     document = plan.document
     bound, claims, predicted = document.bound, document.claims, document.predicted
-    waits = f"predicted makespan, {duration(predicted.exposed_transfer_s)} of it waiting for transfers"
-    found = [(duration(predicted.makespan_s), waits)]
+    waits = f"predicted makespan, {format_seconds(predicted.exposed_transfer_s)} of it waiting for transfers"
+    found = [(format_seconds(predicted.makespan_s), waits)]
     if run is not None:
-        found.append((duration(run.wall_s), "measured"))
+        found.append((format_seconds(run.wall_s), "measured"))
     if bound is not None:
-        found.append((f"{bound.gap:.1%}", f"gap: no plan takes less than {duration(bound.bound_s)}"))
+        found.append((f"{bound.gap:.1%}", f"gap: no plan takes less than {format_seconds(bound.bound_s)}"))
     moved = format_bytes(document.traffic.bytes_total)
     found.append((moved, "received from other ranks in one run, all ranks together"))
     for tier, rank, peak, full in peaks(plan):
         found.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
     objective = f"claimed, not proved: {claims.status}, model gap; objective ({claims.objective})"
-    found.append((f"{claims.model_gap:.2%}", f"{objective} {duration(claims.objective_s)}"))
+    found.append((f"{claims.model_gap:.2%}", f"{objective} {format_seconds(claims.objective_s)}"))
     tiles = (f'<div class="tile"><b>{clean(value)}</b><span>{clean(words)}</span></div>' for value, words in found)
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
@@ -198,15 +198,15 @@ def _reason(rows: Sequence[Row]) -> str:
     operation = f'{clean(name)}<br><span class="soft">{clean(row.domain)}</span>'
     moves = "<br>".join(map(_incoming, row.incoming))
     other = _alternative(row.next_best) if row.next_best else ""
-    return _row(operation, clean(row.strategy), f"{TAB}{duration(row.compute_s)}", moves, other)
+    return _row(operation, clean(row.strategy), f"{TAB}{format_seconds(row.compute_s)}", moves, other)
 
 
 def _incoming(move: Incoming) -> str:
     size = format_bytes(move.bytes_moved)
-    return clean(f"{anonymous(move.tensor)}: {move.kind.replace('_', '-')} {size}, {duration(move.seconds)}")
+    return clean(f"{anonymous(move.tensor)}: {move.kind.replace('_', '-')} {size}, {format_seconds(move.seconds)}")
 
 
 def _alternative(other: Alternative) -> str:
     sign = "+" if other.extra_s >= 0 else "−"
     size = f"{'+' if other.extra_bytes >= 0 else '−'}{format_bytes(abs(other.extra_bytes))}"
-    return f"{clean(other.strategy)}: {sign}{duration(abs(other.extra_s))}, {size}"
+    return f"{clean(other.strategy)}: {sign}{format_seconds(abs(other.extra_s))}, {size}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...drawing.svg import Drawing, line, rect, tag, text, title
 from ..format import Buffer, Compute, Resolved
 from ..format.events import Event
-from ..machine.units import format_bytes
+from ..machine.units import format_bytes, format_seconds
 from .colours import kind_colour
-from .timeline import LEFT, RIGHT, WIDTH, Kinds, duration, fitting, ink_on, ticks
+from .timeline import LEFT, RIGHT, WIDTH, Kinds, fitting, ink_on, ticks
 
 HEIGHT = 250.0
 RESIDENT = "#9aa4af"
@@ -72,7 +72,7 @@ def memory_drawing(found: Sequence[Living], tier: str, rank: int, end_s: float, 
     parts += [_block(life, x_scale, y_scale, top) for life in here]
     for tick in ticks(end_s):
         x = LEFT + tick * x_scale
-        parts.append(line(x, top - 5, x, top) + text(x, top - 9, duration(tick), "middle soft tiny"))
+        parts.append(line(x, top - 5, x, top) + text(x, top - 9, format_seconds(tick), "middle soft tiny"))
     for share in range(5):
         y = top + HEIGHT * (1 - share / 4)
         parts.append(
@@ -92,7 +92,7 @@ def _block(life: Living, x_scale: float, y_scale: float, top: float) -> str:
     height = buffer.nbytes * y_scale
     y = top + HEIGHT - (buffer.offset * y_scale + height)
     colour = RESIDENT if life.kind in ("input", *KEPT_ROLES) else kind_colour(life.kind)
-    live = f"{duration(life.start_s)} to {duration(life.end_s)}"
+    live = f"{format_seconds(life.start_s)} to {format_seconds(life.end_s)}"
     hint = title(f"{buffer.name}: {format_bytes(buffer.nbytes)} at {buffer.offset}, {live}")
     label = fitting(buffer.name, width - 4) if height > 11 and width > 24 else ""
     words = text(x + width / 2, y + height / 2 + 3.5, label, f"middle small {ink_on(colour)}") if label else ""

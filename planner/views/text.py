@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...drawing.folding import anonymous
+from ...printable import columns
 from ..format import Resolved
-from ..machine.units import format_bytes
+from ..machine.units import format_bytes, format_seconds
 from ..simulate import Timeline
 from .graph import cut_text
 from .shardmap import facts
 from .shards import shard_maps
-from .timeline import duration
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -25,15 +25,15 @@ def plan_text(plan: Plan) -> str:
     resolved = plan.resolved
     parts = [
         headline(plan),
-        table(figures(plan)),
+        columns(figures(plan), indent="  "),
         "operations",
-        table(_operations(resolved)),
+        columns(_operations(resolved), indent="  "),
         "tensors",
-        table(_tensors(resolved)),
+        columns(_tensors(resolved), indent="  "),
     ]
     timeline = plan.simulate()
     parts += [
-        f"timeline (# work, = transfer, {duration(timeline.makespan_s / COLUMNS)} a character)",
+        f"timeline (# work, = transfer, {format_seconds(timeline.makespan_s / COLUMNS)} a character)",
         "\n".join(_strips(timeline)),
     ]
     return "\n\n".join(parts)
@@ -50,15 +50,18 @@ def figures(plan: Plan) -> list[list[str]]:
     claims, predicted = document.claims, document.predicted
     bound = document.bound
     rows = [
-        ["makespan", f"{duration(predicted.makespan_s)} ({duration(predicted.exposed_transfer_s)} of it waiting)"],
-        ["bound", "none proved" if bound is None else f"{duration(bound.bound_s)}, gap {bound.gap:.2%}"],
+        [
+            "makespan",
+            f"{format_seconds(predicted.makespan_s)} ({format_seconds(predicted.exposed_transfer_s)} of it waiting)",
+        ],
+        ["bound", "none proved" if bound is None else f"{format_seconds(bound.bound_s)}, gap {bound.gap:.2%}"],
         ["traffic", _traffic(plan)],
     ]
     rows += [
         [f"memory {tier}", f"{format_bytes(peak)} of {format_bytes(full)} on rank {rank}"]
         for tier, rank, peak, full in peaks(plan)
     ]
-    objective = f"objective ({claims.objective}) {duration(claims.objective_s)}, model gap {claims.model_gap:.2%}"
+    objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}, model gap {claims.model_gap:.2%}"
     return [*rows, ["claimed", f"{claims.status}, {objective}"]]
 
 
@@ -107,9 +110,3 @@ def _strips(timeline: Timeline) -> Iterator[str]:
             yield f"{rank:>3} {lane:<8}|{''.join(cells)}|"
     if len(ranks) > MOST_RANKS:
         yield f"and {len(ranks) - MOST_RANKS} ranks more"
-
-
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Left-aligned columns, two blanks apart."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

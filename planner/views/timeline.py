@@ -9,6 +9,7 @@ from math import floor, log10
 from ...drawing.svg import Drawing, line, number, rect, shortened, tag, text, text_width, title
 from ..format import Compute, Resolved, Transfer
 from ..format.events import Event
+from ..machine.units import format_seconds
 from ..strategy.cost import kernel_class
 from .colours import kind_colour
 
@@ -67,7 +68,7 @@ def timeline_drawing(
 
 
 def _heading(name: str, span: float, same: bool) -> str:
-    return f"{name}: {duration(span)}" + ("" if same else "   (on a scale of its own)")
+    return f"{name}: {format_seconds(span)}" + ("" if same else "   (on a scale of its own)")
 
 
 def _chart(kinds: Kinds, events: Sequence[Event], span: float, heading: str) -> Drawing:
@@ -131,8 +132,8 @@ def _bars(kinds: Kinds, events: Sequence[Event], scale: float) -> Iterator[_Bar]
 
 
 def _hint(event: Event, kind: str) -> str:
-    took = duration(event.end_s - event.start_s)
-    return f"{event.name} ({kind}), task {event.task}\n{took} from {duration(event.start_s)} on"
+    took = format_seconds(event.end_s - event.start_s)
+    return f"{event.name} ({kind}), task {event.task}\n{took} from {format_seconds(event.start_s)} on"
 
 
 def _bar(bar: _Bar, scale: float, y: float) -> str:
@@ -164,7 +165,7 @@ def _axis(span: float, scale: float, top: float, bottom: float) -> str:
     for tick in ticks(span):
         x = LEFT + tick * scale
         parts.append(line(x, top - 5, x, bottom))
-        parts.append(text(x, top - 9, duration(tick), "middle soft tiny"))
+        parts.append(text(x, top - 9, format_seconds(tick), "middle soft tiny"))
     return "".join(parts)
 
 
@@ -179,18 +180,6 @@ def ticks(span: float, most: int = 10) -> list[float]:
     power = 10.0 ** floor(log10(span / most))
     step = next(power * k for k in (1, 2, 5, 10, 20) if span / (power * k) <= most)
     return [float(f"{k * step:.12g}") for k in range(int(span / step * (1 + 1e-9)) + 1)]
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people, to three digits.
-
-    >>> duration(0.00215), duration(0), duration(1.5e-6), duration(12)
-    ('2.15 ms', '0', '1.5 µs', '12 s')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
-        if seconds >= size * 0.9995:
-            return f"{seconds / size:.3g} {unit}"
-    return "0"
 
 
 def _key(kinds: Kinds, events: Iterable[Event]) -> Drawing:

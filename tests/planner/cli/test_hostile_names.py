@@ -35,6 +35,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("explain",),
     ("explain", "nothing"),
     ("explain", "--json"),
+    ("diff", "other.json"),
+    ("diff", "other.json", "--json"),
     ("show", "--text"),
     ("show", "--html", "page.html"),
     ("show", "--svg", "picture.svg"),
@@ -102,6 +104,7 @@ def test_nothing_that_a_command_prints_or_draws_acts(
     evil = HOSTILE[kind]
     text = json.dumps(renamed(json.loads(written), evil)) if free else written.replace("victim", json.dumps(evil)[1:-1])
     Path("plan.json").write_text(text, encoding="utf-8")
+    Path("other.json").write_text(written, encoding="utf-8")
     shown = 0
     for command, *options in COMMANDS:
         ended = tapestry(command, "plan.json", *options, *(["--force"] if command in ("run", "show") else []))

@@ -1,0 +1,35 @@
+"""`tapestry diff`: two plan files, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tapestry as tp
+from tapestry import Tensor, f32
+from tapestry.planner import plan
+
+
+@tp.program
+def scaled(x: f32[Tensor, "n d"]) -> Tensor:
+    return tp.relu(x * 2.0)
+
+
+def test_two_files(tapestry: Callable[..., Any], tmp_path: Path) -> None:
+    one = plan(scaled.bind(n=4096, d=4096), "h200x8", mesh=(2,))
+    two = plan(scaled.bind(n=4096, d=4096), "h200x8", mesh=(8,))
+    files = tmp_path / "a.json", tmp_path / "b.json"
+    one.save(files[0])
+    two.save(files[1])
+    ended = tapestry("diff", *files)
+    assert (ended.code, ended.out) == (0, f"{one.diff(two)}\n")
+    assert "mesh     2 -> 8" in ended.out
+    assert json.loads(tapestry("diff", *files, "--json").out) == json.loads(json.dumps(one.diff(two).to_json()))
+
+
+def test_a_file_that_is_not_there(tapestry: Callable[..., Any], tmp_path: Path) -> None:
+    ended = tapestry("diff", tmp_path / "a.json", tmp_path / "b.json")
+    assert ended.code == 2
+    assert "a.json: cannot read the plan" in ended.err
