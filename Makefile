@@ -10,7 +10,7 @@ KERNELS_ARGS ?=
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-kernels bench-solver docs-figures clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-kernels bench-solver docs-figures docs-operations clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build
 	@mkdir -p docs/img
 	cp build/corners.png docs/img/corners.png
+
+docs-operations: $(VENV)/.tapestry-dev  ## write the table of operations, docs/operations.md
+	$(BIN)/python -m tests.operations.coverage
 
 clean:  ## remove what the targets above made, .venv excepted
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info

@@ -63,28 +63,100 @@ if TYPE_CHECKING:
     from .errors import TapestryError as TapestryError
     from .errors import TimeLimit as TimeLimit
     from .errors import UsageError as UsageError
+    from .ops.activation import celu as celu
+    from .ops.activation import elu as elu
+    from .ops.activation import glu as glu
+    from .ops.activation import hardshrink as hardshrink
+    from .ops.activation import hardsigmoid as hardsigmoid
+    from .ops.activation import hardswish as hardswish
+    from .ops.activation import hardtanh as hardtanh
+    from .ops.activation import leaky_relu as leaky_relu
+    from .ops.activation import logsigmoid as logsigmoid
+    from .ops.activation import mish as mish
+    from .ops.activation import prelu as prelu
+    from .ops.activation import relu6 as relu6
+    from .ops.activation import selu as selu
+    from .ops.activation import softplus as softplus
+    from .ops.activation import softshrink as softshrink
+    from .ops.activation import softsign as softsign
+    from .ops.activation import tanhshrink as tanhshrink
+    from .ops.activation import threshold as threshold
+    from .ops.adaptive import adaptive_avg_pool1d as adaptive_avg_pool1d
+    from .ops.adaptive import adaptive_avg_pool2d as adaptive_avg_pool2d
+    from .ops.adaptive import adaptive_avg_pool3d as adaptive_avg_pool3d
+    from .ops.adaptive import adaptive_max_pool1d as adaptive_max_pool1d
+    from .ops.adaptive import adaptive_max_pool2d as adaptive_max_pool2d
+    from .ops.adaptive import adaptive_max_pool3d as adaptive_max_pool3d
+    from .ops.arranging import diag as diag
+    from .ops.arranging import diag_embed as diag_embed
+    from .ops.arranging import diagonal as diagonal
+    from .ops.arranging import flatten as flatten
+    from .ops.arranging import fliplr as fliplr
+    from .ops.arranging import flipud as flipud
+    from .ops.arranging import hstack as hstack
+    from .ops.arranging import meshgrid as meshgrid
+    from .ops.arranging import moveaxis as moveaxis
+    from .ops.arranging import repeat_interleave as repeat_interleave
+    from .ops.arranging import roll as roll
+    from .ops.arranging import rot90 as rot90
+    from .ops.arranging import split as split
+    from .ops.arranging import swapaxes as swapaxes
+    from .ops.arranging import tile as tile
+    from .ops.arranging import trace as trace
+    from .ops.arranging import tril as tril
+    from .ops.arranging import triu as triu
+    from .ops.arranging import unbind as unbind
+    from .ops.arranging import vstack as vstack
     from .ops.attention import attention as attention
+    from .ops.channels import batch_norm as batch_norm
+    from .ops.channels import group_norm as group_norm
+    from .ops.channels import instance_norm as instance_norm
+    from .ops.channels import local_response_norm as local_response_norm
     from .ops.convolution import conv1d as conv1d
     from .ops.convolution import conv2d as conv2d
     from .ops.convolution import conv3d as conv3d
+    from .ops.einops import rearrange as rearrange
+    from .ops.einops import reduce as reduce
+    from .ops.einops import repeat as repeat
     from .ops.elementwise import abs as abs  # noqa: A004
+    from .ops.elementwise import acos as acos
+    from .ops.elementwise import acosh as acosh
     from .ops.elementwise import add as add
+    from .ops.elementwise import asin as asin
+    from .ops.elementwise import asinh as asinh
+    from .ops.elementwise import atan as atan
+    from .ops.elementwise import atan2 as atan2
+    from .ops.elementwise import atanh as atanh
+    from .ops.elementwise import bitwise_and as bitwise_and
+    from .ops.elementwise import bitwise_not as bitwise_not
+    from .ops.elementwise import bitwise_or as bitwise_or
+    from .ops.elementwise import bitwise_xor as bitwise_xor
     from .ops.elementwise import cast as cast
+    from .ops.elementwise import cbrt as cbrt
     from .ops.elementwise import ceil as ceil
     from .ops.elementwise import cos as cos
+    from .ops.elementwise import cosh as cosh
     from .ops.elementwise import divide as divide
     from .ops.elementwise import equal as equal
     from .ops.elementwise import erf as erf
+    from .ops.elementwise import erfc as erfc
     from .ops.elementwise import exp as exp
+    from .ops.elementwise import exp2 as exp2
+    from .ops.elementwise import expm1 as expm1
     from .ops.elementwise import floor as floor
     from .ops.elementwise import floor_divide as floor_divide
+    from .ops.elementwise import fmod as fmod
     from .ops.elementwise import full as full
     from .ops.elementwise import gelu as gelu
     from .ops.elementwise import greater as greater
     from .ops.elementwise import greater_equal as greater_equal
+    from .ops.elementwise import left_shift as left_shift
     from .ops.elementwise import less as less
     from .ops.elementwise import less_equal as less_equal
     from .ops.elementwise import log as log
+    from .ops.elementwise import log1p as log1p
+    from .ops.elementwise import log2 as log2
+    from .ops.elementwise import log10 as log10
     from .ops.elementwise import logical_and as logical_and
     from .ops.elementwise import logical_not as logical_not
     from .ops.elementwise import logical_or as logical_or
@@ -96,26 +168,85 @@ if TYPE_CHECKING:
     from .ops.elementwise import power as power
     from .ops.elementwise import relu as relu
     from .ops.elementwise import remainder as remainder
+    from .ops.elementwise import right_shift as right_shift
+    from .ops.elementwise import round as round  # noqa: A004
     from .ops.elementwise import rsqrt as rsqrt
     from .ops.elementwise import sigmoid as sigmoid
     from .ops.elementwise import sign as sign
     from .ops.elementwise import silu as silu
     from .ops.elementwise import sin as sin
+    from .ops.elementwise import sinh as sinh
     from .ops.elementwise import sqrt as sqrt
     from .ops.elementwise import subtract as subtract
+    from .ops.elementwise import tan as tan
     from .ops.elementwise import tanh as tanh
+    from .ops.elementwise import trunc as trunc
     from .ops.elementwise import where as where
+    from .ops.filling import arange as arange
+    from .ops.filling import eye as eye
+    from .ops.filling import full_like as full_like
+    from .ops.filling import linspace as linspace
+    from .ops.filling import ones as ones
+    from .ops.filling import ones_like as ones_like
+    from .ops.filling import zeros as zeros
+    from .ops.filling import zeros_like as zeros_like
     from .ops.linear import einsum as einsum
     from .ops.linear import matmul as matmul
+    from .ops.losses import binary_cross_entropy as binary_cross_entropy
+    from .ops.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+    from .ops.losses import cosine_embedding_loss as cosine_embedding_loss
+    from .ops.losses import cosine_similarity as cosine_similarity
+    from .ops.losses import gaussian_nll_loss as gaussian_nll_loss
+    from .ops.losses import hinge_embedding_loss as hinge_embedding_loss
+    from .ops.losses import huber_loss as huber_loss
+    from .ops.losses import kl_div as kl_div
+    from .ops.losses import l1_loss as l1_loss
+    from .ops.losses import margin_ranking_loss as margin_ranking_loss
+    from .ops.losses import mse_loss as mse_loss
+    from .ops.losses import nll_loss as nll_loss
+    from .ops.losses import pairwise_distance as pairwise_distance
+    from .ops.losses import poisson_nll_loss as poisson_nll_loss
+    from .ops.losses import smooth_l1_loss as smooth_l1_loss
+    from .ops.losses import soft_margin_loss as soft_margin_loss
+    from .ops.losses import triplet_margin_loss as triplet_margin_loss
     from .ops.normalization import layer_norm as layer_norm
+    from .ops.normalization import log_softmax as log_softmax
+    from .ops.normalization import normalize as normalize
     from .ops.normalization import rms_norm as rms_norm
     from .ops.normalization import softmax as softmax
+    from .ops.normalization import softmin as softmin
+    from .ops.numbers import clip as clip
+    from .ops.numbers import deg2rad as deg2rad
+    from .ops.numbers import frac as frac
+    from .ops.numbers import heaviside as heaviside
+    from .ops.numbers import hypot as hypot
+    from .ops.numbers import isclose as isclose
+    from .ops.numbers import isfinite as isfinite
+    from .ops.numbers import isinf as isinf
+    from .ops.numbers import isnan as isnan
+    from .ops.numbers import lerp as lerp
+    from .ops.numbers import logaddexp as logaddexp
+    from .ops.numbers import logaddexp2 as logaddexp2
+    from .ops.numbers import nan_to_num as nan_to_num
+    from .ops.numbers import rad2deg as rad2deg
+    from .ops.numbers import reciprocal as reciprocal
+    from .ops.numbers import square as square
     from .ops.pooling import avg_pool1d as avg_pool1d
     from .ops.pooling import avg_pool2d as avg_pool2d
     from .ops.pooling import avg_pool3d as avg_pool3d
     from .ops.pooling import max_pool1d as max_pool1d
     from .ops.pooling import max_pool2d as max_pool2d
     from .ops.pooling import max_pool3d as max_pool3d
+    from .ops.products import addmm as addmm
+    from .ops.products import bilinear as bilinear
+    from .ops.products import bmm as bmm
+    from .ops.products import cross as cross
+    from .ops.products import inner as inner
+    from .ops.products import kron as kron
+    from .ops.products import linear as linear
+    from .ops.products import outer as outer
+    from .ops.products import tensordot as tensordot
+    from .ops.products import vdot as vdot
     from .ops.reduction import all as all  # noqa: A004
     from .ops.reduction import any as any  # noqa: A004
     from .ops.reduction import argmax as argmax
@@ -127,7 +258,21 @@ if TYPE_CHECKING:
     from .ops.reduction import prod as prod
     from .ops.reduction import sum as sum  # noqa: A004
     from .ops.reduction import variance as variance
+    from .ops.resizing import channel_shuffle as channel_shuffle
+    from .ops.resizing import interpolate as interpolate
+    from .ops.resizing import pixel_shuffle as pixel_shuffle
+    from .ops.resizing import pixel_unshuffle as pixel_unshuffle
     from .ops.rotary import rotary as rotary
+    from .ops.statistics import average as average
+    from .ops.statistics import count_nonzero as count_nonzero
+    from .ops.statistics import nansum as nansum
+    from .ops.statistics import norm as norm
+    from .ops.statistics import ptp as ptp
+    from .ops.statistics import std as std
+    from .ops.statistics import var as var
+    from .ops.transposed import conv_transpose1d as conv_transpose1d
+    from .ops.transposed import conv_transpose2d as conv_transpose2d
+    from .ops.transposed import conv_transpose3d as conv_transpose3d
     from .ops.views import broadcast_to as broadcast_to
     from .ops.views import concat as concat
     from .ops.views import expand_dims as expand_dims
@@ -138,6 +283,9 @@ if TYPE_CHECKING:
     from .ops.views import squeeze as squeeze
     from .ops.views import stack as stack
     from .ops.views import transpose as transpose
+    from .ops.windows import fold as fold
+    from .ops.windows import unfold as unfold
+
 
 _NAMES_OF = {
     "": "optim rewrites",
@@ -151,19 +299,50 @@ _NAMES_OF = {
     "dsl.tensor": "Tensor",
     "dsl.trace": "composite name",
     "errors": "CheckFailed Infeasible ProgramError ReadOutOfBounds TapestryError TimeLimit UsageError",
-    "ops.attention": "attention",
-    "ops.convolution": "conv1d conv2d conv3d",
-    "ops.elementwise": (
-        "abs add cast ceil cos divide equal erf exp floor floor_divide full gelu greater greater_equal "
-        "less less_equal log logical_and logical_not logical_or maximum minimum multiply negative "
-        "not_equal power relu remainder rsqrt sigmoid sign silu sin sqrt subtract tanh where"
+    "ops.activation": (
+        "celu elu glu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish prelu relu6 selu "
+        "softplus softshrink softsign tanhshrink threshold"
     ),
+    "ops.adaptive": (
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d "
+        "adaptive_max_pool3d"
+    ),
+    "ops.arranging": (
+        "diag diag_embed diagonal flatten fliplr flipud hstack meshgrid moveaxis repeat_interleave roll rot90 "
+        "split swapaxes tile trace tril triu unbind vstack"
+    ),
+    "ops.attention": "attention",
+    "ops.channels": "batch_norm group_norm instance_norm local_response_norm",
+    "ops.convolution": "conv1d conv2d conv3d",
+    "ops.einops": "rearrange reduce repeat",
+    "ops.elementwise": (
+        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast cbrt "
+        "ceil cos cosh divide equal erf erfc exp exp2 expm1 floor floor_divide fmod full gelu greater "
+        "greater_equal left_shift less less_equal log log10 log1p log2 logical_and logical_not logical_or maximum "
+        "minimum multiply negative not_equal power relu remainder right_shift round rsqrt sigmoid sign silu sin "
+        "sinh sqrt subtract tan tanh trunc where"
+    ),
+    "ops.filling": "arange eye full_like linspace ones ones_like zeros zeros_like",
     "ops.linear": "einsum matmul",
-    "ops.normalization": "layer_norm rms_norm softmax",
+    "ops.losses": (
+        "binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity "
+        "gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss nll_loss "
+        "pairwise_distance poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss"
+    ),
+    "ops.normalization": "layer_norm log_softmax normalize rms_norm softmax softmin",
+    "ops.numbers": (
+        "clip deg2rad frac heaviside hypot isclose isfinite isinf isnan lerp logaddexp logaddexp2 nan_to_num "
+        "rad2deg reciprocal square"
+    ),
     "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
+    "ops.products": "addmm bilinear bmm cross inner kron linear outer tensordot vdot",
     "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
+    "ops.resizing": "channel_shuffle interpolate pixel_shuffle pixel_unshuffle",
     "ops.rotary": "rotary",
+    "ops.statistics": "average count_nonzero nansum norm ptp std var",
+    "ops.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",
+    "ops.windows": "fold unfold",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one

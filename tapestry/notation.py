@@ -3,7 +3,7 @@
 guarded read     (x[p - 1] if 0 <= p - 1 and p - 1 < 8 else 0.0)
 condition        [s - t < 1]                  an index as a number    index(p)
 conversion       f32(e)                       functions               exp(e), where(c, a, b)
-operators, loosest first: comparisons;  |  &  + -  * / // %  - ~ (unary)  **
+operators, loosest first: comparisons;  |  ^  &  << >>  + -  * / // %  - ~ (unary)  **
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from .expr import FUNCTIONS, Bound, Call, Cast, Const, Expr, IndexValue, Read
 from .expr.scalar import listed, spelled
 from .program import Block, Operation
 
-COMPARE, OR, AND, SUM, PRODUCT, UNARY, POWER, ATOM = range(1, 9)
+COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, POWER, ATOM = range(1, 11)
 
-_LEVELS = {COMPARE: "< <= > >= == !=", OR: "|", AND: "&", SUM: "+ -", PRODUCT: "* / // %", POWER: "**"}
+_LEVELS = {
+    COMPARE: "< <= > >= == !=", OR: "|", XOR: "^", AND: "&", SHIFT: "<< >>", SUM: "+ -", PRODUCT: "* / // %",
+    POWER: "**",
+}  # fmt: skip
 BINARY: dict[str, int] = {symbol: level for level, symbols in _LEVELS.items() for symbol in symbols.split()}
 
 

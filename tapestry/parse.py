@@ -13,7 +13,7 @@ from .notation import BINARY, COMPARE, POWER, UNARY
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|\d+)|(?P<name>[A-Za-z_]\w*(?:\.\w+)*)"
-    r"|(?P<symbol>\*\*|//|<=|>=|==|!=|[-+*/%&|~<>()\[\],]))",
+    r"|(?P<symbol>\*\*|//|<<|>>|<=|>=|==|!=|[-+*/%&|^~<>()\[\],]))",
     re.ASCII,
 )
 _FUNCTION_OF = {f.symbol: f.name for f in FUNCTIONS.values() if f.symbol and f.arity == 2}

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from .dtypes import DTYPES, promote
@@ -93,9 +93,11 @@ def call_type(name: str, args: list[Typed]) -> Typed:
     function = FUNCTIONS[name]
     kinds = [DTYPES[dtype].kind for dtype, _ in args]
     if function.truths == "only" and set(kinds) != {"bool"}:
-        raise _meaningless(name, args, "compare first, or cast: x.astype('bool')")
+        raise _meaningless(name, args, _logic_hint(name, kinds))
     if function.result == "branch" and kinds[0] != "bool":
         raise _meaningless(name, args, "the condition must be bool")
+    if function.integers and "float" in kinds:
+        raise _meaningless(name, args, "it works on the bits of integers; cast: x.astype('int32')")
     if function.truths not in ("yes", "only") and set(kinds) == {"bool"}:
         other = "" if function.truths == "cast" else f", or use {function.truths}"
         raise _meaningless(name, args, "cast: x.astype('int32')" + other)
@@ -105,6 +107,13 @@ def call_type(name: str, args: list[Typed]) -> Typed:
     if function.result == "float" and DTYPES[dtype].kind != "float":
         return "f32", weak
     return dtype, weak
+
+
+def _logic_hint(name: str, kinds: Sequence[str]) -> str:
+    """What to write instead of logic of numbers: of integers it may be their bits that are meant."""
+    bits = {"logical_and": "tp.bitwise_and", "logical_or": "tp.bitwise_or", "logical_not": "tp.bitwise_not"}.get(name)
+    hint = "compare first, or cast: x.astype('bool')"
+    return f"{hint}; for the bits of integers: {bits}" if bits and "float" not in kinds else hint
 
 
 def compute_type(name: str, args: list[Typed]) -> str:

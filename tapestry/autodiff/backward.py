@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
+from ..arithmetic import explicit
 from ..blocks import BLOCKS
 from ..bounds import Ranges, escape
 from ..dsl.tensor import unique_names
@@ -122,7 +123,9 @@ class _Backward:
         """What arrived at the result of an operation, along its reads of all tensors but a constant one."""
         assert not isinstance(op.body, Block)
         active = [read for read in op.reads if read.tensor in self.active and read.tensor != constant]
-        slopes = [(read, slope) for read in active if (slope := derivative(op.body, read)) is not None]
+        # Conversions are written out first: 1 / n beside an f64 is not the 1 / n of integers, which is of 32 bits.
+        body = explicit(op.body, self.trace.dtypes) if active else op.body
+        slopes = [(read, slope) for read in active if (slope := derivative(body, read)) is not None]
         if slopes:
             record = self.trace.tensors[op.output].record
             arrived = substitute(self._total(op.output), dict(zip(axis_names(record), op.write, strict=True)))

@@ -162,6 +162,24 @@ class Arithmetic(Valueless):
     def __ror__(self, other: Any) -> Tensor:
         return self._apply("logical_or", other, self)
 
+    def __xor__(self, other: Any) -> Tensor:
+        return self._apply("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return self._apply("bitwise_xor", other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return self._apply("left_shift", self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return self._apply("left_shift", other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return self._apply("right_shift", self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return self._apply("right_shift", other, self)
+
     def __invert__(self) -> Tensor:
         return self._apply("logical_not", self)
 
@@ -188,7 +206,12 @@ class Arithmetic(Valueless):
 
 
 # NumPy's names of functions that are called otherwise here.
-_UFUNCS = {"true_divide": "divide", "absolute": "abs"}
+_UFUNCS = {
+    "true_divide": "divide", "absolute": "abs", "rint": "round", "invert": "bitwise_not",
+    "bitwise_invert": "bitwise_not",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arctan2": "atan2",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
+}  # fmt: skip
 
 
 def missing_attribute(name: str) -> AttributeError:

@@ -59,6 +59,22 @@ def _power() -> Partials:
     return _times(B, lower), _times(call("power", A, B), logarithm)
 
 
+def _square(a: Expr) -> Expr:
+    return _times(a, a)
+
+
+def _one_over_root(a: Expr) -> Expr:
+    return call("rsqrt", a)
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    return call("add", a, b)
+
+
+def _less(a: Expr, b: Expr) -> Expr:
+    return call("subtract", a, b)
+
+
 FLAT: Partials = (ZERO,)
 FLAT2: Partials = (ZERO, ZERO)
 ADD: Partials = (ONE, ONE)
@@ -79,6 +95,26 @@ RSQRT: Partials = (_over(_times(Const(-0.5), call("rsqrt", A)), A),)
 SIN: Partials = (call("cos", A),)
 COS: Partials = (_minus(call("sin", A)),)
 TANH: Partials = (call("subtract", ONE, _times(call("tanh", A), call("tanh", A))),)
+EXP2: Partials = (_times(Const(math.log(2)), call("exp2", A)),)
+LOG2: Partials = (_over(Const(1 / math.log(2)), A),)
+LOG10: Partials = (_over(Const(1 / math.log(10)), A),)
+LOG1P: Partials = (_over(ONE, _plus(ONE, A)),)
+CBRT: Partials = (_over(Const(1 / 3), _square(call("cbrt", A))),)
+FMOD: Partials = (ONE, _minus(call("trunc", _over(A, B))))
+TAN: Partials = (_plus(ONE, _square(call("tan", A))),)
+ASIN: Partials = (_one_over_root(_less(ONE, _square(A))),)
+ACOS: Partials = (_minus(_one_over_root(_less(ONE, _square(A)))),)
+ATAN: Partials = (_over(ONE, _plus(ONE, _square(A))),)
+ATAN2: Partials = (
+    _over(B, _plus(_square(A), _square(B))),
+    _minus(_over(A, _plus(_square(A), _square(B)))),
+)
+SINH: Partials = (call("cosh", A),)
+COSH: Partials = (call("sinh", A),)
+ASINH: Partials = (_one_over_root(_plus(_square(A), ONE)),)
+ACOSH: Partials = (_times(_one_over_root(_less(A, ONE)), _one_over_root(_plus(A, ONE))),)
+ATANH: Partials = (_over(ONE, _less(ONE, _square(A))),)
+ERFC: Partials = (_times(Const(-2 / math.sqrt(math.pi)), call("exp", _minus(_square(A)))),)
 ERF: Partials = (_times(Const(2 / math.sqrt(math.pi)), call("exp", _minus(_times(A, A)))),)
 SIGMOID: Partials = (_times(call("sigmoid", A), call("subtract", ONE, call("sigmoid", A))),)
 

@@ -25,11 +25,12 @@ class Function:
     numpy        the body on arrays of the compute type, ``f(*args, out=array)``, as "module:name"
     cuda         the body in CUDA C++ on values of the compute type, a template of the arguments' texts
     cuda_quick   another, in f32, right to what a 16-bit result shows
-    exact        whether the result is the correctly rounded one of the exact value in every compute type
+    exact        whether the result has the same bits wherever it is computed: rounded correctly, or by its definition
     flops        the cost that is charged for one point
     symbol       Python's operator for it
     matrix       its part in what matrix units compute, a ``sum`` of ``product``s
     natural      the argument that may not be negative where the others are integers
+    integers     whether it works on integers alone
     truths       ``yes``: works on truth values; ``only``: on nothing else; otherwise the operator to use instead, or
                  "cast" where there is none
     derivative   the partial derivatives as expressions of the arguments a, b, c (see `derivatives.partials`); None
@@ -49,6 +50,7 @@ class Function:
     derivative: tuple[Expr, ...] | None = None
     matrix: Literal["sum", "product", ""] = ""
     natural: int | None = None
+    integers: bool = False
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -116,22 +118,51 @@ for _function in (
     Function("sign", 1, "numpy:sign", "sign({0})", truths="cast", derivative=d.FLAT),
     Function("floor", 1, "numpy:floor", "floored({0})", "float", derivative=d.FLAT),
     Function("ceil", 1, "numpy:ceil", "ceiled({0})", "float", derivative=d.FLAT),
+    Function("round", 1, "numpy:rint", "rounded_to_even({0})", "float", derivative=d.FLAT),
+    Function("trunc", 1, "numpy:trunc", "truncated_to_zero({0})", "float", derivative=d.FLAT),
+    Function("fmod", 2, "numpy:fmod", "rest({0}, {1})", flops=4, truths="cast", derivative=d.FMOD),
     Function(
         "exp", 1, "numpy:exp", "exponential({0})", "float", 8,
         cuda_quick="quick_exponential({0})", exact=False, derivative=d.EXP,
     ),
     Function("log", 1, "numpy:log", "logarithm({0})", "float", 8, exact=False, derivative=d.LOG),
+    Function("exp2", 1, "numpy:exp2", "exponential_2({0})", "float", 8, exact=False, derivative=d.EXP2),
+    Function("expm1", 1, "numpy:expm1", "exponential_minus_1({0})", "float", 12, exact=False, derivative=d.EXP),
+    Function("log2", 1, "numpy:log2", "logarithm_2({0})", "float", 8, exact=False, derivative=d.LOG2),
+    Function("log10", 1, "numpy:log10", "logarithm_10({0})", "float", 8, exact=False, derivative=d.LOG10),
+    Function("log1p", 1, "numpy:log1p", "logarithm_of_1_plus({0})", "float", 12, exact=False, derivative=d.LOG1P),
+    Function("cbrt", 1, "numpy:cbrt", "cube_root({0})", "float", 12, exact=False, derivative=d.CBRT),
     Function("sqrt", 1, "numpy:sqrt", "square_root({0})", "float", 4, derivative=d.SQRT),
     Function(
         "rsqrt", 1, f"{_BODIES}:rsqrt", "reciprocal_root({0})", "float", 4, exact=False, derivative=d.RSQRT
     ),
     Function("sin", 1, "numpy:sin", "sine({0})", "float", 8, exact=False, derivative=d.SIN),
     Function("cos", 1, "numpy:cos", "cosine({0})", "float", 8, exact=False, derivative=d.COS),
+    Function("tan", 1, "numpy:tan", "tangent({0})", "float", 12, exact=False, derivative=d.TAN),
+    Function("asin", 1, "numpy:arcsin", "arc_sine({0})", "float", 12, exact=False, derivative=d.ASIN),
+    Function("acos", 1, "numpy:arccos", "arc_cosine({0})", "float", 12, exact=False, derivative=d.ACOS),
+    Function("atan", 1, "numpy:arctan", "arc_tangent({0})", "float", 12, exact=False, derivative=d.ATAN),
+    Function("atan2", 2, "numpy:arctan2", "arc_tangent({0}, {1})", "float", 16, exact=False, derivative=d.ATAN2),
+    Function("sinh", 1, "numpy:sinh", "hyperbolic_sine({0})", "float", 12, exact=False, derivative=d.SINH),
+    Function("cosh", 1, "numpy:cosh", "hyperbolic_cosine({0})", "float", 12, exact=False, derivative=d.COSH),
+    Function("asinh", 1, "numpy:arcsinh", "area_sine({0})", "float", 16, exact=False, derivative=d.ASINH),
+    Function("acosh", 1, "numpy:arccosh", "area_cosine({0})", "float", 16, exact=False, derivative=d.ACOSH),
+    Function("atanh", 1, "numpy:arctanh", "area_tangent({0})", "float", 16, exact=False, derivative=d.ATANH),
     Function(
         "tanh", 1, "numpy:tanh", "hyperbolic_tangent({0})", "float", 12,
         cuda_quick="quick_hyperbolic_tangent({0})", exact=False, derivative=d.TANH,
     ),
     Function("erf", 1, "scipy.special:erf", "error_function({0})", "float", 12, exact=False, derivative=d.ERF),
+    Function(
+        "erfc", 1, "scipy.special:erfc", "complementary_error_function({0})", "float", 12,
+        exact=False, derivative=d.ERFC,
+    ),
+    Function("bitwise_and", 2, "numpy:bitwise_and", "{0} & {1}", truths="&", integers=True),
+    Function("bitwise_or", 2, "numpy:bitwise_or", "{0} | {1}", truths="|", integers=True),
+    Function("bitwise_xor", 2, "numpy:bitwise_xor", "{0} ^ {1}", symbol="^", truths="!=", integers=True),
+    Function("bitwise_not", 1, "numpy:invert", "~{0}", truths="~", integers=True),
+    Function("left_shift", 2, "numpy:left_shift", "left_shift({0}, {1})", symbol="<<", truths="cast", integers=True),
+    Function("right_shift", 2, "numpy:right_shift", "right_shift({0}, {1})", symbol=">>", truths="cast", integers=True),
     Function(
         "sigmoid", 1, "scipy.special:expit", "sigmoid({0})", "float", 10,
         cuda_quick="quick_sigmoid({0})", exact=False, derivative=d.SIGMOID,

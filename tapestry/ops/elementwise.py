@@ -57,6 +57,21 @@ def elementwise(function: str, body: Body, *args: Any, name: str = "") -> Tensor
     return trace.compute(function, dims, body(*parts), explicit=name)
 
 
+def formula(function: str, build: Callable[..., Any], *args: Any, name: str = "") -> Tensor:
+    """One elementwise operation of an expression that ``build`` writes with the operators of index notation.
+
+    ``build`` gets the arguments as elements, and numbers as they are.
+    """
+    if is_notation(*args):
+        return element(build(*args))
+
+    def body(*parts: Expr) -> Expr:
+        values = [Element(part) if isinstance(arg, Tensor) else arg for part, arg in zip(parts, args, strict=True)]
+        return element(build(*values)).expr
+
+    return elementwise(function, body, *args, name=name)
+
+
 def broadcast_shape(function: str, tensors: Sequence[Tensor]) -> tuple[int, ...]:
     """The common shape of tensors, aligned on the right. UsageError with both shapes where extents contradict."""
     rank = max(tensor.ndim for tensor in tensors)
@@ -96,11 +111,11 @@ def apply(function: str, *args: Any) -> Tensor:
     return elementwise(function, lambda *parts: Call(function, parts), *args)
 
 
-def cast(x: Tensor, dtype: str, *, name: str = "") -> Tensor:
+def cast(x: Tensor | Index, dtype: str, *, name: str = "") -> Tensor:
     """Elementwise conversion: floats round to nearest, floats to integers truncate, numbers to bool compare with 0."""
     Tensor.check_dtype(dtype)
-    if isinstance(x, Element):
-        return x.astype(dtype)
+    if is_notation(x):
+        return element(x).astype(dtype)
     return elementwise("cast", lambda a: Cast(dtype, a), x, name=name)
 
 
@@ -161,10 +176,36 @@ exp = _call("exp", "e ** x.")
 log = _call("log", "Natural logarithm.")
 sqrt = _call("sqrt", "Square root.")
 rsqrt = _call("rsqrt", "1 / sqrt(x).")
+round = _call("round", "The nearest integer, of two the even one.")
+trunc = _call("trunc", "The nearest integer towards 0.")
+fmod = _call("fmod", "a - b * trunc(a / b), of a's sign.")
+exp2 = _call("exp2", "2 ** x.")
+expm1 = _call("expm1", "exp(x) - 1, exactly rounded near 0.")
+log2 = _call("log2", "Logarithm to base 2.")
+log10 = _call("log10", "Logarithm to base 10.")
+log1p = _call("log1p", "log(1 + x), exactly rounded near 0.")
+cbrt = _call("cbrt", "Cube root.")
 sin = _call("sin", "Sine.")
 cos = _call("cos", "Cosine.")
+tan = _call("tan", "Tangent.")
+asin = _call("asin", "Inverse sine.")
+acos = _call("acos", "Inverse cosine.")
+atan = _call("atan", "Inverse tangent.")
+atan2 = _call("atan2", "The angle of the point (b, a).")
+sinh = _call("sinh", "Hyperbolic sine.")
+cosh = _call("cosh", "Hyperbolic cosine.")
 tanh = _call("tanh", "Hyperbolic tangent.")
+asinh = _call("asinh", "Inverse hyperbolic sine.")
+acosh = _call("acosh", "Inverse hyperbolic cosine.")
+atanh = _call("atanh", "Inverse hyperbolic tangent.")
 erf = _call("erf", "Error function.")
+erfc = _call("erfc", "1 - erf(x).")
+bitwise_and = _call("bitwise_and", "The bits that both have, of integers.")
+bitwise_or = _call("bitwise_or", "The bits that either has, of integers.")
+bitwise_xor = _call("bitwise_xor", "The bits that one has, of integers.")
+bitwise_not = _call("bitwise_not", "The bits that x has not, of integers: -x - 1.")
+left_shift = _call("left_shift", "a * 2**b, of integers; 0 for b below 0 or above 63.")
+right_shift = _call("right_shift", "floor(a / 2**b), of integers; -1 or 0 for b below 0 or above 63.")
 sigmoid = _call("sigmoid", "1 / (1 + exp(-x)).")
 relu = Elementwise("relu", _relu, "max(x, 0).")
 silu = Elementwise("silu", _silu, "x * sigmoid(x).")

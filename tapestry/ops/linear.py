@@ -20,12 +20,15 @@ def einsum(spec: str, *operands: Tensor, name: str = "", dtype: str | None = Non
 
     out[output letters] = sum over the other letters of the product of the operands. A letter repeated in one operand
     reads its diagonal; without ``->`` the output has the letters that occur once, in alphabetic order. The letters name
-    the operation's dimensions. Raises UsageError with the spec and the shapes.
+    the operation's dimensions. ``...`` stands for the axes that an operand has besides its letters: they are aligned on
+    the right and broadcast, and come first in the output unless it says where. Raises UsageError with the spec and the
+    shapes.
     """
-    inputs, output = _parse(spec, len(operands))
-    extents = _extents(spec, inputs, operands)
+    written, dots = _without_dots(spec, operands)
+    inputs, output = _parse(spec, written, len(operands))
+    extents = _extents(spec, inputs, operands, dots)
     folded = [letter for letter in extents if letter not in output]
-    parts = [x.at(_index(letters)) for letters, x in zip(inputs, operands, strict=True)]
+    parts = [x.at(_index(letters, x, extents)) for letters, x in zip(inputs, operands, strict=True)]
     product: Expr = reduce(lambda a, b: Call("multiply", (a, b)), parts)
     dims = [Dim(letter, extents[letter]) for letter in (*output, *folded)]
     trace = current("einsum")
@@ -34,12 +37,37 @@ def einsum(spec: str, *operands: Tensor, name: str = "", dtype: str | None = Non
     )  # fmt: skip
 
 
-def _index(letters: str) -> tuple[Affine, ...]:
-    return tuple(Affine.dim(letter) for letter in letters)
+def _index(letters: str, x: Tensor, extents: dict[str, int]) -> tuple[Affine, ...]:
+    """An operand's index: its letters, and 0 where its extent 1 is broadcast."""
+    pairs = zip(letters, x.shape, strict=True)
+    return tuple(Affine.dim(letter) if extent == extents[letter] else Affine.of(0) for letter, extent in pairs)
 
 
-def _parse(spec: str, count: int) -> tuple[list[str], str]:
-    left, arrow, output = spec.replace(" ", "").partition("->")
+def _without_dots(spec: str, operands: Sequence[Tensor]) -> tuple[str, str]:
+    """The spec with a letter for each axis that ``...`` stands for, and these letters."""
+    plain = spec.replace(" ", "")
+    if "..." not in plain:
+        return plain, ""
+    left, arrow, output = plain.partition("->")
+    parts = left.split(",")
+    free = [c for c in ascii_letters[::-1] if c not in plain]
+    if len(parts) != len(operands) or any(part.count("...") > 1 for part in (*parts, output)):
+        raise UsageError(f'einsum("{spec}") names {len(parts)} operands', sides={"given": len(operands)})
+    counts = [x.ndim - len(part.replace("...", "")) for part, x in zip(parts, operands, strict=True)]
+    dots = [max(0, count) for part, count in zip(parts, counts, strict=True) if "..." in part]
+    most = max(dots, default=0)
+    if most > len(free):
+        raise UsageError(f'einsum("{spec}"): too few letters are left for the axes of ...')
+    letters = "".join(free[:most])
+    written = [part.replace("...", letters[most - max(0, n) :]) for part, n in zip(parts, counts, strict=True)]
+    if not arrow:
+        plain = "".join(parts).replace("...", "")
+        output = "..." + "".join(sorted(c for c in set(plain) if plain.count(c) == 1))
+    return f"{','.join(written)}->{output.replace('...', letters)}", letters
+
+
+def _parse(spec: str, written: str, count: int) -> tuple[list[str], str]:
+    left, arrow, output = written.partition("->")
     inputs = left.split(",")
     letters = "".join(inputs)
     if len(inputs) != count:
@@ -59,14 +87,17 @@ def _parse(spec: str, count: int) -> tuple[list[str], str]:
     return inputs, output
 
 
-def _extents(spec: str, inputs: Sequence[str], operands: Sequence[Tensor]) -> dict[str, int]:
+def _extents(spec: str, inputs: Sequence[str], operands: Sequence[Tensor], dots: str) -> dict[str, int]:
+    """The extents of the letters; those of ``...`` may be 1 in some operands."""
     extents: dict[str, int] = {}
     for k, (letters, x) in enumerate(zip(inputs, operands, strict=True)):
         if len(letters) != x.ndim:
             what = f'einsum("{spec}"): operand {k} has {x.ndim} axes, not {len(letters)}'
             raise UsageError(what, sides={"spec": letters, "operand": repr(x)})
         for letter, extent in zip(letters, x.shape, strict=True):
-            if extents.setdefault(letter, extent) != extent:
+            if letter in dots and 1 in (extent, extents.get(letter)):
+                extents[letter] = max(extent, extents.get(letter, extent)) if extent else 0
+            elif extents.setdefault(letter, extent) != extent:
                 sides: dict[str, object] = {letter: extents[letter], f"operand {k}": repr(x)}
                 raise UsageError(
                     f'einsum("{spec}"): {letter} has two extents, {extents[letter]} and {extent}', sides=sides

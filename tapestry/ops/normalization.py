@@ -13,8 +13,9 @@ from ..dsl.tensor import Tensor
 from ..dsl.trace import composite
 from ..dtypes import DTYPES, promote
 from ..errors import UsageError
-from .elementwise import cast, exp, rsqrt
+from .elementwise import cast, exp, maximum, rsqrt, sqrt
 from .reduction import axis_positions
+from .reduction import logsumexp as logarithm
 from .reduction import max as largest
 from .reduction import sum as fold
 
@@ -30,6 +31,31 @@ def softmax(x: Tensor, axis: Axes = -1, *, name: str = "") -> Tensor:
     peak.trace.held.add(peak.key)  # the result does not depend on it, as long as it is the same above and below
     total = define("sum", outer, fold[inner](exp(x[every] - peak[outer])), dtype=promote(x.dtype, "f32"))
     return define("divide", every, exp(x[every] - peak[outer]) / total[outer], dtype=x.dtype)
+
+
+@door
+@composite
+def log_softmax(x: Tensor, axis: Axes = -1, *, name: str = "") -> Tensor:
+    """x - logsumexp(x) over the axes: two operations, stable for all finite x."""
+    every, outer, inner, _ = _split("log_softmax", x, axis)
+    total = define("logsumexp", outer, logarithm[inner](x[every]), dtype=promote(x.dtype, "f32"))
+    return define("subtract", every, x[every] - total[outer], dtype=x.dtype)
+
+
+@door
+def softmin(x: Tensor, axis: Axes = -1, *, name: str = "") -> Tensor:
+    """The softmax of -x."""
+    return softmax(-x, axis, name=name)
+
+
+@door
+@composite
+def normalize(x: Tensor, axis: Axes = 1, *, eps: float = 1e-12, name: str = "") -> Tensor:
+    """x / max(|x|, eps), |x| the Euclidean length over the axes."""
+    every, outer, inner, _ = _split("normalize", x, axis)
+    wide = _wide(x, every)
+    length = define("length", outer, sqrt(fold[inner](wide * wide)), dtype=promote(x.dtype, "f32"))
+    return define("divide", every, x[every] / maximum(length[outer], eps), dtype=x.dtype)
 
 
 @door

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 from ..dsl.door import door, spoken
 from ..dsl.guard import fill_for, guard, shielded
@@ -229,14 +229,22 @@ def pad(
     width: int | Sequence[int | Sequence[int]] | None = None,
     *,
     value: Any = 0,
+    mode: Literal["constant", "edge", "reflect", "symmetric", "circular"] = "constant",
     **axes: int | Sequence[int],
 ) -> Tensor:
-    """x with ``value`` around it.
+    """x with ``value`` around it, or with what ``mode`` makes of x.
+
+    "edge" repeats the outermost elements, "reflect" mirrors x at them, "symmetric" mirrors x behind them, "circular"
+    continues x with its other end.
 
     ``width``: one integer for all axes, or one entry an axis (an integer for both sides, or (before, after)). By name:
     ``tp.pad(image, y=1, x=(0, 2))``. Negative widths crop.
     """
     pairs = _pad_pairs(x, width, axes)
+    if mode != "constant":
+        from .padding import continued
+
+        return continued(x, pairs, mode)
     fill = fill_for(x, value)
     shape = tuple(extent + before + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
     if any(extent < 0 for extent in shape):

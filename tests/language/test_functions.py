@@ -12,13 +12,14 @@ from tapestry.reference.monoids import interpret
 
 SMOOTH = [name for name, function in FUNCTIONS.items() if function.derivative is not None]
 # A point of each argument, away from corners and jumps.
-POINTS = {"where": (1.0, 0.7, 1.3), "log": (0.8,), "power": (1.7, 2.3)}
+POINTS = {"where": (1.0, 0.7, 1.3), "log": (0.8,), "power": (1.7, 2.3), "acosh": (1.8,)}
 DEFAULT = (0.37, 1.9, 0.6)
 
 
 def value_of(name: str, *args: float) -> float:
-    arrays = [np.asarray(arg) for arg in args]
-    out = np.empty((), bool if FUNCTIONS[name].result == "bool" else np.float64)
+    whole = FUNCTIONS[name].integers
+    arrays = [np.asarray(int(10 * arg) if whole else arg) for arg in args]
+    out = np.empty((), bool if FUNCTIONS[name].result == "bool" else np.int64 if whole else np.float64)
     if name == "where":
         arrays[0] = arrays[0] != 0
     FUNCTIONS[name].compute(*arrays, out=out)

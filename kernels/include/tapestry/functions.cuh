@@ -32,6 +32,13 @@ TAPESTRY_FN Int remainder(Int a, Int b) {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// Of the dividend's sign; by zero: 0, as in NumPy.
+TAPESTRY_FN Int rest(Int a, Int b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+// Shifts by less than 0 or more than 63 leave no bit of a but its sign, as in NumPy.
+TAPESTRY_FN Int left_shift(Int a, Int by) { return Natural(by) < 64 ? Int(Natural(a) << by) : 0; }
+TAPESTRY_FN Int right_shift(Int a, Int by) { return a >> (Natural(by) < 64 ? by : 63); }
+
 // The exponent is not negative.
 TAPESTRY_FN Int power(Int base, Int exponent) {
     Natural result = 1, factor = Natural(base);
@@ -63,6 +70,10 @@ TAPESTRY_FN float floored(float a) { return floorf(a); }
 TAPESTRY_FN double floored(double a) { return floor(a); }
 TAPESTRY_FN float ceiled(float a) { return ceilf(a); }
 TAPESTRY_FN double ceiled(double a) { return ceil(a); }
+TAPESTRY_FN float rounded_to_even(float a) { return rintf(a); }
+TAPESTRY_FN double rounded_to_even(double a) { return rint(a); }
+TAPESTRY_FN float truncated_to_zero(float a) { return truncf(a); }
+TAPESTRY_FN double truncated_to_zero(double a) { return trunc(a); }
 TAPESTRY_FN float rest(float a, float b) { return fmodf(a, b); }
 TAPESTRY_FN double rest(double a, double b) { return fmod(a, b); }
 TAPESTRY_FN float signed_as(float a, float b) { return copysignf(a, b); }
@@ -121,6 +132,40 @@ TAPESTRY_FN float hyperbolic_tangent(float a) { return tanhf(a); }
 TAPESTRY_FN double hyperbolic_tangent(double a) { return tanh(a); }
 TAPESTRY_FN float error_function(float a) { return erff(a); }
 TAPESTRY_FN double error_function(double a) { return erf(a); }
+TAPESTRY_FN float exponential_2(float a) { return exp2f(a); }
+TAPESTRY_FN double exponential_2(double a) { return exp2(a); }
+TAPESTRY_FN float exponential_minus_1(float a) { return expm1f(a); }
+TAPESTRY_FN double exponential_minus_1(double a) { return expm1(a); }
+TAPESTRY_FN float logarithm_2(float a) { return log2f(a); }
+TAPESTRY_FN double logarithm_2(double a) { return log2(a); }
+TAPESTRY_FN float logarithm_10(float a) { return log10f(a); }
+TAPESTRY_FN double logarithm_10(double a) { return log10(a); }
+TAPESTRY_FN float logarithm_of_1_plus(float a) { return log1pf(a); }
+TAPESTRY_FN double logarithm_of_1_plus(double a) { return log1p(a); }
+TAPESTRY_FN float cube_root(float a) { return cbrtf(a); }
+TAPESTRY_FN double cube_root(double a) { return cbrt(a); }
+TAPESTRY_FN float tangent(float a) { return tanf(a); }
+TAPESTRY_FN double tangent(double a) { return tan(a); }
+TAPESTRY_FN float arc_sine(float a) { return asinf(a); }
+TAPESTRY_FN double arc_sine(double a) { return asin(a); }
+TAPESTRY_FN float arc_cosine(float a) { return acosf(a); }
+TAPESTRY_FN double arc_cosine(double a) { return acos(a); }
+TAPESTRY_FN float arc_tangent(float a) { return atanf(a); }
+TAPESTRY_FN double arc_tangent(double a) { return atan(a); }
+TAPESTRY_FN float hyperbolic_sine(float a) { return sinhf(a); }
+TAPESTRY_FN double hyperbolic_sine(double a) { return sinh(a); }
+TAPESTRY_FN float hyperbolic_cosine(float a) { return coshf(a); }
+TAPESTRY_FN double hyperbolic_cosine(double a) { return cosh(a); }
+TAPESTRY_FN float area_sine(float a) { return asinhf(a); }
+TAPESTRY_FN double area_sine(double a) { return asinh(a); }
+TAPESTRY_FN float area_cosine(float a) { return acoshf(a); }
+TAPESTRY_FN double area_cosine(double a) { return acosh(a); }
+TAPESTRY_FN float area_tangent(float a) { return atanhf(a); }
+TAPESTRY_FN double area_tangent(double a) { return atanh(a); }
+TAPESTRY_FN float complementary_error_function(float a) { return erfcf(a); }
+TAPESTRY_FN double complementary_error_function(double a) { return erfc(a); }
+TAPESTRY_FN float arc_tangent(float a, float b) { return atan2f(a, b); }
+TAPESTRY_FN double arc_tangent(double a, double b) { return atan2(a, b); }
 TAPESTRY_FN double reciprocal_root(double a) { return 1.0 / sqrt(a); }
 #if defined(__CUDACC_RTC__)
 TAPESTRY_FN float reciprocal_root(float a) { return rsqrtf(a); }

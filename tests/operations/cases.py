@@ -1,0 +1,9 @@
+"""All cases, and the first of each operation."""
+
+from __future__ import annotations
+
+from . import elementwise, tensors
+from .registry import Case
+
+CASES: list[Case] = [*elementwise.CASES, *tensors.CASES]
+FIRST: dict[str, Case] = {case.name: case for case in reversed(CASES)}
