@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapestry.expr import FUNCTIONS, Const, Function, Read, add_function
+from tapestry.expr import FUNCTIONS, Call, Cast, Const, Function, Read, add_function
 from tapestry.expr.derivatives import partials
 from tapestry.reference.expressions import Value
 from tapestry.reference.monoids import interpret
@@ -66,3 +66,10 @@ def test_a_name_or_an_operator_is_taken_once() -> None:
         add_function(Function("exp", 1, "numpy:exp", "exponential({0})"))
     with pytest.raises(ValueError, match="there already: add"):
         add_function(Function("plus", 2, "numpy:add", "add({0}, {1})", symbol="+"))
+
+
+def test_a_call_and_a_conversion_of_the_same_are_two_things() -> None:
+    x = Read("x", ())
+    one, other = Call("add", (Call("exp", (x,)), x)), Call("add", (Cast("f32", x), x))
+    assert one != other
+    assert Cast("f32", x) != Call("exp", (x,))
