@@ -50,8 +50,8 @@ format: $(VENV)/.tapestry-dev  ## format and sort imports
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
 
-fuzz: $(VENV)/.tapestry-dev  ## 50,000 generated programs against the reference
-	TAPESTRY_FUZZ=50000 $(BIN)/python -m pytest -n $(JOBS) tests -k fuzz $(PYTEST_ARGS)
+fuzz: $(VENV)/.tapestry-dev  ## 50,000 generated programs against the reference, and what else is tried at length
+	TAPESTRY_FUZZ=50000 $(BIN)/python -m pytest -n $(JOBS) tests -k "fuzz or input_gradient" $(PYTEST_ARGS)
 
 bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
 	$(BIN)/python benchmarks/run.py

@@ -63,10 +63,12 @@ def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[Forward
     for shape in _shapes(problem):
         for blocks in (1, 2, 3):
             for stages in _stages(problem, shape, blocks, shared):
-                for chunk in _chunks(problem, shape, sms * blocks):
-                    cut = replace(shape, stages=stages, blocks=blocks, chunk=chunk)
-                    options = (replace(cut, late=_chain_bound(problem, cut)), cut)
-                    yield from islice((option for option in options if legal(problem, option, shared)), 1)
+                cut = replace(shape, stages=stages, blocks=blocks)
+                options = (replace(cut, late=_chain_bound(problem, cut)), cut)
+                # What is legal does not depend on the chunk.
+                for chosen in islice((option for option in options if legal(problem, option, shared)), 1):
+                    for chunk in _chunks(problem, shape, sms * blocks):
+                        yield replace(chosen, chunk=chunk)
 
 
 def _chain_bound(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:

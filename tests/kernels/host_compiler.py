@@ -43,8 +43,12 @@ def compiler() -> str:
 
 def compile_text(text: str, *options: str, linked: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
     """Compile C++ from stdin, with the package's headers, and link objects to it."""
+    return _compile(text, "-x", "c++", "-", "-x", "none", *map(str, linked), *options)
+
+
+def _compile(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     spoken = {**os.environ, "LC_ALL": "C"}  # messages in plain English with plain quotes
-    command = [compiler(), *options, f"-I{INCLUDE}", "-x", "c++", "-", "-x", "none", *map(str, linked)]
+    command = [compiler(), f"-I{INCLUDE}", *options]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, env=spoken)
 
 
@@ -58,12 +62,19 @@ def share(folder: Path) -> None:
 
 def library(text: str, *options: str, linked: Sequence[Path] = ()) -> ctypes.CDLL:
     """A library of `extern "C"` functions. The text is shown where it does not compile."""
-    return ctypes.CDLL(str(_made(text, ("-shared", "-fPIC", *options), linked, ".so")))
+    what = ("-shared", "-fPIC", *options, "-x", "c++", "-", "-x", "none", *map(str, linked))
+    return ctypes.CDLL(str(_made(text, what, ".so")))
 
 
 def compiled(path: Path, *options: str) -> Path:
     """The object of a file, to be linked to libraries."""
-    return _made(path.read_text(encoding="utf-8"), ("-c", "-fPIC", *options), (), ".o")
+    return _made(path.read_text(encoding="utf-8"), ("-c", "-fPIC", *options, str(path)), ".o")
+
+
+def begun(header: Path, *options: str) -> tuple[str, ...]:
+    """The options, and one that begins a text with a header, which is parsed once for all texts."""
+    what = ("-fPIC", *options, "-x", "c++-header", str(header))
+    return (*options, "-include", str(_made(header.read_text(encoding="utf-8"), what, ".hpp.gch").with_suffix("")))
 
 
 def emulated(text: str, *names: str) -> ctypes.CDLL:
@@ -72,20 +83,21 @@ def emulated(text: str, *names: str) -> ctypes.CDLL:
     text = text.replace(memory, "unsigned char* memory = emulated::shared_memory;")
     doors = [DOOR.replace("NAME", name) for name in names]
     machine = [compiled(path, *EMULATED) for path in MACHINE]
-    loaded = library("\n".join(['#include "run.hpp"', text, *doors]), *EMULATED, linked=machine)
+    loaded = library("\n".join([text, *doors]), *begun(EMULATION / "run.hpp", *EMULATED), linked=machine)
     for name in names:
         getattr(loaded, f"run_{name}").restype = ctypes.c_char_p
     return loaded
 
 
-def _made(text: str, options: Sequence[str], linked: Sequence[Path], suffix: str) -> Path:
+def _made(text: str, options: Sequence[str], suffix: str) -> Path:
+    """What the compiler makes of a text, or of a file with that text."""
     (folder,) = _folders
-    digest = hashlib.sha256("\0".join([text, *options, *map(str, linked)]).encode()).hexdigest()[:24]
+    digest = hashlib.sha256("\0".join([text, *options]).encode()).hexdigest()[:24]
     path = folder / f"{digest}{suffix}"
-    with _alone(path.with_suffix(".lock")):
+    with _alone(folder / f"{digest}.lock"):
         if not path.exists():
-            part = path.with_suffix(".part")
-            done = compile_text(text, *options, "-o", str(part), linked=linked)
+            part = folder / f"{digest}.part"
+            done = _compile(text, "-o", str(part), *options)
             assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
             part.replace(path)
     return path

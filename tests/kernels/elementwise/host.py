@@ -32,7 +32,7 @@ OPTIONS = (
     "-fvisibility=hidden",
     f"-I{HERE}",
 )
-MACHINE = HERE / "host_cuda.cpp"
+HEADER, MACHINE = HERE / "host_cuda.hpp", HERE / "host_cuda.cpp"
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no host C++ compiler")
 
 Array = NDArray[Any]
@@ -83,7 +83,7 @@ class HostTensor:
 
 def build(units: Sequence[Unit]) -> ctypes.CDLL:
     """A library with ``host_ENTRY(pointers)`` for every kernel."""
-    parts = ['#include "host_cuda.hpp"\n']
+    parts = []
     for unit in {unit.entry: unit for unit in units}.values():
         barriers = "true" if "__syncthreads" in unit.source or "fold_" in unit.source else "false"
         cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
@@ -93,7 +93,8 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
             f" host::run({{{unit.blocks}u, {unit.threads}u, {unit.cluster}u, {unit.shared}u, {barriers}}},"
             f" [](void** p) {{ tapestry::{unit.entry}({cast}); }}, pointers); }}\n"
         )
-    return host_compiler.library("".join(parts), *OPTIONS, linked=[host_compiler.compiled(MACHINE, *OPTIONS)])
+    machine, options = host_compiler.compiled(MACHINE, *OPTIONS), host_compiler.begun(HEADER, *OPTIONS)
+    return host_compiler.library("".join(parts), *options, linked=[machine])
 
 
 def run(library: ctypes.CDLL, unit: Unit, tensors: Sequence[HostTensor]) -> None:

@@ -166,12 +166,14 @@ def test_conversions_round_as_the_reference_does(target: str) -> None:
     values = np.concatenate([edges, -edges, ties, wide, random.normal(size=3000) * 100, random.normal(size=999) * 1e-6])
     with np.errstate(over="ignore"):
         inputs: dict[str, Any] = {"f64": values, "int64": bits.view(np.int64), "f32": values.astype(np.float32)}
+    kernels = {}
     for source, given in inputs.items():
-        layout = Layout.contiguous(source, given.shape)
-        output = Layout.contiguous(target, given.shape)
-        kernel = compile_expression((("i", given.size),), Read("x", (ROW,)), output, {"x": layout})
-        found = HostTensor(output)
-        run(build([unit_of(kernel)]), unit_of(kernel), [HostTensor(layout, given), found])
+        layout, output = (Layout.contiguous(dtype, given.shape) for dtype in (source, target))
+        kernels[source] = compile_expression((("i", given.size),), Read("x", (ROW,)), output, {"x": layout})
+    library = build([unit_of(kernel) for kernel in kernels.values()])
+    for source, kernel in kernels.items():
+        given, found = inputs[source], HostTensor(kernel.loop.output)
+        run(library, unit_of(kernel), [HostTensor(kernel.loop.operands[0][1], given), found])
         with np.errstate(all="ignore"):
             want = round_to(given if source == "int64" else given.astype(np.float64), target)
         assert np.array_equal(found.view, want, equal_nan=ELEMENT_TYPES[target].kind == "float"), (source, target)
