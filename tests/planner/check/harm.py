@@ -79,19 +79,25 @@ def freedom(document: Document) -> object:
     )
 
 
-def show(document: Document, mutants: Iterable[Mutant]) -> None:
-    """Assert it of mutants of a plan that is itself right. What allows no more than was shown is not run again."""
+def show(document: Document, mutants: Iterable[Mutant]) -> list[Document]:
+    """Assert it of mutants of a plan that is itself right, and return those that pass the checker.
+
+    What allows no more than was shown is not run again.
+    """
     program = writing.read(document)
     inputs = drawn(program)
     expected = evaluate(program, inputs)
     assert check(document).ok, str(check(document))
     assert harm(document, program, inputs, expected) is None
-    shown = {freedom(document)}
+    shown, passed = {freedom(document)}, []
     for mutant in mutants:
         report = judged(mutant)
         if not report.ok:
             assert report.codes & FITTING[mutant.kind], f"{mutant.kind}: {mutant.what}\n{report}"
-        elif (way := freedom(mutant.document)) not in shown:
+            continue
+        passed.append(mutant.document)
+        if (way := freedom(mutant.document)) not in shown:
             wrong = harm(mutant.document, program, inputs, expected)
             assert wrong is None, f"passed, though {mutant.what} ({mutant.kind}) does harm: {wrong}"
             shown.add(way)
+    return passed
