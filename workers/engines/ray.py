@@ -23,6 +23,7 @@ from ..result import RunResult
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from .engine import Engine, Settings
+from .torchrun import demand_torch
 
 _HOST = "host"
 
@@ -42,6 +43,7 @@ class RayEngine(Engine):
             sides = {"engine": "ray", "order": settings.order}
             raise UsageError("an order can be chosen for the local engine only", sides=sides)
         device_place(settings.device)  # a name that is not known is refused before anything starts
+        demand_torch("ray")
         plan = document if isinstance(document, Resolved) else Resolved(document)
         checked = checked_inputs(plan.program, inputs)
         with _cluster() as ray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from ...errors import UsageError
 from ...planner.format import Document, Resolved
@@ -21,6 +22,7 @@ class TorchrunEngine(Engine):
             sides = {"engine": "torchrun", "order": settings.order}
             raise UsageError("an order can be chosen for the local engine only", sides=sides)
         device_place(settings.device)  # a name that is not known is refused before anything starts
+        demand_torch("torchrun")
         if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             from .group import group
             from .process import run_rank
@@ -30,3 +32,10 @@ class TorchrunEngine(Engine):
 
         plain = document.document if isinstance(document, Resolved) else document
         return launch([(plain, inputs)], settings)[0]
+
+
+def demand_torch(engine: str) -> None:
+    """UsageError where torch, which joins processes, is not installed."""
+    if find_spec("torch") is None:
+        hint = "pip install 'tapestry-planner[torch]', or engine local, which needs none"
+        raise UsageError("torch is not installed", sides={"engine": engine}, hint=hint)
