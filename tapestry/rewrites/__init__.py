@@ -8,7 +8,9 @@ proves it.
 """
 
 from . import cleaning as cleaning
+from . import fusion as fusion
 from .applying import Match, Rewritten, Step, apply, matches
 from .rule import RULES, Change, Rule, rule
+from .search import improve
 
-__all__ = ["RULES", "Change", "Match", "Rewritten", "Rule", "Step", "apply", "matches", "rule"]
+__all__ = ["RULES", "Change", "Match", "Rewritten", "Rule", "Step", "apply", "improve", "matches", "rule"]

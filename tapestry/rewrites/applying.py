@@ -80,10 +80,11 @@ class Rewritten:
 
 def matches(rule: Rule | str, program: Program) -> tuple[Match, ...]:
     """Every place where a rule (or the one of this name) applies, in the order of the operations."""
-    return tuple(_matches(rule_named(rule) if isinstance(rule, str) else rule, program, program.operations))
+    return tuple(matches_at(rule_named(rule) if isinstance(rule, str) else rule, program, program.operations))
 
 
-def _matches(rule: Rule, program: Program, operations: Iterable[Operation]) -> Iterator[Match]:
+def matches_at(rule: Rule, program: Program, operations: Iterable[Operation]) -> Iterator[Match]:
+    """The places among some operations where a rule applies."""
     if not known_program(program):
         return
     for op in operations:
@@ -142,7 +143,7 @@ def _exhausted(program: Program, rule: Rule, at: str | None, wanted: Wanted | No
     for _ in range(MOST_ROUNDS):
         now = found.program
         asked = now.operations if at is None else tuple(op for op in now.operations if op.name == at)
-        batch = apart(now, (match for match in _matches(rule, now, asked) if wanted is None or wanted(now, match)))
+        batch = apart(now, (match for match in matches_at(rule, now, asked) if wanted is None or wanted(now, match)))
         if not batch:
             break
         found = found.then(carried_out(now, batch))

@@ -118,17 +118,21 @@ def _chosen(bounds: tuple[Bound, ...], truth: bool, alias: Mapping[str, str]) ->
 Chosen = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
-def _occurrences(body: Expr | Block, chosen: Chosen = ()) -> Iterator[tuple[Read, Chosen]]:
+def _occurrences(body: Expr | Block) -> Iterator[tuple[Read, Chosen]]:
     """Every read of a body, as often as it stands there, with the conditions on indices under which it counts."""
     if isinstance(body, Block):
-        yield from ((read, chosen) for read in body.reads)
-    elif isinstance(body, Read):
-        yield body, chosen
-    elif isinstance(body, Cast):
-        yield from _occurrences(body.arg, chosen)
-    elif isinstance(body, Call):
-        test = body.args[0]
-        decides = FUNCTIONS[body.function].result == "branch" and isinstance(test, Inside)
-        for k, arg in enumerate(body.args):
-            more = ((test.bounds, k == 1),) if decides and k and isinstance(test, Inside) else ()
-            yield from _occurrences(arg, (*chosen, *more))
+        yield from ((read, ()) for read in body.reads)
+        return
+    left: list[tuple[Expr, Chosen]] = [(body, ())]
+    while left:
+        node, chosen = left.pop()
+        if isinstance(node, Read):
+            yield node, chosen
+        elif isinstance(node, Cast):
+            left.append((node.arg, chosen))
+        elif isinstance(node, Call):
+            test = node.args[0]
+            decides = FUNCTIONS[node.function].result == "branch"
+            for k, arg in enumerate(node.args):
+                more = ((test.bounds, k == 1),) if decides and k and isinstance(test, Inside) else ()
+                left.append((arg, (*chosen, *more)))
