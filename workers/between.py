@@ -31,10 +31,12 @@ def carrying(device: Device, plan: Resolved, rank: Rank) -> list[Runner]:
     starts = {buffer.tensor: buffer for buffer in first_buffers(plan, "state")}
     aside, put = [], []
     for name, end in plan.document.states.items():
-        start = starts[name]
+        start, last = starts[name], plan.buffers[end]
         source, target = rank.memory[end], rank.memory[start.name]
-        if start.name == end or source is None or target is None or start.initial is None:
+        if source is None or target is None or start.initial is None:
             continue
+        if (start.tier, start.offset, target.grid) == (last.tier, last.offset, source.grid):
+            continue  # it is there: the state is one that the program leaves as it is, or updates in its place
         region = plan.regions(start.initial)[rank.number]
         packed = Packed(device.take(region.size, source.array.dtype, None), region)
         aside.append(device.pack(source, packed))

@@ -94,7 +94,9 @@ def _place(op: Operation, places: dict[str, Place], start: float, link: float) -
 
 def _passes(op: Operation, read: Read, ends: dict[str, int], box: Box | None) -> bool:
     """A place anywhere in what is read is a place anywhere in what is written."""
-    return bool(box) and _box(read.index, ends) == box and _always(op.where, ends, _names((*read.index, *op.write)))
+    return (
+        box is not None and _box(read.index, ends) == box and _always(op.where, ends, _names((*read.index, *op.write)))
+    )
 
 
 def _ends(op: Operation) -> dict[str, int]:

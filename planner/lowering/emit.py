@@ -73,7 +73,8 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
                 slot.record,
             )
         )
-    tasks = [_task(k, step, waits[k], names, table) for k, step in enumerate(steps.steps)]
+    over = {new: names[id(old)] for new, old in arena.over.items()}
+    tasks = [_task(k, step, waits[k], names, over, table) for k, step in enumerate(steps.steps)]
     outputs = {name: names[id(slot)] for name, slot in steps.outputs.items()}
     states = {name: names[id(slot)] for name, slot in steps.states.items()}
     return Emitted(table.layouts, tuple(buffers), tuple(tasks), outputs, states)
@@ -91,11 +92,14 @@ def _unique_names(steps: Steps) -> dict[int, str]:
     return names
 
 
-def _task(number: int, step: Step, waits: tuple[int, ...], names: dict[int, str], table: LayoutTable) -> Task:
+def _task(
+    number: int, step: Step, waits: tuple[int, ...], names: dict[int, str], over: dict[int, str], table: LayoutTable
+) -> Task:
     match step:
         case ComputeStep(op=op, strategy=strategy):
             reads = tuple(names[id(slot)] for slot in step.reads)
-            return Compute(number, step.lane, op.name, table.shards(strategy), reads, names[id(step.write)], waits)
+            write, shards = step.write, table.shards(strategy)
+            return Compute(number, step.lane, op.name, shards, reads, names[id(write)], waits, over=over.get(id(write)))
         case MoveStep():
             return Transfer(
                 number,

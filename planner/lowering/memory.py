@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
 from ..solvers.pack import Buffer, Packing, minimize_peak, pack
+from .replacements import Pair, replacements
 from .steps import MoveStep, Slot, Steps
 
 ALIGN = 256
@@ -40,11 +41,12 @@ def lifetimes(steps: Steps) -> list[Lifetime]:
 
 @dataclass(frozen=True)
 class Arena:
-    """Offsets by slot identity, and the bytes the arena needs."""
+    """Offsets by slot identity, and the bytes the arena needs. ``over``: the slot whose place another one takes."""
 
     offsets: dict[int, int]
     peak: int
     lifetimes: list[Lifetime]
+    over: dict[int, Slot]
 
 
 # How many steps a buffer that a transfer touches keeps its place after its last use, where memory allows: reuse at
@@ -57,23 +59,37 @@ RUNS = 64
 def place(steps: Steps, capacity: int) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
 
-    The peak may exceed the capacity; the caller decides what to do about it.
+    States that are updated in their place take no other. The peak may exceed the capacity; the caller decides what to
+    do about it.
     """
     alive = lifetimes(steps)
     moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
-    return packed(alive, len(steps.steps), capacity, moved)
+    found = replacements(steps)
+    follows = {id(slot) for chain in found.chains for slot in chain[1:]}
+    places = [life for life in alive if id(life.slot) not in follows]
+    arena = packed(places, len(steps.steps), capacity, moved, found.pairs)
+    offsets = dict(arena.offsets)
+    for chain in found.chains:
+        offsets |= {id(slot): offsets[id(chain[0])] for slot in chain}
+    return Arena(offsets, arena.peak, alive, {**arena.over, **found.over})
 
 
-def packed(alive: list[Lifetime], end: int, capacity: int, moved: set[int]) -> Arena:
+def packed(
+    alive: list[Lifetime], end: int, capacity: int, moved: set[int], pairs: Mapping[int, Pair] | None = None
+) -> Arena:
     """Quick orders first; where they need more than there is, though no instant does, the search of the packing solver.
 
-    ``end`` is the number of steps; ``moved`` the slots, by identity, that transfers touch.
+    ``end`` is the number of steps; ``moved`` the slots, by identity, that transfers touch; ``pairs`` the slots, by that
+    of the result, whose place a result may take.
     """
+    arena = None
     for linger in LINGER if moved else (0,):
-        arena = _placed(alive, end, linger, moved, minimize_peak)
+        packing = _Packing(alive, end, linger, moved, pairs or {})
+        arena = packing.placed(minimize_peak)
         if arena.peak <= capacity:
             return arena
-    within = _placed(alive, end, 0, moved, lambda buffers: _searched(buffers, capacity - _resident(alive, end)))
+    assert arena is not None
+    within = packing.placed(lambda buffers: _searched(buffers, capacity - packing.base))
     return within if within.peak <= capacity else arena
 
 
@@ -83,31 +99,48 @@ def _searched(buffers: list[Buffer], capacity: int) -> Packing:
     return found if found is not None and found.status == "packed" else minimize_peak(buffers)
 
 
-def _resident(alive: list[Lifetime], end: int) -> int:
-    return sum(_aligned(life.nbytes) for life in alive if life.first < 0 and life.last == end)
+class _Packing:
+    """Resident slots at the bottom; above them the others, ``linger`` steps longer alive where transfers touch them."""
 
+    def __init__(
+        self, alive: list[Lifetime], end: int, linger: int, moved: set[int], pairs: Mapping[int, Pair]
+    ) -> None:
+        self.alive = alive
+        self.resident = [life for life in alive if life.first < 0 and life.last == end]
+        self.moving = [life for life in alive if not (life.first < 0 and life.last == end)]
+        self.base = sum(_aligned(life.nbytes) for life in self.resident)
+        self.over = {id(life.slot): pairs[id(life.slot)].over for life in self.moving if _settled(life, pairs, linger)}
+        staying = moved - {id(slot) for slot in self.over.values()}
+        numbers = {id(life.slot): str(k) for k, life in enumerate(self.moving)}
+        self.buffers = [
+            Buffer(
+                numbers[id(life.slot)],
+                life.first,
+                min(end, life.last + (linger if id(life.slot) in staying else 0)) + 1,
+                _aligned(max(life.nbytes, 1)),
+                alignment=ALIGN,
+                reuses=numbers[id(self.over[id(life.slot)])] if id(life.slot) in self.over else None,
+            )
+            for life in self.moving
+        ]
 
-def _placed(
-    alive: list[Lifetime], end: int, linger: int, moved: set[int], solve: Callable[[list[Buffer]], Packing]
-) -> Arena:
-    offsets: dict[int, int] = {}
-    base = 0
-    moving = []
-    for life in alive:
-        if life.first < 0 and life.last == end:
+    def placed(self, solve: Callable[[list[Buffer]], Packing]) -> Arena:
+        offsets: dict[int, int] = {}
+        base = 0
+        for life in self.resident:
             offsets[id(life.slot)] = base
             base += _aligned(life.nbytes)
-        else:
-            moving.append(life)
-    buffers = []
-    for k, life in enumerate(moving):
-        last = min(end, life.last + (linger if id(life.slot) in moved else 0))
-        buffers.append(Buffer(str(k), life.first, last + 1, _aligned(max(life.nbytes, 1)), alignment=ALIGN))
-    packing = solve(buffers) if buffers else None
-    for k, life in enumerate(moving):
-        assert packing is not None
-        offsets[id(life.slot)] = base + packing.offsets[str(k)]
-    return Arena(offsets, max((offsets[id(life.slot)] + life.nbytes for life in alive), default=0), alive)
+        packing = solve(self.buffers) if self.buffers else None
+        for buffer, life in zip(self.buffers, self.moving, strict=True):
+            assert packing is not None
+            offsets[id(life.slot)] = base + packing.offsets[buffer.name]
+        over = {new: old for new, old in self.over.items() if offsets[new] == offsets[id(old)]}
+        peak = max((offsets[id(life.slot)] + life.nbytes for life in self.alive), default=0)
+        return Arena(offsets, peak, self.alive, over)
+
+
+def _settled(life: Lifetime, pairs: Mapping[int, Pair], linger: int) -> bool:
+    return id(life.slot) in pairs and pairs[id(life.slot)].settled(linger)
 
 
 def _aligned(nbytes: int) -> int:

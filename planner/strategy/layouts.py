@@ -11,7 +11,7 @@ from math import prod
 
 from ...errors import UsageError
 from ...expr import Bound
-from ...space import Box, Region
+from ...space import Box, Grid, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 
@@ -96,10 +96,21 @@ class Layout:
         return self._meets[key]
 
     @cached_property
+    def storage(self) -> dict[Region, Grid | None]:
+        """What a buffer stores densely of each region that some rank has."""
+        return {region: region.storage() for region in dict.fromkeys(self.regions)}
+
+    @cached_property
     def storage_size(self) -> int:
         """Elements of the largest storage grid of any rank: what a buffer for it takes."""
-        grids = (region.storage() for region in dict.fromkeys(self.regions))
-        return max((grid.size for grid in grids if grid is not None), default=0)
+        return max((grid.size for grid in self.storage.values() if grid is not None), default=0)
+
+    def stored_like(self, other: Layout) -> bool:
+        """On every rank the same elements lie equally far from the start of a buffer for the one and for the other."""
+        if self is other or self.storage_size != other.storage_size:
+            return self is other
+        both = zip(self.regions, other.regions, strict=True)
+        return all(self.storage[a] == other.storage[b] for a, b in dict.fromkeys(both))
 
     @cached_property
     def disjoint(self) -> bool:

@@ -19,7 +19,9 @@ KEPT_ROLES = ("param", "const", "state")
 
 @dataclass(frozen=True)
 class Living:
-    """A buffer on one rank: from the first task that touches it (0 if it is there before the run) to the last."""
+    """A buffer on one rank: from the first task that touches it (0 if it is there before the run) to the end of the
+    last, or to the beginning of the one that writes over it.
+    """
 
     buffer: Buffer
     start_s: float
@@ -41,10 +43,18 @@ def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], rank: int, 
         if task.id in when:
             start, end = when[task.id]
             for name in touched:
-                known = spans.get(name, (start, end))
-                spans[name] = (min(known[0], start), max(known[1], end))
-    kept = {*resolved.document.outputs.values(), *resolved.document.states.values()}
+                known = spans.get(name, (start, start))
+                last = start if isinstance(task, Compute) and name == task.over else end
+                spans[name] = (min(known[0], start), max(known[1], last))
+    kept = {*resolved.document.outputs.values(), *resolved.document.states.values(), *_resident(resolved)}
     return [_living(resolved, buffer, spans, makers, kept, end_s) for buffer in resolved.document.buffers]
+
+
+def _resident(resolved: Resolved) -> set[str]:
+    """Buffers of parameters and states that are there before the run and that nothing is written over."""
+    over = {task.over for task in resolved.document.tasks if isinstance(task, Compute)}
+    first = (buffer for buffer in resolved.document.buffers if buffer.initial is not None and buffer.name not in over)
+    return {buffer.name for buffer in first if resolved.program.tensor(buffer.tensor).role in KEPT_ROLES}
 
 
 def _living(
@@ -53,11 +63,9 @@ def _living(
 ) -> Living:  # fmt: skip
     start, end = spans.get(buffer.name, (0.0, 0.0 if buffer.initial is None else end_s))
     role = resolved.program.tensor(buffer.tensor).role
-    stays = buffer.name in kept or (buffer.initial is not None and role in KEPT_ROLES)
     before = buffer.initial is not None
-    return Living(
-        buffer, 0.0 if before else start, end_s if stays else end, role if before else makers.get(buffer.name, "copy")
-    )
+    kind = role if before else makers.get(buffer.name, "copy")
+    return Living(buffer, 0.0 if before else start, end_s if buffer.name in kept else end, kind)
 
 
 def memory_drawing(found: Sequence[Living], tier: str, rank: int, end_s: float, capacity: int) -> Drawing:

@@ -32,15 +32,24 @@ def life(buffer: Buffer, made: Plan) -> tuple[int, int]:
     return (-1 if buffer.initial is not None else min(uses, default=end)), end
 
 
+def exchanged(made: Plan) -> set[frozenset[str]]:
+    """Pairs of buffers of which a task writes the one over the other."""
+    return {
+        frozenset((task.over, task.write)) for task in made.document.tasks if isinstance(task, Compute) and task.over
+    }
+
+
 def overlaps(made: Plan) -> list[tuple[str, str]]:
-    """Pairs of buffers that are in use at once and share bytes."""
+    """Pairs of buffers that are in use at once and share bytes, but for what a task writes over what it reads."""
     lives = {buffer.name: life(buffer, made) for buffer in made.document.buffers}
+    allowed = exchanged(made)
     return [
         (a.name, b.name)
         for a, b in combinations(made.document.buffers, 2)
         if a.offset < b.offset + b.nbytes
         and b.offset < a.offset + a.nbytes
         and max(lives[a.name][0], lives[b.name][0]) <= min(lives[a.name][1], lives[b.name][1])
+        and frozenset((a.name, b.name)) not in allowed
     ]
 
 

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from time import monotonic
 
 from .bounds import max_live, pin_conflict, pinned_top
@@ -97,17 +99,34 @@ def _searched(
 
 
 def _best_greedy(buffers: Sequence[Buffer], enough: int) -> dict[str, int] | None:
-    """The lowest packing of the quick orders, the first one that ends at or below `enough`."""
-    best: dict[str, int] | None = None
+    """The lowest packing of the quick orders, the first one that ends at or below `enough`.
+
+    Outputs share the place of their input as far as that goes together. Where that is not so low that no packing
+    without sharing could be lower, these are tried as well.
+    """
     shared = share_greedily(buffers)
-    for pairs in [shared, []] if shared else [[]]:
-        groups = grouped(buffers, pairs)
-        for offsets in greedy_packings(buffers, groups) if groups is not None else ():
-            candidate = _named(buffers, offsets)
-            if best is None or peak_of(buffers, candidate) < peak_of(buffers, best):
-                best = candidate
-            if peak_of(buffers, best) <= enough:
-                return best
+    best = _lowest(buffers, shared, enough)
+    if shared and (best is None or peak_of(buffers, best) > max(enough, _apart(buffers))):
+        other = _lowest(buffers, [], enough)
+        return min((found for found in (best, other) if found is not None), key=partial(peak_of, buffers), default=None)
+    return best
+
+
+def _apart(buffers: Sequence[Buffer]) -> int:
+    """No packing in which nothing shares a place has a lower peak."""
+    return max_live([replace(b, reuses=None) for b in buffers])[0]
+
+
+def _lowest(buffers: Sequence[Buffer], pairs: Sequence[tuple[int, int]], enough: int) -> dict[str, int] | None:
+    """The lowest packing of the quick orders where these pairs share; None where they contradict each other."""
+    best: dict[str, int] | None = None
+    groups = grouped(buffers, pairs)
+    for offsets in greedy_packings(buffers, groups) if groups is not None else ():
+        candidate = _named(buffers, offsets)
+        if best is None or peak_of(buffers, candidate) < peak_of(buffers, best):
+            best = candidate
+        if peak_of(buffers, best) <= enough:
+            return best
     return best
 
 

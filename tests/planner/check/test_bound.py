@@ -113,6 +113,19 @@ def test_a_chain_of_small_operations_takes_a_start_each() -> None:
     assert made.check().ok
 
 
+def test_tensors_without_axes_are_links_of_the_chain() -> None:
+    """Planner and checker count a start and the bytes of each of six roots of one number."""
+
+    @tp.program
+    def roots(x: f32[Tensor, ""]) -> Tensor:
+        for _ in range(6):
+            x = tp.sqrt(x)
+        return x
+
+    made = plan(roots.bind(), "cpu-4", mesh=(4,))
+    assert made.check().ok, str(made.check())
+
+
 @pytest.mark.parametrize("name", plans.ALL)
 @pytest.mark.parametrize("start_s", [1e-9, 1e-8, 1e-7])
 def test_no_plan_written_by_hand_is_faster(name: str, start_s: float) -> None:
