@@ -87,7 +87,7 @@ class Explainer:
         machine = machine_from_json(document.machine)
         self.book = PriceBook(machine, self.mesh)
         self.prices = Prices(resolved, self.book)
-        self.table = StrategyTable(resolved.program, self.mesh, machine, self.book.layouts)
+        self.table = StrategyTable(resolved.program, self.mesh, self.book.works, self.book.layouts)
         self._chosen: dict[str, Strategy] = {}
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .diff import Difference
     from .explain import Explanation
     from .format.checked import Checked
-    from .simulate import Timeline
+    from .timeline import Timeline
 
 
 class Plan:

@@ -8,46 +8,23 @@ overlap and order alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any
+
+import numpy as np
 
 from ..errors import UsageError
-from ..program import Operation, Program
 from ..records import width_of
 from ..space import Region
-from ..space.projection import count_points, operand_images, write_image
-from .format import Compute, Document, Resolved, Task, Transfer
-from .format.events import Event as Event
+from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
-from .strategy.cost import compute_seconds, machine_seconds
 from .strategy.layouts import Layout, Layouts, Mesh
 from .strategy.traffic import Move, Traffic
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The simulated run. ``compute_s``: work of the busiest rank; ``exposed_transfer_s``: the rest of the makespan."""
-
-    events: tuple[Event, ...]
-    makespan_s: float
-    compute_s: float
-
-    @property
-    def exposed_transfer_s(self) -> float:
-        return max(0.0, self.makespan_s - self.compute_s)
-
-    def of_rank(self, rank: int) -> Iterator[Event]:
-        return (event for event in self.events if event.rank == rank)
-
-
-class Work(NamedTuple):
-    """Seconds of a shard; ``measured``: by the model of its kernel, which says more than the machine."""
-
-    seconds: float
-    measured: bool
+from .strategy.work import Work, Works
+from .timeline import Run, Timeline
 
 
 class PriceBook:
@@ -55,28 +32,7 @@ class PriceBook:
 
     def __init__(self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None) -> None:
         self.machine, self.traffic, self.layouts = machine, Traffic(mesh, machine, devices), Layouts(mesh)
-        self._work: dict[tuple[str, Region], Work] = {}
-        self._signatures: dict[str, str] = {}
-
-    def signature(self, op: Operation, program: Program) -> str:
-        """The operation without its names. One book serves one program."""
-        if op.name not in self._signatures:
-            self._signatures[op.name] = program.graph.structure(op)
-        return self._signatures[op.name]
-
-    def work(self, op: Operation, program: Program, signature: str, region: Region) -> Work:
-        """What one shard of an operation takes."""
-        key = (signature, region)
-        if key not in self._work:
-            self._work[key] = self._priced(op, program, region) if region else Work(0.0, False)
-        return self._work[key]
-
-    def _priced(self, op: Operation, program: Program, region: Region) -> Work:
-        shapes = {name: program.tensor(name).shape for name in op.operands}
-        priced = (count_points(op, region).value, operand_images(op, shapes, region), write_image(op, region).region)
-        ranks = self.traffic.mesh.size
-        seconds = compute_seconds(op, program, self.machine, *priced, ranks=ranks)
-        return Work(seconds, seconds > machine_seconds(op, program, self.machine, *priced, ranks=ranks))
+        self.works = Works(machine, mesh.size)
 
 
 class Prices:
@@ -88,6 +44,7 @@ class Prices:
         mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
         self.book = book or PriceBook(machine_from_json(document.machine), mesh, document.devices)
         self._compute: dict[tuple[str, str], tuple[Work, ...]] = {}
+        self._seconds: dict[int, Any] = {}
         self._moves: dict[tuple[object, ...], Move] = {}
         self._links: dict[tuple[object, ...], dict[str, int]] = {}
 
@@ -95,11 +52,18 @@ class Prices:
         """Per rank what a compute task takes."""
         program = self.resolved.program
         op = program.op_by_name[task.op]
-        key = (self.book.signature(op, program), task.shards)
+        key = (program.graph.structure(op), task.shards)
         if key not in self._compute:
             shards = self.resolved.regions(task.shards)
-            self._compute[key] = tuple(self.book.work(op, program, key[0], region) for region in shards)
+            self._compute[key] = tuple(self.book.works.of(op, program, region) for region in shards)
         return self._compute[key]
+
+    def seconds(self, task: Compute) -> Any:
+        """The same as a vector, one object for equal tasks."""
+        work = self.compute(task)
+        if id(work) not in self._seconds:
+            self._seconds[id(work)] = np.array([shard.seconds for shard in work])
+        return self._seconds[id(work)]
 
     def move(self, task: Transfer) -> Move:
         """Traffic and time of a transfer."""
@@ -117,14 +81,11 @@ class Prices:
         width = width_of(self.resolved.program, task.tensor)
         key = (width, task.have, task.need, task.ranks, task.monoid)
         if key not in self._links:
-            found: dict[str, int] = {}
             hosts = [machine.host_of(device) for device in document.devices]
-            kinds: dict[tuple[int, int], str] = {}
-            for each in self.resolved.received(task):
-                between = hosts[each.src], hosts[each.dst]
-                if between not in kinds:
-                    kinds[between] = machine.link_between(document.devices[each.src], document.devices[each.dst]).kind
-                found[kinds[between]] = found.get(kinds[between], 0) + each.nbytes(width)
+            found: dict[str, int] = {}
+            for way, nbytes in self.resolved.received(task, hosts).items():
+                kind = machine.link_of(one_host=way.one_host).kind
+                found[kind] = found.get(kind, 0) + nbytes
             self._links[key] = found
         return self._links[key]
 
@@ -136,56 +97,32 @@ class Prices:
         return self.book.layouts.of(shape, regions, self.resolved.layout(layout).parts)
 
 
-Ends = Mapping[int, Mapping[int, float]]
-"""Task -> rank -> when it ends."""
+Vector = Any  # seconds, per class of ranks
+Ends = Mapping[int, Vector]
+"""Task -> when it ends; 0 where it does not run."""
 
 
 def simulate(document: Document, prices: Prices | None = None) -> Timeline:
     """Predict the run of a plan that is well-formed. UsageError where tasks wait for one another for ever.
 
-    One pass down the list, or more where a task waits for one further down, until nothing changes any more.
+    One pass down the list, or more where a task waits for one further down, until nothing changes any more. Ranks on
+    which all tasks take the same time are one class, and go through it as one.
     """
-    prices = prices or Prices(Resolved(document))
-    timeline, ends, late = _pass(document, prices, {})
+    replay = _Replay(document, prices or Prices(Resolved(document)))
+    starts, ends, late = replay.run({})
     for _ in document.tasks:
         if late is None:
-            return timeline
+            break
         before = ends
-        timeline, ends, late = _pass(document, prices, before)
-        late = late if ends != before else None
+        starts, ends, late = replay.run(before)
+        late = None if all((ends[task] == before[task]).all() for task in ends) else late
     if late is None:
-        return timeline
+        return replay.timeline(starts, ends)
     raise UsageError(
         f"task {late[0]} waits for task {late[1]}, which is further down the list and waits for it",
         where="simulate",
         hint="tapestry check names the tasks of the cycle",
     )
-
-
-def _pass(document: Document, prices: Prices, before: Ends) -> tuple[Timeline, Ends, tuple[int, int] | None]:
-    """The timeline, when tasks end, and a task with one that it waits for further down the list.
-
-    ``before``: when tasks end that have not been come to yet, as the pass before found it.
-    """
-    resolved, overlap = prices.resolved, prices.book.machine.device.overlap
-    lane_free: list[dict[str, float]] = [{} for _ in range(resolved.size)]
-    ends: dict[int, Mapping[int, float]] = {}
-    busy, events, late = [0.0] * resolved.size, [], None
-    for task in document.tasks if overlap else in_turn(document.tasks):
-        late = next(((task.id, wait) for wait in task.waits if wait not in ends), late)
-        waited = [ends.get(wait) or before.get(wait, {}) for wait in task.waits]
-        lane = task.lane if overlap else ""
-        ready = {rank: _ready(lane, rank, lane_free[rank], waited) for rank in resolved.participants(task)}
-        starts, ends[task.id] = _span(task, ready, prices)
-        name = task.op if isinstance(task, Compute) else task.tensor
-        for rank, end in ends[task.id].items():
-            lane_free[rank][lane] = end
-            if isinstance(task, Compute):
-                busy[rank] += end - starts[rank]
-            if end > starts[rank]:
-                events.append(Event(rank, task.lane, task.id, name, starts[rank], end))
-    makespan = max((end for at in ends.values() for end in at.values()), default=0.0)
-    return Timeline(tuple(events), makespan, max(busy, default=0.0)), ends, late
 
 
 def in_turn(tasks: Sequence[Task]) -> list[Task]:
@@ -212,28 +149,91 @@ def in_turn(tasks: Sequence[Task]) -> list[Task]:
     return [*found.values(), *(task for k, task in enumerate(tasks) if k not in found)]
 
 
-def _ready(lane: str, rank: int, lanes: dict[str, float], waited: Sequence[Mapping[int, float]]) -> float:
-    return max(lanes.get(lane, 0.0), *(at.get(rank, 0.0) for at in waited), 0.0)
+class _Replay:
+    """The tasks of a plan with what they take, for the classes of ranks on which that is the same."""
+
+    def __init__(self, document: Document, prices: Prices) -> None:
+        self.overlap = prices.book.machine.device.overlap
+        self.tasks = document.tasks if self.overlap else in_turn(document.tasks)
+        size = prices.resolved.size
+        takes = [_seconds(task, prices) for task in self.tasks]
+        members = [None if task.ranks is None else _mask(task.ranks, size) for task in self.tasks]
+        self.classes = _classes(size, [*takes, *(mask for mask in members if mask is not None)])
+        first = np.array([ranks[0] for ranks in self.classes])
+        self.takes = [seconds if np.ndim(seconds) == 0 else seconds[first] for seconds in takes]
+        self.members = [None if mask is None else mask[first] for mask in members]
+
+    def run(self, before: Ends) -> tuple[list[Vector], dict[int, Vector], tuple[int, int] | None]:
+        """Per task its starts, by number its ends, and a task with one that it waits for further down the list.
+
+        ``before``: when tasks end that have not been come to yet, as the pass before found it.
+        """
+        nothing = np.zeros(len(self.classes))
+        lanes: dict[str, Vector] = {}
+        starts, ends, late = [], dict[int, Vector](), None
+        for task, seconds, members in zip(self.tasks, self.takes, self.members, strict=True):
+            lane = task.lane if self.overlap else ""
+            start = lanes.get(lane, nothing)
+            late = next(((task.id, wait) for wait in task.waits if wait not in ends), late)
+            for wait in task.waits:
+                start = np.maximum(start, ends[wait] if wait in ends else before.get(wait, nothing))
+            if isinstance(task, Transfer):  # one meeting of all that take part
+                start = np.full_like(nothing, start.max(where=True if members is None else members, initial=0.0))
+            end = start + seconds
+            if members is not None:
+                start, end = np.where(members, start, 0.0), np.where(members, end, 0.0)
+                lanes[lane] = np.where(members, end, lanes.get(lane, nothing))
+            else:
+                lanes[lane] = end
+            starts.append(start)
+            ends[task.id] = end
+        return starts, ends, late
+
+    def timeline(self, starts: Sequence[Vector], ends: Ends) -> Timeline:
+        busy = np.zeros(len(self.classes))
+        runs = []
+        for task, start in zip(self.tasks, starts, strict=True):
+            end = ends[task.id]
+            name = task.op if isinstance(task, Compute) else task.tensor
+            runs.append(Run(task.id, task.lane, name, array("d", start.tobytes()), array("d", end.tobytes())))
+            if isinstance(task, Compute):
+                busy += end - start
+        makespan = max((float(end.max()) for end in ends.values()), default=0.0)
+        return Timeline(self.classes, tuple(runs), makespan, float(busy.max()))
 
 
-def _span(task: Task, ready: dict[int, float], prices: Prices) -> tuple[dict[int, float], dict[int, float]]:
-    """Start and end per rank; a transfer is one meeting of all."""
+def _mask(ranks: Sequence[int], size: int) -> Vector:
+    mask = np.zeros(size, dtype=bool)
+    mask[list(ranks)] = True
+    return mask
+
+
+def _classes(size: int, columns: Sequence[Vector]) -> tuple[tuple[int, ...], ...]:
+    """The ranks in classes on which each column has one value; what has one value everywhere tells none apart."""
+    label = np.zeros(size, dtype=np.int64)
+    for column in {id(column): column for column in columns if np.ndim(column)}.values():
+        values, code = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            label = np.unique(label * len(values) + code, return_inverse=True)[1]
+    found: dict[int, list[int]] = {}
+    for rank, number in enumerate(label.tolist()):
+        found.setdefault(number, []).append(rank)
+    return tuple(tuple(ranks) for ranks in found.values())
+
+
+def _seconds(task: Task, prices: Prices) -> Vector:
+    """What a task takes on each rank; one number for a transfer, which is one meeting."""
     if isinstance(task, Compute):
-        seconds = prices.compute(task)
-        return ready, {rank: start + seconds[rank].seconds for rank, start in ready.items()}
-    if isinstance(task, Transfer):
-        start = max(ready.values(), default=0.0)
-        end = start + prices.move(task).seconds
-        return dict.fromkeys(ready, start), dict.fromkeys(ready, end)
-    return ready, {rank: start + _copy_seconds(task, rank, prices) for rank, start in ready.items()}
+        return prices.seconds(task)
+    return prices.move(task).seconds if isinstance(task, Transfer) else _copy_seconds(task, prices)
 
 
-def _copy_seconds(task: Task, rank: int, prices: Prices) -> float:
+def _copy_seconds(task: Copy, prices: Prices) -> Vector:
     """A copy between tiers runs at the slower of the two tiers' rates."""
-    assert not isinstance(task, Compute)
     resolved = prices.resolved
     width, record = width_of(resolved.program, task.tensor), resolved.buffers[task.source].record
-    nbytes = resolved.regions(task.need)[rank].size * (width.complete if record is None else width.partial)
+    nbytes = np.array([region.size for region in resolved.regions(task.need)], dtype=np.float64)
     source = prices.book.machine.device.tier(resolved.buffers[task.source].tier)
     target = prices.book.machine.device.tier(resolved.buffers[task.target].tier)
-    return nbytes / (min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)
+    each = width.complete if record is None else width.partial
+    return nbytes * each / (min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)

@@ -12,8 +12,10 @@ C]: the counts that traffic is priced by.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from ...records import Width
@@ -81,41 +83,44 @@ def _complete(held: Sequence[Region], needed: Sequence[Region]) -> list[Message]
     return found
 
 
-class Received(NamedTuple):
-    """What a rank receives from another by one message."""
+class Way(NamedTuple):
+    """How elements come to a rank: from another one of its host or not, and whether they are to be folded."""
 
-    src: int
-    dst: int
-    elements: int
+    one_host: bool
     partial: bool
-
-    def nbytes(self, width: Width) -> int:
-        return self.elements * (width.partial if self.partial else width.complete)
 
 
 def received(
-    held: Sequence[Region], needed: Sequence[Region], parts: Sequence[int] | None = None, *, records: bool = False
-) -> Iterator[Received]:
-    """What `moves` moves between ranks, counted. Where different holders hold nothing in common, as they mostly do,
-    nothing is asked of a pair of ranks, of which there may be millions, but of pairs of different regions.
+    held: Sequence[Region],
+    needed: Sequence[Region],
+    hosts: Sequence[int],
+    parts: Sequence[int] | None = None,
+    *,
+    records: bool = False,
+) -> Counter[Way]:
+    """The elements that `moves` moves between ranks, counted. ``hosts``: of every rank.
+
+    Where different holders hold nothing in common, as they mostly do, nothing is asked of pairs of ranks, which are
+    millions: what a rank lacks comes from its own host as far as the next holder is there, and else from others.
     """
+    found: Counter[Way] = Counter()
     holders = _Holders(held)
     if parts is not None or not holders.disjoint:
         for m in moves(held, needed, parts, records=records):
             if m.remote:
-                yield Received(m.src, m.dst, m.moved, m.part is not None)
-        return
-    needers: dict[Region, list[int]] = {}
-    for rank, region in enumerate(needed):
-        needers.setdefault(region, []).append(rank)
-    for need, receivers in needers.items():
-        found = ((ranks, need.meet_size(held[ranks[0]])) for ranks in holders.of(need))
-        sources = [(ranks, elements) for ranks, elements in found if elements]
-        for dst in receivers:
-            for ranks, elements in sources:
-                src = _next(ranks, dst)
-                if src != dst:
-                    yield Received(src, dst, elements, False)
+                found[Way(hosts[m.src] == hosts[m.dst], m.part is not None)] += m.moved
+        return +found
+    near, one_host = holders.by_host(hosts), len(set(hosts)) == 1
+    for dst, need in enumerate(needed):
+        lacking = need.meet_size(holders.everything) - need.meet_size(held[dst]) if need else 0
+        if not lacking:
+            continue
+        beside = near.get(hosts[dst], [])
+        others = (ranks for ranks in beside if held[ranks[0]] != held[dst] and hosts[_next(ranks, dst)] == hosts[dst])
+        inside = sum(need.meet_size(held[ranks[0]]) for ranks in others) if not one_host else lacking
+        found[Way(True, False)] += inside
+        found[Way(False, False)] += lacking - inside
+    return +found
 
 
 def _next(ranks: Sequence[int], after: int) -> int:
@@ -134,10 +139,22 @@ class _Holders:
         self.regions, self.ranks = list(found), list(found.values())
         self._overlaps = Overlaps(self.regions)
 
+    @cached_property
+    def everything(self) -> Region:
+        return Region.union(self.regions)
+
     @property
     def disjoint(self) -> bool:
         """Regions that differ have nothing in common."""
-        return sum(region.size for region in self.regions) == Region.union(self.regions).size
+        return sum(region.size for region in self.regions) == self.everything.size
+
+    def by_host(self, hosts: Sequence[int]) -> dict[int, list[list[int]]]:
+        """Per host the ranks of each different region that one of its ranks holds."""
+        found: dict[int, list[list[int]]] = {}
+        for ranks in self.ranks:
+            for host in dict.fromkeys(hosts[rank] for rank in ranks):
+                found.setdefault(host, []).append(ranks)
+        return found
 
     def of(self, region: Region) -> list[list[int]]:
         """The ranks of each different region that may meet this one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -12,7 +12,7 @@ from ...records import width_of
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Document, LayoutText, Task, Transfer
-from .messages import Message, Received, moves, received
+from .messages import Message, Way, moves, received
 
 
 class Resolved:
@@ -73,10 +73,12 @@ class Resolved:
             self._messages[key] = self._derive(task)
         return self._messages[key]
 
-    def received(self, task: Transfer) -> Iterator[Received]:
-        """What ranks receive from one another in a transfer, without a list of its messages."""
+    def received(self, task: Transfer, hosts: Sequence[int]) -> Mapping[Way, int]:
+        """Bytes that ranks receive from one another in a transfer, without a list of its messages."""
         held, needed, parts, records = self._ends(task)
-        return received(held, needed, parts, records=records)
+        width = width_of(self.program, task.tensor)
+        counted = received(held, needed, hosts, parts, records=records)
+        return {way: n * (width.partial if way.partial else width.complete) for way, n in counted.items()}
 
     def _derive(self, task: Transfer) -> list[Message]:
         held, needed, parts, records = self._ends(task)
@@ -93,8 +95,7 @@ class Resolved:
 
     def moved_bytes(self, task: Transfer) -> int:
         """Bytes that ranks receive from other ranks in one transfer."""
-        width = width_of(self.program, task.tensor)
-        return sum(each.nbytes(width) for each in self.received(task))
+        return sum(self.received(task, [0] * self.size).values())
 
 
 _cache: dict[str, Region] = {}

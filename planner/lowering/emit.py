@@ -18,6 +18,7 @@ class LayoutTable:
         self.layouts: dict[str, LayoutText] = {}
         self._names: dict[tuple[tuple[str, ...], tuple[int, ...] | None], str] = {}
         self._seen: dict[int, str] = {}
+        self._stored: dict[int, str] = {}
 
     def name(self, regions: tuple[object, ...], parts: tuple[int, ...] | None = None) -> str:
         texts = tuple(str(region) for region in regions)
@@ -34,7 +35,11 @@ class LayoutTable:
 
     def stored(self, layout: Layout) -> str:
         """The layout of a buffer: where, not which share."""
-        return self.name(layout.regions) if layout.parts is not None else self.of(layout)
+        if layout.parts is None:
+            return self.of(layout)
+        if id(layout) not in self._stored:
+            self._stored[id(layout)] = self.name(layout.regions)
+        return self._stored[id(layout)]
 
     def shards(self, strategy: Strategy) -> str:
         if id(strategy) not in self._seen:
@@ -121,6 +126,5 @@ def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:
     for axis, chosen in zip(mesh.axes, strategy.cuts, strict=True):
         if chosen is not None:
             partition[chosen.dim] = f"{partition[chosen.dim]},{axis}" if chosen.dim in partition else axis
-    busy = sum(1 for points in strategy.points if points)
-    alike = "replicated" if len(set(strategy.shards)) == 1 else "explicit"
-    return Sharding(partition, busy, kind_of(strategy.cuts) if partition else alike)
+    alike = "replicated" if strategy.alike else "explicit"
+    return Sharding(partition, strategy.busy, kind_of(strategy.cuts) if partition else alike)

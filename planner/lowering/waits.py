@@ -89,7 +89,7 @@ def _writers_clock(written: list[tuple[int, Layout]], need: Layout, steps: list[
     """The last positions, per lane, of the writes that a read needs."""
     clock: Clock = {}
     for position, layout in written:
-        if any(a and b and a.meet_size(b) for a, b in zip(layout.regions, need.regions, strict=True)):
+        if layout.meets(need):
             _merge(clock, {steps[position].lane: position})
     return clock
 

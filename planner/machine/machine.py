@@ -257,18 +257,24 @@ class Machine:
             )
         return device // self.devices_per_host
 
-    def link_between(self, a: int, b: int) -> Link:
-        """The fastest link that connects two different devices."""
-        return self.link_among((a, b))
-
     def link_among(self, devices: Iterable[int]) -> Link:
         """The fastest link that connects every pair of two or more devices."""
         group = set(devices)
-        one_host = len({self.host_of(device) for device in group}) == 1
-        reaching = [link for link in self.links if one_host or link.scope == "cluster"]
-        if len(group) < 2 or not reaching:
+        found = self._fastest(one_host=len({self.host_of(device) for device in group}) == 1)
+        if len(group) < 2 or found is None:
             raise MachineError(f"no link among devices {sorted(group)}", where=self.name)
-        return max(reaching, key=lambda link: link.gb_per_s)
+        return found
+
+    def link_of(self, *, one_host: bool) -> Link:
+        """The fastest link between devices of one host, or of different hosts."""
+        found = self._fastest(one_host=one_host)
+        if found is None:
+            raise MachineError("no link among devices of " + ("a host" if one_host else "hosts"), where=self.name)
+        return found
+
+    def _fastest(self, *, one_host: bool) -> Link | None:
+        reaching = [link for link in self.links if one_host or link.scope == "cluster"]
+        return max(reaching, key=lambda link: link.gb_per_s, default=None)
 
     def capacity_bytes(self, tier: str) -> int:
         """What one device may use of a tier: all of its own, or its equal share of one the host's devices share."""

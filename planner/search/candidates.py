@@ -13,8 +13,9 @@ from ..lowering.steps import Decisions, Schedule, StepBuilder
 from ..lowering.waits import waits_of
 from ..sharding.model import Model, satisfied
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
-from ..simulate import Prices, Timeline, simulate
+from ..simulate import Prices, simulate
 from ..strategy.layouts import Layout
+from ..timeline import Timeline
 from .question import Question
 
 

@@ -34,6 +34,19 @@ def plan_partitions(
     where partial outputs are folded to (default: cut along the longest axis). UsageError if an operation has no
     partition or the numbers of ranks differ.
     """
+    question, decisions = decisions_of(program, machine, partitions, homes or {}, ends or {})
+    candidate = lower(question, decisions, schedule or Schedule())
+    return Plan(with_prediction(candidate.document, candidate.timeline, question), program)
+
+
+def decisions_of(
+    program: Program,
+    machine: Machine,
+    partitions: Mapping[str, Regions],
+    homes: Mapping[str, Regions],
+    ends: Mapping[str, Regions],
+) -> tuple[Question, Decisions]:
+    """What a solver would have been asked, and its answer if it were the given one."""
     counts = {len(regions) for regions in partitions.values()}
     missing = [op.name for op in program.operations if op.name not in partitions]
     if missing or len(counts) != 1:
@@ -48,15 +61,11 @@ def plan_partitions(
     sources = program.of_role("input", "param", "state", "const")
     outputs = {*program.outputs, *(value for _, value in program.states)} & set(program.producer)
     decisions = Decisions(
-        {t.name: _layout(question, t.shape, (homes or {}).get(t.name), t.role != "input") for t in sources},
+        {t.name: _layout(question, t.shape, homes.get(t.name), t.role != "input") for t in sources},
         strategies,
-        {
-            name: _layout(question, program.tensor(name).shape, (ends or {}).get(name), False)
-            for name in sorted(outputs)
-        },
+        {name: _layout(question, program.tensor(name).shape, ends.get(name), False) for name in sorted(outputs)},
     )
-    candidate = lower(question, decisions, schedule or Schedule())
-    return Plan(with_prediction(candidate.document, candidate.timeline, question), program)
+    return question, decisions
 
 
 def _layout(question: Question, shape: tuple[int, ...], given: Regions | None, replicate: bool) -> Layout:

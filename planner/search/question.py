@@ -54,7 +54,7 @@ class Question:
     ) -> Question:
         clock = Clock(time_limit)
         book = PriceBook(machine, mesh)
-        table = StrategyTable(program, mesh, machine, book.layouts)
+        table = StrategyTable(program, mesh, book.works, book.layouts)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(
             program, machine, mesh, objective, pins, seed, jobs, clock, say, book, table, program_to_json(program),

@@ -7,7 +7,8 @@ import msgspec
 from ..format import Claims, Compute, Document, KernelTime, LowerBound, Predicted, Resolved, Traffic, Transfer
 from ..sharding.bound import Certificate
 from ..sharding.model import PICO, Model, evaluate
-from ..simulate import Prices, Timeline
+from ..simulate import Prices
+from ..timeline import Timeline
 from .found import Found
 from .question import Question
 

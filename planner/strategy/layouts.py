@@ -77,6 +77,7 @@ class Layout:
     parts: tuple[int, ...] | None = None
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
     _within: dict[Layout, bool] = field(default_factory=dict, repr=False)
+    _touching: dict[Layout, bool] = field(default_factory=dict, repr=False)
 
     @cached_property
     def total(self) -> int:
@@ -161,6 +162,13 @@ class Layout:
         if other not in self._within:
             self._within[other] = self is other or all(a <= b for a, b in zip(self.regions, other.regions, strict=True))
         return self._within[other]
+
+    def meets(self, other: Layout) -> bool:
+        """On some rank the two have an element in common."""
+        if other not in self._touching:
+            pairs = zip(self.regions, other.regions, strict=True)
+            self._touching[other] = any(a and b and a.meet_size(b) for a, b in pairs)
+        return self._touching[other]
 
 
 class Layouts:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...expr import MONOIDS
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
-from ...space.projection import count_points, operand_images, write_image
-from ..machine import Machine
-from .cost import compute_seconds
+from ...space.projection import operand_images, write_image
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis
+from .work import Works
 
 Cuts = tuple[Cut | None, ...]
 
@@ -39,9 +39,19 @@ class Strategy:
     points: tuple[int, ...]
     exact: bool
 
-    @property
+    @cached_property
     def slowest(self) -> float:
         return max(self.seconds)
+
+    @cached_property
+    def busy(self) -> int:
+        """Ranks that compute any point."""
+        return sum(1 for points in self.points if points)
+
+    @cached_property
+    def alike(self) -> bool:
+        """All ranks compute the same points."""
+        return len(set(self.shards)) == 1
 
     def __str__(self) -> str:
         return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")"
@@ -50,10 +60,11 @@ class Strategy:
 class StrategyTable:
     """All strategies of all operations of a program, computed once per structure: repeated layers cost nothing."""
 
-    def __init__(self, program: Program, mesh: Mesh, machine: Machine, layouts: Layouts) -> None:
-        self.program, self.mesh, self.machine, self.layouts = program, mesh, machine, layouts
+    def __init__(self, program: Program, mesh: Mesh, works: Works, layouts: Layouts) -> None:
+        self.program, self.mesh, self.works, self.layouts = program, mesh, works, layouts
         self._zigzag = zigzag_dims(program)
         self._known: dict[tuple[str, Cuts], Strategy] = {}
+        self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 
     def signature(self, op: Operation) -> str:
@@ -97,8 +108,11 @@ class StrategyTable:
 
     def explicit(self, op: Operation, given: Iterable[Region]) -> Strategy:
         """The strategy of explicit shards; parts are numbered by the reduction share they stand for."""
-        regions = tuple(given)
-        return self._from_shards(op, (None,) * len(self.mesh.shape), regions, reduction_parts(op, regions))
+        key = (self.signature(op), tuple(given))
+        if key not in self._given:
+            parts = reduction_parts(op, key[1])
+            self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), key[1], parts)
+        return self._given[key]
 
     def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
         regions = Shards.of(self.mesh, op.extents, cuts, op.where).regions
@@ -113,14 +127,7 @@ class StrategyTable:
         distinct = dict.fromkeys(regions)
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
-        counts = {region: count_points(op, region).value if region else 0 for region in distinct}
-        known = self.program, self.machine
-        seconds = {
-            region: compute_seconds(
-                op, *known, counts[region], images[region], writes[region].region, ranks=self.mesh.size
-            )
-            for region in distinct
-        }
+        work = {region: self.works.of(op, self.program, region) for region in distinct}
         needs = tuple(
             self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
             for name in op.operands
@@ -128,9 +135,8 @@ class StrategyTable:
         exact = all(image.exact for found in images.values() for image in found.values())
         out = self.program.tensor(op.output).shape
         written = self.layouts.of(out, [writes[r].region for r in regions], parts)
-        return Strategy(
-            cuts, regions, needs, written, tuple(seconds[r] for r in regions), tuple(counts[r] for r in regions), exact
-        )
+        seconds, points = tuple(work[r].seconds for r in regions), tuple(work[r].points for r in regions)
+        return Strategy(cuts, regions, needs, written, seconds, points, exact)
 
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
@@ -148,7 +154,8 @@ def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ..
     order = sorted({share for share in shares if share is not None}, key=lambda share: [axis.lo for axis in share])
     if len(order) <= 1:
         return None
-    return tuple(order.index(share) if share is not None else 0 for share in shares)
+    number = {share: k for k, share in enumerate(order)}
+    return tuple(number[share] if share is not None else 0 for share in shares)
 
 
 def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:

@@ -9,7 +9,7 @@ from ...drawing.folding import anonymous
 from ...printable import columns
 from ..format import Resolved
 from ..machine.units import format_bytes, format_seconds
-from ..simulate import Timeline
+from ..timeline import Timeline
 from .graph import cut_text
 from .shardmap import facts
 from .shards import shard_maps

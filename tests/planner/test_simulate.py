@@ -12,7 +12,8 @@ from tapestry.planner import Plan
 from tapestry.planner.format import Compute, Document, Transfer
 from tapestry.planner.machine import Machine, load_machine
 from tapestry.planner.search.explicit import plan_partitions
-from tapestry.planner.simulate import Timeline, simulate
+from tapestry.planner.simulate import simulate
+from tapestry.planner.timeline import Timeline
 from tapestry.space import Box, Region
 
 # 1 us a launch, 1e9 element operations a second, 1 GB/s of memory; links of 1 GB/s that answer after 10 us.

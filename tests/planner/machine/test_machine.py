@@ -37,9 +37,9 @@ def test_every_packaged_machine_is_sound(name: str) -> None:
     assert min(rates.values()) > 0
     for a in range(machine.device_count):
         for b in range(a):
-            link = machine.link_between(a, b)
+            link = machine.link_among((a, b))
             assert link.scope == "cluster" or machine.host_of(a) == machine.host_of(b)
-            assert link == machine.link_between(b, a)
+            assert link == machine.link_among((b, a))
 
 
 @pytest.mark.parametrize("name", machine_names())
@@ -58,8 +58,8 @@ def test_links_of_two_hosts() -> None:
     machine = load_machine("h200x8-2node")
     assert machine.device_count == 16
     assert [machine.host_of(d) for d in (0, 7, 8, 15)] == [0, 0, 1, 1]
-    assert machine.link_between(0, 7).kind == "nvlink"
-    assert machine.link_between(7, 8).kind == "network"
+    assert machine.link_among((0, 7)).kind == "nvlink"
+    assert machine.link_among((7, 8)).kind == "network"
     assert machine.link_among(range(8)).kind == "nvlink"
     assert machine.link_among([0, 1, 9]).kind == "network"
 
@@ -67,7 +67,7 @@ def test_links_of_two_hosts() -> None:
 @pytest.mark.parametrize("pair", [(0, 0), (0, 4), (-1, 0)])
 def test_no_link_to_oneself_or_to_nowhere(pair: tuple[int, int]) -> None:
     with pytest.raises(MachineError, match=r"no (link|device)"):
-        load_machine("cpu-4").link_between(*pair)
+        load_machine("cpu-4").link_among(pair)
 
 
 # Bus bandwidths of NCCL on eight and two H200, in GB/s, as measured: the time model gives them back.
@@ -83,7 +83,7 @@ def test_no_link_to_oneself_or_to_nowhere(pair: tuple[int, int]) -> None:
     ],
 )
 def test_measured_collectives_are_met(collective: str, ranks: int, received: int, gb_per_s: float) -> None:
-    link = load_machine("h200x8").link_between(0, 1)
+    link = load_machine("h200x8").link_among((0, 1))
     assert received / link.seconds(received, collective, ranks) == pytest.approx(gb_per_s * 1e9)
 
 
@@ -93,14 +93,14 @@ def test_measured_collectives_are_met(collective: str, ranks: int, received: int
     ranks=st.integers(2, 16),
 )
 def test_time_grows_with_bytes_and_never_beats_the_link(sizes: list[int], collective: str | None, ranks: int) -> None:
-    link = load_machine("h200x8").link_between(0, 1)
+    link = load_machine("h200x8").link_among((0, 1))
     short, long = (link.seconds(size, collective, ranks) for size in sizes)
     assert 0 <= short <= long
     assert long >= sizes[1] / (link.gb_per_s * 1e9)
 
 
 def test_nothing_received_takes_no_time() -> None:
-    assert load_machine("cpu-4").link_between(0, 1).seconds(0) == 0
+    assert load_machine("cpu-4").link_among((0, 1)).seconds(0) == 0
 
 
 def test_rates_fall_back_to_wider_types_before_other_classes() -> None:
@@ -117,7 +117,7 @@ def test_budgets_replace_capacities() -> None:
     assert machine.capacity_bytes("hbm") == 8 << 30
     assert machine.capacity_bytes("host") == 0
     assert machine.device.compute_tier.name == "hbm"
-    assert machine.link_between(0, 1) == load_machine("h200x8").link_between(0, 1)
+    assert machine.link_among((0, 1)) == load_machine("h200x8").link_among((0, 1))
 
 
 def test_a_shared_tier_is_shared_equally() -> None:

@@ -1,0 +1,42 @@
+"""What a shard of an operation takes, remembered: equal shards of equal operations are priced once, for every strategy
+and every plan that has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...program import Operation, Program
+from ...space import Region
+from ...space.projection import count_points, operand_images, write_image
+from ..machine import Machine
+from .cost import compute_seconds, machine_seconds
+
+
+class Work(NamedTuple):
+    """Seconds and points of a shard; ``measured``: by the model of its kernel, which says more than the machine."""
+
+    seconds: float
+    points: int
+    measured: bool
+
+
+class Works:
+    """The work of shards on so many devices of a machine. One table serves one program."""
+
+    def __init__(self, machine: Machine, ranks: int) -> None:
+        self.machine, self.ranks = machine, ranks
+        self._known: dict[tuple[str, Region], Work] = {}
+
+    def of(self, op: Operation, program: Program, region: Region) -> Work:
+        """What one shard of an operation takes; nothing where there are no points."""
+        key = (program.graph.structure(op), region)
+        if key not in self._known:
+            self._known[key] = self._priced(op, program, region) if region else Work(0.0, 0, False)
+        return self._known[key]
+
+    def _priced(self, op: Operation, program: Program, region: Region) -> Work:
+        shapes = {name: program.tensor(name).shape for name in op.operands}
+        points = count_points(op, region).value
+        priced = (points, operand_images(op, shapes, region), write_image(op, region).region)
+        seconds = compute_seconds(op, program, self.machine, *priced, ranks=self.ranks)
+        return Work(seconds, points, seconds > machine_seconds(op, program, self.machine, *priced, ranks=self.ranks))
