@@ -76,6 +76,20 @@ class ReadOutOfBounds(ProgramError):
     """A read that leaves its tensor at some point of the operation's index space."""
 
 
+class IndexOutside(TapestryError):
+    """A value of the data that is an index and outside of its axis, 0:``extent``.
+
+    ``place`` is where the value stood, as "ids[17]"; ``read`` what was to be read there.
+    """
+
+    def __init__(self, value: int, extent: int, place: str = "an index", read: str = "") -> None:
+        super().__init__(
+            f"{place} is {value}, outside of the axis that it is an index of",
+            sides={**({"reads": read} if read else {}), "holds": f"[0, {extent - 1}]" if extent else "nothing"},
+            hint="read with .get[...], which gives a fill there, or .clamped[...], which takes the nearest element",
+        )
+
+
 class TooHard(ProgramError):
     """A question about index sets that takes more work to answer than it may: neither proved nor refuted."""
 

@@ -19,6 +19,7 @@ from .space.cuts import CutKind
 
 if TYPE_CHECKING:
     from .graph import ProgramGraph
+    from .selection import Selection
 
 Role = Literal["input", "param", "state", "const", "value"]
 PinKind = CutKind
@@ -126,6 +127,27 @@ class Operation:
     @cached_property
     def extents(self) -> dict[str, int]:
         return {dim.name: dim.extent for dim in self.dims}
+
+    @cached_property
+    def selections(self) -> tuple[Selection, ...]:
+        """The dimensions of which one value counts, because it has to equal a value of the program."""
+        from .selection import neutral_value, selections
+
+        if isinstance(self.body, Block):
+            return ()
+        return selections(self.body, self.extents, neutral_value(self.monoid), self.where)
+
+    @cached_property
+    def idle(self) -> int:
+        """How many points there are for each that counts: the extents of the dimensions that the body selects from."""
+        return prod(self.extents[chosen.dim] for chosen in self.selections)
+
+    @cached_property
+    def data_dependent(self) -> frozenset[str]:
+        """The operands of which a point that counts reads one element, which the data say: their images are hulls."""
+        chosen = {selection.dim for selection in self.selections}
+        fixed = {read.tensor for read in self.reads if not any(row.dims & chosen for row in read.index)}
+        return frozenset(self.operands) - fixed if chosen else frozenset()
 
     @property
     def parallel_dims(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ DOORS = {
         "tapestry.space",
         "tapestry.expr",
         "tapestry.program",
+        "tapestry.selection",  # which points of a fold count
         "tapestry.dtypes",
         "tapestry.result_type",
         "tapestry.arithmetic",

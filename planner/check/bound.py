@@ -147,7 +147,8 @@ def _whole(case: Case, op: Operation, rates: Rates) -> float:
     shapes = {name: case.program.tensor(name).shape for name in op.operands}
     images = operand_images(op, shapes, case.algebra.region(shape.domain))
     reads = zip(op.operands, shape.reads(shape.domain), strict=True)
-    nbytes = sum(size(region) * case.item_bytes(name) for name, region in reads if images[name].exact)
+    certain = [(name, region) for name, region in reads if images[name].exact and name not in op.data_dependent]
+    nbytes = sum(size(region) * case.item_bytes(name) for name, region in certain)
     written = shape.image(shape.domain)
     if shape.domain not in shape.hulls and not op.where:
         nbytes += size(written) * case.item_bytes(op.output)
@@ -162,6 +163,7 @@ def _shared(case: Case, op: Operation, rates: Rates) -> float:
         return 0.0
     shapes = {name: case.program.tensor(name).shape for name in (*op.operands, op.output)}
     even = {read.tensor for read in op.reads if not read.guard and _box(read.index, ends) == shapes[read.tensor]}
+    even -= op.data_dependent
     even |= {op.output} if _box(op.write, ends) == shapes[op.output] else set()
     nbytes = sum(prod(shapes[name]) * case.item_bytes(name) for name in even)
     return rates.least(op, case.program, prod(ends.values()), nbytes)

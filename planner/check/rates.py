@@ -66,7 +66,7 @@ class Rates:
         own = self.own(op, program)
         if own is not None:
             return by(self._own[own], points)
-        arithmetic = self._arithmetic(_class(op), _dtype(op, program), points * _flops(op), by)
+        arithmetic = self._arithmetic(_class(op), _dtype(op, program), -(-points // op.idle) * _flops(op), by)
         return max(arithmetic, by(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
 
     def _arithmetic(self, kernel: str, dtype: str, operations: int, by: Reading) -> float:

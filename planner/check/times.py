@@ -66,8 +66,13 @@ class Work:
             case, op = self.case, self.case.program.op_by_name[name]
             shape = case.shape(op)
             moved = zip((*op.operands, op.output), (*shape.reads(points), shape.image(points)), strict=True)
-            nbytes = sum(case.algebra.size(region) * case.item_bytes(name) for name, region in moved)
-            self._shard[*key, points] = self.rates.work(op, case.program, shape.count(points), nbytes)
+            count, nbytes = shape.count(points), 0
+            for name, region in moved:
+                size = case.algebra.size(region)
+                # Of what the data choose from, a point that counts reads one element.
+                chosen = name in op.data_dependent and name != op.output
+                nbytes += (min(size, -(-count // op.idle)) if chosen else size) * case.item_bytes(name)
+            self._shard[*key, points] = self.rates.work(op, case.program, count, nbytes)
         return self._shard[*key, points]
 
 

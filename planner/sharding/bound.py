@@ -162,6 +162,7 @@ def _even_work(op: Operation, program: Program, machine: Machine, ranks: int) ->
         return 0.0
     shapes = {name: program.tensor(name).shape for name in (*op.operands, op.output)}
     even = {r.tensor for r in op.reads if not r.guard and _span(r.index, op.extents) == shapes[r.tensor]}
+    even -= op.data_dependent
     even |= {op.output} if _span(op.write, op.extents) == shapes[op.output] else set()
     nbytes = sum(prod(shapes[name]) * program.tensor(name).itemsize for name in even)
     return _least_seconds(op, program, machine, ranks, points, nbytes)
@@ -175,7 +176,7 @@ def _least_seconds(op: Operation, program: Program, machine: Machine, ranks: int
     if measured is not None:
         return points * measured.least
     work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
-    return max(points * flops_per_point(op) * work.least, nbytes * device.copying(ranks).least)
+    return max(points // op.idle * flops_per_point(op) * work.least, nbytes * device.copying(ranks).least)
 
 
 def _least_bytes(op: Operation, program: Program, domain: Region) -> int:
@@ -183,7 +184,8 @@ def _least_bytes(op: Operation, program: Program, domain: Region) -> int:
     shapes = {name: program.tensor(name).shape for name in op.operands}
     total = 0
     for name, image in operand_images(op, shapes, domain).items():
-        total += image.region.size * program.tensor(name).itemsize if image.exact else 0
+        known = image.exact and name not in op.data_dependent
+        total += image.region.size * program.tensor(name).itemsize if known else 0
     written = write_image(op, domain)
     if written.exact and not op.where:  # shards cover the points within `where`, maybe no others
         total += written.region.size * program.tensor(op.output).itemsize

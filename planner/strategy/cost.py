@@ -48,6 +48,8 @@ def machine_seconds(
 ) -> float:
     """The operation's own curve + start where it was measured, else max(operations' time, bytes' time) + start; 0 for
     no points. Each element moves once.
+
+    Of a selection (`tapestry.selection`) the points that count are priced, and of what they alone say an element each.
     """
     if not points:
         return 0.0
@@ -56,8 +58,12 @@ def machine_seconds(
     if measured is not None:
         return measured.seconds(points) + device.start_s(ranks)
     moved = written.size * program.tensor(op.output).itemsize
-    moved += sum(image.region.size * program.tensor(name).itemsize for name, image in reads.items())
-    arithmetic = device.work(kernel_class(op), compute_dtype(op, program), ranks).seconds(points * flops_per_point(op))
+    counting = -(-points // op.idle)
+    for name, image in reads.items():
+        size = min(image.region.size, counting) if name in op.data_dependent else image.region.size
+        moved += size * program.tensor(name).itemsize
+    work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
+    arithmetic = work.seconds(counting * flops_per_point(op))
     return max(arithmetic, device.copying(ranks).seconds(moved)) + device.start_s(ranks)
 
 

@@ -104,7 +104,7 @@ class Tensor(Arithmetic):
     def __getitem__(self, key: Any) -> Tensor:
         """With indices one element, ``x[n, 2*p + r]``; otherwise NumPy's basic slicing as a view, ``x[:, ::-2, 0]``."""
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(k, Index) for k in keys):
+        if any(isinstance(k, Index) or is_value(k) for k in keys):
             return read_element(self, keys)
         from ..ops.views import slice_view
 
@@ -114,6 +114,11 @@ class Tensor(Arithmetic):
     def get(self) -> GuardedReader:
         """Guarded reads: ``x.get[n, p - 1]`` is 0 outside the tensor; ``x.get(n, p - 1, fill=1.0)`` is 1."""
         return GuardedReader(self)
+
+    @property
+    def clamped(self) -> ClampedReader:
+        """Reads at indices that are values, ``table.clamped[ids[t], d]``: one outside of its axis is the nearest."""
+        return ClampedReader(self)
 
     @property
     def T(self) -> Tensor:  # noqa: N802
@@ -175,13 +180,40 @@ class GuardedReader:
         return read_element(self.tensor, index, fill=fill)
 
 
-def read_element(tensor: Tensor, keys: tuple[Any, ...], fill: float | int | bool | None = None) -> Tensor:
-    """``tensor[keys]`` in index notation; guarded by the tensor's shape when a fill is given."""
+class ClampedReader:
+    """The reads of one tensor that take the nearest element; see `Tensor.clamped`."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return read_element(self.tensor, key if isinstance(key, tuple) else (key,), clamped=True)
+
+
+def is_value(key: object) -> bool:
+    """Whether an index is an element of index notation: a value that the program computes."""
+    return isinstance(key, Tensor) and not key.is_tensor
+
+
+def read_element(
+    tensor: Tensor, keys: tuple[Any, ...], fill: float | int | bool | None = None, *, clamped: bool = False
+) -> Tensor:
+    """``tensor[keys]`` in index notation; guarded by the tensor's shape when a fill is given.
+
+    An index may be a value of the program; see `tapestry.dsl.selecting`.
+    """
     from .element import Access, Element
     from .guard import guarded
 
-    if len(keys) != tensor.ndim or not all(is_index(k) for k in keys):
+    scalar = [isinstance(key, Tensor) and not key.shape for key in keys]
+    if len(keys) != tensor.ndim or not all(a or is_index(k) for a, k in zip(scalar, keys, strict=True)):
         raise _bad_index(tensor, keys)
+    if any(scalar):
+        from .selecting import selected
+
+        return selected(tensor, keys, fill, clamped=clamped)
     index = tuple(affine(k) for k in keys)
     given = joined({}, *(k.given for k in keys if isinstance(k, Index)))
     access = Access(tensor, index, here(), guarded=fill is not None)

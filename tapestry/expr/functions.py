@@ -103,6 +103,7 @@ for _function in (
     ),
     Function("minimum", 2, "numpy:minimum", "minimum({0}, {1})", derivative=d.MINIMUM),
     Function("maximum", 2, "numpy:maximum", "maximum({0}, {1})", derivative=d.MAXIMUM),
+    Function("within", 2, f"{_BODIES}:within", "within({0}, {1})", truths="cast"),
     Function("less", 2, "numpy:less", "{0} < {1}", "bool", symbol="<"),
     Function("less_equal", 2, "numpy:less_equal", "{0} <= {1}", "bool", symbol="<="),
     Function("greater", 2, "numpy:greater", "{0} > {1}", "bool", symbol=">"),

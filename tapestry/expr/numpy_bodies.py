@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import IndexOutside
+
 Array = NDArray[Any]
 
 
@@ -22,3 +24,12 @@ def rsqrt(x: Array, out: Array) -> Array:
     """1 / sqrt(x), two roundings."""
     np.sqrt(x, out=out)
     return np.reciprocal(out, out=out)
+
+
+def within(index: Array, extent: Any, out: Array) -> Array:
+    """The index itself. `IndexOutside`, with the first such index, unless all are in 0:extent."""
+    found, end = np.asarray(index), np.asarray(extent).flat[0]
+    if found.size and (found.min() < 0 or found.max() >= end):
+        raise IndexOutside(int(found[(found < 0) | (found >= end)][0]), int(end))
+    np.copyto(out, index)
+    return out

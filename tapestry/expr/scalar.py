@@ -222,6 +222,19 @@ def with_children(node: Expr, args: tuple[Expr, ...]) -> Expr:
     return Cast(node.dtype, args[0]) if isinstance(node, Cast) else node
 
 
+def depends_on(expr: Expr) -> frozenset[str]:
+    """The dimensions that an expression's value may vary along."""
+    names: set[str] = set()
+    for node in walk(expr):
+        if isinstance(node, Read):
+            names.update(*(index.dims for index in node.index), *(bound.expr.dims for bound in node.guard))
+        elif isinstance(node, IndexValue):
+            names |= node.index.dims
+        elif isinstance(node, Inside):
+            names.update(*(bound.expr.dims for bound in node.bounds))
+    return frozenset(names)
+
+
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr]) -> Expr:
     """Rebuild with ``leaf`` applied to every Const, Read, IndexValue and Inside."""
 

@@ -15,6 +15,7 @@ from ..program import Block, Operation, Program, Tensor
 from ..result_type import compute_type, result_dtype
 from ..space import Box, Region
 from .blocks import KERNELS
+from .chosen import counts_few, fold_chosen
 from .expressions import Reader
 from .monoids import Fold, State
 from .points import SLAB_ELEMENTS, Points, slabs
@@ -115,7 +116,10 @@ def _run(op: Operation, output: Tensor, shards: Sequence[Region], reader: Reader
 def _part(op: Operation, output: Tensor, fold: Fold, region: Region, reader: Reader) -> State:
     """The fold of one shard, over the whole output: the identity where it has no points."""
     total = fold.identity(output.shape)
-    for points in _slabs(op, region):
+    few = [grid for grid in region.grids if counts_few(op, fold, grid)]
+    for grid in few:
+        fold_chosen(op, fold, grid, total, reader)
+    for points in _slabs(op, Region.of(*(grid for grid in region.grids if grid not in few)) if few else region):
         found = _slab(op, fold, points, reader)
         at, *state = _written(op, points, *found)
         for array, value in zip(total, fold.combine(tuple(array[at] for array in total), tuple(state)), strict=True):

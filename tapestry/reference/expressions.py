@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtypes import numpy_dtype
-from ..errors import TapestryError
+from ..errors import IndexOutside, TapestryError
 from ..expr import FUNCTIONS, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
 from ..result_type import call_type, compute_type
 from .points import Points
@@ -122,6 +122,9 @@ class Reader:
         if isinstance(node, Cast):
             return Value(widen(round_to(args[0].array, node.dtype), node.dtype), node.dtype)
         assert isinstance(node, Call)
+        if node.function == "within":
+            self._demand_within(node, args[0].array, int(args[1].array.flat[0]), points)
+            return args[0]
         found = call(node.function, args)
         return found._replace(array=self.rounding.function(node.function, found.array))
 
@@ -145,6 +148,15 @@ class Reader:
             return np.broadcast_to(fill, np.broadcast_shapes(guard.shape, *(row.shape for row in rows)))
         found = widen(array[tuple(rows)], dtype) if rows else widen(array, dtype).reshape((1,) * len(points.axes))
         return found if guard.all() else np.where(guard, found, fill)
+
+    def _demand_within(self, expr: Call, index: Array, extent: int, points: Points) -> None:
+        """IndexOutside for the first point at which an index of the data is outside of its axis."""
+        wrong = np.argwhere(np.broadcast_to((index < 0) | (index >= extent), points.shape))
+        if len(wrong):
+            point = zip(points.names, points.axes, wrong[0], strict=True)
+            at = " ".join(f"{name}={int(values[k])}" for name, values, k in point)
+            value = int(np.broadcast_to(index, points.shape)[tuple(wrong[0])])
+            raise IndexOutside(value, extent, f"{self.place}: {expr.args[0]} at {at}")
 
     def _refuse(self, read: Read, axis: int, wrong: Array, points: Points) -> None:
         if not wrong.any():

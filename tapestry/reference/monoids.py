@@ -19,7 +19,7 @@ from .values import Array, round_to, widen
 
 State = tuple[Array, ...]
 
-_UFUNCS: dict[str, np.ufunc] = {
+UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,
     "max": np.maximum,
@@ -66,7 +66,7 @@ class Fold:
 
     def reduce(self, state: State, axes: tuple[int, ...]) -> State:
         """The records folded over some axes, in the order of the points."""
-        ufunc = _UFUNCS.get(self.name)
+        ufunc = UFUNCS.get(self.name)
         if ufunc is not None:
             start = self.identity(())[0].item()
             return (np.asarray(ufunc.reduce(state[0], axis=axes, initial=start)),)
@@ -90,8 +90,8 @@ class Fold:
         own = _OWN.get(self.name)
         if own is not None:
             return (own(a[0], b[0]),)
-        if self.name in _UFUNCS:
-            return (np.asarray(_UFUNCS[self.name](a[0], b[0])),)
+        if self.name in UFUNCS:
+            return (np.asarray(UFUNCS[self.name](a[0], b[0])),)
         named = {**self._named("a", a), **self._named("b", b)}
         return tuple(
             interpret(component.combine, named).array.astype(held.dtype)
@@ -108,7 +108,7 @@ class Fold:
 
     def finish(self, state: State) -> Array:
         """What is stored."""
-        if self.monoid.finish is None or self.name in _UFUNCS:
+        if self.monoid.finish is None or self.name in UFUNCS:
             return state[0]
         return interpret(self.monoid.finish, self._named("r", state)).array
 

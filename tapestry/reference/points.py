@@ -59,11 +59,11 @@ def slabs(names: Sequence[str], grid: Grid, arrays: Sequence[Collection[str]], l
     ``arrays`` are the dimensions of each array that evaluating a piece builds; none of them exceeds ``limit`` elements.
     """
     built = [[k for k, name in enumerate(names) if name in dims] for dims in arrays]
-    for axes in _cut([_elements(axis) for axis in grid.axes], built, limit):
+    for axes in _cut([elements(axis) for axis in grid.axes], built, limit):
         yield Points(tuple(names), tuple(axes))
 
 
-def _elements(axis: IntSet) -> Array:
+def elements(axis: IntSet) -> Array:
     """The elements of an integer set in increasing order."""
     parts = [np.arange(run.start, run.stop, run.step, dtype=np.int64) for run in axis.runs]
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)

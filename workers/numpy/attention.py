@@ -13,12 +13,12 @@ from itertools import product
 import numpy as np
 
 from ...errors import TapestryError
-from ...expr import MONOIDS, Affine, Bound, Call, Const, Expr
+from ...expr import MONOIDS, Affine, Bound, Call, Const, Expr, depends_on
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
 from .folding import Array
 from .maps import Context, bind_map
-from .pieces import Piece, Simplify, depends_on
+from .pieces import Piece, Simplify
 from .records import combined, state_of, store_records
 from .views import strided
 

@@ -21,6 +21,7 @@ from .folds import Folding
 from .maps import bind_map
 from .padding import padded
 from .scratch import Scratch
+from .selecting import Selecting
 from .shards import groups_of
 from .unrolling import unrolled
 
@@ -55,6 +56,11 @@ def _(step: steps.Records) -> Runner:
 @bound.register
 def _(step: steps.MatrixProduct) -> Runner:
     return step.contraction.bind()
+
+
+@bound.register
+def _(step: steps.SelectedFold) -> Runner:
+    return Selecting(step)
 
 
 @bound.register

@@ -14,6 +14,7 @@ import numpy as np
 from ...expr import Const, Expr, Read, walk
 from ...expr.monoids import accumulator_dtype
 from ...program import Block
+from ...selection import selections
 from ..device import Evaluation, Stored
 from ..lifting import dtypes_of, value_dtype
 from . import steps
@@ -82,6 +83,9 @@ class _Chooser:
     def _box(self, box: Piece, out: Stored, *, accumulate: bool) -> list[steps.Step]:
         """Tiles of the output, each by the quickest way."""
         piece = replace(box, body=masked(box.body, box.where, self.fold.identity), where=())
+        chosen = selections(piece.body, piece.names, self.fold.identity)
+        if chosen and _plain(piece, out):
+            return [steps.SelectedFold(self.context, out, piece, self.fold, accumulate, chosen)]
         tiles = resolve(piece, set(piece.names) - piece.reduce)
         return [step for tile in tiles for step in self._tile(tile, out, accumulate)]
 
@@ -95,9 +99,12 @@ class _Chooser:
             return [steps.PaddedWindow(**{**vars(fold), "piece": part}) for part in _slabs(tile)]
         if unrolls:
             return [steps.WrittenOut(**vars(fold))]
-        dims = tuple(dim for dim in tile.dims if dim[0] not in tile.reduce)
-        plain = strided(out, tile.write, dims) is not None
-        return [steps.SlabFold(**vars(fold)) if plain else steps.ScatteredFold(**vars(fold))]
+        return [steps.SlabFold(**vars(fold)) if _plain(tile, out) else steps.ScatteredFold(**vars(fold))]
+
+
+def _plain(piece: Piece, out: Stored) -> bool:
+    """Whether the elements that a fold writes are a strided view."""
+    return strided(out, piece.write, tuple(dim for dim in piece.dims if dim[0] not in piece.reduce)) is not None
 
 
 def _product(step: steps.Fold, *, both: bool) -> Contraction | None:

@@ -7,9 +7,9 @@ from math import prod
 
 import numpy as np
 
-from ...expr import FUNCTIONS, Call, Expr, children
+from ...expr import FUNCTIONS, Call, Expr, children, depends_on
 from .folding import Array, Reduction
-from .pieces import Piece, depends_on
+from .pieces import Piece
 from .views import collapse
 
 Dims = tuple[str, ...]

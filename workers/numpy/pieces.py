@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite, walk
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, rewrite
 from ...expr.simplify import Ranges, Simplifier
 from .folding import constant_expr, fold_call, number
 
@@ -128,16 +128,3 @@ def guarded(node: Expr, where: tuple[Bound, ...]) -> Expr:
         return replace(part, guard=(*part.guard, *where)) if isinstance(part, Read) else part
 
     return rewrite(node, leaf)
-
-
-def depends_on(expr: Expr) -> frozenset[str]:
-    """The dimensions that an expression's value may vary along."""
-    names: set[str] = set()
-    for node in walk(expr):
-        if isinstance(node, Read):
-            names.update(*(index.dims for index in node.index), *(bound.expr.dims for bound in node.guard))
-        elif isinstance(node, IndexValue):
-            names |= node.index.dims
-        elif isinstance(node, Inside):
-            names.update(*(bound.expr.dims for bound in node.bounds))
-    return frozenset(names)

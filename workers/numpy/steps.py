@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program import Block
+from ...selection import Selection
 from ..device import Stored
 from .contraction import Contraction
 from .folding import Reduction
@@ -59,6 +60,13 @@ class MatrixProduct(Fold):
     """A sum of products, by BLAS."""
 
     contraction: Contraction
+
+
+@dataclass(frozen=True)
+class SelectedFold(Fold):
+    """A fold of which the data say the points that count: it goes to these alone."""
+
+    chosen: tuple[Selection, ...]
 
 
 @dataclass(frozen=True)

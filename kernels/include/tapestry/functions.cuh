@@ -39,6 +39,12 @@ TAPESTRY_FN Int rest(Int a, Int b) { return b == 0 || b == -1 ? 0 : a % b; }
 TAPESTRY_FN Int left_shift(Int a, Int by) { return Natural(by) < 64 ? Int(Natural(a) << by) : 0; }
 TAPESTRY_FN Int right_shift(Int a, Int by) { return a >> (Natural(by) < 64 ? by : 63); }
 
+// An index of the data: one outside of its axis stops the kernel, as a failed assertion does.
+TAPESTRY_FN Int within(Int index, Int extent) {
+    if (index < 0 || index >= extent) TAPESTRY_STOP();
+    return index;
+}
+
 // The exponent is not negative.
 TAPESTRY_FN Int power(Int base, Int exponent) {
     Natural result = 1, factor = Natural(base);

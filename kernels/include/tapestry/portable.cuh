@@ -12,6 +12,13 @@
 #define TAPESTRY_FN inline
 #endif
 
+// What a kernel does that cannot go on.
+#if defined(__CUDA_ARCH__) || defined(__CUDACC_RTC__)
+#define TAPESTRY_STOP() __trap()
+#else
+#define TAPESTRY_STOP() __builtin_trap()
+#endif
+
 namespace tapestry {
 
 // Facts are functions, not variables: the run-time compiler would put every variable template into the binary.
