@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import reduce
 
 from .expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, depends_on
 from .expr.monoids import VALUE
@@ -58,7 +57,9 @@ def counting(body: Expr, neutral: float) -> Expr:
         elif isinstance(body, Call) and body.function == "where" and _is_neutral(body.args[2], neutral):
             body = body.args[1]
         else:
-            return reduce(lambda value, dtype: Cast(dtype, value), reversed(casts), body)
+            for dtype in reversed(casts):
+                body = Cast(dtype, body)
+            return body
 
 
 def conditions(body: Expr, neutral: float) -> Iterator[Expr]:
