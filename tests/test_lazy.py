@@ -46,5 +46,5 @@ def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
     """Starting is light: torch, the solvers, isl, NumPy and CuPy come only with the names that need them."""
     heavy = ["torch", "ortools", "cupy", "islpy", "numpy", "scipy", "networkx", "numba", "pytoulbar2"]
     code = f"import sys, {package}; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=900)
     assert done.stdout.strip() == "[]"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 LINKED = ("kernels", "planner", "workers")
 DATA = {".toml", ".json", ".html", ".js", ".css", ".cu", ".cuh", ".typed"}
@@ -87,7 +89,7 @@ def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> No
         "print(tapestry.__file__, *(load_machine(name).name for name in machine_names()))"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-I", "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=900
     )
     where, *machines = done.stdout.split()
     assert Path(where).is_relative_to(tmp_path)
@@ -102,8 +104,8 @@ def beside_the_clone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pa
     (folder / "pyproject.toml").write_bytes(b"")  # ends a type checker's search for settings here
     build = "import setuptools.build_meta as backend, sys; backend.build_editable(sys.argv[1])"
     clone = folder / "tapestry"
-    subprocess.run([sys.executable, "-c", build, folder], cwd=clone, check=True, capture_output=True, timeout=120)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", build, folder], cwd=clone, check=True, capture_output=True, timeout=900)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True, timeout=900)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -123,7 +125,7 @@ def test_an_editable_install_is_seen_from_the_folder_that_holds_the_clone(beside
     folder, python = beside_the_clone
     code = "import sys; sys.path.insert(0, ''); import tapestry.errors, tapestry.planner; print(tapestry.__file__)"
     done = subprocess.run(
-        [python, "-E", "-c", code], cwd=folder, check=True, capture_output=True, text=True, timeout=60
+        [python, "-E", "-c", code], cwd=folder, check=True, capture_output=True, text=True, timeout=900
     )
     assert Path(done.stdout.strip()) == folder / "tapestry" / "tapestry" / "__init__.py"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,8 @@ from tapestry.testing import inputs_for, programs
 from tapestry.verify import verify
 
 from . import torch_meaning
+
+pytestmark = pytest.mark.long
 
 
 def in_f64(program: Program) -> Program:

@@ -11,6 +11,8 @@ import pytest
 
 from tapestry.planner import plan
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

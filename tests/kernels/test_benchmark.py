@@ -32,7 +32,7 @@ def module(name: str) -> ModuleType:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "benchmarks" / "kernels.py"), *arguments]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=hidden, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=hidden, timeout=900)
 
 
 def case(ours: float, cudnn: float, error: float = 0.5, **more: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def modules() -> list[str]:
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

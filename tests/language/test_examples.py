@@ -17,6 +17,8 @@ from tapestry.notation import format_operation
 from tapestry.program import Program
 from tapestry.reference import evaluate
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -39,7 +41,7 @@ def llama() -> Program:
 @pytest.mark.parametrize("name", ["mlp", "convnet", "llama"])
 def test_an_example_prints_its_program(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, timeout=900, check=True
     )
     assert done.stdout.startswith("program forward(")
     assert done.stderr == ""

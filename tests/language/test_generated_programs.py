@@ -22,6 +22,8 @@ from tapestry.testing import assert_close, inputs_for, partitions, programs
 from tapestry.text import format_program
 from tapestry.verify import verify
 
+pytestmark = pytest.mark.long
+
 FUZZ = int(os.environ.get("TAPESTRY_FUZZ", 0))
 
 

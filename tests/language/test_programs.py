@@ -287,4 +287,4 @@ def test_the_decorator_keeps_its_name_whatever_is_imported() -> None:
         "import tapestry.dsl.program; assert callable(tp.program) and tapestry.program is tp.program; "
         "assert Program.__module__ == 'tapestry.program'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=900)

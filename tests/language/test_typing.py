@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "language.md")
 FOREIGN = "cupy.*,cupy_backends.*,networkx.*,numba.*,pytoulbar2.*,scipy.*,sklearn.*,threadpoolctl"

@@ -16,6 +16,8 @@ from tapestry.testing import assert_close, inputs_for, partitions, programs
 
 from .unchecked import run_unchecked
 
+pytestmark = pytest.mark.long
+
 # `make fuzz` asks for more. Eight tests of distinct draws, so that they can run side by side.
 EXAMPLES = int(os.environ.get("TAPESTRY_FUZZ", 0)) or 2000
 CHUNKS = 8

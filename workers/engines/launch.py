@@ -126,6 +126,7 @@ def serve(folder: Path, settings: Settings) -> None:
     """Run the jobs of a folder as one rank of torchrun; errors are left in the job's folder."""
     watch(folder)
     here = group()
+    signal.signal(signal.SIGTERM, lambda *_: told_to_end(here))
     for job in sorted(folder.glob("job*")):
         try:
             _serve_one(job, here, settings)
@@ -133,6 +134,16 @@ def serve(folder: Path, settings: Settings) -> None:
             (job / f"error-{here.rank}.json").write_text(json.dumps(described(error, here.rank)))
             raise
     here.close()
+
+
+def told_to_end(group: Group) -> None:
+    """What SIGTERM does to a rank. torchrun sends it to all that are left when one has ended.
+
+    A failure that was published is on its way to the job's folder: it ends this process, after it is written there.
+    """
+    if group.failure() is None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _serve_one(job: Path, here: Group, settings: Settings) -> None:

@@ -59,9 +59,10 @@ def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: 
             failed.append(_typed(error, group.rank))
         done.set()
 
+    heart = Heart(group, worker.activity, settings.patience_s)
+    heart.beat()  # a rank that stops in its first task has been heard of
     thread = Thread(target=work, daemon=True)
     thread.start()
-    heart = Heart(group, worker.activity, settings.patience_s)
     while not done.wait(POLL_S):
         heart.beat()
         failure = group.failure()

@@ -32,6 +32,8 @@ from .test_direct import DTYPES, activated, input_gradient
 from .test_direct import forward as expected
 from .test_direct import view as dense_view
 
+pytestmark = pytest.mark.long
+
 Array = NDArray[Any]
 
 host_compiler.compiler()

@@ -30,6 +30,8 @@ from tapestry.kernels.convolution.weight_gradient_shard import Term, all_splits,
 from .. import host_compiler
 from . import emulated
 
+pytestmark = pytest.mark.long
+
 Array = NDArray[Any]
 host_compiler.compiler()
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

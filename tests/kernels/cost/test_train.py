@@ -11,6 +11,8 @@ from tapestry.kernels.cost.model import candidates, facts, forests
 
 from ..shapes import SHAPES
 
+pytestmark = pytest.mark.long
+
 
 def h200() -> Gpu:
     found = known_gpu("NVIDIA H200")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from tapestry.testing import assert_close, inputs_for, partitions, programs
 from ...workers.unchecked import run_unchecked
 from .harm import FITTING, judged
 from .mutations import mutants
+
+pytestmark = pytest.mark.long
 
 MACHINE = replace(load_machine("cpu-4"), devices_per_host=8)
 SAMPLE, SEEDS = 20, 3

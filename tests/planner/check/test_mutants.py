@@ -21,6 +21,8 @@ from . import plans, writing
 from .harm import drawn, show
 from .mutations import mutants
 
+pytestmark = pytest.mark.long
+
 SAMPLE, SEEDS = 8, 5
 
 

@@ -11,6 +11,8 @@ import pytest
 from tapestry.planner.lowering.memory import ALIGN, Arena, Lifetime, packed
 from tapestry.planner.solvers.pack import Buffer, minimize_peak
 
+pytestmark = pytest.mark.long
+
 
 class Slot:
     """All that placing asks of a slot is which one it is."""

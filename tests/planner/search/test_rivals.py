@@ -13,6 +13,8 @@ from tapestry.planner import plan
 from tapestry.planner.search.rivals import rivals
 from tapestry.program import Program
 
+pytestmark = pytest.mark.long
+
 
 def bound(example: str, name: str, **extents: Any) -> Program:
     spec = importlib.util.spec_from_file_location(example, Path(__file__).parents[3] / "examples" / f"{example}.py")

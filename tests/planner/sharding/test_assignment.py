@@ -21,7 +21,7 @@ def test_a_choice_costs_the_same_in_both(data: st.DataObject) -> None:
     program, extents = data.draw(st.sampled_from(CASES))
     objective, mesh = data.draw(st.sampled_from(["time", "bytes"])), data.draw(st.sampled_from([(4,), (2, 2)]))
     model = modelled(context(program.bind(**extents), "cpu-4", mesh, objective))
-    translation, exposed = Translation(model, Clock(60)), data.draw(st.integers(0, 2))
+    translation, exposed = Translation(model, Clock(600)), data.draw(st.integers(0, 2))
     choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in translation.decided}
     cost, faults = check_choice(translation.problem(UNLIMITED, exposed), [choice[n] for n in translation.decided])
     assert cost == evaluate(model, choice, exposed)[0]
@@ -33,7 +33,7 @@ def test_a_choice_costs_the_same_in_both(data: st.DataObject) -> None:
 def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> None:
     program, extents = data.draw(st.sampled_from(CASES))
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
-    translation = Translation(model, Clock(60))
+    translation = Translation(model, Clock(600))
     choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in translation.decided}
     peak, _ = check_choice(translation.lean_problem(), [choice[n] for n in translation.decided])
     held = max(sum(memory_at(model, choice, instant).values()) for instant in model.instants)
@@ -48,7 +48,7 @@ def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> No
 @pytest.mark.parametrize(("program", "extents"), CASES[:3], ids=lambda value: getattr(value, "__name__", str(value)))
 def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
-    found = least_memory(Translation(model, Clock(60)), time_limit=30, seed=0, jobs=1)
+    found = least_memory(Translation(model, Clock(600)), time_limit=600, seed=0, jobs=1)
     assert found is not None
     assert brute_force(model, found.least) is not None
     assert brute_force(model, found.least - 1) is None
@@ -57,7 +57,7 @@ def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  
 @pytest.mark.parametrize(("program", "extents"), CASES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_bound_is_recomputed_by_code_of_its_own(program, extents) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), "h200x8", (2, 4), "time"))
-    problem = Translation(model, Clock(60)).problem(UNLIMITED)
+    problem = Translation(model, Clock(600)).problem(UNLIMITED)
     answer = solve(problem)
     assert answer.status == "optimal"
     assert answer.certified_by == "elimination"

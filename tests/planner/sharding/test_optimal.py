@@ -61,7 +61,7 @@ def modelled(c: Question, tied: bool = True) -> Model:
 
 
 def solved(model: Model, exposed: int = 2, capacity: int = UNLIMITED) -> Solution:
-    return solve(Translation(model, Clock(60)), capacity, time_limit=30, seed=0, jobs=1, exposed=exposed)
+    return solve(Translation(model, Clock(600)), capacity, time_limit=600, seed=0, jobs=1, exposed=exposed)
 
 
 def brute_force(model: Model, capacity: int) -> int | None:

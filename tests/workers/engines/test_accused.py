@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tapestry.planner.format import Resolved
 from tapestry.workers.engines import process
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.group import Failure, Group
+from tapestry.workers.engines.launch import told_to_end
 from tapestry.workers.faults import PeerFailed, TaskError
 
 from ..sheets import halo_blur
@@ -63,3 +67,15 @@ def test_the_first_failure_of_all_is_published() -> None:
     with pytest.raises(TaskError, match="Connection closed by peer"):
         process.run_rank(Resolved(halo_blur()), {}, group, Settings("numpy"))
     assert [type(error) for error in group.published] == [TaskError]
+
+
+@pytest.mark.parametrize("failure", [Failure(1, {"kind": "Silent", "text": "the process has not answered"}), None])
+def test_a_rank_that_is_told_to_end_says_first_what_failed(
+    failure: Failure | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun ends this rank as soon as the one that it accused is gone, which may be before it has written so."""
+    sent: list[int] = []
+    monkeypatch.setattr(signal, "signal", lambda number, action: None)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    told_to_end(Judged(failure))
+    assert sent == ([] if failure else [signal.SIGTERM])

@@ -19,6 +19,8 @@ from tapestry.workers import BytesDiffer, Deadlock, Silent, TaskError
 from ..sheets import halo_blur
 from ..unchecked import run_unchecked
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 DEVICES = """
 import os, signal, threading, time
@@ -110,7 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wait_for(what: str, found: object, limit_s: float = 60) -> None:
+def wait_for(what: str, found: object, limit_s: float = 900) -> None:
     assert callable(found)
     until = time.monotonic() + limit_s
     while not found():
@@ -137,8 +139,8 @@ def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
-    wait_for("the ranks to end", lambda: not any(map(alive, pids)), 30)
-    wait_for("the folder to go", lambda: not list((folder / "tmp").glob("tapestry-*")), 30)
+    wait_for("the ranks to end", lambda: not any(map(alive, pids)))
+    wait_for("the folder to go", lambda: not list((folder / "tmp").glob("tapestry-*")))
 
 
 def test_a_rank_that_stops_answering_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from tapestry.planner.solvers.assign.plain.trws import Ascent, Duals, certified
 
 from ..problems import cheapest, ladder, problems
 
+pytestmark = pytest.mark.long
+
 
 def certificate_of(problem: AssignmentProblem, steps: int) -> tuple[DualCertificate, Duals, Reduced, Loads]:
     try:

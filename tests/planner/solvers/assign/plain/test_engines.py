@@ -23,10 +23,12 @@ from tapestry.planner.solvers.assign.plain.wcsp import run_wcsp
 
 from ..problems import cheapest, ladder, problems
 
+pytestmark = pytest.mark.long
+
 ENGINES = pytest.mark.parametrize("engine", [run_exact, run_wcsp])
 
 
-def started(problem: AssignmentProblem, seconds: float = 60.0) -> Incumbent:
+def started(problem: AssignmentProblem, seconds: float = 3600.0) -> Incumbent:
     model, _ = reduce(problem)
     now = time.monotonic()
     return Incumbent(model, loads_of(model), now, now + seconds)

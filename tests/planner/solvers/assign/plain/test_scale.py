@@ -26,6 +26,8 @@ from tapestry.planner.solvers.assign.plain.search import Search
 
 from ..problems import cheapest, ladder, planted, problems
 
+pytestmark = pytest.mark.long
+
 
 def started(problem: AssignmentProblem) -> Incumbent:
     model, _ = reduce(problem)
