@@ -149,6 +149,17 @@ class Plan:
         )
 
 
+def run_plans(plans: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], **options: Any) -> list[RunResult]:
+    """Run plans on their inputs one after another, in the same processes where an engine has any.
+
+    The options are those of `Plan.run`, for all of them.
+    """
+    from ..workers.running import run_each
+
+    found: list[RunResult] = run_each([(plan.checked, inputs) for plan, inputs in plans], **options)
+    return found
+
+
 def _demand_form(document: Document) -> None:
     from .check import check_form, demand
 

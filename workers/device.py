@@ -11,6 +11,8 @@ one after another, so temporary memory is taken from the lane (`temporaries`) an
 
 from __future__ import annotations
 
+import os
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -61,6 +63,19 @@ class Payload:
 
 
 @dataclass(frozen=True)
+class Hardware:
+    """What a computer has of a device: its name, how many there are, bytes of the memory in which one computes, and
+    whether transfers run beside compute on it. ``shared``: that memory is of all together.
+    """
+
+    name: str
+    count: int
+    memory_bytes: int
+    shared: bool
+    overlap: bool
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """A compute task: the operation at the points (axes in the order of ``op.dims``), and where its tensors lie.
 
@@ -103,6 +118,15 @@ class Device(ABC):
     def present(cls) -> bool:
         """Whether this computer has what it takes. It may not be slow to answer."""
         return True
+
+    @classmethod
+    def hardware(cls, ranks: int) -> Hardware:
+        """What there is of it here, for so many ranks: by default the cores and the memory of this computer, on which
+        transfers run beside compute if there are cores for both.
+        """
+        cores = len(os.sched_getaffinity(0))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Hardware(f"one core of {platform.machine()}", cores, memory, shared=True, overlap=cores >= 2 * ranks)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

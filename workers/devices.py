@@ -79,6 +79,11 @@ def computes_in(name: str) -> str:
     return _class(name).computes_in
 
 
+def device_class(name: str) -> type[Device]:
+    """The class of a device, of which there may be none here. UsageError if it cannot be loaded."""
+    return _class(name)
+
+
 def open_device(name: str) -> Device:
     """A device for the ranks of this process. UsageError if there is none of that name, or it cannot be had here."""
     return _class(name)()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..errors import UsageError
@@ -37,16 +37,39 @@ def run(
     Raises UsageError (a plan that was not checked, unknown engine or device, inputs that do not fit), TaskError and
     PeerFailed (a task failed, a rank fell silent), BytesDiffer (more or less was moved than is planned), Deadlock.
     """
-    given: object = plan
-    if not isinstance(given, Checked):
-        hint = "tapestry.planner.check.checked(document) gives what may be run, as Plan.run does"
-        raise UsageError("the plan was not checked", sides={"given": type(given).__name__}, hint=hint)
+    return run_each(
+        [(plan, inputs)], engine=engine, device=device, order=order, poison=poison, patience_s=patience_s, repeat=repeat
+    )[0]
+
+
+def run_each(
+    jobs: Sequence[tuple[Checked, Mapping[str, Any]]],
+    *,
+    engine: str = "local",
+    device: str = AUTO,
+    order: int | None = None,
+    poison: bool = False,
+    patience_s: float = PATIENCE_S,
+    repeat: int = 1,
+) -> list[RunResult]:
+    """Run several plans, each on its own inputs, one after another; an engine that starts processes starts them once.
+
+    What is said of `run` holds for each of them. The device is chosen by the machine of the first.
+    """
+    for plan, _ in jobs:
+        given: object = plan
+        if not isinstance(given, Checked):
+            hint = "tapestry.planner.check.checked(document) gives what may be run, as Plan.run does"
+            raise UsageError("the plan was not checked", sides={"given": type(given).__name__}, hint=hint)
     if not patience_s > 0:
         raise UsageError("a run has to have some patience", sides={"patience_s": patience_s})
     if repeat < 1:
         raise UsageError("a run has one step or more", sides={"repeat": repeat})
-    chosen = chosen_device(device, given.resolved.document.machine)
-    return _engine(engine).run(given.resolved, inputs, Settings(chosen, order, poison, patience_s, repeat))
+    if not jobs:
+        return []
+    chosen = chosen_device(device, jobs[0][0].resolved.document.machine)
+    resolved = [(plan.resolved, inputs) for plan, inputs in jobs]
+    return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat))
 
 
 def _engine(name: str) -> Engine:

@@ -1,4 +1,4 @@
-"""`tapestry machine list | show`."""
+"""`tapestry machine list | show | probe`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import typer
 from ...printable import columns
 from ..machine import Machine, format_bytes, load_machine, machine_names, machine_to_json
 from .guard import guarded
+from .probe import probe
 from .talk import put, put_json
 
-app = typer.Typer(help="Machine models: list them, show one.", no_args_is_help=True)
+app = typer.Typer(help="Machine models: list them, show one, measure this computer.", no_args_is_help=True)
+app.command()(probe)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -49,7 +51,12 @@ def _text(machine: Machine) -> str:
             f"{machine.device.launch_overhead_s * 1e6:g} us to start a kernel",
             "memory\n" + columns(_tiers(machine), indent="  "),
             "sustained rates (10^12 operations a second, a multiply-add counts two)\n"
-            + columns(_rates(machine), indent="  "),
+            + columns(_rates(machine), indent="  ")
+            + (
+                f"\n\nmeasured, by ranks at work\n{columns(_paces(machine), indent='  ')}"
+                if machine.device.paces
+                else ""
+            ),
             "links\n" + (columns(_links(machine), indent="  ") if machine.links else "  none: one device"),
         ]
     )
@@ -69,6 +76,18 @@ def _tiers(machine: Machine) -> list[list[str]]:
 
 def _rates(machine: Machine) -> list[list[str]]:
     return [[rate.kernel, rate.dtype, f"{rate.tflops:g}"] for rate in machine.device.peak]
+
+
+def _paces(machine: Machine) -> list[list[str]]:
+    return [
+        [
+            f"{pace.ranks} at work",
+            f"{pace.start_s * 1e6:.3g} us to start a task",
+            f"{len(pace.curves)} curves of kernels",
+            f"{len(pace.operations)} of single operations",
+        ]
+        for pace in machine.device.paces
+    ]
 
 
 def _links(machine: Machine) -> list[list[str]]:

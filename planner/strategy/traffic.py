@@ -24,13 +24,17 @@ from .layouts import Layout, Mesh
 
 @dataclass(frozen=True)
 class Move:
-    """A transfer between two layouts: elements and bytes received in all, elements by the busiest rank, kind, time."""
+    """A transfer between two layouts: elements and bytes received in all, elements by the busiest rank, kind, time.
+
+    ``received``: the bytes that its time is of, those of the busiest rank.
+    """
 
     elements: int
     nbytes: int
     busiest: int
     kind: str
     seconds: float
+    received: int = 0
 
 
 class Traffic:
@@ -70,7 +74,7 @@ class Traffic:
             return Move(0, 0, 0, "local", 0.0)
         kind, size = complete_kind(have, need, missing), width.complete
         seconds = self._seconds(kind, busiest * size, self._crossing(have, need) * size)
-        return Move(total, total * size, busiest, kind, seconds)
+        return Move(total, total * size, busiest, kind, seconds, busiest * size)
 
     def _crossing(self, have: Layout, need: Layout) -> int:
         """Most elements that a rank can only get from another host."""
@@ -90,7 +94,7 @@ class Traffic:
         busiest = -(-total // receivers)
         received = -(-nbytes // receivers)
         seconds = self._seconds(kind, received, received if len(self.hosts) > 1 else 0)
-        return Move(total, nbytes, busiest, kind, seconds)
+        return Move(total, nbytes, busiest, kind, seconds, received)
 
     def _seconds(self, kind: str, received: int, crossing: int) -> float:
         """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""

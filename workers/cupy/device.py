@@ -14,7 +14,7 @@ from ...kernels.runtime.device import device_count
 from ...kernels.runtime.libcuda import driver_function
 from ...program import Block
 from ...space import Grid, Region
-from ..device import Bound, Device, DType, Evaluation, Packed, Replay, Runner, Stored, in_order
+from ..device import Bound, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from .arrays import DeviceArray, of_memory
 from .attention import written_attention
 from .evaluating import folding_jobs, jobs_of
@@ -53,6 +53,17 @@ class CupyDevice(Device):
             return device_count() > 0
         except KernelError:
             return False
+
+    @classmethod
+    def hardware(cls, ranks: int) -> Hardware:  # noqa: ARG003
+        """The GPUs that CuPy sees; copies run beside kernels on them."""
+        import cupy
+
+        name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        _, total = cupy.cuda.runtime.memGetInfo()
+        return Hardware(
+            f"NVIDIA {name.removeprefix('NVIDIA ')}", device_count(), int(total), shared=False, overlap=True
+        )
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...planner.format import Document, Resolved
@@ -27,6 +27,9 @@ class Settings:
     repeat: int = 1
 
 
+Job = tuple[Resolved, Mapping[str, Array]]
+
+
 class Engine(ABC):
     """Runs plans."""
 
@@ -36,6 +39,10 @@ class Engine(ABC):
 
         Raises UsageError (inputs or settings that do not fit), TaskError, PeerFailed, Deadlock.
         """
+
+    def run_each(self, jobs: Sequence[Job], settings: Settings) -> list[RunResult]:
+        """Several plans, each with its inputs, one after another."""
+        return [self.run(plan, inputs, settings) for plan, inputs in jobs]
 
 
 def resolved(document: Document | Resolved) -> Resolved:

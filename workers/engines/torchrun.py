@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
 from ...errors import UsageError
@@ -11,13 +11,17 @@ from ...planner.format import Document, Resolved
 from ..devices import device_place
 from ..result import RunResult
 from ..stores.arrays import Array
-from .engine import Engine, Settings
+from .engine import Engine, Job, Settings, resolved
 
 
 class TorchrunEngine(Engine):
     """Where RANK and WORLD_SIZE are set, all processes of that torchrun make this call, and rank 0 gets the outputs."""
 
     def run(self, document: Document | Resolved, inputs: Mapping[str, Array], settings: Settings) -> RunResult:
+        return self.run_each([(resolved(document), inputs)], settings)[0]
+
+    def run_each(self, jobs: Sequence[Job], settings: Settings) -> list[RunResult]:
+        """In one torchrun."""
         if settings.order is not None:
             sides = {"engine": "torchrun", "order": settings.order}
             raise UsageError("an order can be chosen for the local engine only", sides=sides)
@@ -27,11 +31,10 @@ class TorchrunEngine(Engine):
             from .group import group
             from .process import run_rank
 
-            return run_rank(document, inputs, group(), settings)
+            return [run_rank(plan, inputs, group(), settings) for plan, inputs in jobs]
         from .launch import launch
 
-        plain = document.document if isinstance(document, Resolved) else document
-        return launch([(plain, inputs)], settings)[0]
+        return launch([(plan.document, inputs) for plan, inputs in jobs], settings)
 
 
 def demand_torch(engine: str) -> None:

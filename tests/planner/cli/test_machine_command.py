@@ -38,11 +38,6 @@ def test_show_names_every_tier_and_link(tapestry: Tapestry, name: str) -> None:
     assert {tier.name for tier in machine.device.tiers} | {link.kind for link in machine.links} <= set(words)
 
 
-def test_probe_is_not_there_yet(tapestry: Tapestry) -> None:
-    assert "probe" not in tapestry("machine", "--help").out
-    assert tapestry("machine", "probe").code == 2
-
-
 def test_an_unknown_machine(tapestry: Tapestry) -> None:
     ended = tapestry("machine", "show", "h20x8")
     assert (ended.code, ended.out) == (2, "")

@@ -1,0 +1,107 @@
+"""`tapestry machine probe`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ...errors import UsageError
+from ...files import demand_writable
+from .guard import guarded
+from .options import Force, is_setting, parse_settings
+from .plan import Settings, split_programs
+from .talk import put, put_file, working
+
+if TYPE_CHECKING:
+    from ...program import Program
+
+Programs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE.py:PROGRAM]", help="Measure what this program is planned to do as well."),
+]
+
+
+@guarded
+def probe(
+    program: Programs = None,
+    settings: Settings = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="machine.toml", help="Write the machine; else it is printed."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes, fewer repetitions.")] = False,
+    device: Annotated[str, typer.Option(metavar="NAME", help="What computes: numpy, cupy, or module:Class.")] = "numpy",
+    engine: Annotated[
+        Literal["local", "torchrun"], typer.Option(help="Ranks that take turns in one process, or a process each.")
+    ] = "torchrun",
+    ranks: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ranks: one a core, or one a GPU.")] = None,
+    add_to: Annotated[
+        Path | None, typer.Option(metavar="machine.toml", help="Add the program to a machine that was probed before.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Measure this computer and write a machine file with curves.
+
+    Kernels of all classes over sizes and dtypes, copies, starts of tasks, with one rank and with all ranks at work;
+    transfers of every kind over sizes. With a program, also each of its operations as it is planned on this machine.
+    """
+    if output is not None:
+        demand_writable(output, replace=force)
+    if add_to is not None and not program:
+        raise UsageError("--add-to adds a program", hint="name it: FILE.py:PROGRAM")
+    found = _program(program or [], settings or [])
+    text = _probed(found, output, device, engine, ranks, add_to, quick=quick)
+    if output is None:
+        put(text.rstrip())
+    else:
+        put_file(output, text, force=force)
+
+
+def _program(texts: list[str], settings: list[str]) -> Program | None:
+    """Before anything is measured: the cheaper mistake first."""
+    from .program_file import load_program
+
+    if not any(not is_setting(text) for text in texts):
+        if texts or settings:
+            raise UsageError("--set is of a program, and none is given", sides={"given": " ".join([*settings, *texts])})
+        return None
+    spec, more = split_programs(texts)
+    return load_program(spec, parse_settings([*settings, *more]))
+
+
+def _probed(
+    program: Program | None,
+    output: Path | None,
+    device: str,
+    engine: str,
+    ranks: int | None,
+    add_to: Path | None,
+    *,
+    quick: bool,
+) -> str:
+    """The text of the machine file."""
+    from .. import load_machine
+    from ..machine.write import machine_toml
+    from ..probe.here import probe_machine, runs_on
+    from ..probe.measure import with_program
+
+    known = load_machine(add_to) if add_to is not None else None
+    if known is not None and not known.device.paces:
+        raise UsageError("was not probed: it has no paces", where=str(add_to), hint="leave out --add-to")
+    name = output.stem if output is not None and re.fullmatch(r"[A-Za-z0-9][\w.-]*", output.stem) else "probed"
+    with working("probing") as say:
+        machine = known or probe_machine(name=name, device=device, engine=engine, ranks=ranks, quick=quick, say=say)
+        if program is not None:
+            runs = runs_on(engine, device)
+            machine, _ = with_program(
+                machine, program, runs, turns=engine == "local", quick=quick, ranks=ranks, say=say
+            )
+    names = {program.graph.digest(op): f"{program.name}.{op.name}" for op in program.operations} if program else {}
+    return machine_toml(machine, COMMENT, names)
+
+
+COMMENT = """Written by `tapestry machine probe`; the description says when and of what.
+Rates are the best of the curves, with all ranks at work. Assumed and not measured: the disk."""

@@ -1,0 +1,101 @@
+"""From what tasks took to curves: the start of a task, copies, kernel classes, operations, transfers by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...program import Operation
+from ...space.projection import count_points, operand_images, write_image
+from ..format import Compute, Transfer
+from ..interface import Plan
+from ..machine import Curve, OperationCurve, Pace, Points, WorkCurve, monotone
+from ..simulate import Prices
+from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
+from .times import TaskTimes
+
+LEAST_S = 1e-9  # what is no quicker than a start still takes some time
+Sample = tuple[float, float]
+
+
+class Shard(NamedTuple):
+    """What one task did: index points, bytes of all it read and wrote, and the seconds it took, gap included."""
+
+    op: Operation
+    points: int
+    nbytes: int
+    seconds: float
+
+
+def shards(plan: Plan, times: TaskTimes) -> Iterator[Shard]:
+    """All compute tasks of a plan that had something to do."""
+    program = plan.program
+    for task in plan.document.tasks:
+        if not isinstance(task, Compute):
+            continue
+        op = program.op_by_name[task.op]
+        shapes = {name: program.tensor(name).shape for name in op.operands}
+        for rank, region in enumerate(plan.resolved.regions(task.shards)):
+            if region and (task.id, rank) in times.tasks:
+                moved = write_image(op, region).region.size * program.tensor(op.output).itemsize
+                for name, image in operand_images(op, shapes, region).items():
+                    moved += image.region.size * program.tensor(name).itemsize
+                seconds = times.tasks[task.id, rank] + times.gap
+                yield Shard(op, count_points(op, region).value, moved, seconds)
+
+
+def pace_of(plan: Plan, times: TaskTimes) -> Pace:
+    """The pace of so many ranks as the plan has: one task's start is what the quickest of all takes."""
+    done = list(shards(plan, times))
+    start = min(shard.seconds for shard in done)
+    classes: dict[tuple[str, str], list[Sample]] = {}
+    copies: list[Sample] = []
+    for op, points, nbytes, seconds in done:
+        beyond, flops = max(LEAST_S, seconds - start), flops_per_point(op)
+        kernel, dtype = kernel_class(op), compute_dtype(op, plan.program)
+        if kernel == "elementwise" and flops == 1:
+            copies.append((nbytes, beyond))
+        else:
+            classes.setdefault((kernel, dtype), []).append((points * flops, beyond))
+    curves = tuple(WorkCurve(*key, monotone(samples)) for key, samples in sorted(classes.items()))
+    return Pace(len(plan.document.devices), start, monotone(copies), curves)
+
+
+def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> dict[str, list[Sample]]:
+    """What the operations of a program took beyond a start, by their digest: points and seconds."""
+    found: dict[str, list[Sample]] = {}
+    for op, points, _, seconds in shards(plan, times):
+        digest = plan.program.graph.digest(op)
+        found.setdefault(digest, []).append((points, max(LEAST_S, seconds - start_s)))
+    return found
+
+
+def with_operations(pace: Pace, measured: Mapping[str, Sequence[Sample]]) -> tuple[OperationCurve, ...]:
+    """A pace's curves of operations; what was measured anew stands in place of what was known at the same size."""
+    known: dict[str, dict[float, float]] = {own.operation: dict(own.points) for own in pace.operations}
+    for digest, samples in measured.items():
+        known.setdefault(digest, {}).update(monotone(samples))
+    return tuple(OperationCurve(digest, monotone(points.items())) for digest, points in sorted(known.items()))
+
+
+def transfer_samples(plan: Plan, times: TaskTimes) -> dict[str, list[Sample]]:
+    """By kind: bytes that the busiest rank received, and seconds."""
+    prices, found = Prices(plan.resolved), dict[str, list[Sample]]()
+    for task in plan.document.tasks:
+        if isinstance(task, Transfer):
+            move = prices.move(task)
+            if move.received:
+                seconds = max(LEAST_S, times.transfers[task.id] + times.gap)
+                found.setdefault(move.kind, []).append((move.received, seconds))
+    return found
+
+
+def transfer_curves(measured: Mapping[str, Sequence[Sample]], ranks: int) -> tuple[Curve, ...]:
+    """A curve for each kind that was measured at two sizes or more."""
+    found = {kind: monotone(samples) for kind, samples in sorted(measured.items())}
+    return tuple(Curve(kind, ranks, _rates(points)) for kind, points in found.items() if len(points) > 1)
+
+
+def _rates(points: Points) -> tuple[tuple[int, float], ...]:
+    """As rates of which the times rise: equal ones by so little that is more than what a written file rounds."""
+    return tuple((int(size), size / (seconds * (1 + 2e-5 * k)) / 1e9) for k, (size, seconds) in enumerate(points))

@@ -1,0 +1,68 @@
+"""The probe on this computer: engines and devices of the workers run the plans."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING
+
+from ...errors import UsageError
+from ..interface import Plan, run_plans
+from ..machine import Machine
+from ..measured import Step
+from .measure import Host, Runs, Say, probed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def probe_machine(
+    *,
+    name: str = "probed",
+    device: str = "numpy",
+    engine: str = "torchrun",
+    ranks: int | None = None,
+    quick: bool = False,
+    say: Say = lambda _: None,
+) -> Machine:
+    """Measure this computer as a machine of so many ranks (by default one a core, or one a GPU), run by an engine.
+
+    engine: "torchrun", a process a rank, or "local", where all ranks take turns in this process. UsageError for a
+    device that is not here.
+    """
+    host = host_of(name, device, engine, ranks)
+    return probed(host, runs_on(engine, device), quick=quick, say=say)
+
+
+def runs_on(engine: str, device: str) -> Runs:
+    """Plans run by an engine on a device, as the probe wants them run."""
+
+    def runs(jobs: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], repeat: int) -> Sequence[Sequence[Step]]:
+        return [result.steps for result in run_plans(jobs, engine=engine, device=device, repeat=repeat)]
+
+    return runs
+
+
+def host_of(name: str, device: str, engine: str, ranks: int | None) -> Host:
+    """What is known of this computer without measuring it."""
+    from ...workers.devices import device_class
+
+    found = device_class(device)
+    if not found.present():
+        raise UsageError(f"there is no {device} device on this computer", hint="--device numpy is always there")
+    count = ranks or found.hardware(1).count
+    hardware, turns = found.hardware(count), engine == "local"
+    how = "taking turns in one process" if turns else "a process each"
+    return Host(
+        name,
+        f"{count} ranks of {hardware.name}, {how}; probed on {date.today().isoformat()}",
+        hardware.name,
+        count,
+        found.computes_in,
+        hardware.memory_bytes // (count if hardware.shared or turns else 1),
+        shutil.disk_usage("/").total,
+        turns,
+        hardware.overlap and not turns,
+        "in-process" if turns else "loopback" if found.backend == "gloo" else found.backend,
+    )

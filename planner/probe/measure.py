@@ -1,0 +1,183 @@
+"""The probe: a machine measured by running plans on it, and programs measured on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...inputs import random_inputs
+from ...program import Pin, Program
+from ..interface import Plan, plan
+from ..machine import Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier
+from ..machine.machine import MachineError
+from ..measured import Step
+from .curves import operation_curves, pace_of, transfer_curves, transfer_samples, with_operations
+from .programs import AXIS, FULL, QUICK, Sizes, moves, work
+from .times import task_times
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Runs = Callable[[Sequence[tuple[Plan, Mapping[str, "np.ndarray"]]], int], Sequence[Sequence[Step]]]
+"""Runs plans on their inputs, each so many steps, and gives the steps of each."""
+
+Say = Callable[[str], None]
+
+# Pins leave one choice an operation: there is nothing to search for.
+SEARCH_S = 0.5
+REPEAT, REPEAT_QUICK = 15, 5
+# A program's own steps are few tasks, so more of them are affordable.
+STEPS, STEPS_QUICK = 31, 11
+# Rounds of planning a program, measuring what it was planned to do, and planning again with that.
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Host:
+    """What of a machine is not measured: its name, what computes, how many ranks, bytes of its memory for each.
+
+    ``turns``: all ranks are in one process. ``tier``: the memory in which devices compute. ``disk_bytes``: of the disk
+    that all share. ``overlap``: see `DeviceModel`.
+    """
+
+    name: str
+    description: str
+    device: str
+    ranks: int
+    tier: str
+    memory_bytes: int
+    disk_bytes: int
+    turns: bool
+    overlap: bool
+    link: str
+
+
+def probed(host: Host, runs: Runs, *, quick: bool, say: Say = lambda _: None) -> Machine:
+    """Measure a machine: with one rank at work, with all, and their transfers."""
+    sizes, repeat = (QUICK, REPEAT_QUICK) if quick else (FULL, REPEAT)
+    first = _unmeasured(host)
+    say("planning what is to be measured")
+    plans = [_work_plan(first, ranks, sizes) for ranks in _levels(host.ranks, quick=quick)]
+    if host.ranks > 1:
+        plans.append(_moves_plan(first, host.ranks, sizes))
+    say("measuring")
+    found = runs([(made, random_inputs(made.program, 0)) for made in plans], repeat)
+    times = [task_times(made.resolved, steps, turns=host.turns) for made, steps in zip(plans, found, strict=True)]
+    measured = list(zip(plans, times, strict=True))
+    moved = measured.pop() if host.ranks > 1 else None
+    paces = tuple(pace_of(made, took) for made, took in measured)
+    curves = transfer_curves(transfer_samples(*moved), host.ranks) if moved is not None else ()
+    return _machine(host, paces, curves)
+
+
+def _levels(ranks: int, *, quick: bool) -> list[int]:
+    """Numbers of ranks at work to be measured: 1 and all, and the powers of two between where there is time."""
+    between = [1 << k for k in range(1, ranks.bit_length()) if 1 << k < ranks]
+    return sorted({1, ranks, *([] if quick else between)})
+
+
+def _work_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
+    pins = [Pin("op", "*", ((AXIS, "r"),))]
+    return plan(work(ranks, sizes), machine, mesh=(ranks,), pins=pins, time_limit=SEARCH_S)
+
+
+def _moves_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
+    program, pins = moves(ranks, sizes)
+    return plan(program, machine, mesh=(ranks,), pins=pins, time_limit=SEARCH_S)
+
+
+def _unmeasured(host: Host) -> Machine:
+    """Any rates: they decide nothing where everything is pinned."""
+    pace = Pace(1, 1e-6, ((1.0, 1e-9),))
+    return _machine(host, (pace,), ())
+
+
+def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> Machine:
+    """Rates, which stand in where there is no curve, are the best of the curves with all ranks at work."""
+    most = max(paces, key=lambda pace: pace.ranks)
+    peak = {(curve.kernel, curve.dtype): _rate(curve.points) / 1e12 for curve in most.curves}
+    peak.setdefault(("elementwise", "f64"), peak.get(("elementwise", "f32"), 1e-3) / 2)
+    memory = _rate(most.copy) / 1e9
+    tiers = (
+        Tier(host.tier, host.memory_bytes, memory, memory),
+        Tier("disk", host.disk_bytes, 1.0, 0.5, shared_per_host=True),
+    )
+    device = DeviceModel(
+        host.device, most.start_s, tuple(Rate(*key, tflops) for key, tflops in sorted(peak.items())), tiers,
+        overlap=host.overlap, paces=paces,
+    )  # fmt: skip
+    links = (_link(host.link, curves),) if host.ranks > 1 else ()
+    return Machine(host.name, host.description, device, 1, host.ranks, links)
+
+
+def _rate(points: Points) -> float:
+    return max(size / seconds for size, seconds in points)
+
+
+def _link(kind: str, curves: tuple[Curve, ...]) -> Link:
+    """As fast as the best of its curves; a message of a kind that has none costs at least what the quickest costs."""
+    rates = [rate for curve in curves for _, rate in curve.points]
+    least = [size / (rate * 1e9) for curve in curves for size, rate in curve.points[:1]]
+    return Link(kind, max(rates, default=1.0), min(least, default=1e-4), "host", curves)
+
+
+def with_program(
+    machine: Machine, program: Program, runs: Runs, *, turns: bool, quick: bool, time_limit: float = 20.0,
+    ranks: int | None = None, say: Say = lambda _: None,
+) -> tuple[Machine, Plan]:  # fmt: skip
+    """The machine with what the operations and transfers of a program take, and the plan that it is then given.
+
+    The program is planned, run, and planned again with what was measured, until it is planned the same way again.
+    """
+    repeat = STEPS_QUICK if quick else STEPS
+    size = ranks or machine.device_count
+    seen: set[bytes] = set()
+    for turn in range(ROUNDS):
+        say(f"planning {program.name}")
+        made = plan(program, machine, mesh=(size,), time_limit=time_limit)
+        tasks = _decided(made)
+        if tasks in seen:
+            break
+        seen.add(tasks)
+        say(f"measuring {program.name}, round {turn + 1}")
+        (steps,) = runs([(made, random_inputs(program, 0))], repeat)
+        machine = measured_on(machine, made, steps, turns=turns)
+    return machine, plan(program, machine, mesh=(size,), time_limit=time_limit)
+
+
+def _decided(made: Plan) -> bytes:
+    """Tasks and layouts of a plan: what it does, whatever it is predicted to take."""
+    import msgspec
+
+    return msgspec.json.encode([made.document.tasks, made.document.layouts])
+
+
+def measured_on(machine: Machine, made: Plan, steps: Sequence[Step], *, turns: bool) -> Machine:
+    """The machine with what the steps of a plan took, operation by operation and transfer by transfer."""
+    ranks, times = len(made.document.devices), task_times(made.resolved, steps, turns=turns)
+    nearest = machine.device.pace(ranks)
+    if nearest is None:
+        raise MachineError("has no measured paces", where=machine.name, hint="tapestry machine probe measures them")
+    pace = replace(nearest, ranks=ranks)
+    pace = replace(pace, operations=with_operations(pace, operation_curves(made, times, pace.start_s)))
+    paces = {each.ranks: each for each in machine.device.paces} | {ranks: pace}
+    device = replace(machine.device, paces=tuple(paces[count] for count in sorted(paces)))
+    links = tuple(_with_transfers(link, transfer_samples(made, times), ranks) for link in machine.links)
+    return replace(machine, device=device, links=links)
+
+
+def _with_transfers(link: Link, measured: Mapping[str, Any], ranks: int) -> Link:
+    """Curves of a link with more points; what was measured anew stands in place of what was known."""
+    known = {
+        curve.collective: {size: size / (rate * 1e9) for size, rate in curve.points}
+        for curve in link.curve
+        if curve.ranks == ranks
+    }
+    for kind, samples in measured.items():
+        anew = {int(size): seconds for size, seconds in samples}
+        known[kind] = {**known.get(kind, {}), **anew}
+    curves = transfer_curves({kind: list(points.items()) for kind, points in known.items()}, ranks)
+    others = tuple(curve for curve in link.curve if curve.ranks != ranks)
+    made = _link(link.kind, (*others, *curves))
+    return replace(made, scope=link.scope)

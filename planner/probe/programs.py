@@ -1,0 +1,202 @@
+"""The programs that are run to measure a machine.
+
+Each has an operation for every kernel class, dtype and size, all in one step: what is measured is interleaved, and what
+disturbs a moment disturbs little. Along ``r`` every operation is cut, an index a rank, so that all are at work at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import tapestry as tp
+from tapestry import Tensor, anyfloat
+
+from ...program import Pin, Program
+
+AXIS = "mesh0"
+
+
+@tp.op
+def product(a: anyfloat[Tensor, "r m k"], b: anyfloat[Tensor, "r k n"]) -> anyfloat[Tensor, "r m n"]:
+    """A matrix product a rank."""
+    r, m, n, k = tp.indices("r m n k")
+    return tp.sum[k](a[r, m, k] * b[r, k, n])
+
+
+@tp.op
+def added(a: anyfloat[Tensor, "r s"], b: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """One operation an element: what is measured is memory."""
+    r, s = tp.indices("r s")
+    return a[r, s] + b[r, s]
+
+
+@tp.op
+def chained(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """Several operations an element, cheap and dear ones."""
+    r, s = tp.indices("r s")
+    x = a[r, s]
+    return tp.exp(x * 0.5 - 1.0) * (x + 2.0) + tp.maximum(x, 0.25) * x
+
+
+@tp.op
+def summed(a: anyfloat[Tensor, "r m s"]) -> anyfloat[Tensor, "r m"]:
+    """Rows added up."""
+    r, m, s = tp.indices("r m s")
+    return tp.sum[s](a[r, m, s])
+
+
+@tp.op
+def largest(a: anyfloat[Tensor, "r m s"]) -> anyfloat[Tensor, "r m"]:
+    """The largest of each row."""
+    r, m, s = tp.indices("r m s")
+    return tp.max[s](a[r, m, s])
+
+
+@tp.op
+def window(x: anyfloat[Tensor, "r y x c"], w: anyfloat[Tensor, "p q c d"]) -> anyfloat[Tensor, "r v u d"]:
+    """A convolution of channels-last images."""
+    r, v, u, d, p, q, c = tp.indices("r v u d p q c")
+    return tp.sum[p, q, c](x[r, v + p, u + q, c] * w[p, q, c, d])
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured: shapes (m, k, n) of products, elements of elementwise work and of rows that are folded, images
+    (side, channels), queries of attention, and bytes of transfers.
+    """
+
+    products: tuple[tuple[int, int, int], ...]
+    elements: tuple[int, ...]
+    images: tuple[tuple[int, int], ...]
+    queries: tuple[int, ...]
+    moved: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+
+FULL = Sizes(
+    products=((8, 8, 8), (32, 32, 32), (96, 96, 96), (256, 256, 256), (512, 512, 512), (16, 512, 512), (1024, 64, 128)),
+    elements=(64, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20),
+    images=((12, 8), (32, 16), (64, 32)),
+    queries=(16, 64, 256),
+    moved=(256, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22),
+    dtypes=("f32", "f64", "bf16"),
+)
+QUICK = Sizes(
+    products=((8, 8, 8), (64, 64, 64), (256, 256, 256)),
+    elements=(64, 1 << 13, 1 << 17),
+    images=((12, 8), (32, 16)),
+    queries=(16, 128),
+    moved=(256, 1 << 16, 1 << 20),
+    dtypes=("f32", "f64"),
+)
+HEAD = 32  # elements of a head of attention
+
+
+def work(ranks: int, sizes: Sizes) -> Program:
+    """Compute of all classes; operations are named ``class.dtype...``."""
+
+    @tp.program
+    def probed() -> dict[str, Tensor]:
+        return {f"out{k}": value for k, value in enumerate(_work(ranks, sizes))}
+
+    return probed.bind()
+
+
+def _work(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
+    for dtype in sizes.dtypes:
+        with tp.name(dtype):
+            yield from _dense(ranks, sizes, dtype)
+            yield from _elements(ranks, sizes, dtype)
+    for queries in sizes.queries:
+        with tp.name(f"q{queries}"):
+            q, k, v = (_given(name, "f32", t=queries, r=ranks, e=HEAD) for name in "qkv")
+            yield tp.attention(q, k, v, name="attention")
+
+
+def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
+    for m, k, n in sizes.products:
+        with tp.name(f"m{m}k{k}n{n}"):
+            yield product(_given("a", dtype, r=ranks, m=m, k=k), _given("b", dtype, r=ranks, k=k, n=n))
+    for side, channels in sizes.images:
+        with tp.name(f"y{side}c{channels}"):
+            image = _given("x", dtype, r=ranks, y=side, x=side, c=channels)
+            yield window(image, _given("w", dtype, p=3, q=3, c=channels, d=channels))
+
+
+def _elements(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
+    for count in sizes.elements:
+        with tp.name(f"s{count}"):
+            a, b = (_given(name, dtype, r=ranks, s=count) for name in "ab")
+            yield added(a, b)
+            yield chained(a)
+            rows = _given("rows", dtype, r=ranks, m=max(1, count // 64), s=64)
+            yield summed(rows)
+            yield largest(rows)
+
+
+def moves(ranks: int, sizes: Sizes) -> tuple[Program, Sequence[Pin]]:
+    """Transfers: what is written cut along ``r`` is wanted cut otherwise, whole, by neighbours, or folded."""
+    pins: list[Pin] = []
+
+    @tp.program
+    def moved() -> dict[str, Tensor]:
+        found = [value for nbytes in sizes.moved for value in _moved(ranks, nbytes // 4, pins)]
+        return {f"out{k}": value for k, value in enumerate(found)}
+
+    return moved.bind(), pins
+
+
+@tp.op
+def made(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """Writes what is to be moved."""
+    r, s = tp.indices("r s")
+    return a[r, s] + a[r, s]
+
+
+@tp.op
+def read(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """Reads what was moved."""
+    r, s = tp.indices("r s")
+    return a[r, s] + a[r, s]
+
+
+@tp.op
+def around(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """Reads the row before, its own, and the row after."""
+    r, s = tp.indices("r s")
+    return a.get[r - 1, s] + a[r, s] + a.get[r + 1, s]
+
+
+@tp.op
+def folded(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "s"]:
+    """A share of the sum a rank."""
+    r, s = tp.indices("r s")
+    return tp.sum[r](a[r, s])
+
+
+@tp.op
+def line(a: anyfloat[Tensor, "s"]) -> anyfloat[Tensor, "s"]:
+    """Reads a folded sum."""
+    s = tp.indices("s")
+    return a[s] + a[s]
+
+
+def _moved(ranks: int, count: int, pins: list[Pin]) -> Iterator[Tensor]:
+    """Transfers by which a rank receives about so many elements; the pins that make them are added."""
+    share = max(ranks, count // max(1, ranks - 1))
+    for name, writes, reads, dim in (
+        ("gather", made, read, None),
+        ("turn", made, read, "s"),
+        ("shift", made, around, "r"),
+        ("all", folded, line, None),
+        ("scatter", folded, line, "s"),
+    ):
+        with tp.name(f"{name}{count}"):
+            yield reads(writes(_given("a", "f32", r=ranks, s=share)))
+        pins.append(Pin("op", f"{name}{count}.{writes.__name__}", ((AXIS, "r"),)))
+        pins.append(Pin("op", f"{name}{count}.{reads.__name__}", ((AXIS, dim),)))
+
+
+def _given(name: str, dtype: str, **axes: int) -> Tensor:
+    return tp.param(name, dtype, tuple(axes.values()), axes=tuple(axes))

@@ -1,0 +1,74 @@
+"""What the tasks of a plan took, from the events of its steps: one figure a task, and what lies between tasks.
+
+In an engine that runs all ranks in one process, ranks take turns: what a rank waits while the others compute is part
+of what its tasks take, so that a task of n ranks takes the n tasks of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..format import Resolved, Transfer
+from ..format.events import Event
+from ..measured import Step
+from ..simulate import in_turn
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """Seconds of compute and copies by (task, rank) and of transfers by task; ``gap``: of a step, what is in no task,
+    for each task of a rank. With it the tasks, one after another, take as long as the steps did (their median).
+    """
+
+    tasks: Mapping[tuple[int, int], float]
+    transfers: Mapping[int, float]
+    gap: float
+
+
+def task_times(plan: Resolved, steps: Sequence[Step], *, turns: bool) -> TaskTimes:
+    """The medians of all steps but the first, which is cold, where there are more. ``turns``: ranks take turns."""
+    counted = steps[1:] if len(steps) > 1 else steps
+    spans: dict[int, list[dict[int, Event]]] = {}
+    for step in counted:
+        by_task: dict[int, dict[int, Event]] = {}
+        for event in step.events:
+            by_task.setdefault(event.task, {})[event.rank] = event
+        for number, events in by_task.items():
+            spans.setdefault(number, []).append(events)
+    tasks: dict[tuple[int, int], float] = {}
+    transfers: dict[int, float] = {}
+    for task in plan.document.tasks:
+        seen = spans.get(task.id, [])
+        if isinstance(task, Transfer):
+            transfers[task.id] = median(map(_meeting, seen)) if seen else 0.0
+            continue
+        for rank in plan.participants(task):
+            took = [_length(events[rank]) for events in seen if rank in events]
+            tasks[task.id, rank] = (median(took) if took else 0.0) * (plan.size if turns else 1)
+    replayed = _replayed(plan, tasks, transfers)
+    most = max(sum(rank in plan.participants(task) for task in plan.document.tasks) for rank in range(plan.size))
+    wall = median(step.wall_s for step in counted)
+    return TaskTimes(tasks, transfers, max(0.0, wall - replayed) / max(1, most))
+
+
+def _length(event: Event) -> float:
+    return event.end_s - event.start_s
+
+
+def _meeting(events: Mapping[int, Event]) -> float:
+    """From when the last rank came to when the last one left."""
+    return max(event.end_s for event in events.values()) - max(event.start_s for event in events.values())
+
+
+def _replayed(plan: Resolved, tasks: Mapping[tuple[int, int], float], transfers: Mapping[int, float]) -> float:
+    """Seconds of the tasks one after another on each rank."""
+    clock = [0.0] * plan.size
+    for task in in_turn(plan.document.tasks):
+        members = plan.participants(task)
+        if isinstance(task, Transfer):
+            end = max((clock[rank] for rank in members), default=0.0) + transfers[task.id]
+        for rank in members:
+            clock[rank] = end if isinstance(task, Transfer) else clock[rank] + tasks[task.id, rank]
+    return max(clock, default=0.0)

@@ -1,0 +1,136 @@
+"""The probe with a machine whose times are known: what is written is what it takes, and predictions are what is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32, param
+from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner.format import Transfer
+from tapestry.planner.format.events import Event
+from tapestry.planner.machine import Machine
+from tapestry.planner.machine.write import machine_toml
+from tapestry.planner.probe.measure import Host, probed, with_program
+from tapestry.planner.probe.programs import QUICK, moves, work
+from tapestry.planner.probe.times import task_times
+
+RANKS, GAP_S, MOVE_S = 4, 5e-6, 70e-6
+
+
+@dataclass(frozen=True)
+class Step:
+    wall_s: float
+    events: Sequence[Event]
+
+
+class Fake:
+    """A machine in which task k takes k + 1 times ten microseconds on every rank, and every transfer `MOVE_S`.
+
+    ``turns``: ranks run one after another. The first step takes much longer, and every third is disturbed. Between two
+    tasks nothing happens for a while.
+    """
+
+    def __init__(self, *, turns: bool = False) -> None:
+        self.turns = turns
+        self.ran: list[Plan] = []
+
+    def __call__(self, jobs: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], repeat: int) -> list[list[Step]]:
+        self.ran += [made for made, _ in jobs]
+        return [[self.step(made, number) for number in range(repeat)] for made, _ in jobs]
+
+    def step(self, made: Plan, number: int) -> Step:
+        factor = 50.0 if not number else 7.0 if number % 3 == 2 else 1.0
+        clock, events = [0.0] * len(made.document.devices), list[Event]()
+        for k, task in enumerate(made.document.tasks):
+            took = factor * (MOVE_S if isinstance(task, Transfer) else (k + 1) * 10e-6)
+            members = made.resolved.participants(task)
+            meeting = max(clock[rank] for rank in members)
+            for rank in members:
+                alone = self.turns and not isinstance(task, Transfer)
+                start = max(clock) if alone else meeting if isinstance(task, Transfer) else clock[rank]
+                clock[rank] = start + took + GAP_S
+                events.append(Event(rank, task.lane, task.id, "", start, start + took))
+        return Step(max(clock), events)
+
+
+def host(*, turns: bool = False) -> Host:
+    return Host("fake", "a fake", "a core", RANKS, "host", 1 << 30, 1 << 30, turns, False, "wire")
+
+
+@cache
+def machine(turns: bool) -> Machine:
+    return probed(host(turns=turns), Fake(turns=turns), quick=True)
+
+
+@tp.program
+def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> dict[str, Tensor]:
+    a = tp.shard(tp.shard(tp.exp(tp.shard(x, mesh0="n")), mesh0="n") @ tp.replicate(w), mesh0="n")
+    return {"y": tp.shard(tp.shard(tp.relu(a), mesh0="n") + 1.0, mesh0="k")}
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_what_was_run_is_predicted_to_take_what_it_took(turns: bool) -> None:
+    fake = Fake(turns=turns)
+    known, made = with_program(machine(turns), net.bind(n=16, m=8, k=8), fake, turns=turns, quick=True)
+    assert made.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.02)
+    assert made.check().ok
+    digests = {made.program.graph.digest(op) for op in made.program.operations}
+    (pace,) = (pace for pace in known.device.paces if pace.ranks == RANKS)
+    assert digests <= {own.operation for own in pace.operations}
+
+
+def test_a_probed_machine_has_a_pace_for_one_rank_and_for_all() -> None:
+    found = machine(False)
+    assert [pace.ranks for pace in found.device.paces] == [1, RANKS]
+    kernels = {curve.kernel for pace in found.device.paces for curve in pace.curves}
+    assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
+    kinds = {curve.collective for curve in found.links[0].curve}
+    assert kinds == {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shift"}
+
+
+def test_a_probed_machine_is_a_machine_file(tmp_path: Path) -> None:
+    path = tmp_path / "fake.toml"
+    path.write_text(machine_toml(machine(False)), encoding="utf-8")
+    assert load_machine(path).device.paces[1].ranks == RANKS
+
+
+def test_one_rank_has_no_links() -> None:
+    alone = Host("one", "one", "a core", 1, "host", 1 << 30, 1 << 30, False, True, "wire")
+    found = probed(alone, Fake(), quick=True)
+    assert (found.links, found.device_count, found.device.overlap) == ((), 1, True)
+
+
+def test_the_first_step_and_disturbed_ones_do_not_count() -> None:
+    made = plan(net.bind(n=16, m=8, k=8), "cpu-4", mesh=(RANKS,), time_limit=20)
+    fake = Fake()
+    times = task_times(made.resolved, [fake.step(made, k) for k in range(8)], turns=False)
+    assert times.gap == pytest.approx(GAP_S)
+    for k, task in enumerate(made.document.tasks):
+        if isinstance(task, Transfer):
+            assert times.transfers[task.id] == pytest.approx(MOVE_S)
+        else:
+            assert times.tasks[task.id, 0] == pytest.approx((k + 1) * 10e-6)
+
+
+def test_ranks_that_take_turns_each_wait_for_all() -> None:
+    made = plan(net.bind(n=16, m=8, k=8), "cpu-4", mesh=(RANKS,), time_limit=20)
+    fake = Fake(turns=True)
+    times = task_times(made.resolved, [fake.step(made, k) for k in range(4)], turns=True)
+    for k, task in enumerate(made.document.tasks):
+        if not isinstance(task, Transfer):
+            assert times.tasks[task.id, 2] == pytest.approx(RANKS * (k + 1) * 10e-6)
+
+
+def test_programs_have_an_operation_of_every_class_and_size() -> None:
+    program = work(2, QUICK)
+    dense = len(QUICK.dtypes) * (len(QUICK.products) + len(QUICK.images) + 4 * len(QUICK.elements))
+    assert len(program.operations) == dense + 2 * len(QUICK.queries)
+    moved, pins = moves(2, QUICK)
+    assert len(pins) == len(moved.operations) == 10 * len(QUICK.moved)
