@@ -3,6 +3,9 @@
     python examples/corners.py                       # needs scikit-learn (the photographs) and pillow (the picture)
     tapestry plan examples/corners.py:corners --machine cpu-4 --set y=427 x=640
 
+First this computer is measured, quickly, and what the plan does on it, so that the prediction is one of this computer
+(--machine cpu-4 takes a described machine instead, and says how far off it is here).
+
 The result is compared with the reference and with scipy.ndimage. Leaves build/corners.png (the photograph with its
 corners), build/corners.plan.json and build/corners.html (shard map of every tensor over the photograph, and the
 timeline, predicted against measured).
@@ -24,6 +27,9 @@ from tapestry import Tensor, f32
 if TYPE_CHECKING:
     import numpy as np
 
+    from tapestry.planner import Plan
+
+WORKERS, STEPS = 4, 15
 SIGMA, RADIUS, K = 1.5, 4, 0.05
 GAUSS = [math.exp(-0.5 * (t / SIGMA) ** 2) for t in range(-RADIUS, RADIUS + 1)]
 WEIGHTS = [w / sum(GAUSS) for w in GAUSS]
@@ -140,6 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--build", type=Path, default=Path("build"), help="folder for the results")
     parser.add_argument("--engine", choices=("torchrun", "local"), default="torchrun")
+    parser.add_argument("--machine", help="a machine that is described, instead of probing this one")
     options = parser.parse_args()
     try:
         options.build.mkdir(parents=True, exist_ok=True)
@@ -147,28 +154,40 @@ def main() -> None:
         parser.error(f"--build {options.build}: {error.strerror}")
     from sklearn.datasets import load_sample_images
 
-    for number, photo in enumerate(load_sample_images().images):
-        process(photo.astype("float32"), options.engine, options.build if number == 0 else None)
-
-
-def process(photo: np.ndarray, engine: str, build: Path | None) -> None:
-    """One photograph, from plan to comparison."""
-    import numpy as np
-
-    from tapestry.planner import plan
-    from tapestry.reference import evaluate
-
-    program = corners.bind(y=photo.shape[0], x=photo.shape[1])
-    made = plan(program, "cpu-4", mesh=(4,))
+    photos = [photo.astype("float32") for photo in load_sample_images().images]
+    made = planned(photos[0].shape, options.engine, options.machine)  # both photographs have one size
     print(made)
     print(made.check())
-    run = made.run({"photo": photo}, engine=engine)
+    for number, photo in enumerate(photos):
+        process(made, photo, options.engine, options.build if number == 0 else None)
+
+
+def planned(shape: tuple[int, ...], engine: str, machine: str | None) -> Plan:
+    """A plan over four workers: on a described machine, or on this one, probed."""
+    from tapestry.planner import plan
+    from tapestry.planner.probe.here import probe_machine, runs_on
+    from tapestry.planner.probe.measure import with_program
+
+    program = corners.bind(y=shape[0], x=shape[1])
+    if machine is not None:
+        return plan(program, machine, mesh=(WORKERS,))
+    here = probe_machine(name="here", engine=engine, ranks=WORKERS, quick=True, say=print)
+    return with_program(here, program, runs_on(engine, "numpy"), turns=engine == "local", quick=True, say=print)[1]
+
+
+def process(made: Plan, photo: np.ndarray, engine: str, build: Path | None) -> None:
+    """One photograph, from its run to the comparison."""
+    import numpy as np
+
+    from tapestry.reference import evaluate
+
+    run = made.run({"photo": photo}, engine=engine, repeat=STEPS)
     response, found = run.outputs["response"], run.outputs["corners"]
-    exact, reference = by_scipy(photo), evaluate(program, {"photo": photo})
-    scale = float(np.abs(exact).max())
+    exact, reference = by_scipy(photo), evaluate(made.program, {"photo": photo})
+    scale, predicted = float(np.abs(exact).max()), made.document.predicted.makespan_s
     print(
-        f"ran by 4 workers ({engine}) in {run.wall_s * 1e3:.1f} ms, "
-        f"predicted {made.document.predicted.makespan_s * 1e3:.1f} ms"
+        f"ran by {WORKERS} workers ({engine}) in {run.wall_s * 1e3:.1f} ms, the median of {STEPS} steps; "
+        f"predicted {predicted * 1e3:.1f} ms, measured over predicted {run.wall_s / predicted:.2f}"
     )
     print(f"bytes moved: {run.bytes_moved:,} counted, {made.document.traffic.bytes_total:,} planned")
     print(f"largest error of the response, of its largest value {scale:.3g}:")
@@ -184,7 +203,7 @@ def _error(got: np.ndarray, want: np.ndarray, scale: float) -> float:
     return float(np.abs(got - want).max() / scale)
 
 
-def write(made: Any, run: Any, photo: np.ndarray, found: np.ndarray, build: Path) -> None:
+def write(made: Plan, run: Any, photo: np.ndarray, found: np.ndarray, build: Path) -> None:
     """The picture, the plan and the page."""
     from tapestry.planner.views.html import plan_html
 

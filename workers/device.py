@@ -25,6 +25,7 @@ import numpy as np
 from ..program import Operation, Program
 from ..space import Grid, Region
 from .faults import Place
+from .tensors import host_array, is_host
 
 if TYPE_CHECKING:
     import torch
@@ -145,6 +146,13 @@ class Device(ABC):
     def baseline_bytes(self) -> int:
         """What context and libraries occupy on the device beside the arenas; nothing for host memory."""
         return 0
+
+    def adopt(self, value: Any, dtype: DType) -> Any | None:
+        """The device's own array over the memory of an array or tensor, dense or not; None where it lies elsewhere.
+
+        dtype: what it holds. By default the device computes in host memory.
+        """
+        return host_array(value) if is_host(value) else None
 
     # -- binding ---------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from .picture import Background, background
 from .shardmap import legend, shard_drawing
 from .shards import ShardMap, shard_maps
 from .text import figures, headline, peaks
-from .timeline import Kinds, timeline_drawing
+from .timeline import Kinds, ratio, timeline_drawing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,7 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     waits = f"predicted makespan, {format_seconds(predicted.exposed_transfer_s)} of it waiting for transfers"
     found = [(format_seconds(predicted.makespan_s), waits)]
     if run is not None:
-        found.append((format_seconds(run.wall_s), "measured"))
+        found.append((format_seconds(run.wall_s), f"measured, {ratio(run.wall_s, predicted.makespan_s)}"))
     if bound is not None:
         found.append((f"{bound.gap:.1%}", f"gap: no plan takes less than {format_seconds(bound.bound_s)}"))
     moved = format_bytes(document.traffic.bytes_total)

@@ -17,7 +17,6 @@ WIDTH, LEFT, RIGHT = 1080.0, 92.0, 24.0
 BAR, LANE, RANK_GAP = 17.0, 20.0, 7.0
 MOST_RANKS = 16
 NARROWEST = 0.7  # pixels: neighbours narrower than this become one bar
-SAME_SCALE_UP_TO = 4.0  # ratio of the makespans
 
 
 @dataclass(frozen=True)
@@ -41,34 +40,32 @@ class Kinds:
         return self.of_task.get(task, "copy")
 
 
-def timeline_drawing(
-    kinds: Kinds, predicted: Sequence[Event], measured: Sequence[Event] | None = None, *, same_scale: bool | None = None
-) -> Drawing:
-    """Predicted above measured.
-
-    same_scale: one axis for both; by default where neither is more than `SAME_SCALE_UP_TO` times the other.
-    """
+def timeline_drawing(kinds: Kinds, predicted: Sequence[Event], measured: Sequence[Event] | None = None) -> Drawing:
+    """Predicted above measured, both on one axis: that of the longer one. The ratio of the two is printed."""
     groups = {"predicted": predicted} if measured is None else {"predicted": predicted, "measured": measured}
     spans = {name: max((event.end_s for event in events), default=0.0) for name, events in groups.items()}
-    if same_scale is None:
-        same_scale = max(spans.values()) <= SAME_SCALE_UP_TO * min(spans.values())
     widest = max(spans.values())
     parts, y = [], 0.0
     for name, events in groups.items():
-        chart = _chart(
-            kinds,
-            events,
-            widest if same_scale else spans[name],
-            _heading(name, spans[name], same_scale or len(groups) == 1),
-        )
+        chart = _chart(kinds, events, widest, _heading(name, spans))
         parts.append(chart.at(0, y))
         y += chart.height + 18
     key = _key(kinds, [event for events in groups.values() for event in events])
     return Drawing(WIDTH, y + key.height, "".join(parts) + key.at(LEFT, y), "timeline")
 
 
-def _heading(name: str, span: float, same: bool) -> str:
-    return f"{name}: {format_seconds(span)}" + ("" if same else "   (on a scale of its own)")
+def _heading(name: str, spans: Mapping[str, float]) -> str:
+    said = f"{name}: {format_seconds(spans[name])}"
+    return said if name == "predicted" else f"{said}, {ratio(spans[name], spans['predicted'])}"
+
+
+def ratio(measured: float, predicted: float) -> str:
+    """How a run compares with its prediction.
+
+    >>> ratio(0.0534, 0.05), ratio(3.0, 0.1), ratio(1.0, 0.0)
+    ('1.07 times the prediction', '30 times the prediction', 'nothing was predicted')
+    """
+    return f"{measured / predicted:.3g} times the prediction" if predicted > 0 else "nothing was predicted"
 
 
 def _chart(kinds: Kinds, events: Sequence[Event], span: float, heading: str) -> Drawing:

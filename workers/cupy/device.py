@@ -15,7 +15,8 @@ from ...kernels.runtime.libcuda import driver_function
 from ...program import Block
 from ...space import Grid, Region
 from ..device import Bound, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
-from .arrays import DeviceArray, of_memory
+from ..tensors import is_host, namespace
+from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
 from .evaluating import folding_jobs, jobs_of
 from .heads import attentions_of
@@ -82,6 +83,18 @@ class CupyDevice(Device):
     def baseline_bytes(self) -> int:
         """What is in use on the GPU beside the arenas: context, libraries, temporaries, and other processes."""
         return self.machine.baseline_bytes()
+
+    def adopt(self, value: Any, dtype: DType) -> DeviceArray | None:
+        """Tensors on a GPU are read where they lie; those that are not dense are made so there."""
+        if is_host(value):
+            return None
+        import cupy
+
+        raw = value.detach() if hasattr(value, "detach") else value
+        if dtype.name == "bfloat16":  # CuPy has no such arrays
+            raw = raw.view(namespace(value).int16)
+        dense = cupy.ascontiguousarray(cupy.from_dlpack(raw))
+        return DeviceArray(Memory(dense.data.ptr, dense.nbytes, dense), 0, tuple(value.shape), dtype)
 
     # -- binding ---------------------------------------------------------------------------------------------------
 

@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import name_of, numpy_dtype
+from ...dtypes import name_of
 from ...errors import UsageError, close_match
 from ...program import Program, Role, Tensor
-from .arrays import Array
+from ..tensors import host_array, is_host
 
 GIVEN: tuple[Role, ...] = ("input", "param", "state")
 
 
-def checked_inputs(program: Program, inputs: Mapping[str, Any], *roles: Role) -> dict[str, Array]:
-    """The arrays of inputs, params and states, or of some of these. UsageError for one that is missing, unknown, or of
-    another dtype or shape.
+def checked_inputs(
+    program: Program, inputs: Mapping[str, Any], *roles: Role, elsewhere: bool = False
+) -> dict[str, Any]:
+    """The arrays of inputs, params and states, or of some of these: NumPy's, sharing the memory of what was given, or
+    (``elsewhere``) what was given itself where it does not lie in host memory. UsageError for one that is missing,
+    unknown, or of another dtype or shape, or that lies elsewhere.
     """
     wanted = {tensor.name: tensor for tensor in program.of_role(*(roles or GIVEN))}
     for name in inputs:
@@ -33,16 +36,18 @@ def checked_inputs(program: Program, inputs: Mapping[str, Any], *roles: Role) ->
             where=program.name,
             sides={"missing": listed, "given": ", ".join(inputs) or "nothing"},
         )
-    return {name: _checked(tensor, np.asarray(inputs[name])) for name, tensor in wanted.items()}
+    given = {name: value if elsewhere and not is_host(value) else host_array(value) for name, value in inputs.items()}
+    return {name: _checked(tensor, given[name]) for name, tensor in wanted.items()}
 
 
 def _described(tensor: Tensor) -> str:
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}"
 
 
-def _checked(tensor: Tensor, array: Array) -> Array:
-    if array.dtype != numpy_dtype(tensor.dtype) or array.shape != tensor.shape:
-        what = "dtype" if array.dtype != numpy_dtype(tensor.dtype) else "shape"
+def _checked(tensor: Tensor, array: Any) -> Any:
+    wrong = _dtype_name(array) != tensor.dtype
+    if wrong or tuple(array.shape) != tensor.shape:
+        what = "dtype" if wrong else "shape"
         raise UsageError(
             f"an input has the wrong {what}",
             where=f"input {tensor.name}",
@@ -54,8 +59,9 @@ def _checked(tensor: Tensor, array: Array) -> Array:
     return array
 
 
-def _dtype_name(array: Array) -> str:
+def _dtype_name(array: Any) -> str:
+    """Our name of the dtype of an array, or of a tensor of another library; theirs where we have none."""
     try:
-        return name_of(array.dtype)
-    except KeyError:
+        return name_of(array.dtype if isinstance(array, np.ndarray) else np.dtype(str(array.dtype).rpartition(".")[2]))
+    except (KeyError, TypeError):
         return str(array.dtype)

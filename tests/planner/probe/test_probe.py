@@ -17,7 +17,7 @@ from tapestry.planner.format import Transfer
 from tapestry.planner.format.events import Event
 from tapestry.planner.machine import Machine
 from tapestry.planner.machine.write import machine_toml
-from tapestry.planner.probe.measure import Host, probed, with_program
+from tapestry.planner.probe.measure import Host, measured_on, probed, restated, with_program
 from tapestry.planner.probe.programs import QUICK, moves, work
 from tapestry.planner.probe.times import task_times
 
@@ -134,3 +134,13 @@ def test_programs_have_an_operation_of_every_class_and_size() -> None:
     assert len(program.operations) == dense + 2 * len(QUICK.queries)
     moved, pins = moves(2, QUICK)
     assert len(pins) == len(moved.operations) == 10 * len(QUICK.moved)
+
+
+def test_the_same_tasks_are_restated_for_another_machine() -> None:
+    known, fake = machine(False), Fake()
+    made = plan(net.bind(n=16, m=8, k=8), known, mesh=(RANKS,), time_limit=20)
+    steps = [fake.step(made, k) for k in range(4)]
+    again = restated(made, measured_on(known, made, steps, turns=False))
+    assert again.document.tasks == made.document.tasks
+    assert again.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.02)
+    assert again.check().ok

@@ -25,7 +25,7 @@ from tapestry.planner.views.picture import background, png
 from tapestry.planner.views.shardmap import THINNEST, shard_drawing
 from tapestry.planner.views.shards import shard_maps
 from tapestry.planner.views.text import plan_text
-from tapestry.planner.views.timeline import Kinds, timeline_drawing
+from tapestry.planner.views.timeline import WIDTH, Kinds, timeline_drawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -102,21 +102,15 @@ def test_the_timeline_has_a_row_for_every_lane_and_a_bar_for_every_task(rows: Pl
     assert texts(root).count("compute") == texts(root).count("comm") == 4
 
 
-def test_predicted_and_measured_share_a_scale_or_say_that_they_do_not(rows: Plan) -> None:
-    kinds = Kinds.of(rows.resolved)
-
-    def stretched(factor: float) -> list[Event]:
-        return [
-            Event(e.rank, e.lane, e.task, e.name, factor * e.start_s, factor * e.end_s) for e in rows.simulate().events
-        ]
-
-    def headings(factor: float, same: bool | None = None) -> list[str]:
-        drawing = timeline_drawing(kinds, rows.simulate().events, stretched(factor), same_scale=same)
-        return [text for text in texts(parsed(drawing.alone())) if text.startswith(("predicted", "measured"))]
-
-    assert not any("scale" in heading for heading in headings(2))
-    assert all("scale of its own" in heading for heading in headings(9))
-    assert not any("scale" in heading for heading in headings(9, same=True))
+@pytest.mark.parametrize("factor", [0.25, 2, 40])
+def test_predicted_and_measured_share_a_scale_and_say_their_ratio(rows: Plan, factor: float) -> None:
+    kinds, predicted = Kinds.of(rows.resolved), rows.simulate().events
+    measured = [Event(e.rank, e.lane, e.task, e.name, factor * e.start_s, factor * e.end_s) for e in predicted]
+    root = parsed(timeline_drawing(kinds, predicted, measured).alone())
+    headings = [text for text in texts(root) if text.startswith(("predicted", "measured"))]
+    assert headings[1].endswith(f"{factor:g} times the prediction")
+    ends = [float(rect.get("x", 0)) + float(rect.get("width", 0)) for rect in root.iter(f"{SVG}rect")]
+    assert max(ends) <= WIDTH  # the longer of the two fits
 
 
 def test_slivers_are_joined(rows: Plan) -> None:
