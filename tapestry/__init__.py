@@ -35,13 +35,19 @@ if TYPE_CHECKING:
     from .dsl.annotations import anytype as anytype
     from .dsl.annotations import bf16 as bf16
     from .dsl.annotations import bool_ as bool_
+    from .dsl.annotations import f8e4m3 as f8e4m3
+    from .dsl.annotations import f8e5m2 as f8e5m2
     from .dsl.annotations import f16 as f16
     from .dsl.annotations import f32 as f32
     from .dsl.annotations import f64 as f64
     from .dsl.annotations import int8 as int8
+    from .dsl.annotations import int16 as int16
     from .dsl.annotations import int32 as int32
     from .dsl.annotations import int64 as int64
     from .dsl.annotations import num as num
+    from .dsl.annotations import uint8 as uint8
+    from .dsl.annotations import uint16 as uint16
+    from .dsl.annotations import uint32 as uint32
     from .dsl.declare import constant as constant
     from .dsl.declare import input as input  # noqa: A004
     from .dsl.declare import replicate as replicate
@@ -290,7 +296,9 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "": "optim rewrites",
     "autodiff.gradient": "grad stop_gradient value_and_grad",
-    "dsl.annotations": "anyfloat anyint anytype bf16 bool_ f16 f32 f64 int32 int64 int8 num",
+    "dsl.annotations": (
+        "anyfloat anyint anytype bf16 bool_ f16 f32 f64 f8e4m3 f8e5m2 int16 int32 int64 int8 num uint16 uint32 uint8"
+    ),
     "dsl.declare": "constant input replicate shard update",
     "dsl.index": "Index indices",
     "dsl.op": "op",

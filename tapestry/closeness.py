@@ -116,7 +116,7 @@ def _difference(name: str, got: Array, want: Array, shaken: Sequence[Array]) -> 
         return Difference(name, 0.0, 0.0, 0.0)
     relative = _over(_norm(error), _norm(np.where(np.isfinite(_wide(want)), _wide(want), 0.0)))
     used = float("inf")
-    if want.dtype.kind not in "bi" and np.isfinite(error).all():
+    if want.dtype.kind not in "biu" and np.isfinite(error).all():
         # Where a shaken execution leaves the range of its dtype it says nothing of sizes.
         moved = [np.nan_to_num(_distance(one, want), posinf=0.0) for one in shaken]
         in_norm, at_worst = max(map(_norm, moved)), max(float(one.max()) for one in moved)
@@ -137,7 +137,7 @@ def _distance(got: Array, want: Array) -> Array:
     """Per element; infinite between what is finite and what is not."""
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.nan_to_num(np.abs(_wide(got) - _wide(want)), nan=np.inf, posinf=np.inf)
-    if want.dtype.kind in "bi":  # two large integers may differ and yet be one float
+    if want.dtype.kind in "biu":  # two large integers may differ and yet be one float
         apart = np.maximum(apart, 1.0)
     return np.where(_same(got, want), 0.0, apart)
 

@@ -21,21 +21,40 @@ Number = float | int | bool
 
 @dataclass(frozen=True)
 class _Binary:
-    """A binary floating-point format: bits of the significand, exponents of `math.frexp` of its normal numbers."""
+    """A binary floating-point format: bits of the significand, exponents of `math.frexp` of its normal numbers.
+
+    ``most`` is the largest finite number.
+    """
 
     precision: int
     least: int
     largest: int
 
+    @property
+    def most(self) -> float:
+        return math.ldexp(1.0 - math.ldexp(1.0, -self.precision), self.largest)
+
+
+@dataclass(frozen=True)
+class _Finite(_Binary):
+    """One without infinities, in which the last numbers before the largest power of two are others."""
+
+    unused: int = 1
+
+    @property
+    def most(self) -> float:
+        return super().most - self.unused * math.ldexp(1.0, self.largest - self.precision)
+
 
 _BINARY = {
+    "f8e4m3": _Finite(4, -5, 9),
+    "f8e5m2": _Binary(3, -13, 16),
     "f16": _Binary(11, -13, 16),
     "bf16": _Binary(8, -125, 128),
     "f32": _Binary(24, -125, 128),
     "f64": _Binary(53, -1021, 1024),
 }
 _WIDEST = {"bool": "bool", "int": "int64", "float": "f64"}  # in which Python's numbers compute alone
-_BITS = {"int8": 8, "int32": 32, "int64": 64}
 
 
 def python_number(value: object) -> Number | None:
@@ -59,9 +78,11 @@ def stored(value: Number, dtype: str) -> Number:
     """
     kind = DTYPES[dtype].kind
     if kind == "float":
+        if isinstance(value, float) and math.isinf(value) and DTYPES[dtype].ends[1] < math.inf:
+            raise _refused(value, dtype, f"{dtype} has no infinity")
         found = nearest(value, _BINARY[dtype])
         if math.isinf(found) and not (isinstance(value, float) and math.isinf(value)):
-            raise _refused(value, dtype, f"the largest is {_largest(dtype):g}")
+            raise _refused(value, dtype, f"the largest is {_BINARY[dtype].most:g}")
         return found
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(value, dtype, f"{dtype} has no {'NaN' if math.isnan(value) else 'infinity'}")
@@ -71,9 +92,9 @@ def stored(value: Number, dtype: str) -> Number:
         if value not in (0, 1):
             raise _refused(value, dtype, "truths are True and False, or 1 and 0")
         return bool(value)
-    half = 2 ** (_BITS[dtype] - 1)
-    if not -half <= value < half:
-        raise _refused(value, dtype, f"it holds {-half} to {half - 1}")
+    low, high = DTYPES[dtype].ends
+    if not low <= value <= high:
+        raise _refused(value, dtype, f"it holds {low} to {high}")
     return int(value)
 
 
@@ -97,11 +118,6 @@ def _short(value: Number) -> str:
     return text if len(text) <= 40 else f"{text[:30]}... ({len(text)} digits)"
 
 
-def _largest(dtype: str) -> float:
-    form = _BINARY[dtype]
-    return math.ldexp(1.0 - math.ldexp(1.0, -form.precision), form.largest)
-
-
 def nearest(value: Number, form: _Binary) -> float:
     """The nearest number of a binary format, ties to even; infinity beyond its range."""
     if not value or (isinstance(value, float) and (not math.isfinite(value) or form.precision == 53)):
@@ -112,7 +128,8 @@ def nearest(value: Number, form: _Binary) -> float:
     units = round(math.ldexp(value, -unit)) if isinstance(value, float) else _shifted(int(value), unit)
     if abs(units).bit_length() + unit > form.largest:
         return sign * math.inf
-    return sign * math.ldexp(abs(units), unit)
+    found = math.ldexp(abs(units), unit)
+    return sign * (found if found <= form.most else math.inf)
 
 
 def _shifted(value: int, bits: int) -> int:

@@ -1,11 +1,13 @@
 """Dtype rules: what an expression yields, and which combinations mean nothing.
 
-- Operands promote to the highest of bool < int8 < int32 < int64 < bf16 < f16 < f32 < f64; bf16 with f16 gives f32.
+- Operands promote to a float if one is, else to an integer, and to the narrowest that holds all of that kind: bool,
+  uint8, int8, uint16, int16, uint32, int32, int64; f8e4m3, f8e5m2, bf16, f16, f32, f64. So uint8 with int8 gives int16,
+  bf16 with f16 f32, and the two floats of 8 bits bf16.
 - Python numbers and constants are weak: they take the other operands' dtype, except that a float turns integers into
   f32 and an integer turns bool into int32. Alone, a float is f32 and an integer int32.
 - Division and functions such as exp give floats: f32 from integers. Comparisons and logic give bool.
-- sum and prod of bool and int8 give int32, means and logarithms of sums at least f32, positions int64; all other
-  reductions keep the dtype.
+- sum and prod of bool and of integers below 32 bits give int32, means and logarithms of sums at least f32, positions
+  int64; all other reductions keep the dtype.
 - A value is written as any float if it is a float, as any number if it is an integer or bool; narrowing a float to an
   integer, or anything to bool, takes a cast.
 """
@@ -147,7 +149,8 @@ def reduced_dtype(monoid: str, name: str) -> str:
         return "int64"
     if rule == "float":
         return name if DTYPES[name].kind == "float" else "f32"
-    return "int32" if rule == "counted" and name in ("bool", "int8") else name
+    short = DTYPES[name].kind != "float" and DTYPES[name].bytes < 4
+    return "int32" if rule == "counted" and short else name
 
 
 def may_store(value: str, target: str) -> bool:

@@ -25,7 +25,7 @@ def whole_array(tensor: Tensor, inputs: Mapping[str, Array]) -> Stored:
 
 
 def _wide_of(dtype: np.dtype[np.generic]) -> type:
-    return {"b": bool, "i": int}.get(dtype.kind, float)
+    return {"b": bool, "i": int, "u": int}.get(dtype.kind, float)
 
 
 def empty_whole(tensor: Tensor) -> Stored:

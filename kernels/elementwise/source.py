@@ -18,6 +18,7 @@ from ...expr import Cast as CastNode
 from .emit import DOUBLE, SINGLE, Emitter
 from .indices import condition, text
 from .plan import Load, Plan, depends
+from .types import element_type
 
 HEADER = """#include <tapestry/functions.cuh>
 #include <tapestry/elements.cuh>
@@ -38,7 +39,8 @@ def floating(dtypes: Sequence[str]) -> str:
 
 def is_quick(dtype: str, casts: Sequence[str] = ()) -> bool:
     """Whether a result shows no more than 16 bits of a float; casts to whole numbers on the way show more."""
-    return dtype in ("f16", "bf16") and not any(name in ("int8", "int32", "int64", "bool") for name in casts)
+    short = element_type(dtype).kind == "float" and element_type(dtype).bytes <= 2
+    return short and all(element_type(name).kind == "float" for name in casts)
 
 
 def indented(lines: Sequence[str], depth: int) -> str:

@@ -26,9 +26,15 @@ ELEMENT_TYPES: dict[str, ElementType] = {
     t.name: t
     for t in (
         ElementType("bool", 1, "bool", "truth"),
+        ElementType("uint8", 1, "int", "unsigned char"),
         ElementType("int8", 1, "int", "signed char"),
+        ElementType("uint16", 2, "int", "unsigned short"),
+        ElementType("int16", 2, "int", "short"),
+        ElementType("uint32", 4, "int", "unsigned"),
         ElementType("int32", 4, "int", "int"),
         ElementType("int64", 8, "int", "Int"),
+        ElementType("f8e4m3", 1, "float", "f8e4m3"),
+        ElementType("f8e5m2", 1, "float", "f8e5m2"),
         ElementType("bf16", 2, "float", "bf16"),
         ElementType("f16", 2, "float", "f16"),
         ElementType("f32", 4, "float", "float"),

@@ -13,9 +13,12 @@ from .bindings import runtime
 
 ITEM_BYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-    "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
+    "f8e4m3": 1, "f8e5m2": 1, "f16": 2, "bf16": 2, "f32": 4, "f64": 8,
 }  # fmt: skip
-_SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+_SHORT = {
+    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "float16": "f16", "bfloat16": "bf16", "float32": "f32",
+    "float64": "f64",
+}  # fmt: skip
 
 
 class DeviceArray(NamedTuple):

@@ -17,9 +17,15 @@ from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 
 # Which rate stands in where a kernel class has none of a type: its wider types, then the class it is nearest to.
-WIDER = {"bool": "int8", "int8": "int32", "int32": "int64", "int64": "f64", "bf16": "f16", "f16": "f32", "f32": "f64"}
+WIDER = {
+    "bool": "int8", "uint8": "int8", "int8": "int32", "uint16": "int32", "int16": "int32", "uint32": "int64",
+    "int32": "int64", "int64": "f64", "f8e4m3": "f16", "f8e5m2": "f16", "bf16": "f16", "f16": "f32", "f32": "f64",
+}  # fmt: skip
 NEAREST = {"conv": "matmul", "attention": "matmul"}
-BY_WIDTH = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
+BY_WIDTH = (
+    "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64",
+    "f8e4m3", "f8e5m2", "bf16", "f16", "f32", "f64",
+)  # fmt: skip
 
 
 class Unpriced(Exception):

@@ -6,7 +6,10 @@ from math import prod
 
 from .cells import Form, Runs, last
 
-BYTES = {"bool": 1, "int8": 1, "int32": 4, "int64": 8, "bf16": 2, "f16": 2, "f32": 4, "f64": 8}
+BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "uint32": 4, "int32": 4, "int64": 8,
+    "f8e4m3": 1, "f8e5m2": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8,
+}  # fmt: skip
 
 
 def record_size(dtypes: tuple[str, ...]) -> tuple[int, int]:

@@ -23,9 +23,15 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broa
 _NEXT_CLASS = {"conv": "matmul", "attention": "matmul"}
 _WIDER = {
     "bool": "int8",
+    "uint8": "int8",
     "int8": "int32",
+    "uint16": "int32",
+    "int16": "int32",
+    "uint32": "int64",
     "int32": "int64",
     "int64": "f64",
+    "f8e4m3": "f16",
+    "f8e5m2": "f16",
     "bf16": "f16",
     "f16": "f32",
     "f32": "f64",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...blocks import BLOCKS
+from ...dtypes import DTYPES
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...space import Region
@@ -72,8 +73,7 @@ def compute_dtype(op: Operation, program: Program) -> str:
     names = [program.tensor(name).dtype for name in op.operands] or [program.tensor(op.output).dtype]
     if isinstance(op.body, Block):
         return names[0]
-    order = ("bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64")
-    return max(names, key=order.index)
+    return max(names, key=lambda name: DTYPES[name].rank)
 
 
 @lru_cache(maxsize=65536)

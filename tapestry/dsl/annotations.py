@@ -80,16 +80,24 @@ if TYPE_CHECKING:
     from typing import Annotated as anytype
     from typing import Annotated as bf16
     from typing import Annotated as bool_
+    from typing import Annotated as f8e4m3
+    from typing import Annotated as f8e5m2
     from typing import Annotated as f16
     from typing import Annotated as f32
     from typing import Annotated as f64
     from typing import Annotated as int8
+    from typing import Annotated as int16
     from typing import Annotated as int32
     from typing import Annotated as int64
     from typing import Annotated as num
+    from typing import Annotated as uint8
+    from typing import Annotated as uint16
+    from typing import Annotated as uint32
 else:
     f64, f32, f16, bf16 = map(_DTypeMarker, ("f64", "f32", "f16", "bf16"))
-    int8, int32, int64, bool_ = map(_DTypeMarker, ("int8", "int32", "int64", "bool"))
+    f8e4m3, f8e5m2 = map(_DTypeMarker, ("f8e4m3", "f8e5m2"))
+    int8, int16, int32, int64, bool_ = map(_DTypeMarker, ("int8", "int16", "int32", "int64", "bool"))
+    uint8, uint16, uint32 = map(_DTypeMarker, ("uint8", "uint16", "uint32"))
     num, anyfloat, anyint, anytype = map(_DTypeMarker, CLASSES)
 
 
@@ -115,6 +123,6 @@ def _one_spec(hint: Any) -> Any:
 
 
 __all__ = [
-    "CLASSES", "Spec", "anyfloat", "anyint", "anytype", "bf16", "bool_", "f16", "f32", "f64", "int8", "int32", "int64",
-    "num", "read_annotations",
+    "CLASSES", "Spec", "anyfloat", "anyint", "anytype", "bf16", "bool_", "f8e4m3", "f8e5m2", "f16", "f32", "f64",
+    "int8", "int16", "int32", "int64", "num", "read_annotations", "uint8", "uint16", "uint32",
 ]  # fmt: skip

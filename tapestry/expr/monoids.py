@@ -71,7 +71,7 @@ class Monoid:
     """An associative fold with an identity.
 
     result   the dtype of a fold unless it is declared. ``value``: that of what is folded; ``counted``: int32 for bool
-             and int8; ``truth``: bool, of bool only; ``float``: at least a float; ``position``: int64
+             and integers below 32 bits; ``truth``: bool, of bool only; ``float``: at least a float; ``position``: int64
     finish   None: the record itself is the result, component after component along the last axis of the output
     laws     what holds besides associativity: any order (commutative), any repetition (idempotent)
     exact    the kinds of components' dtypes for which every grouping gives the same bits

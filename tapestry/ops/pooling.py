@@ -8,7 +8,7 @@ from ..dsl.define import define
 from ..dsl.door import door
 from ..dsl.index import Index, indices
 from ..dsl.tensor import Tensor
-from ..dtypes import DTYPES
+from ..dtypes import DTYPES, extreme
 from ..errors import UsageError
 from .convolution import Padding, Pair, paddings, per_axis
 from .elementwise import cast, maximum, minimum
@@ -99,7 +99,7 @@ def _max_pool(
     extents = _window(call, rank, x, window)
     gaps = per_axis(call, "dilation", dilation, rank)
     pads = paddings(call, padding, extents, gaps)
-    padded = pad_view(x, [(0, 0), (0, 0), *pads], value=lowest(x.dtype)) if any(map(any, pads)) else x
+    padded = pad_view(x, [(0, 0), (0, 0), *pads], value=extreme(x.dtype, float("-inf"))) if any(map(any, pads)) else x
     lead, out, inner = _indices(rank)
     steps = per_axis(call, "stride", window if stride is None else stride, rank)
     at = [a * i + b * j for a, i, b, j in zip(steps, out, gaps, inner, strict=True)]
@@ -133,14 +133,6 @@ def _avg_pool(
         explicit=name,
         extents=dict(zip(map(str, inner), extents, strict=True)),
     )
-
-
-def lowest(dtype: str) -> float | int | bool:
-    """The identity of max: -inf for floats, the least integer, False."""
-    kind = DTYPES[dtype].kind
-    if kind == "float":
-        return float("-inf")
-    return False if kind == "bool" else -(2 ** (8 * DTYPES[dtype].bytes - 1))
 
 
 def _indices(rank: int) -> tuple[list[Index], list[Index], list[Index]]:

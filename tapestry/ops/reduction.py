@@ -1,6 +1,6 @@
 """Reductions over any axes: by every monoid of the table but those of blocks, and mean.
 
-sum and prod of bool and int8 are kept in int32; a fold over no element gives the monoid's identity.
+sum and prod of bool and integers below 32 bits are kept in int32; a fold over no element gives the monoid's identity.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..expr import FUNCTIONS, MONOIDS, Call, walk
 from ..program import Block, Operation
 from .values import Array
 
-UNIT = {"bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
+UNIT = {"f8e4m3": 2.0**-4, "f8e5m2": 2.0**-3, "bf16": 2.0**-8, "f16": 2.0**-11, "f32": 2.0**-24, "f64": 2.0**-53}
 """The unit roundoff: the largest relative error of one rounding."""
 _ULPS = 4
 """Units in which a function that is not correctly rounded may err."""

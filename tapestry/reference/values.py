@@ -33,20 +33,21 @@ def round_to(values: Array, dtype: str) -> Array:
         return np.not_equal(values, 0)
     if DTYPES[dtype].kind == "int":
         return values.astype(np.int64).astype(numpy_dtype(dtype))
-    if dtype == "bf16":
-        return _nearest_bf16(values.astype(np.float64))
+    if DTYPES[dtype].compute != dtype and dtype != "f16":
+        return _to_odd(values.astype(np.float64)).astype(numpy_dtype(dtype))
     return values.astype(numpy_dtype(dtype))
 
 
-def _nearest_bf16(values: Array) -> Array:
-    """Round float64 to bf16 once.
+def _to_odd(values: Array) -> Array:
+    """Float32 whose last bit says that something was lost: rounding it to a shorter float is rounding float64 once.
 
-    On the way through float32 a value may land on a tie that it was not; then step back towards it.
+    ml_dtypes rounds to its types from float32. On the way there a value may land on a tie that it was not.
 
-    >>> float(_nearest_bf16(np.array(1 + 2**-8 + 2**-40)))
+    >>> float(_to_odd(np.array(1 + 2**-8 + 2**-40)).astype(numpy_dtype("bf16")))
     1.0078125
     """
     single = values.astype(np.float32)
-    tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
-    away = np.where(values > single, np.float32(np.inf), np.float32(-np.inf))
-    return np.where(tie & (single != values), np.nextafter(single, away), single).astype(numpy_dtype("bf16"))
+    lost = (single != values) & ~np.isnan(values)
+    towards_zero = np.where(lost & (np.abs(single) > np.abs(values)), np.nextafter(single, np.float32(0)), single)
+    bits = towards_zero.astype(np.float32).view(np.uint32) | lost.astype(np.uint32)
+    return bits.view(np.float32)

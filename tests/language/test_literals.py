@@ -114,7 +114,7 @@ def test_constants_hold_what_was_written(values: Any, dtype: str | None, data: t
         ([300], "int8", ["300 is no int8"]),
         ([1 + 2j], None, ["complex"]),
         (np.array([1j]), None, ["complex"]),
-        (np.array([1], np.uint8), None, ["uint8", 'dtype="int32"']),
+        (np.array([1], np.uint64), None, ["uint64", 'dtype="int32"']),
         ([[1, 2], [3]], None, ["rows of different lengths", "[2]", "[1]"]),
         ([[1, 2], 3], None, ["rows of different lengths"]),
         (["a"], None, ["'a' is not a number"]),

@@ -130,7 +130,7 @@ class Contraction:
 
     def _direct(self, piece: Piece, expr: Expr) -> Operand | None:
         factor = self._factor(piece, expr)
-        if not isinstance(factor, Read) or factor.guard or self.acc.kind == "i":
+        if not isinstance(factor, Read) or factor.guard or self.acc.kind in "iu":
             return None  # integer products make copies of their operands, so these come in blocks
         stored = self.context.stored[factor.tensor]
         names = self._names_of(expr)
@@ -146,7 +146,7 @@ class Contraction:
 
     def _target(self, piece: Piece) -> Operand | None:
         names = (*self.found.batch, *self.found.rows, *self.found.columns)
-        if self.out.array.dtype != self.acc or self.acc.kind == "i":
+        if self.out.array.dtype != self.acc or self.acc.kind in "iu":
             return None
         view = strided(self.out, piece.write, self._dims(piece, names))
         return None if view is None else Operand(view, names)
@@ -233,7 +233,7 @@ def _cuts(names: Dims, block: dict[str, int], size: dict[str, int]) -> list[dict
 
 def _product(a: Array, b: Array, out: Array) -> Runner:
     def run() -> None:
-        if out.dtype.kind == "i":
+        if out.dtype.kind in "iu":
             _multiply_integers(a, b, out)
         else:
             np.matmul(a, b, out=out)

@@ -380,7 +380,7 @@ class Compiler:
     def _widened(self, value: Slot | Scalar) -> Slot | Scalar:
         if not isinstance(value, Slot) or value.dtype in (DOUBLE, SINGLE, INT, BOOL):
             return value
-        return self.converted(value, INT if value.dtype.kind == "i" else SINGLE)
+        return self.converted(value, INT if value.dtype.kind in "iu" else SINGLE)
 
     def _gather(self, read: Read, stored: Stored) -> Slot | Scalar:
         """A read by index arrays: floors, storage in several intervals, or a guard over more than one dimension."""

@@ -101,7 +101,7 @@ def fold_numbers(function: str, values: list[Scalar]) -> Scalar:
 
 def round_into(value: Any, out: Array) -> None:
     """Stored form of wide values: truth, truncation then wrapping, or one rounding."""
-    if out.dtype.kind == "i" and getattr(value, "dtype", DOUBLE).kind == "f":
+    if out.dtype.kind in "iu" and getattr(value, "dtype", DOUBLE).kind == "f":
         np.copyto(out, np.asarray(value).astype(np.int64), casting="unsafe")
     elif out.dtype.kind == "b":
         np.not_equal(value, 0, out=out)

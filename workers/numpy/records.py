@@ -122,7 +122,7 @@ def store_records(monoid: Monoid, state: State, target: Array) -> None:
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind == "b":
         return BOOL
-    if dtype.kind == "i":
+    if dtype.kind in "iu":
         return np.dtype(np.int64)
     return dtype if dtype == np.float64 else np.dtype(np.float32)
 

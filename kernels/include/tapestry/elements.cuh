@@ -17,7 +17,7 @@ struct Raw {
         } else if constexpr (sizeof(T) == 4) {
             return same_bits<T>(word[e]);
         } else if constexpr (sizeof(T) == 2) {
-            return T{static_cast<unsigned short>(word[e / 2] >> 16 * (e % 2))};
+            return same_bits<T>(static_cast<unsigned short>(word[e / 2] >> 16 * (e % 2)));
         } else {
             return same_bits<T>(static_cast<unsigned char>(word[e / 4] >> 8 * (e % 4)));
         }

@@ -25,6 +25,12 @@ struct bf16 {
 struct truth {
     unsigned char bits;
 };
+struct f8e4m3 {
+    unsigned char bits;
+};
+struct f8e5m2 {
+    unsigned char bits;
+};
 
 template <class To, class From>
 TAPESTRY_FN To same_bits(From from) {
@@ -45,6 +51,13 @@ TAPESTRY_FN float to_odd(double value) {
     if (static_cast<double>(nearest) == value || value != value) return nearest;
     const double size = value < 0 ? -value : value, found = nearest < 0 ? -double(nearest) : double(nearest);
     return same_bits<float>((same_bits<unsigned>(nearest) - (found > size ? 1u : 0u)) | 1u);
+}
+
+// The leading bits of an integer after rounding away `lost` of them, ties to even.
+TAPESTRY_FN unsigned rounded(unsigned value, int lost) {
+    if (lost > 31) return 0;
+    const unsigned kept = value >> lost, rest = value & ((1u << lost) - 1), tie = 1u << (lost - 1);
+    return kept + (rest > tie || (rest == tie && (kept & 1u)) ? 1u : 0u);
 }
 
 #if defined(__CUDA_ARCH__)
@@ -74,12 +87,6 @@ TAPESTRY_FN unsigned pack(bf16, float low, float high) {
     return packed;
 }
 #else
-// The leading bits of an integer after rounding away `lost` of them, ties to even.
-inline unsigned rounded(unsigned value, int lost) {
-    if (lost > 31) return 0;
-    const unsigned kept = value >> lost, rest = value & ((1u << lost) - 1), tie = 1u << (lost - 1);
-    return kept + (rest > tie || (rest == tie && (kept & 1u)) ? 1u : 0u);
-}
 inline unsigned short half_bits(float value) {
     const unsigned bits = same_bits<unsigned>(value), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u) return static_cast<unsigned short>(sign | 0x7fffu);
@@ -104,12 +111,36 @@ inline unsigned pack(f16, float low, float high) { return half_bits(low) | unsig
 inline unsigned pack(bf16, float low, float high) { return brain_bits(low) | unsigned(brain_bits(high)) << 16; }
 #endif
 
+// A float in 8 bits, of which FRACTION are the significand's; codes above `most` are `over`: infinity, or "not a number".
+template <int FRACTION, int BIAS>
+TAPESTRY_FN unsigned char octet(float value, unsigned most, unsigned over) {
+    const unsigned bits = same_bits<unsigned>(value), sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) return static_cast<unsigned char>(sign | 0x7fu);
+    const int exponent = static_cast<int>(size >> 23) - 127 + BIAS;
+    const unsigned fraction = (size & 0x7fffffu) | 0x800000u;
+    const unsigned code = exponent <= 0 ? rounded(fraction, 24 - FRACTION - exponent)
+                                        : rounded(size - ((127u - BIAS) << 23), 23 - FRACTION);
+    return static_cast<unsigned char>(sign | (code > most ? over : code));
+}
+TAPESTRY_FN float octet_value(f8e4m3 x) {
+    const unsigned sign = (x.bits & 0x80u) << 24, exponent = x.bits >> 3 & 15u, fraction = x.bits & 7u;
+    if ((x.bits & 0x7fu) == 0x7fu) return not_a_number();
+    if (exponent == 0) return (sign ? -1.0f : 1.0f) * static_cast<float>(fraction) * 0x1p-9f;
+    return same_bits<float>(sign | (exponent + 120u) << 23 | fraction << 20);
+}
+
 // -- widening -----------------------------------------------------------------------------------------------------
 
 TAPESTRY_FN bool widen(truth x) { return x.bits != 0; }
 TAPESTRY_FN Int widen(signed char x) { return x; }
+TAPESTRY_FN Int widen(unsigned char x) { return x; }
+TAPESTRY_FN Int widen(short x) { return x; }
+TAPESTRY_FN Int widen(unsigned short x) { return x; }
 TAPESTRY_FN Int widen(int x) { return x; }
+TAPESTRY_FN Int widen(unsigned x) { return x; }
 TAPESTRY_FN Int widen(Int x) { return x; }
+TAPESTRY_FN float widen(f8e4m3 x) { return octet_value(x); }
+TAPESTRY_FN float widen(f8e5m2 x) { return half_value(static_cast<unsigned short>(x.bits << 8)); }
 TAPESTRY_FN float widen(f16 x) { return half_value(x.bits); }
 TAPESTRY_FN float widen(bf16 x) { return same_bits<float>(static_cast<unsigned>(x.bits) << 16); }
 TAPESTRY_FN float widen(float x) { return x; }
@@ -146,6 +177,10 @@ template <class Stored, class T>
 TAPESTRY_FN Stored narrow(T x) {
     if constexpr (same<Stored, truth>()) {
         return {static_cast<unsigned char>(x != T(0) ? 1 : 0)};
+    } else if constexpr (same<Stored, f8e4m3>()) {
+        return {octet<3, 7>(to_short_float(x), 0x7eu, 0x7fu)};
+    } else if constexpr (same<Stored, f8e5m2>()) {
+        return {octet<2, 15>(to_short_float(x), 0x7bu, 0x7cu)};
     } else if constexpr (same<Stored, f16>()) {
         return {half_bits(to_short_float(x))};
     } else if constexpr (same<Stored, bf16>()) {

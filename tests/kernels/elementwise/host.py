@@ -66,7 +66,8 @@ class HostTensor:
         self.pointer = self.memory.ctypes.data + lead
         strides = [s * dtype.itemsize for s in layout.strides]
         base = self.memory[lead : lead + dtype.itemsize].view(dtype)
-        self.view = np.lib.stride_tricks.as_strided(base, layout.shape, strides)
+        bits = base.view(f"u{dtype.itemsize}")  # NumPy has no strided arrays of types that it does not know
+        self.view = np.lib.stride_tricks.as_strided(bits, layout.shape, strides).view(dtype)
         if values is not None:
             self.view[...] = values
 

@@ -143,12 +143,12 @@ def test_other_architectures_compile(arch: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_every_function_compiles_in_every_type(name: str) -> None:
-    logic = name.startswith("logical")
-    for dtype in ("bool",) if logic else ("f16", "f32", "f64", "int32"):
+    logic, bits = name.startswith("logical"), FUNCTIONS[name].integers
+    for dtype in ("bool",) if logic else ("int32", "uint8") if bits else ("f16", "f32", "f64", "int32", "f8e4m3"):
         x = Layout.contiguous(dtype, (8, 256))
         args = (Read("x", (ROW, COLUMN)),) * FUNCTIONS[name].arity
         args = (Cast("bool", args[0]), *args[1:]) if name == "where" else args
-        output = Layout.contiguous("bool" if FUNCTIONS[name].result == "bool" else "f32", (8, 256))
+        output = Layout.contiguous("bool" if FUNCTIONS[name].result == "bool" else "int64" if bits else "f32", (8, 256))
         assert over(Call(name, args), output, x=x).compiled().spill_stores == 0
 
 
