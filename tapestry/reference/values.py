@@ -50,4 +50,5 @@ def _to_odd(values: Array) -> Array:
     lost = (single != values) & ~np.isnan(values)
     towards_zero = np.where(lost & (np.abs(single) > np.abs(values)), np.nextafter(single, np.float32(0)), single)
     bits = towards_zero.astype(np.float32).view(np.uint32) | lost.astype(np.uint32)
-    return bits.view(np.float32)
+    found: Array = bits.view(np.float32)
+    return found
