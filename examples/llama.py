@@ -4,12 +4,17 @@ model.
     python examples/llama.py
     tapestry plan examples/llama.py:forward --machine h200x8 --mesh 8 --set layers=4 tokens=4096
 
+    tapestry plan examples/llama.py:decode_step --machine h200x8 --mesh 8 --set layers=4 context=4096
+
+`decode_step` is one token more: it reads the token's row of the embedding, adds its keys and values to the cache, which
+is a state, and attends to what the cache holds so far.
+
 Heads are dimensions of their own: Megatron's tensor parallelism is the cut of h (and of f in the MLP), sequence and
 context parallelism are cuts of t, and of the keys inside attention.
 """
 
 import tapestry as tp
-from tapestry import Tensor, anyfloat, bf16
+from tapestry import Tensor, anyfloat, bf16, int32
 
 
 @tp.op
@@ -65,6 +70,72 @@ def forward(
             normed = tp.rms_norm(h, weight("mlp_norm", d=d))
             h = h + mlp(normed, ffn=ffn)
     return {"out": h}
+
+
+@tp.op
+def cached_scores(
+    q: anyfloat[Tensor, "t h e"], k: anyfloat[Tensor, "s g e"], at: int32[Tensor, ""], *, group: int
+) -> anyfloat[Tensor, "h s"]:
+    """q . k / sqrt(e) with the keys up to the token's place ``at``, the others out of sight; heads in groups."""
+    h, s, e = tp.indices("h s e")
+    score = tp.sum[e](q[0, h, e] * k[s, h // group, e])
+    return tp.where(s <= at, score * q.shape[-1] ** -0.5, float("-inf"))
+
+
+@tp.op
+def cached_values(
+    p: anyfloat[Tensor, "h s"], v: anyfloat[Tensor, "s g e"], *, group: int, t: int = 1
+) -> anyfloat[Tensor, "t h e"]:
+    """The values that a token attends to, weighted."""
+    h, s, e = tp.indices("h s e")
+    return tp.sum[s](p[h, s] * v[s, h // group, e])
+
+
+def attend_cached(x: Tensor, at: Tensor, *, heads: int, kv_heads: int, context: int, theta: float) -> Tensor:
+    """Attention of one token [1, d] to all up to its place, whose keys and values are cached; [1, d]."""
+    d = x.shape[1]
+    e = d // heads
+    cache_k, cache_v = (
+        tp.state(f"cache_{name}", "bf16", (context, kv_heads, e), axes=("s", "g", "e")) for name in "kv"
+    )
+    q = tp.einsum("td,dhe->the", x, weight("wq", d=d, h=heads, e=e), name="q")
+    k = tp.einsum("td,dge->tge", x, weight("wk", d=d, g=kv_heads, e=e), name="k")
+    v = tp.einsum("td,dge->tge", x, weight("wv", d=d, g=kv_heads, e=e), name="v")
+    q = tp.rotary(q, base=theta, offset=at, name="q_rotary")
+    k = tp.rotary(k, base=theta, offset=at, name="k_rotary")
+    keys = tp.dynamic_update_slice(cache_k, k, [at, 0, 0], name="keys")
+    values = tp.dynamic_update_slice(cache_v, v, [at, 0, 0], name="values")
+    tp.update(cache_k, keys)
+    tp.update(cache_v, values)
+    shares = tp.softmax(cached_scores(q, keys, at, group=heads // kv_heads).astype("f32")).astype("bf16")
+    seen = cached_values(shares, values, group=heads // kv_heads)
+    return tp.einsum("the,hed->td", seen, weight("wo", h=heads, e=e, d=d), name="o")
+
+
+@tp.program
+def decode_step(
+    token: int32[Tensor, "t=1"],
+    at: int32[Tensor, ""],
+    *,
+    layers: int = 32,
+    d: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    ffn: int = 14336,
+    context: int = 8192,
+    vocabulary: int = 128256,
+    theta: float = 500000.0,
+) -> dict[str, Tensor]:
+    """The logits [1, vocabulary] of what follows ``token``, which stands at place ``at`` of the context."""
+    h = tp.embedding(token, weight("embedding", v=vocabulary, d=d), name="embedded")
+    for layer in range(layers):
+        with tp.name(f"layers.{layer}"):
+            normed = tp.rms_norm(h, weight("attention_norm", d=d))
+            h = h + attend_cached(normed, at, heads=heads, kv_heads=kv_heads, context=context, theta=theta)
+            normed = tp.rms_norm(h, weight("mlp_norm", d=d))
+            h = h + mlp(normed, ffn=ffn)
+    h = tp.rms_norm(h, weight("norm", d=d))
+    return {"logits": tp.einsum("td,vd->tv", h, weight("unembedding", v=vocabulary, d=d), name="logits")}
 
 
 if __name__ == "__main__":

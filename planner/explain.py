@@ -27,12 +27,13 @@ _CHECK = "tapestry check says what is wrong with the plan"
 
 @dataclass(frozen=True)
 class Incoming:
-    """One transfer that an operation waits for."""
+    """One transfer that an operation waits for; ``data_dependent``: a hull, of which the data say what counts."""
 
     tensor: str
     kind: str
     bytes_moved: int
     seconds: float
+    data_dependent: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class Explainer:
         for name, buffer in zip(op.operands, self.tasks[op.name].reads, strict=True):
             for task in self.transfers.get(buffer, []):
                 move = self.prices.move(task)
-                yield Incoming(name, move.kind, move.nbytes, move.seconds)
+                yield Incoming(name, move.kind, move.nbytes, move.seconds, name in op.data_dependent)
 
 
 def explain(resolved: Resolved, op: str | None = None) -> Explanation:
@@ -216,7 +217,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for row in explanation.rows:
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
         for item in row.incoming:
-            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {format_seconds(item.seconds)}"
+            taken = format_seconds(item.seconds)
+            hull = ", a hull: the data say what of it counts" if item.data_dependent else ""
+            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {taken}{hull}"
         for other in row.others if len(explanation.rows) == 1 else [row.next_best] if row.next_best else []:
             yield f"  instead {other.strategy}: {_signed(other.extra_s)}, {other.extra_bytes:+,} B"
 

@@ -196,6 +196,15 @@ if TYPE_CHECKING:
     from .ops.filling import ones_like as ones_like
     from .ops.filling import zeros as zeros
     from .ops.filling import zeros_like as zeros_like
+    from .ops.gathering import cross_entropy as cross_entropy
+    from .ops.gathering import dynamic_slice as dynamic_slice
+    from .ops.gathering import dynamic_update_slice as dynamic_update_slice
+    from .ops.gathering import embedding as embedding
+    from .ops.gathering import one_hot as one_hot
+    from .ops.gathering import scatter_add as scatter_add
+    from .ops.gathering import segment_sum as segment_sum
+    from .ops.gathering import take as take
+    from .ops.gathering import take_along_axis as take_along_axis
     from .ops.linear import einsum as einsum
     from .ops.linear import matmul as matmul
     from .ops.losses import binary_cross_entropy as binary_cross_entropy
@@ -331,6 +340,10 @@ _NAMES_OF = {
         "sinh sqrt subtract tan tanh trunc where"
     ),
     "ops.filling": "arange eye full_like linspace ones ones_like zeros zeros_like",
+    "ops.gathering": (
+        "cross_entropy dynamic_slice dynamic_update_slice embedding one_hot scatter_add segment_sum take "
+        "take_along_axis"
+    ),
     "ops.linear": "einsum matmul",
     "ops.losses": (
         "binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cosine_similarity "

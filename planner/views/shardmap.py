@@ -54,12 +54,14 @@ def shard_drawing(shards: ShardMap, under: Background | None = None, *, heading:
 
 
 def facts(shards: ShardMap) -> str:
-    """In words: copies, contributions, halos, how it is moved."""
+    """In words: copies, contributions, halos, whether the data say what is needed, how it is moved."""
     words = [_ownership(shards)]
     if shards.thin:
         words.append("halo " + " and ".join(_halos(shards)))
     elif any(shards.extra):
         words.append("needed beyond what a rank owns")
+    if shards.chosen:
+        words.append("read where the data say: needs are hulls")
     if shards.moves:
         words.append("moved by " + ", ".join(kind.replace("_", "-") for kind in shards.moves))
     return "; ".join(words)

@@ -22,6 +22,7 @@ class ShardMap:
     extra   per rank what it needs and does not have
     monoid  set where the homes are contributions to be folded
     moves   kinds of the transfers
+    chosen  whether an operation reads it at places that the data say: what ranks need is a hull
     """
 
     tensor: Tensor
@@ -31,6 +32,7 @@ class ShardMap:
     monoid: str | None
     moves: tuple[str, ...]
     tier: str
+    chosen: bool = False
 
     @property
     def name(self) -> str:
@@ -135,7 +137,8 @@ def _map(
     monoids = [task.monoid for task in moves if isinstance(task, Transfer) and task.monoid]
     kinds = dict.fromkeys("copy" if isinstance(task, Copy) else task.kind for task in moves)
     extra = tuple(need - own for need, own in zip(needed, home, strict=True))
-    return ShardMap(tensor, (tensor.name,), tuple(home), extra, next(iter(monoids), None), tuple(kinds), tier)
+    chosen = any(tensor.name in op.data_dependent for op in resolved.program.consumers[tensor.name])
+    return ShardMap(tensor, (tensor.name,), tuple(home), extra, next(iter(monoids), None), tuple(kinds), tier, chosen)
 
 
 def _written(resolved: Resolved, task: Compute) -> tuple[Region, ...]:

@@ -8,6 +8,7 @@ from ..expr import FUNCTIONS, Call, Cast, Const, Expr, Function, Read, children_
 from ..expr.derivatives import call, partials
 
 Zero = None
+NOTHING = Const(0.0)
 
 
 def derivative(body: Expr, read: Read) -> Expr | None:
@@ -64,9 +65,11 @@ def _chained(function: Function, args: tuple[Expr, ...], inner: list[Expr | None
 
 
 def times(a: Expr, b: Expr) -> Expr:
-    """a * b, without factors of one."""
+    """a * b, without factors of one; of a choice between b and 0 the choice between a * b and 0."""
     if a == Const(1):
         return b
+    if isinstance(b, Call) and b.function == "where" and b.args[2] == NOTHING:
+        return call("where", b.args[0], times(a, b.args[1]), NOTHING)
     return a if b == Const(1) else call("multiply", a, b)
 
 

@@ -13,11 +13,14 @@ from .reduction import axis_position
 
 
 @door
-def rotary(x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: int = 0, name: str = "") -> Tensor:
+def rotary(
+    x: Tensor, *, axis: int | str = -3, base: float = 10000.0, offset: int | Tensor = 0, name: str = ""
+) -> Tensor:
     """Rotate pairs (e, e + E/2) of the last axis by the angle (position + offset) * base ** (-2 (e mod E/2) / E).
 
-    ``x`` [..., t, h, e] with positions along ``axis``. The angles are computed from the indices, in f32 at least: no
-    table is read, so that a shard of any tokens or heads needs nothing but its own elements.
+    ``x`` [..., t, h, e] with positions along ``axis``, the first of them ``offset``: a number, or a tensor of one
+    integer. The angles are computed from the indices, in f32 at least: no table is read, so that a shard of any tokens
+    or heads needs nothing but its own elements.
     """
     width = x.shape[-1] if x.ndim else 0
     if x.ndim < 2 or width % 2 or DTYPES[x.dtype].kind != "float":

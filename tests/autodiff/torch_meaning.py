@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[..., T]] = {
     "logical_not": torch.logical_not, "where": torch.where, "negative": torch.neg, "abs": torch.abs,
     "sign": torch.sign, "floor": torch.floor, "ceil": torch.ceil, "exp": torch.exp, "log": torch.log,
     "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh,
-    "erf": torch.erf, "sigmoid": torch.sigmoid,
+    "erf": torch.erf, "sigmoid": torch.sigmoid, "within": lambda index, extent: index,
 }  # fmt: skip
 
 

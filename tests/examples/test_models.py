@@ -20,7 +20,8 @@ from torch.nn import functional
 from tapestry.dtypes import DTYPES
 from tapestry.expr import Call, Cast, Expr
 from tapestry.inputs import random_inputs
-from tapestry.program import Block, Program
+from tapestry.planner import plan
+from tapestry.program import Block, Pin, Program
 from tapestry.reference import evaluate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -37,11 +38,13 @@ def example(name: str) -> ModuleType:
 
 
 def in_f64(program: Program) -> Program:
-    """The same program with every tensor, and every conversion to a float on the way, in float64."""
+    """The same program with every float tensor, and every conversion to a float on the way, in float64."""
     operations = tuple(
         op if isinstance(op.body, Block) else replace(op, body=widened(op.body)) for op in program.operations
     )
-    tensors = tuple(replace(tensor, dtype="f64") for tensor in program.tensors)
+    tensors = tuple(
+        replace(tensor, dtype="f64") if DTYPES[tensor.dtype].kind == "float" else tensor for tensor in program.tensors
+    )
     return replace(program, tensors=tensors, operations=operations)
 
 
@@ -143,3 +146,47 @@ def test_llama_is_torchs() -> None:
     sizes = {"layers": 2, "heads": 6, "kv_heads": 3}
     program = example("llama").forward.bind(d=24, ffn=20, tokens=7, **sizes)
     compare(program, lambda w: decoder(w, theta=500000.0, **sizes), 2.0**-6)
+
+
+def test_tokens_decoded_one_by_one_are_the_whole_sequence() -> None:
+    """The cache is a state: what one step leaves is what the next finds."""
+    sizes = {"layers": 2, "heads": 6, "kv_heads": 3}
+    step = in_f64(example("llama").decode_step.bind(d=24, ffn=20, context=6, vocabulary=11, **sizes))
+    held = random_inputs(step, seed=3)
+    held |= {name: np.zeros_like(held[name]) for name, _ in step.states}
+    tokens, found = np.array([3, 10, 3, 0, 7], np.int32), []
+    for place, token in enumerate(tokens):
+        held |= {"token": np.array([token], np.int32), "at": np.array(place, np.int32)}
+        after = evaluate(step, held)
+        held |= {name: after[name] for name, _ in step.states}
+        found.append(after["logits"][0])
+    w = {name: torch.from_numpy(value) for name, value in held.items()}
+    h = decoder({**w, "x": w["embedding"][torch.from_numpy(tokens).long()]}, theta=500000.0, **sizes)
+    want = functional.rms_norm(h, h.shape[-1:], w["norm"], eps=1e-6) @ w["unembedding"].T
+    np.testing.assert_allclose(np.stack(found), want.numpy(), rtol=0, atol=1e-12 * want.abs().max().item())
+
+
+def routed(w: dict[str, np.ndarray], capacity: int) -> np.ndarray:
+    """A mixture of experts token by token."""
+    likes = np.exp(w["tokens"] @ w["router"])
+    likes /= likes.sum(1, keepdims=True)
+    free, out = [capacity] * likes.shape[1], np.zeros_like(w["tokens"])
+    for t, row in enumerate(w["tokens"]):
+        x = int(likes[t].argmax())
+        if free[x]:
+            free[x] -= 1
+            out[t] = likes[t, x] * (np.maximum(row @ w["w_in"][x], 0) @ w["w_out"][x])
+    assert not all(free)
+    return out
+
+
+def test_a_mixture_of_experts_routes_token_by_token() -> None:
+    program = example("moe").layer.bind(t=20, d=6, x=4, f=5, room=1.0)
+    inputs = random_inputs(program, seed=1)
+    want = routed({name: value.astype(np.float64) for name, value in inputs.items()}, capacity=5)
+    assert (want == 0).all(1).any()
+    pins = [Pin("op", name, (("mesh0", "x"),)) for name in ("hidden", "computed")]
+    planned = plan(program, "cpu-4", mesh=(2,), pins=pins)
+    planned.check()
+    for found in (evaluate(program, inputs), planned.run(inputs, device="numpy").outputs):
+        np.testing.assert_allclose(*found.values(), want, rtol=0, atol=1e-5 * np.abs(want).max())

@@ -19,6 +19,7 @@ TORCH = same(
     mish mse_loss nll_loss normalize pad pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu
     relu6 rms_norm selu sigmoid silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh
     tanhshrink threshold triplet_margin_loss unfold
+    cross_entropy embedding one_hot
     """,
     native_channel_shuffle="tp.channel_shuffle",
     scaled_dot_product_attention="tp.attention",
@@ -36,6 +37,7 @@ NUMPY = same(
     minimum moveaxis multiply nansum negative not_equal ones ones_like outer pad power prod ptp rad2deg reciprocal
     remainder reshape right_shift roll rot90 round sign sin sinh split sqrt square squeeze stack std subtract sum
     swapaxes tan tanh tensordot tile trace transpose tril triu trunc var vdot vstack where zeros zeros_like
+    take take_along_axis
     """,
     absolute="tp.abs", amax="tp.max", amin="tp.min", arccos="tp.acos", arccosh="tp.acosh", arcsin="tp.asin",
     arcsinh="tp.asinh", arctan="tp.atan", arctan2="tp.atan2", arctanh="tp.atanh", around="tp.round",
@@ -51,6 +53,7 @@ JAX = same(
     abs acos acosh add argmax argmin asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cbrt
     ceil cos cosh erf erfc exp exp2 expand_dims expm1 floor full full_like log log1p max min pad reciprocal reshape
     round rsqrt sign sin sinh split sqrt square squeeze tan tanh transpose
+    dynamic_slice dynamic_update_slice scatter_add
     """,
     batch_matmul="tp.matmul", broadcast="tp.broadcast_to", broadcast_in_dim="tp.broadcast_to",
     broadcasted_iota="tp.arange", clamp="tp.clip", collapse="tp.flatten", concatenate="tp.concat", conv="tp.conv2d",
@@ -63,5 +66,6 @@ JAX = same(
     rem="tp.fmod", rev="tp.flip", select="tp.where", select_n="tp.where", shift_left="tp.left_shift",
     shift_right_arithmetic="tp.right_shift", slice="x[1:5:2]", slice_in_dim="x[1:5:2]",
     stop_gradient="tp.stop_gradient", sub="tp.subtract", zeros_like_array="tp.zeros_like",
+    gather="table[ids[t], d]", index_take="tp.take",
 )  # fmt: skip
 EINOPS = same("rearrange reduce repeat einsum")

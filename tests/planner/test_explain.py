@@ -12,6 +12,7 @@ from tapestry.planner.explain import Alternative, Explainer
 from tapestry.planner.format import Compute, Transfer
 from tapestry.planner.simulate import Prices
 from tapestry.planner.strategy.layouts import Cut
+from tapestry.planner.views.text import plan_text
 from tapestry.program import Pin, Program
 
 
@@ -133,3 +134,17 @@ def test_the_name_of_a_composite_explains_its_operations() -> None:
     assert len(ops) > 1
     with pytest.raises(UsageError, match="no operation 'soft'"):
         made.explain("soft")
+
+
+def test_what_the_data_say_is_moved_as_a_hull_and_named_so() -> None:
+    @tp.program
+    def lookup(table: f32[Tensor, "v d"], ids: tp.int32[Tensor, "t"]) -> Tensor:
+        return tp.embedding(ids, tp.shard(table, mesh0="v"))
+
+    pins = [Pin("op", "embedding", (("mesh0", "t"),))]
+    made = plan(lookup.bind(v=64, d=16, t=4096), "cpu-4", mesh=(4,), pins=pins)
+    (row,) = made.explain("embedding").rows
+    assert [item.data_dependent for item in row.incoming if item.tensor == "table"] == [True]
+    assert "table: all_gather" in str(made.explain())
+    assert "a hull: the data say what of it counts" in str(made.explain())
+    assert "read where the data say: needs are hulls" in plan_text(made)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...blocks import record_layout
-from ...dtypes import name_of
-from ...expr import MONOIDS, Affine, Bound, Call, Expr, Inside, Monoid, Read
+from ...dtypes import DTYPES, name_of
+from ...expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Monoid, Read
+from ...result_type import result_dtype
+from ...selection import Selection, neutral_value, selections
 from ...space import Grid, Region
 from ..device import Evaluation, Packed, Stored, packets
 from ..lifting import dtypes_of, value_dtype, values_of
@@ -16,7 +19,44 @@ from .jobs import Field, Fold, Job, Record, Renaming, Store
 
 def jobs_of(task: Evaluation) -> list[Job]:
     """The kernels of a task whose body is an expression."""
-    return [job for cell in cells_of(task.op, task.points) if (job := _job(task, cell)) is not None]
+    return [job for cell in cells_of(task.op, task.points) for job in _jobs(task, cell)]
+
+
+def _jobs(task: Evaluation, cell: Cell) -> list[Job]:
+    job = _job(task, cell)
+    if job is None or job.record is None:
+        return [] if job is None else [job]
+    kept = [name for name, _ in job.kept]
+    into = [{one.dim for one in _chosen(task, fold, kept)} for fold in job.folds]
+    placed = frozenset[str]().union(*into)
+    if not placed or any(names != placed for names in into) or not _in_place(job.record, task):
+        return [job]
+    folds = tuple(replace(fold, chosen=(*fold.chosen, *_chosen(task, fold, kept))) for fold in job.folds)
+    return [_started(job), replace(job, folds=folds, placed=tuple(name for name in kept if name in placed))]
+
+
+def _chosen(task: Evaluation, fold: Fold, dims: Sequence[str]) -> tuple[Selection, ...]:
+    """What a fold selects from, of some dimensions, by integers."""
+    neutral = neutral_value(task.op.monoid)
+    taken = {one.dim for one in fold.chosen}
+    found = selections(fold.values[0], [*dims, *taken], neutral, fold.where) if len(fold.values) == 1 else ()
+    whole = [one for one in found if DTYPES[result_dtype(one.value, dtypes_of(task))].kind == "int"]
+    return tuple(one for one in whole if one.dim not in taken)
+
+
+def _in_place(record: Record, task: Evaluation) -> bool:
+    """Whether records stand in the target as they are while they are folded: nothing is rounded on the way."""
+    dtype = record.dtypes[0]
+    exact = DTYPES[dtype].kind != "float" or DTYPES[dtype].compute == dtype
+    return record.monoid.function is not None and exact and record.dtypes == (name_of(task.write.array.dtype),)
+
+
+def _started(job: Job) -> Job:
+    """Every record the identity."""
+    assert job.record is not None
+    [dtype], [component] = job.record.dtypes, job.record.monoid.components
+    nothing = Cast(dtype, Const(component.identity_in(dtype)))
+    return Job(job.kept, (), {}, tuple(replace(store, value=nothing) for store in job.stores))
 
 
 def _job(task: Evaluation, cell: Cell) -> Job | None:
@@ -35,7 +75,8 @@ def _job(task: Evaluation, cell: Cell) -> Job | None:
         inner = Renaming(f"r{k}_", runs, kept)
         where = inner.bounds(op.where)
         if where is not None:
-            folds.append(Fold(inner.dims, where, tuple(inner.expr(value, dtypes) for value in values)))
+            fold = Fold(inner.dims, where, tuple(inner.expr(value, dtypes) for value in values))
+            folds.append(replace(fold, chosen=_chosen(task, fold, [name for name, _ in inner.dims])))
     return Job(kept.dims, (), fields, stores_of(record.monoid, task.write, index), record, tuple(folds))
 
 

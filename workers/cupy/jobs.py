@@ -5,6 +5,9 @@ for every point of kept where ``where`` holds:
     for fold in folds, for every point of fold.dims where fold.where holds:
         record = combine(record, fold.values)
     for store in stores:  store.into[store.index] = store.value
+
+Along a dimension that is selected from (`tapestry.selection`) only the value that counts is gone to. Where it is a kept
+dimension, the record is not the thread's own but stands where the value says, and every point is folded into it there.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from math import prod
 from ...expr import Affine, Bound, Expr, IndexValue, Inside, Monoid, Read, substitute, walk
 from ...expr.simplify import Ranges, simplify_bounds, simplify_index
 from ...kernels.elementwise.indices import simplified_body
+from ...selection import Selection
 from ..device import Stored
 from .cells import Runs
 
@@ -55,15 +59,25 @@ class Record:
 
 @dataclass(frozen=True)
 class Fold:
-    """Points that are folded, one after another; a value for each component."""
+    """Points that are folded, one after another; a value for each component.
+
+    ``chosen`` are selected from: dimensions of the fold, and those of a job whose records stand where they say.
+    """
 
     dims: Dims
     where: tuple[Bound, ...]
     values: tuple[Expr, ...]
+    chosen: tuple[Selection, ...] = ()
+
+    @property
+    def looped(self) -> Dims:
+        """The dimensions that are gone through value by value."""
+        gone_to = {one.dim for one in self.chosen}
+        return tuple(dim for dim in self.dims if dim[0] not in gone_to)
 
     @property
     def points(self) -> int:
-        return prod(n for _, n in self.dims)
+        return prod(n for _, n in self.looped)
 
 
 @dataclass(frozen=True)
@@ -74,20 +88,31 @@ class Job:
     stores: tuple[Store, ...]
     record: Record | None = None
     folds: tuple[Fold, ...] = ()
+    placed: tuple[str, ...] = ()  # the kept dimensions that every fold selects from
+
+    @property
+    def threads(self) -> Dims:
+        """The kept dimensions of which each point is a thread's own."""
+        return tuple(dim for dim in self.kept if dim[0] not in self.placed)
 
     @property
     def points(self) -> int:
-        return prod(n for _, n in self.kept)
+        return prod(n for _, n in self.threads)
 
     @property
     def ranges(self) -> dict[str, tuple[int, int]]:
         dims = [*self.kept, *(dim for fold in self.folds for dim in fold.dims)]
         return {name: (0, extent) for name, extent in dims}
 
+    @property
+    def expressions(self) -> list[Expr]:
+        """What is computed."""
+        folded = [expr for fold in self.folds for expr in (*fold.values, *(one.value for one in fold.chosen))]
+        return [*(store.value for store in self.stores), *folded]
+
     def reads(self) -> Iterator[Read]:
         """Reads of arrays."""
-        exprs = [*(store.value for store in self.stores), *(value for fold in self.folds for value in fold.values)]
-        for expr in exprs:
+        for expr in self.expressions:
             yield from (node for node in walk(expr) if isinstance(node, Read) and node.tensor in self.fields)
 
     def indices(self) -> Iterator[Affine]:
@@ -95,7 +120,7 @@ class Job:
         yield from (bound.expr for bound in self.where)
         for fold in self.folds:
             yield from (bound.expr for bound in fold.where)
-        for expr in [*(s.value for s in self.stores), *(value for fold in self.folds for value in fold.values)]:
+        for expr in self.expressions:
             for node in walk(expr):
                 if isinstance(node, IndexValue):
                     yield node.index

@@ -47,7 +47,7 @@ def places_of(dims: Dims, kind: str, number: str) -> list[str]:
 def sharing(job: Job) -> int:
     """Threads that share one point's fold: a power of two."""
     longest = max((fold.points for fold in job.folds), default=1)
-    if job.record is None or "commutative" not in job.record.monoid.laws:
+    if job.record is None or job.placed or "commutative" not in job.record.monoid.laws:
         return 1
     wanted = min(longest // SHARE, BUSY // job.points if job.points else 1)
     if _along_fold(job) and longest >= 2 * SHARE:
@@ -58,7 +58,7 @@ def sharing(job: Job) -> int:
 def _along_fold(job: Job) -> bool:
     """Whether a read finds neighbours in memory along a folded dimension and none along the kept ones."""
     kept = {name for name, _ in job.kept}
-    folded = {name for fold in job.folds for name, _ in fold.dims}
+    folded = {name for fold in job.folds for name, _ in fold.looped}
     last = [
         {name for name in read.index[-1].dims if read.index[-1].coefficient(name) == 1}
         for read in job.reads()
@@ -74,7 +74,7 @@ class _Writer:
             r: place(r.index, job.fields[r.tensor].stored, self.ranges) for r in job.reads()
         }
         self.targets = [place(store.index, store.into.stored, self.ranges) for store in job.stores]
-        self.kept = tuple(sorted(job.kept, key=lambda dim: -abs(self.targets[0].plain.coefficient(dim[0]))))
+        self.kept = tuple(sorted(job.threads, key=lambda dim: -abs(self.targets[0].plain.coefficient(dim[0]))))
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
         self.group = sharing(job)
@@ -121,10 +121,10 @@ class _Writer:
         """One thread a point."""
         lines = [f"const {self._natural()} k = {self._natural()}(blockIdx.x) * {THREADS}u + threadIdx.x;"]
         lines += [f"if (k >= {self.job.points}u) return;", *places_of(self.kept, self.kind, "k")]
-        inner = self._state()
+        inner = [] if self.job.placed else self._state()
         for fold in self.job.folds:
             inner += self._loops(fold)
-        inner += self._stores()
+        inner += [] if self.job.placed else self._stores()
         return [*lines, *self._under(self.job.where, inner)]
 
     def _shared(self) -> list[str]:
@@ -164,15 +164,34 @@ class _Writer:
 
     def _loops(self, fold: Fold) -> list[str]:
         """The points of a fold one after another."""
-        lines = self._under(fold.where, self._point(fold))
-        for name, extent in reversed(fold.dims):
+        lines = self._counting(fold)
+        for name, extent in reversed(fold.looped):
             lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
-        return lines if fold.dims else ["{", *_in(lines), "}"]
+        return lines if fold.looped else ["{", *_in(lines), "}"]
+
+    def _counting(self, fold: Fold) -> list[str]:
+        """One point; along dimensions that are selected from, the one that counts, if there is such."""
+        point = self._placed(fold) if self.job.placed else self._point(fold)
+        lines = self._under(fold.where, point)
+        for one in reversed(fold.chosen):
+            emitter = self._emitter()
+            value = emitter.as_type(emitter.value(one.value), "Int")
+            asked, extent = f"asked_{one.dim}", self.ranges[one.dim][1]
+            found = [f"const {self.kind} {one.dim} = {self.kind}({asked});", *lines]
+            head = [*emitter.outer, *emitter.inner, f"const Int {asked} = {value};"]
+            lines = [*head, f"if (0 <= {asked} && {asked} < {extent}) {{", *_in(found), "}"]
+        return lines
+
+    def _placed(self, fold: Fold) -> list[str]:
+        """One point, folded into the record where it stands."""
+        [(name, kind)], [store], [target] = self._components(), self.job.stores, self.targets
+        here = self._element(store.into, target, constant=False)
+        return [f"{kind} {name} = widen({here});", *self._point(fold), *self._stores()]
 
     def _strided(self, fold: Fold) -> list[str]:
         """Every so many points of a fold."""
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
-        inner = [*places_of(fold.dims, self.kind, "q"), *self._under(fold.where, self._point(fold))]
+        inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold)]
         return [head, *_in(inner), "}"]
 
     def _point(self, fold: Fold) -> list[str]:

@@ -34,7 +34,10 @@ def take_from(array: Array) -> Callable[..., None]:
     flat = array.reshape(-1)
 
     def take(index: Any, out: Array) -> None:
-        np.take(flat, index, out=out, mode="clip")
+        if isinstance(index, np.ndarray):
+            np.take(flat, index, out=out, mode="clip")
+        else:  # a tensor without axes
+            out[...] = flat[index]
 
     return take
 

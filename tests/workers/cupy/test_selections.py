@@ -1,0 +1,91 @@
+"""Reads and writes at places that the data say, by kernels of the CuPy device that run on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, bf16, f32, int32
+from tapestry.dtypes import numpy_dtype
+from tapestry.inputs import random_inputs
+from tapestry.planner import plan
+from tapestry.program import Pin
+from tapestry.reference import evaluate
+from tapestry.space import Box
+from tapestry.testing import assert_close
+from tapestry.workers.cupy.evaluating import jobs_of
+from tapestry.workers.device import Evaluation, Stored
+
+from ...kernels.elementwise.host import needs_compiler
+
+pytestmark = needs_compiler
+
+
+@tp.op
+def two_axes(x: int32[Tensor, "t v d"], i: int32[Tensor, "t"]) -> int32[Tensor, "d t"]:
+    t, d = tp.indices("t d")
+    return x.clamped[t, i[t], d] - x.get(i[t] - 2, i[t], d, fill=5)
+
+
+@tp.op
+def spread(x: f32[Tensor, "t d"], w: f32[Tensor, "t k"], at: int32[Tensor, "t k"], *, v: int) -> f32[Tensor, "v d"]:
+    t, k, d, v = tp.indices("t k d v")
+    return tp.sum[t, k](tp.where(at[t, k] == v, x[t, d] * w[t, k], 0.0))
+
+
+@tp.op
+def highest(x: f32[Tensor, "t"], at: int32[Tensor, "t"], *, v: int) -> f32[Tensor, "v"]:
+    t, v = tp.indices("t v")
+    return tp.max[t](tp.where(at[t] == v, x[t], float("-inf")))
+
+
+@tp.program
+def everything(
+    table: f32[Tensor, "v d"],
+    half: bf16[Tensor, "v d"],
+    cube: int32[Tensor, "t v d"],
+    weights: f32[Tensor, "t k"],
+    at: int32[Tensor, "t k"],
+) -> dict[str, Tensor]:
+    t, v = at.shape[0], table.shape[0]
+    ids = at[:, 0]
+    rows = tp.embedding(ids, table, outside="clamp")
+    return {
+        "strict": tp.embedding(tp.abs(ids) % v, table),
+        "rows": rows,
+        "half_rows": tp.embedding(ids, half, outside=0.5),
+        "axes": two_axes(cube, ids),
+        "spread": spread(rows, weights, at, v=v),
+        "halves": tp.segment_sum(tp.embedding(ids, half, outside="clamp"), ids, v),
+        "highest": highest(weights[:, 1], ids, v=v),
+        "counts": tp.segment_sum(tp.broadcast_to(tp.constant([1]), (t,)), ids, v),
+    }
+
+
+PROGRAM = everything.bind(v=6, d=3, t=9, k=2)
+INPUTS = random_inputs(PROGRAM, seed=0) | {"at": np.random.default_rng(0).integers(-2, 8, (9, 2)).astype(np.int32)}
+
+
+def test_kernels_are_the_reference(on_host: str) -> None:
+    pins = [Pin("op", "embedding", (("mesh0", "at_v"),)), Pin("op", "spread", (("mesh0", "t"),))]
+    planned = plan(PROGRAM, "cpu-4", mesh=(2,), pins=pins)
+    found = planned.run(INPUTS, device=on_host, poison=True)
+    assert_close(PROGRAM, INPUTS, found.outputs, evaluate(PROGRAM, INPUTS))
+
+
+@pytest.mark.parametrize("name", [op.name for op in PROGRAM.operations if op.selections])
+def test_no_kernel_goes_through_what_cannot_count(name: str) -> None:
+    """Of the dimensions that are selected from none is looped over, nor given a thread for each of its values."""
+    op = PROGRAM.op_by_name[name]
+    stored = {
+        tensor.name: Stored(np.zeros(tensor.shape, numpy_dtype(tensor.dtype)), Box.of_shape(tensor.shape).grid())
+        for tensor in PROGRAM.tensors
+    }
+    points = Box.of_shape([dim.extent for dim in op.dims]).region()
+    reads = {operand: stored[operand] for operand in op.operands}
+    jobs = jobs_of(Evaluation(PROGRAM, op, points, reads, stored[op.output], ""))
+    # A record that is wider than an element has no place in the target: each place folds all points itself.
+    wide = PROGRAM.tensor(op.output).dtype == "bf16" and bool(set(op.parallel_dims) & {c.dim for c in op.selections})
+    worked = sum(job.points * max(fold.points for fold in job.folds) for job in jobs if job.folds)
+    assert worked == points.size // (1 if wide else op.idle)
