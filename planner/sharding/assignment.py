@@ -21,6 +21,7 @@ from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..strategy.layouts import Layout
 from .model import TIE, Flow, Model, satisfied
+from .nodes import SinkNode
 
 Ints = NDArray[np.int64]
 
@@ -70,6 +71,20 @@ class _Moved:
     serves: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, eq=False)
+class _Exchanged:
+    """Tensors of node ``new`` in the place of those of ``old``: [old option, layout] bytes, none where both are alike.
+
+    ``asks``: the layout that each option of ``new`` leaves. ``intervals``: the counted instants of all of them.
+    """
+
+    old: int
+    new: int
+    asks: Ints
+    stored: Ints
+    intervals: tuple[tuple[int, int], ...]
+
+
 class OutOfTime(Exception):
     """The time was up before the model was written down."""
 
@@ -84,6 +99,7 @@ class Translation:
         self.work = {node: self._work(node) for node in self.decided}
         self.moved = [moved for flows in model.alike() for moved in self._moved(flows)]
         self.held = self._held()
+        self.exchanged = self._exchanged()
         most = sum(int(work.max()) for work in self.work.values())
         most += sum(int(m.prices.max(initial=0)) * len(m.asks) * len(m.flows) for m in self.moved)
         self.unit = 1 if model.objective == "bytes" else 1 + 2 * (TIE + 1) * most // _LARGEST
@@ -126,16 +142,42 @@ class Translation:
         )
 
     def _held(self) -> dict[tuple[int, int, int], Ints]:
-        """(node, start, stop) -> bytes per option of the tensors that lie there, over the instants that are counted."""
+        """(node, start, stop) -> bytes per option of the tensors that lie there, over the instants that are counted.
+
+        While one may lie in another's place it is left to `_exchanged`.
+        """
         held: dict[tuple[int, int, int], Ints] = {}
         for flow in self.model.flows:
-            start, stop = self._counted(flow.first, flow.last)
+            under = self.model.over.get(flow.tensor)
+            alone = flow.first if under is None else max(flow.first, under.last + 1)
+            start, stop = self._counted(alone, flow.last)
             if start < stop:
                 options = range(len(self.model.nodes[flow.home].labels))
                 stored = [self.model.stored(self.model.home(flow, k), flow.width) for k in options]
                 key = (self.number[flow.home], start, stop)
                 held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
         return held
+
+    def _exchanged(self) -> list[_Exchanged]:
+        """Tensors that take another's place under some options: those of tied nodes together."""
+        spans: dict[tuple[int, int, Width], list[tuple[int, int]]] = {}
+        for flow in self.model.flows:
+            under = self.model.over.get(flow.tensor)
+            if under is not None:
+                start, stop = self._counted(flow.first, min(flow.last, under.last))
+                spans.setdefault((under.home, flow.home, flow.width), []).extend(
+                    [(start, stop)] if start < stop else []
+                )
+        return [self._exchange(*key, tuple(intervals)) for key, intervals in spans.items() if intervals]
+
+    def _exchange(self, old: int, new: int, width: Width, intervals: tuple[tuple[int, int], ...]) -> _Exchanged:
+        nodes = self.model.nodes[old], self.model.nodes[new]
+        assert not isinstance(nodes[0], SinkNode)
+        assert not isinstance(nodes[1], SinkNode)
+        items = {layout: i for i, layout in enumerate(dict.fromkeys(nodes[1].homes))}
+        stored = [[0 if home is item else self.model.stored(item, width) for item in items] for home in nodes[0].homes]
+        asks = np.array([items[layout] for layout in nodes[1].homes], dtype=np.int64)
+        return _Exchanged(self.number[old], self.number[new], asks, np.array(stored, dtype=np.int64), intervals)
 
     def _counted(self, first: int, last: int) -> tuple[int, int]:
         """The numbers [start, stop) of the counted instants within first..last."""
@@ -177,6 +219,11 @@ class Translation:
     def _hold(self, builder: ProblemBuilder, memory: int) -> None:
         for (node, start, stop), stored in self.held.items():
             builder.use(node, memory, start, stop, stored)
+        for each in self.exchanged:
+            count = each.stored.shape[1]
+            use = SupplyUse(memory, each.intervals, each.stored)
+            free = np.zeros((count, count), dtype=bool)
+            builder.add_supply(Supply(each.old, (each.new,), (each.asks,), free, 0 * each.stored, (use,)))
 
     def _supply(self, moved: _Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
         flow = moved.flows[0]

@@ -19,6 +19,7 @@ from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
 from .nodes import Node, OperationNode, SinkNode, SourceNode
 from .repetition import Repetition
+from .replaced import replaced
 
 PICO = 10**12
 TIE = 1024
@@ -45,7 +46,8 @@ class Flow:
 class Model:
     """Nodes tied into classes, and the flows between them.
 
-    ``instants`` are the indices of the operations at which memory is counted.
+    ``instants`` are the indices of the operations at which memory is counted. ``over``: by tensor the flow whose place
+    it takes while both are there, where their layouts are the same (`replaced`).
     """
 
     program: Program
@@ -56,6 +58,7 @@ class Model:
     instants: list[int]
     traffic: Traffic
     objective: str
+    over: Mapping[str, Flow]
     align: int = 256
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
@@ -132,7 +135,9 @@ def build_model(program: Program, nodes: list[Node], repetition: Repetition, tra
         and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
     )
     instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
-    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective)
+    of = {flow.tensor: flow for flow in flows}
+    over = {new: of[old] for new, old in replaced(program).items()}
+    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over)
 
 
 def _tie(
@@ -242,7 +247,13 @@ def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str
         if not flow.first <= instant <= flow.last:
             continue
         have = model.home(flow, choice[flow.home])
-        found[flow.tensor] = model.stored(have, flow.width)
+        under = model.over.get(flow.tensor)
+        if (
+            under is None
+            or not under.first <= instant <= under.last
+            or model.home(under, choice[under.home]) is not have
+        ):
+            found[flow.tensor] = model.stored(have, flow.width)
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
         for need in maximal([n for n in wanted if not satisfied(have, n)]):
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]

@@ -45,7 +45,9 @@ def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> No
     ] == ["over the limit"]
 
 
-@pytest.mark.parametrize(("program", "extents"), CASES[:3], ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    ("program", "extents"), [*CASES[:3], CASES[-1]], ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_nothing_fits_in_less_than_the_least_memory(program, extents) -> None:  # type: ignore[no-untyped-def]
     model = modelled(context(program.bind(**extents), "cpu-4", (4,), "time"))
     found = least_memory(Translation(model, Clock(600)), time_limit=600, seed=0, jobs=1)

@@ -49,6 +49,13 @@ def layered(x: f32[Tensor, "n c"], *, layers: int = 3) -> Tensor:
     return x
 
 
+@tp.program
+def updated(x: f32[Tensor, "n c"], w: tp.state[f32[Tensor, "n c"]]) -> Tensor:
+    """A state that is updated in two operations, and values in the place of one another."""
+    tp.update(w, 0.5 * w + x)
+    return tp.relu(x + 1.0)
+
+
 def context(program: Program, machine: str, mesh: tuple[int, ...], objective: str) -> Question:
     model = load_machine(machine)
     return Question.of(program, model, Mesh.of(mesh, model.device_count), objective)
@@ -84,6 +91,7 @@ CASES = [
     (shared, {"n": 16, "c": 4}),
     (folded, {"n": 6, "c": 10}),
     (layered, {"n": 16, "c": 8, "layers": 2}),
+    (updated, {"n": 8, "c": 4}),
 ]
 
 
@@ -100,7 +108,7 @@ def test_solver_equals_brute_force(program, extents, machine, objective) -> None
 @settings(max_examples=25)
 @given(st.data())
 def test_solver_equals_brute_force_under_tight_memory(data: st.DataObject) -> None:
-    program, extents = data.draw(st.sampled_from(CASES[:2]))
+    program, extents = data.draw(st.sampled_from([*CASES[:2], CASES[-1]]))
     model = modelled(context(program.bind(**extents), "cpu-4", (data.draw(st.sampled_from([2, 4])),), "time"))
     free = sorted(set(model.tied_to))
     some = {node: data.draw(st.integers(0, len(model.nodes[node].labels) - 1)) for node in free}
