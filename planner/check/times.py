@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from ...program import Operation
 from ..format.document import Compute, Copy, Task, Transfer
 from .case import Case
 from .moves import Moves
@@ -53,25 +54,26 @@ class Work:
 
     def of(self, task: Compute) -> Vector:
         """Per rank, for the shards that the layout gives to all."""
-        op = self.case.program.op_by_name[task.op]
-        dtypes = tuple(self.case.program.tensor(name).dtype for name in (*op.operands, op.output))
-        key = (self.case.shape(op).number, dtypes, self.rates.own(op, self.case.program))
+        case, op = self.case, self.case.program.op_by_name[task.op]
+        partial = case.buffers[task.write].record is not None
+        written = case.record_bytes(op.output) if partial else case.item_bytes(op.output)
+        dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
+        key = (case.shape(op).number, dtypes, written, self.rates.own(op, case.program))
         if (*key, task.shards) not in self._task:
-            seconds = [self._seconds(task.op, key, points) for points in self.case.layouts[task.shards]]
+            seconds = [self._seconds(op, key, points, written) for points in case.layouts[task.shards]]
             self._task[*key, task.shards] = np.array(seconds)
         return self._task[*key, task.shards]
 
-    def _seconds(self, name: str, key: tuple[object, ...], points: int) -> float:
+    def _seconds(self, op: Operation, key: tuple[object, ...], points: int, written: int) -> float:
+        """``written``: bytes of one element that is written, a record where it is a contribution to a fold."""
         if (*key, points) not in self._shard:
-            case, op = self.case, self.case.program.op_by_name[name]
-            shape = case.shape(op)
-            moved = zip((*op.operands, op.output), (*shape.reads(points), shape.image(points)), strict=True)
-            count, nbytes = shape.count(points), 0
-            for name, region in moved:
+            case, shape = self.case, self.case.shape(op)
+            count, nbytes = shape.count(points), case.algebra.size(shape.image(points)) * written
+            for name, region in zip(op.operands, shape.reads(points), strict=True):
                 size = case.algebra.size(region)
                 # Of what the data choose from, a point that counts reads one element.
-                chosen = name in op.data_dependent and name != op.output
-                nbytes += (min(size, -(-count // op.idle)) if chosen else size) * case.item_bytes(name)
+                chosen = min(size, -(-count // op.idle)) if name in op.data_dependent else size
+                nbytes += chosen * case.item_bytes(name)
             self._shard[*key, points] = self.rates.work(op, case.program, count, nbytes)
         return self._shard[*key, points]
 

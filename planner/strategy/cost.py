@@ -13,6 +13,7 @@ from ...blocks import BLOCKS
 from ...dtypes import DTYPES
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
+from ...records import width_of
 from ...space import Region
 from ...space.projection import Image
 from ..machine import Machine
@@ -28,13 +29,16 @@ def compute_seconds(
     written: Region,
     *,
     ranks: int,
+    partial: bool,
 ) -> float:
     """What the machine says, or what the model of the kernel says where that is more; 0 for no points.
 
-    ranks: how many devices are at work.
+    ranks: how many devices are at work. partial: what is written are contributions to a fold, whose records may be
+    wider than elements.
     """
     kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
-    return max(machine_seconds(op, program, machine, points, reads, written, ranks=ranks), kernel or 0.0)
+    least = machine_seconds(op, program, machine, points, reads, written, ranks=ranks, partial=partial)
+    return max(least, kernel or 0.0)
 
 
 def machine_seconds(
@@ -46,6 +50,7 @@ def machine_seconds(
     written: Region,
     *,
     ranks: int,
+    partial: bool,
 ) -> float:
     """The operation's own curve + start where it was measured, else max(operations' time, bytes' time) + start; 0 for
     no points. Each element moves once.
@@ -58,7 +63,8 @@ def machine_seconds(
     measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
     if measured is not None:
         return measured.seconds(points) + device.start_s(ranks)
-    moved = written.size * program.tensor(op.output).itemsize
+    width = width_of(program, op.output)
+    moved = written.size * (width.partial if partial else width.complete)
     counting = -(-points // op.idle)
     for name, image in reads.items():
         size = min(image.region.size, counting) if name in op.data_dependent else image.region.size

@@ -127,7 +127,7 @@ class StrategyTable:
         distinct = dict.fromkeys(regions)
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
-        work = {region: self.works.of(op, self.program, region) for region in distinct}
+        work = {region: self.works.of(op, self.program, region, partial=parts is not None) for region in distinct}
         needs = tuple(
             self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
             for name in op.operands

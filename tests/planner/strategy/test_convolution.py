@@ -69,7 +69,7 @@ def timed(program: Program, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[f
     points = count_points(op, region).value
     return (
         seconds(op, program, machine.device, points, reads, written),
-        compute_seconds(op, program, machine, points, reads, written, ranks=1),
+        compute_seconds(op, program, machine, points, reads, written, ranks=1, partial=False),
     )
 
 
