@@ -103,12 +103,6 @@ class Kernel:
         numbers = self._shape(grid, block, shared)
         return Prepared(self, numbers, arguments, self._attributes(numbers, programmatic, cluster))
 
-    def max_active_blocks(self, threads: int, shared: int = 0) -> int:
-        """How many blocks of so many threads and bytes of dynamic shared memory a multiprocessor holds at once."""
-        self._shape(1, threads, shared)
-        with _device(self.device):
-            return int(driver().occupancyMaxActiveBlocksPerMultiprocessor(self._function.ptr, threads, shared))
-
     def allow_large_clusters(self) -> None:
         """Let the kernel run in clusters of 16 blocks, which some GPUs take (the launch says whether this one does)."""
         with _device(self.device):

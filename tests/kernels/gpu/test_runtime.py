@@ -193,14 +193,6 @@ def test_a_block_has_the_shared_memory_it_asks_for(size: int) -> None:
     np.testing.assert_array_equal(y.get(), wanted)
 
 
-def test_occupancy_falls_with_shared_memory() -> None:
-    reverse = kernel("reverse")
-    room = properties(0).shared_per_block
-    assert reverse.max_active_blocks(1024) == properties(0).threads_per_sm // 1024
-    assert reverse.max_active_blocks(128, room) == 1
-    assert reverse.max_active_blocks(128, room // 3) >= 2
-
-
 @pytest.mark.parametrize(("x0", "y0"), [(0, 0), (8, 3), (-8, -1), (72, 18), (0, -9)])
 def test_a_tensor_map_fetches_boxes_and_zeros_outside(x0: int, y0: int) -> None:
     cp = cupy()

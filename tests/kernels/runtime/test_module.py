@@ -146,10 +146,6 @@ def test_more_shared_memory_is_asked_for_once(driver: Driver, compiled: Compiled
     assert [value for attribute, value in driver.attributes if attribute == 8] == [100_000, 200_000]
 
 
-def test_occupancy_is_the_drivers_answer(driver: Driver, compiled: Compiled) -> None:
-    assert module.load(compiled).max_active_blocks(256) == 8
-
-
 @pytest.mark.parametrize(
     ("grid", "block", "shared", "kind", "text"),
     [
