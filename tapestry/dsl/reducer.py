@@ -41,7 +41,7 @@ class Reducer:
         self.monoid = monoid
         self.__name__ = monoid
         self.__doc__ = (
-            f"Fold with {monoid}: tp.{monoid}[c, r](expression) in index notation, tp.{monoid}(x, axis) on tensors."
+            f"Fold with {monoid}: `tp.{monoid}[c, r](expression)` in index notation, `tp.{monoid}(x, axis)` on tensors."
         )
 
     def __getitem__(self, dims: Index | tuple[Index, ...]) -> Folding:
