@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from ...program import Operation
@@ -73,9 +74,25 @@ def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> dict[str, 
 def with_operations(pace: Pace, measured: Mapping[str, Sequence[Sample]]) -> tuple[OperationCurve, ...]:
     """A pace's curves of operations; what was measured anew stands in place of what was known at the same size."""
     known: dict[str, dict[float, float]] = {own.operation: dict(own.points) for own in pace.operations}
-    for digest, samples in measured.items():
-        known.setdefault(digest, {}).update(monotone(samples))
-    return tuple(OperationCurve(digest, monotone(points.items())) for digest, points in sorted(known.items()))
+    curves = {digest: tuple(sorted(points.items())) for digest, points in known.items()}
+    curves |= {digest: renewed(known.get(digest, {}), samples) for digest, samples in measured.items()}
+    return tuple(OperationCurve(digest, points) for digest, points in sorted(curves.items()))
+
+
+def renewed(known: Mapping[float, float], samples: Sequence[Sample]) -> Points:
+    """A curve with points measured anew: these count, and what was known of other sizes gives way to them.
+
+    >>> renewed({1: 5.0, 2: 6.0, 8: 7.0}, [(2, 4.0), (4, 9.0), (4, 11.0)])
+    ((1, 4.0), (2, 4.0), (4, 10.0), (8, 10.0))
+    """
+    anew = monotone(samples)
+    points = dict(anew)
+    for size, seconds in known.items():
+        if size not in points:
+            below = max((took for other, took in anew if other < size), default=0.0)
+            above = min((took for other, took in anew if other > size), default=inf)
+            points[size] = min(max(seconds, below), above)
+    return monotone(points.items())
 
 
 def transfer_samples(plan: Plan, times: TaskTimes) -> dict[str, list[Sample]]:

@@ -22,7 +22,7 @@ from ..search.report import with_prediction
 from ..sharding.bound import lower_bound
 from ..simulate import Prices, simulate
 from ..strategy.layouts import Mesh
-from .curves import operation_curves, pace_of, transfer_curves, transfer_samples, with_operations
+from .curves import operation_curves, pace_of, renewed, transfer_curves, transfer_samples, with_operations
 from .programs import AXIS, FULL, QUICK, Sizes, moves, work
 from .times import task_times
 
@@ -190,14 +190,13 @@ def measured_on(machine: Machine, made: Plan, steps: Sequence[Step], *, turns: b
 
 def _with_transfers(link: Link, measured: Mapping[str, Any], ranks: int) -> Link:
     """Curves of a link with more points; what was measured anew stands in place of what was known."""
-    known = {
+    known: dict[str, dict[float, float]] = {
         curve.collective: {size: size / (rate * 1e9) for size, rate in curve.points}
         for curve in link.curve
         if curve.ranks == ranks
     }
     for kind, samples in measured.items():
-        anew = {int(size): seconds for size, seconds in samples}
-        known[kind] = {**known.get(kind, {}), **anew}
+        known[kind] = dict(renewed(known.get(kind, {}), samples))
     curves = transfer_curves({kind: list(points.items()) for kind, points in known.items()}, ranks)
     others = tuple(curve for curve in link.curve if curve.ranks != ranks)
     made = _link(link.kind, (*others, *curves))
