@@ -14,7 +14,7 @@ from ...inputs import random_inputs
 from ...program import Pin, Program
 from ..format import LowerBound, Resolved
 from ..interface import Plan, plan
-from ..machine import Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier
+from ..machine import Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier, machine_to_json
 from ..machine.machine import MachineError
 from ..measured import Step
 from ..search.question import Question
@@ -24,7 +24,7 @@ from ..simulate import Prices, simulate
 from ..strategy.layouts import Mesh
 from .curves import operation_curves, pace_of, renewed, transfer_curves, transfer_samples, with_operations
 from .programs import AXIS, FULL, QUICK, Sizes, moves, work
-from .times import task_times
+from .times import TaskTimes, task_times
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,8 +175,25 @@ def _decided(made: Plan) -> bytes:
 
 
 def measured_on(machine: Machine, made: Plan, steps: Sequence[Step], *, turns: bool) -> Machine:
-    """The machine with what the steps of a plan took, operation by operation and transfer by transfer."""
-    ranks, times = len(made.document.devices), task_times(made.resolved, steps, turns=turns)
+    """The machine with what the steps of a plan took, operation by operation and transfer by transfer.
+
+    What the plan is then predicted to take less than its steps took is shared out among its tasks: ranks that wait for
+    one another wait for whoever happens to be late, which the means of single tasks do not show.
+    """
+    times = task_times(made.resolved, steps, turns=turns)
+    short = times.wall_s - _predicted(made, _with_times(machine, made, times))
+    gap = times.gap + short / max(1, times.most)
+    return _with_times(machine, made, replace(times, gap=max(0.0, gap)))
+
+
+def _predicted(made: Plan, machine: Machine) -> float:
+    """Seconds of the same tasks on another machine."""
+    document = replaced(made.document, machine=machine_to_json(machine))
+    return simulate(document, Prices(Resolved(document, made.program))).makespan_s
+
+
+def _with_times(machine: Machine, made: Plan, times: TaskTimes) -> Machine:
+    ranks = len(made.document.devices)
     nearest = machine.device.pace(ranks)
     if nearest is None:
         raise MachineError("has no measured paces", where=machine.name, hint="tapestry machine probe measures them")

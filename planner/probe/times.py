@@ -18,12 +18,15 @@ from ..simulate import in_turn
 
 @dataclass(frozen=True)
 class TaskTimes:
-    """Seconds of compute and copies by (task, rank) and of transfers by task; ``gap``: of a step, what is in no task,
-    for each task of a rank. With it the tasks, one after another, take as long as the steps did (the middle ones).
+    """Seconds of compute and copies by (task, rank), of transfers by task, and of a step; ``gap``: of a step, what is
+    in no task, for each of the ``most`` tasks that a rank has. With it the tasks, one after another, take as long as
+    the steps did (the middle ones).
     """
 
     tasks: Mapping[tuple[int, int], float]
     transfers: Mapping[int, float]
+    wall_s: float
+    most: int
     gap: float
 
 
@@ -52,7 +55,7 @@ def task_times(plan: Resolved, steps: Sequence[Step], *, turns: bool) -> TaskTim
     replayed = _replayed(plan, tasks, transfers)
     most = max(sum(rank in plan.participants(task) for task in plan.document.tasks) for rank in range(plan.size))
     wall = fmean(step.wall_s for step in counted)
-    return TaskTimes(tasks, transfers, max(0.0, wall - replayed) / max(1, most))
+    return TaskTimes(tasks, transfers, wall, most, max(0.0, wall - replayed) / max(1, most))
 
 
 def _middle(steps: Sequence[Step]) -> Sequence[Step]:
