@@ -51,6 +51,12 @@ def fold_chosen(op: Operation, fold: Fold, grid: Grid, total: State, reader: Rea
         assert not isinstance(op.body, Block)
         found_there = reader.value(op.body, there)
         moved = found_there._replace(array=reader.rounding.terms(found_there.array, fold.share))
-        [state] = fold.lift(moved, np.zeros((1,) * len(names), np.int64))
-        at = tuple(np.broadcast_to(there.value(row), there.shape) for row in op.write)
-        UFUNCS[fold.name].at(total[0], at, np.broadcast_to(state, there.shape))
+        [state], [nothing] = fold.lift(moved, np.zeros((1,) * len(names), np.int64)), fold.identity(())
+        state = np.where(there.inside(op.where), state, nothing)
+        rows_written = [np.broadcast_to(there.value(row), there.shape) for row in op.write]
+        at = (
+            np.ravel_multi_index(tuple(rows_written), total[0].shape)
+            if rows_written
+            else np.zeros(there.shape, np.int64)
+        )
+        UFUNCS[fold.name].at(total[0].reshape(-1), at.ravel(), np.broadcast_to(state, there.shape).ravel())
