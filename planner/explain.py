@@ -16,6 +16,7 @@ from ..records import width_of
 from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
 from .machine.units import format_seconds
+from .origin import origins
 from .sharding.model import maximal, satisfied
 from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
@@ -50,7 +51,10 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Row:
-    """One operation: chosen strategy, compute time of its slowest rank, transfers into it, next best."""
+    """One operation: chosen strategy, compute time of its slowest rank, transfers into it, next best.
+
+    ``made_of``: the operations as written that it computes, where it was made of others (see `tapestry.rewrites`).
+    """
 
     op: str
     domain: str
@@ -59,6 +63,7 @@ class Row:
     incoming: tuple[Incoming, ...]
     next_best: Alternative | None
     others: tuple[Alternative, ...]
+    made_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class Explainer:
         self.book = PriceBook(machine, self.mesh)
         self.prices = Prices(resolved, self.book)
         self.table = StrategyTable(resolved.program, self.mesh, self.book.works, self.book.layouts)
+        self.origins = origins(document)
         self._chosen: dict[str, Strategy] = {}
 
     @property
@@ -184,6 +190,7 @@ class Explainer:
             tuple(self._incoming(op)),
             others[0] if others else None,
             tuple(others),
+            self.origins.get(op.name, ()),
         )
 
     def name_of(self, strategy: Strategy) -> str:
@@ -208,7 +215,9 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
     names = list(resolved.program.op_by_name)
     wanted = [o for o in resolved.program.operations if op is None or o.name == op or o.name.startswith(f"{op}.")]
     if op is not None and not wanted:
-        hint = close_match(op, names) or f"operations: {', '.join(names[:12])}"
+        inside = [name for name, of in origins(resolved.document).items() if op in of]
+        within = f"it is computed in {', '.join(inside)}" if inside else None
+        hint = within or close_match(op, names) or f"operations: {', '.join(names[:12])}"
         raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)
     return Explanation(resolved.document.claims.objective, tuple(explainer.row(o) for o in wanted))
 
@@ -216,6 +225,8 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
 def _lines(explanation: Explanation) -> Iterator[str]:
     for row in explanation.rows:
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
+        if row.made_of:
+            yield f"  is      {', '.join(row.made_of)} as written"
         for item in row.incoming:
             taken = format_seconds(item.seconds)
             hull = ", a hull: the data say what of it counts" if item.data_dependent else ""

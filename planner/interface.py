@@ -128,6 +128,7 @@ class Plan:
         bound = self.document.bound
         proved = {"bound_s": None, "gap": None, "chain": None} if bound is None else msgspec.to_builtins(bound)
         claims = {**msgspec.to_builtins(self.document.claims), "wall_s": self.wall_s}
+        data["origin"] = claims.pop("origin")
         data["solver"] = {**claims, **proved}
         data["claims"] = [f"solver.{name}" for name in claims]
         data["tasks"] = sum(len(self.resolved.participants(task)) for task in self.document.tasks)
@@ -174,6 +175,7 @@ def plan(
     memory: Mapping[str, int | str] | None = None,
     pins: Sequence[Pin] = (),
     objective: str = "time",
+    rewrite: bool = False,
     time_limit: float = 60.0,
     seed: int = 0,
     jobs: int = 1,
@@ -183,16 +185,22 @@ def plan(
 
     mesh: logical grid, all devices in one row by default. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the
     program's own. objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share
-    of the work). The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
+    of the work). rewrite: the program is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the
+    plan's program is then that one, its inputs, params, states and outputs as they were.
+
+    The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
 
     Raises UsageError (bad arguments or pins), Infeasible (with the binding tensors and the least budget), TimeLimit.
     """
     import time
 
+    from ..rewrites import Rewritten
     from ..verify import verify
     from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
+    from .origin import origin_of, with_origin
     from .search.pipeline import make_plan
     from .search.question import Question
+    from .search.ready import made_ready
     from .strategy.layouts import Mesh
 
     started = time.perf_counter()
@@ -202,11 +210,13 @@ def plan(
     model = model.with_memory(memory) if memory else model
     verify(program)
     grid = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
+    found = made_ready(program, model, grid) if rewrite else Rewritten(program, program)
     question = Question.of(
-        program, model, grid, objective, program.pins,
+        found.program, model, grid, objective, program.pins,
         time_limit=time_limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
     )  # fmt: skip
-    return Plan(make_plan(question), program, time.perf_counter() - started)
+    document = with_origin(make_plan(question), origin_of(found))
+    return Plan(document, found.program, time.perf_counter() - started)
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -38,6 +38,9 @@ def plan(
     ] = None,
     pin: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Shardings to keep to.")] = None,
     objective: Annotated[Literal["time", "bytes"], typer.Option(help="What to make least.")] = "time",
+    rewrite: Annotated[
+        bool, typer.Option("--rewrites/--no-rewrites", help="Clean and fuse the program first, where that is quicker.")
+    ] = False,
     time_limit: Annotated[float | None, typer.Option(min=0.0, metavar="S", help="Seconds for the solver.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same plan.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads of the solver.")] = None,
@@ -53,6 +56,7 @@ def plan(
         demand_writable(output, replace=force)
     spec, more = split_programs(program)
     options: dict[str, Any] = {"objective": objective, "time_limit": time_limit, "seed": seed, "jobs": jobs}
+    options["rewrite"] = rewrite
     options["mesh"] = parse_mesh(mesh) if mesh is not None else None
     options["memory"] = parse_memory(memory) if memory is not None else None
     found = _plan(spec, parse_settings([*(settings or []), *more]), machine, pin, options)

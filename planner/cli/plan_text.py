@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...printable import columns
 from ..machine.units import format_bytes, format_seconds
+from ..origin import origin_text
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -26,7 +27,9 @@ def plan_text(plan: Plan) -> str:
             ["claimed", _claims(plan)],
         ]
     )
-    return f"{head}\n{figures}\n\n{_shardings(plan)}"
+    origin = plan.document.claims.origin
+    made = f"\n{origin_text(origin, len(plan.program.operations))}" if origin is not None else ""
+    return f"{head}\n{figures}{made}\n\n{_shardings(plan)}"
 
 
 def _time(plan: Plan) -> str:

@@ -20,7 +20,7 @@ KEY = "digests"
 def digests(document: Document) -> dict[str, str]:
     """The digests of the plan's program and machine, and of all of it."""
     parts = {"program": document.program, "machine": document.machine, "plan": document}
-    return {name: _digest(part) for name, part in parts.items()}
+    return {name: digest(part) for name, part in parts.items()}
 
 
 def changed_parts(document: Document, stated: Any) -> tuple[str, ...]:
@@ -29,7 +29,8 @@ def changed_parts(document: Document, stated: Any) -> tuple[str, ...]:
     return tuple(part for part in found if not isinstance(stated, dict) or stated.get(part) != found[part])
 
 
-def _digest(part: Any) -> str:
+def digest(part: Any) -> str:
+    """The digest of any part."""
     try:
         text = msgspec.json.encode(part, order="deterministic")
     except UnicodeEncodeError:  # half of a pair of surrogates, which is no text, yet may stand in JSON

@@ -144,12 +144,30 @@ class KernelTime(Struct, frozen=True):
     seconds: tuple[float, ...]
 
 
+class Rewrite(Struct, frozen=True):
+    """One change to the program as it was written: the rule, the operation it was asked at, what came of which."""
+
+    rule: str
+    at: str
+    made: tuple[str, ...]
+    of: tuple[str, ...]
+
+
+class Origin(Struct, frozen=True):
+    """What the program was made from: a program of so many operations, with this digest, by these changes in order."""
+
+    program: str
+    operations: Count
+    rewrites: tuple[Rewrite, ...]
+
+
 class Claims(Struct, frozen=True):
     """What the planner says of its search, which nobody can compute again from the document.
 
     ``status`` and ``model_gap`` are about the model that the solver saw, ``objective_s`` and ``objective_bytes`` the
     value of that model at this plan. ``objective`` and ``seed`` are what was asked. ``kernels``: what tasks take that
-    are timed by measurements which the document does not hold; `predicted` rests on them.
+    are timed by measurements which the document does not hold; `predicted` rests on them. ``origin``: what the
+    embedded program was made from, if it is not the program as it was written (see `planner.origin`).
     """
 
     status: str
@@ -159,6 +177,7 @@ class Claims(Struct, frozen=True):
     model_gap: float
     seed: Count
     kernels: tuple[KernelTime, ...] = ()
+    origin: Origin | None = None
 
 
 class Predicted(Struct, frozen=True):

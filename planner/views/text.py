@@ -9,6 +9,7 @@ from ...drawing.folding import anonymous
 from ...printable import columns
 from ..format import Resolved
 from ..machine.units import format_bytes, format_seconds
+from ..origin import origin_text
 from ..timeline import Timeline
 from .graph import cut_text
 from .shardmap import facts
@@ -62,6 +63,8 @@ def figures(plan: Plan) -> list[list[str]]:
         for tier, rank, peak, full in peaks(plan)
     ]
     objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}, model gap {claims.model_gap:.2%}"
+    if claims.origin is not None:
+        rows.append(["rewritten", origin_text(claims.origin, len(plan.program.operations))])
     return [*rows, ["claimed", f"{claims.status}, {objective}"]]
 
 

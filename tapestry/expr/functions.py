@@ -31,6 +31,7 @@ class Function:
     matrix       its part in what matrix units compute, a ``sum`` of ``product``s
     natural      the argument that may not be negative where the others are integers
     integers     whether it works on integers alone
+    strict       whether some arguments are an error, so that it is computed where it stands and nowhere else
     truths       ``yes``: works on truth values; ``only``: on nothing else; otherwise the operator to use instead, or
                  "cast" where there is none
     derivative   the partial derivatives as expressions of the arguments a, b, c (see `derivatives.partials`); None
@@ -50,6 +51,7 @@ class Function:
     derivative: tuple[Expr, ...] | None = None
     matrix: Literal["sum", "product", ""] = ""
     natural: int | None = None
+    strict: bool = False
     integers: bool = False
 
     @property
@@ -103,7 +105,7 @@ for _function in (
     ),
     Function("minimum", 2, "numpy:minimum", "minimum({0}, {1})", derivative=d.MINIMUM),
     Function("maximum", 2, "numpy:maximum", "maximum({0}, {1})", derivative=d.MAXIMUM),
-    Function("within", 2, f"{_BODIES}:within", "within({0}, {1})", truths="cast"),
+    Function("within", 2, f"{_BODIES}:within", "within({0}, {1})", truths="cast", strict=True),
     Function("less", 2, "numpy:less", "{0} < {1}", "bool", symbol="<"),
     Function("less_equal", 2, "numpy:less_equal", "{0} <= {1}", "bool", symbol="<="),
     Function("greater", 2, "numpy:greater", "{0} > {1}", "bool", symbol=">"),

@@ -1,7 +1,8 @@
 """Which operations the rules know. What they do not know they leave as it is.
 
 The language grows. An operation with a field, or a body with a node, that the rules were not written for means
-something that they cannot see, so no rule is asked about it, and none takes away what it reads.
+something that they cannot see, so no rule is asked about it, and none takes away what it reads. The same holds
+for functions that some arguments make an error: it is to come where the program says, as often as it says.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import MISSING, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, walk
+from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, walk
 from ..program import Block, Dim, Operation, Program, Tensor
 
 _FIELDS: dict[type, frozenset[str]] = {
@@ -52,6 +53,8 @@ def _node(node: Expr) -> bool:
         return _indices(node.index) and _bounds(node.guard)
     if isinstance(node, IndexValue):
         return _indices((node.index,))
+    if isinstance(node, Call):
+        return node.function in FUNCTIONS and not FUNCTIONS[node.function].strict
     return not isinstance(node, Inside) or _bounds(node.bounds)
 
 

@@ -159,3 +159,23 @@ def test_operations_of_forms_that_rules_do_not_know_stay_with_what_they_read() -
     strange = replace(program, operations=(*plain[:3], fetched, *plain[3:], looped))
     assert matches("common_subexpressions", strange) == ()
     assert len(matches("common_subexpressions", replace(program, operations=(*program.operations[:-1], looped)))) == 1
+
+
+@tp.op
+def row(table: f32[Tensor, "v"], ids: tp.int32[Tensor, "n"]) -> f32[Tensor, "n"]:
+    n = tp.indices("n")
+    return table[ids[n]]
+
+
+def test_what_may_be_an_error_stays_where_it_is() -> None:
+    @tp.program
+    def looked_up(table: param[f32[Tensor, "v"]], ids: tp.int32[Tensor, "n"]) -> Tensor:
+        return row(table, ids) + row(table, ids)
+
+    program = looked_up.bind(v=5, n=3)
+    found = apply(
+        program, "common_subexpressions", "fuse_into_all", "fuse_pointwise", "recompute", "dead_values"
+    ).program
+    strict = [op for op in program.operations if "within(" in str(op.body)]
+    assert len(strict) == 2
+    assert strict == [op for op in found.operations if "within(" in str(op.body)]

@@ -1,0 +1,46 @@
+"""A program made ready for a machine: cleaned, and fused where the planner's own cost model says that it is quicker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...program import Operation, Program
+from ...rewrites import Match, Rewritten, apply, improve
+from ..machine import Machine
+from ..simulate import PriceBook
+from ..strategy.cost import kernel_class
+from ..strategy.layouts import Mesh
+from ..strategy.strategies import StrategyTable
+
+CLEANING = ("dead_values", "common_subexpressions")
+FUSION = ("compose_views", "fuse_pointwise", "fuse_into_all")
+# Seconds; what gains less is not worth another form of the program.
+LEAST = 1e-9
+
+
+def made_ready(program: Program, machine: Machine, mesh: Mesh) -> Rewritten:
+    """What is planned in place of a program; its inputs, params, states and outputs stay as they are."""
+    book = PriceBook(_without_operations(machine), mesh)
+    start = book.machine.device.start_s(mesh.size)
+
+    def seconds(beside: Program, op: Operation) -> float:
+        """An operation's time where its work is shared equally by the devices."""
+        table = StrategyTable(beside, mesh, book.works, book.layouts)
+        alone = table.strategy(op, (None,) * len(mesh.shape)).slowest
+        return start + (alone - start) / mesh.size if alone else 0.0
+
+    cleaned = apply(program, *CLEANING)
+    return cleaned.then(improve(cleaned.program, FUSION, seconds, least=LEAST, wanted=_keeps_its_kernel))
+
+
+def _without_operations(machine: Machine) -> Machine:
+    """The machine without what single operations were measured to take, which says nothing of others to compare."""
+    paces = tuple(replace(pace, operations=()) for pace in machine.device.paces)
+    return replace(machine, device=replace(machine.device, paces=paces))
+
+
+def _keeps_its_kernel(program: Program, match: Match) -> bool:
+    """Whether what is folded is folded by the same class of kernels still: the libraries' own know no other bodies."""
+    return all(
+        op.monoid is None or kernel_class(op) == kernel_class(program.op_by_name[op.name]) for op in match.change.added
+    )
