@@ -278,6 +278,13 @@ if TYPE_CHECKING:
     from .ops.resizing import pixel_shuffle as pixel_shuffle
     from .ops.resizing import pixel_unshuffle as pixel_unshuffle
     from .ops.rotary import rotary as rotary
+    from .ops.scan import cummax as cummax
+    from .ops.scan import cummin as cummin
+    from .ops.scan import cumprod as cumprod
+    from .ops.scan import cumsum as cumsum
+    from .ops.scan import logcumsumexp as logcumsumexp
+    from .ops.scan import recurrence as recurrence
+    from .ops.scan import scan as scan
     from .ops.statistics import average as average
     from .ops.statistics import count_nonzero as count_nonzero
     from .ops.statistics import nansum as nansum
@@ -360,6 +367,7 @@ _NAMES_OF = {
     "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
     "ops.resizing": "channel_shuffle interpolate pixel_shuffle pixel_unshuffle",
     "ops.rotary": "rotary",
+    "ops.scan": "cummax cummin cumprod cumsum logcumsumexp recurrence scan",
     "ops.statistics": "average count_nonzero nansum norm ptp std var",
     "ops.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",

@@ -18,6 +18,7 @@ from .expr import FUNCTIONS, MONOIDS, Affine, Bound, Call, Expr, Read, reads
 from .space.cuts import CutKind
 
 if TYPE_CHECKING:
+    from .expr.scans import Scan
     from .graph import ProgramGraph
     from .selection import Selection
 
@@ -123,6 +124,13 @@ class Operation:
             return None
         products = FUNCTIONS[self.body.function].matrix == "product"
         return (self.body.args[0], self.body.args[1]) if products and MONOIDS[self.monoid].matrix else None
+
+    @cached_property
+    def scan(self) -> Scan | None:
+        """The scan that it is, whose results come out of one another; None for every other operation."""
+        from .expr.scans import scan_of
+
+        return None if isinstance(self.body, Block) else scan_of(self.reduce_dims, self.where, [self.body])
 
     @cached_property
     def extents(self) -> dict[str, int]:

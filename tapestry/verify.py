@@ -19,6 +19,7 @@ from .bounds import escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
 from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
+from .expr.functions import PAIR
 from .extents import WANTED, is_extent
 from .literals import check_literals, held
 from .names import is_name
@@ -111,6 +112,22 @@ def _form(op: Operation, program: Program) -> None:
     if not isinstance(op.body, Block):
         for node in walk(op.body):
             _node_form(op, node, names)
+        _pairs(op, op.body)
+    if op.monoid is not None and MONOIDS[op.monoid].ordered and any(op.dim(name).cut for name in op.reduce_dims):
+        hint = "mark the dimension as not to be cut"
+        raise ProgramError(f"shares of {op.monoid} folded apart lose their order", where=place(op), hint=hint)
+
+
+def _pairs(op: Operation, body: Expr) -> None:
+    """A pair is what a monoid of pairs folds, and nothing else is."""
+    wanted = op.monoid is not None and MONOIDS[op.monoid].pairs
+    found = [node for node in walk(body) if isinstance(node, Call) and node.function == PAIR]
+    if len(found) != wanted or (wanted and found[0] is not body):
+        sides = {"pairs": len(found), "monoid": op.monoid}
+        hint = "pair(x, y) stands where a monoid of pairs folds it, outermost"
+        raise ProgramError(
+            "a monoid of pairs needs a pair, and a pair such a monoid", where=place(op), sides=sides, hint=hint
+        )
 
 
 def _known_dims(op: Operation, verb: str, used: Iterable[str], known: Iterable[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..arithmetic import explicit
 from ..dtypes import DTYPES
-from ..expr import MONOIDS, Affine, Cast, Component, Expr, IndexValue, Read, rewrite
+from ..expr import MONOIDS, Affine, Call, Cast, Component, Expr, IndexValue, Read, rewrite
+from ..expr.functions import PAIR
 from ..program import Block, Operation
 from ..result_type import result_dtype
 from .device import Evaluation
@@ -40,7 +41,8 @@ def lifts(op: Operation, body: Expr, value: str, stored: str) -> list[Expr]:
 
 def lifted(component: Component, body: Expr, position: Expr, value: str, stored: str) -> Expr:
     """What a point contributes to a component, rounded or wrapped to the component's dtype where it has one."""
-    given = {"x": body, "i": position}
+    both = body.args if isinstance(body, Call) and body.function == PAIR else (body, body)
+    given = {"x": both[0], "y": both[1], "i": position}
 
     def leaf(node: Expr) -> Expr:
         return given[node.tensor] if isinstance(node, Read) else node

@@ -153,7 +153,8 @@ def _whole(case: Case, op: Operation, rates: Rates) -> float:
     if shape.domain not in shape.hulls and not op.where:
         nbytes += size(written) * case.item_bytes(op.output)
     points = shape.count(shape.domain)
-    return rates.least(op, case.program, points, nbytes) + rates.start_s if points else 0.0
+    computed = points if op.scan is None else 0
+    return rates.least(op, case.program, computed, nbytes) + rates.start_s if points else 0.0
 
 
 def _shared(case: Case, op: Operation, rates: Rates) -> float:

@@ -53,10 +53,15 @@ class Rates:
         self._tiers = {tier["name"]: tier for tier in device["tiers"]}
         self._links: list[Mapping[str, Any]] = machine["links"]
 
-    def work(self, op: Operation, program: Program, points: int, nbytes: int) -> float:
-        """Seconds of one shard, its start included; none for no points."""
+    def work(self, op: Operation, program: Program, points: int, nbytes: int, elements: int) -> float:
+        """Seconds of one shard, its start included; none for no points.
+
+        A scan takes no more steps than it touches elements.
+        """
         if not points:
             return 0.0
+        if op.scan is not None and self.own(op, program) is None:
+            points = min(points, elements)
         return self._beyond_start(op, program, points, nbytes, _at) + self.start_s
 
     def least(self, op: Operation, program: Program, points: int, nbytes: int) -> float:

@@ -68,13 +68,15 @@ class Work:
         """``written``: bytes of one element that is written, a record where it is a contribution to a fold."""
         if (*key, points) not in self._shard:
             case, shape = self.case, self.case.shape(op)
-            count, nbytes = shape.count(points), case.algebra.size(shape.image(points)) * written
+            count, elements = shape.count(points), case.algebra.size(shape.image(points))
+            nbytes = elements * written
             for name, region in zip(op.operands, shape.reads(points), strict=True):
                 size = case.algebra.size(region)
+                elements += size
                 # Of what the data choose from, a point that counts reads one element.
                 chosen = min(size, -(-count // op.idle)) if name in op.data_dependent else size
                 nbytes += chosen * case.item_bytes(name)
-            self._shard[*key, points] = self.rates.work(op, case.program, count, nbytes)
+            self._shard[*key, points] = self.rates.work(op, case.program, count, nbytes, elements)
         return self._shard[*key, points]
 
 

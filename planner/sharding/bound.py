@@ -151,7 +151,8 @@ def _least_work(op: Operation, program: Program, machine: Machine, ranks: int) -
     points = count_points(op, domain)
     if not points.exact or not points.value:
         return 0.0
-    return _least_seconds(op, program, machine, ranks, points.value, _least_bytes(op, program, domain))
+    computed = 0 if op.scan is not None else points.value  # a scan need not go through its points one by one
+    return _least_seconds(op, program, machine, ranks, computed, _least_bytes(op, program, domain))
 
 
 def _even_work(op: Operation, program: Program, machine: Machine, ranks: int) -> float:

@@ -69,6 +69,9 @@ def machine_seconds(
     for name, image in reads.items():
         size = min(image.region.size, counting) if name in op.data_dependent else image.region.size
         moved += size * program.tensor(name).itemsize
+    if op.scan is not None:  # each result comes out of the one before
+        elements = written.size + sum(image.region.size for image in reads.values())
+        counting = -(-min(points, elements) // op.idle)
     work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
     arithmetic = work.seconds(counting * flops_per_point(op))
     return max(arithmetic, device.copying(ranks).seconds(moved)) + device.start_s(ranks)

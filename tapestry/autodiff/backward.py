@@ -47,6 +47,7 @@ from .inversion import Inverse, invert
 from .scalar import derivative, plus, times
 
 Pieces = Callable[[Trace, Operation], "list[Operation]"]
+Adjoint = Callable[[Trace, Operation, Read], "tuple[Operation, tuple[Expr, Expr]]"]
 
 
 def cotangents(trace: Trace, operations: Sequence[Operation], loss: str, wanted: Iterable[str]) -> dict[str, str]:
@@ -123,6 +124,9 @@ class _Backward:
         """What arrived at the result of an operation, along its reads of all tensors but a constant one."""
         assert not isinstance(op.body, Block)
         active = [read for read in op.reads if read.tensor in self.active and read.tensor != constant]
+        if op.monoid is not None and MONOIDS[op.monoid].adjoint is not None:
+            self._hand_on_scan(op, active, _adjoint(op.monoid))
+            return
         # Conversions are written out first: 1 / n beside an f64 is not the 1 / n of integers, which is of 32 bits.
         body = explicit(op.body, self.trace.dtypes) if active else op.body
         slopes = [(read, slope) for read in active if (slope := derivative(body, read)) is not None]
@@ -132,6 +136,23 @@ class _Backward:
             arrived = times(arrived, self._of_fold(op, op.body))
             for read, slope in slopes:
                 self._along(op, times(arrived, self._with_result(op, slope)), read)
+
+    def _hand_on_scan(self, op: Operation, active: Sequence[Read], adjoint: Adjoint) -> None:
+        """What arrived at the results of a scan of pairs, along both values of each."""
+        assert isinstance(op.body, Call)
+        if not active:
+            return
+        record = self.trace.tensors[op.output].record
+        arrived = substitute(self._total(op.output), dict(zip(axis_names(record), op.write, strict=True)))
+        assert isinstance(arrived, Read)
+        flat, values = adjoint(self.trace, op, arrived)
+        body = explicit(op.body, self.trace.dtypes)
+        assert isinstance(body, Call)
+        for read in active:
+            for value, part in zip(values, body.args, strict=True):
+                slope = derivative(part, read)
+                if slope is not None:
+                    self._along(flat, times(value, slope), read)
 
     def _along(self, op: Operation, value: Expr, read: Read) -> None:
         """What one read hands on at each point, added up at the elements that are read."""
@@ -237,6 +258,13 @@ def _filled(expr: Expr, at: Mapping[str, Expr]) -> Expr:
 def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
     """The expression with something else for a part of it."""
     return fold(expr, lambda node, args: by if node == part else with_children(node, args))
+
+
+def _adjoint(monoid: str) -> Adjoint:
+    """The derivative of the scans of a monoid."""
+    module, _, name = (MONOIDS[monoid].adjoint or "").partition(":")
+    found: Adjoint = getattr(import_module(module), name)
+    return found
 
 
 def _pieces(op: Operation) -> Pieces:

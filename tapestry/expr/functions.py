@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from . import derivatives as d
-from .scalar import Expr
+from .scalar import Const, Expr
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def _same(a: Function, b: Function) -> bool:
 
 
 _BODIES = "tapestry.expr.numpy_bodies"
+PAIR = "pair"
 
 for _function in (
     Function("add", 2, "numpy:add", "add({0}, {1})", symbol="+", truths="|", derivative=d.ADD, matrix="sum"),
@@ -103,6 +104,8 @@ for _function in (
         "power", 2, "numpy:power", "power({0}, {1})",
         flops=16, symbol="**", truths="cast", exact=False, derivative=d.POWER, natural=1,
     ),
+    # Two values side by side, for monoids that fold pairs; by itself it is the first.
+    Function(PAIR, 2, f"{_BODIES}:first", "((void)({1}), {0})", flops=0, derivative=(Const(1), Const(0))),
     Function("minimum", 2, "numpy:minimum", "minimum({0}, {1})", derivative=d.MINIMUM),
     Function("maximum", 2, "numpy:maximum", "maximum({0}, {1})", derivative=d.MAXIMUM),
     Function("within", 2, f"{_BODIES}:within", "within({0}, {1})", truths="cast", strict=True),

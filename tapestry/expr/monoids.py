@@ -4,7 +4,8 @@ A monoid folds *records*. A record has components; each point of a fold is lifte
 is stored at the end is the finish of the last. A partial result is a record that is not finished. Everything here is
 written in the expressions of the language, so that evaluators, the planner and the checker need no monoid's name:
 
-    lift      of ``x`` (the value at a point) and ``i`` (its position among the folded points, row-major)
+    lift      of ``x`` (the value at a point) and ``i`` (its position among the folded points, row-major); a monoid
+              whose lift reads ``y`` too folds pairs, `pair(x, y)`
     combine   of ``a.NAME`` and ``b.NAME``, the components of two records, ``a`` the earlier
     finish    of ``r.NAME``, the components of one record
 """
@@ -26,7 +27,7 @@ Law = Literal["associative", "commutative", "idempotent"]
 Rule = Literal["stored", "value", "partial", "accumulator", "position"]
 Result = Literal["value", "counted", "truth", "float", "position"]
 
-VALUE, POSITION = Read("x", ()), Read("i", ())
+VALUE, SECOND, POSITION = Read("x", ()), Read("y", ()), Read("i", ())
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ class Monoid:
     laws     what holds besides associativity: any order (commutative), any repetition (idempotent)
     exact    the kinds of components' dtypes for which every grouping gives the same bits
     derivative   of the result along a folded value; None where it has none
+    stretch  the monoids whose results over a stretch of points, taken as values again, stand for the whole stretch,
+             so that a scan may be cut along its own dimension; none where results do not say enough
+    adjoint  what computes the derivative of its scans, "module:function", where ``derivative`` does not
     """
 
     name: str
@@ -86,6 +90,18 @@ class Monoid:
     result: Result = "value"
     doc: str = field(default="", compare=False)
     derivative: d.FoldDerivative | None = None
+    stretch: tuple[str, ...] = ()
+    adjoint: str | None = None
+
+    @cached_property
+    def pairs(self) -> bool:
+        """Whether each point gives it two values."""
+        return any(SECOND in walk(component.lift) for component in self.components)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it goes by the order of the points, so that shares of them may not be folded apart."""
+        return "commutative" not in self.laws
 
     @property
     def idempotent(self) -> bool:
@@ -181,7 +197,7 @@ def _plain(
     """A monoid whose record is one value, combined by one scalar function."""
     combine = call(function, _a("value"), _b("value"))
     component = Component("value", dtype, identity, combine, lift)
-    return Monoid(name, (component,), _r("value"), laws, exact, result, derivative=derivative)
+    return Monoid(name, (component,), _r("value"), laws, exact, result, derivative=derivative, stretch=(name,))
 
 
 def _first(better: str) -> Expr:
@@ -236,7 +252,23 @@ def _logsumexp() -> Monoid:
         Component("s", "accumulator", 0, _added("s"), seen),
     )
     doc = "log of the sum of exp(x)."
-    return Monoid("logsumexp", components, finish, TWO_LAWS, result="float", doc=doc, derivative=d.LOGSUMEXP)
+    return Monoid(
+        "logsumexp", components, finish, TWO_LAWS,
+        result="float", doc=doc, derivative=d.LOGSUMEXP, stretch=("logsumexp",),
+    )  # fmt: skip
+
+
+def _recurrence() -> Monoid:
+    """h after h <- x h + y, one point after another, from h = 0: Blelloch 1990, section 1.4.1."""
+    components = (
+        Component("decay", "accumulator", 1, call("multiply", _a("decay"), _b("decay"))),
+        Component("h", "accumulator", 0, call("add", call("multiply", _a("h"), _b("decay")), _b("h")), SECOND),
+    )
+    return Monoid(
+        "recurrence", components, _r("h"), frozenset({"associative"}), WHOLE,
+        doc="h after h <- a h + b at every point (a, b).",
+        stretch=("prod", "recurrence"), adjoint="tapestry.autodiff.recurrence:adjoint",
+    )  # fmt: skip
 
 
 def _welford(name: str, finish: Expr, doc: str, derivative: d.FoldDerivative) -> Monoid:
@@ -277,6 +309,7 @@ for _monoid in (
     _welford(
         "variance", call("divide", _r("m2"), call("maximum", _r("n"), ONE)), "The mean squared deviation.", d.VARIANCE
     ),
+    _recurrence(),
     _online_softmax(),
 ):
     add_monoid(_monoid)

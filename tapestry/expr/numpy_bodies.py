@@ -33,3 +33,9 @@ def within(index: Array, extent: Any, out: Array) -> Array:
         raise IndexOutside(int(found[(found < 0) | (found >= end)][0]), int(end))
     np.copyto(out, index)
     return out
+
+
+def first(a: Array, b: Array, out: Array) -> Array:  # noqa: ARG001
+    """The first of two values."""
+    np.copyto(out, a)
+    return out

@@ -196,8 +196,12 @@ def _slab(op: Operation, fold: Fold, points: Points, reader: Reader) -> State:
     position = np.zeros((1,) * len(points.names), np.int64)
     for k, extent in zip(order, extents, strict=True):
         position = position * extent + points.index[points.names[k]]
-    value = reader.value(op.body, points)
-    state = fold.lift(value._replace(array=reader.rounding.terms(value.array, fold.share)), position)
+    pair = fold.monoid.pairs and isinstance(op.body, Call)
+    values = [
+        reader.value(expr, points) for expr in (op.body.args if pair and isinstance(op.body, Call) else [op.body])
+    ]
+    values = [value._replace(array=reader.rounding.terms(value.array, fold.share)) for value in values]
+    state = fold.lift(values[0], position, values[-1])
     if op.where:
         inside = points.inside(op.where)
         state = tuple(np.where(inside, s, neutral) for s, neutral in zip(state, fold.identity(()), strict=True))

@@ -54,9 +54,9 @@ class Fold:
             for component, dtype in zip(self.monoid.components, self.dtypes, strict=True)
         )
 
-    def lift(self, value: Value, position: Array) -> State:
-        """The records of single points."""
-        named = {"x": value, "i": Value(position, "int64")}
+    def lift(self, value: Value, position: Array, second: Value | None = None) -> State:
+        """The records of single points; ``second`` is that of a pair."""
+        named = {"x": value, "y": second or value, "i": Value(position, "int64")}
         return tuple(
             round_to(interpret(component.lift, named).array, dtype).astype(self._held(dtype))
             if not component.unrounded

@@ -30,7 +30,8 @@ TORCH = same(
 NUMPY = same(
     """
     abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh average bitwise_and bitwise_not
-    bitwise_or bitwise_xor broadcast_to cbrt ceil clip concat cos cosh count_nonzero cross deg2rad diag diagonal divide
+    bitwise_or bitwise_xor broadcast_to cbrt ceil clip concat cos cosh count_nonzero cross cumprod cumsum
+    deg2rad diag diagonal divide
     einsum equal exp exp2 expand_dims expm1 eye flip fliplr flipud floor floor_divide fmod full full_like greater
     greater_equal heaviside hstack hypot inner isclose isfinite isinf isnan kron left_shift less less_equal linspace log
     log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or matmul max maximum mean meshgrid min
@@ -51,10 +52,12 @@ NUMPY = same(
 JAX = same(
     """
     abs acos acosh add argmax argmin asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cbrt
-    ceil cos cosh erf erfc exp exp2 expand_dims expm1 floor full full_like log log1p max min pad reciprocal reshape
+    ceil cos cosh cummax cummin cumprod cumsum
+    erf erfc exp exp2 expand_dims expm1 floor full full_like log log1p max min pad reciprocal reshape
     round rsqrt sign sin sinh split sqrt square squeeze tan tanh transpose
     dynamic_slice dynamic_update_slice scatter_add
     """,
+    associative_scan="tp.scan", cumlogsumexp="tp.logcumsumexp",
     batch_matmul="tp.matmul", broadcast="tp.broadcast_to", broadcast_in_dim="tp.broadcast_to",
     broadcasted_iota="tp.arange", clamp="tp.clip", collapse="tp.flatten", concatenate="tp.concat", conv="tp.conv2d",
     conv_general_dilated="tp.conv2d", conv_general_dilated_patches="tp.unfold", conv_transpose="tp.conv_transpose2d",

@@ -104,13 +104,13 @@ def test_products_of_f32_may_be_rounded_before_a_sum_in_f64() -> None:
 CASES = [
     (monoid, dtype)
     for monoid in MONOIDS
-    if not MONOIDS[monoid].packed
+    if not MONOIDS[monoid].packed and not MONOIDS[monoid].ordered
     for dtype in (("bool",) if MONOIDS[monoid].result == "truth" else ("int8", "int32", "f16", "bf16", "f32", "f64"))
 ]
 
 
 @pytest.mark.parametrize(("monoid", "dtype"), CASES)
-def test_every_monoid_folds_over_ranks(monoid: str, dtype: str) -> None:
+def test_every_monoid_that_may_be_folded_apart_is_folded_over_ranks(monoid: str, dtype: str) -> None:
     program, x = folding(monoid, dtype), values(dtype)
     if monoid == "prod" and not dtype.startswith("int"):
         x = (1 + x / 64).astype(x.dtype)

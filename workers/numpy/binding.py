@@ -20,6 +20,8 @@ from .folding import DOUBLE
 from .folds import Folding
 from .maps import bind_map
 from .padding import padded
+from .pieces import Piece
+from .scanning import results, scanning
 from .scratch import Scratch
 from .selecting import Selecting
 from .shards import groups_of
@@ -82,17 +84,37 @@ def _(step: steps.SlabFold) -> Runner:
 
 @bound.register
 def _(step: steps.ScatteredFold) -> Runner:
-    dims = tuple(dim for dim in step.piece.dims if dim[0] not in step.piece.reduce)
-    extents = [n for _, n in dims]
-    dense = Stored(np.empty(extents, step.fold.accumulator), Box.of_shape(extents).grid())
-    plain = tuple(Affine.dim(name) if n > 1 else Affine() for name, n in dims)
-    folding = Folding(replace(step.piece, write=plain), step.context, dense, step.fold, False)
-    value: Expr = Read("'out", plain)
+    piece = kept(step.piece, step.piece.body)
+    dense = _dense(piece, step)
+    folding = Folding(replace(step.piece, write=_plain(piece)), step.context, dense, step.fold, False)
+    return in_order([folding, _put(piece, dense, step)])
+
+
+@bound.register
+def _(step: steps.ScannedFold) -> Runner:
+    piece = results(step.piece, step.scan)
+    dense = _dense(piece, step)
+    run = scanning(step.piece, step.scan, step.context, step.fold, dense.array)
+    return in_order([run, _put(kept(piece, piece.body), dense, step)])
+
+
+def _dense(piece: Piece, step: steps.Fold) -> Stored:
+    """An array for the results at the points of a piece, in the type that adds up."""
+    return Stored(np.empty(piece.shape, step.fold.accumulator), Box.of_shape(piece.shape).grid())
+
+
+def _plain(piece: Piece) -> tuple[Affine, ...]:
+    return tuple(Affine.dim(name) if n > 1 else Affine() for name, n in piece.dims)
+
+
+def _put(piece: Piece, dense: Stored, step: steps.Fold) -> Runner:
+    """Results to where they belong, onto what is there if the step accumulates."""
+    value: Expr = Read("'out", _plain(piece))
     context = step.context.reading(out=dense)
     if step.accumulate:
         context = context.reading(total=step.out)
-        value = Call(step.fold.function, (Read("'total", step.piece.write), value))
-    return in_order([folding, bind_map(kept(step.piece, value), context, step.out)])
+        value = Call(step.fold.function, (Read("'total", piece.write), value))
+    return bind_map(kept(piece, value), context, step.out)
 
 
 def _written_out(step: steps.Fold) -> Runner:

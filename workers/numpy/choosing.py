@@ -26,6 +26,7 @@ from .matching import extent, match
 from .padding import paddable
 from .pieces import Piece, masked
 from .records import RecordFold
+from .scanning import scan_in
 from .scratch import Scratch
 from .shards import Group, reduction
 from .views import slabs, strided
@@ -82,6 +83,9 @@ class _Chooser:
 
     def _box(self, box: Piece, out: Stored, *, accumulate: bool) -> list[steps.Step]:
         """Tiles of the output, each by the quickest way."""
+        scan = scan_in(box)
+        if scan is not None:
+            return [steps.ScannedFold(self.context, out, box, self.fold, accumulate, scan)]
         piece = replace(box, body=masked(box.body, box.where, self.fold.identity), where=())
         chosen = selections(piece.body, piece.names, self.fold.identity)
         if chosen and _plain(piece, out):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from ...blocks import record_layout
 from ...dtypes import numpy_dtype
 from ...expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, Monoid, Read
+from ...expr.scans import Scan
 from ...program import Operation
 from ..device import Runner, Stored
 from .folding import BOOL, Array, Scalar, compute_dtype, number, round_into, together
 from .maps import SLAB_POINTS, Context
 from .pieces import Piece, masked
+from .scanning import doubled, places, results, scan_in, without
 from .views import position_table, slab_shape, slabs
 
 State = tuple[Array, ...]
@@ -173,6 +176,9 @@ class RecordFold:
     def _box(self, box: Piece, neutral: Sequence[Scalar]) -> list[Any]:
         """Per slab of a box what folds it into the total."""
         assert isinstance(box.body, Call)
+        scan = scan_in(box)
+        if scan is not None:
+            return [self._scanned(box, scan)]
         axes = tuple(k for k, name in enumerate(box.names) if name in box.reduce)
         cuts = slabs(box.shape, range(len(box.dims)), SLAB_POINTS)
         kernels = []
@@ -183,6 +189,31 @@ class RecordFold:
             kernels.append(kernel)
         whole = self._place(box)
         return [self._slab(kernels, cut, axes, whole) for cut in cuts]
+
+    def _scanned(self, box: Piece, scan: Scan) -> Any:
+        """What folds into the total, for each index, the records of all points before it."""
+        values = without(box, scan)
+        assert isinstance(values.body, Call)
+        kernels = [self.context.compiler(values).finish(lift) for lift in values.body.args]
+        for kernel in kernels:
+            kernel.prepare({values.shape}, self.context.scratch)
+        whole = tuple(slice(0, n) for n in values.shape)
+        taken, is_folded = places(box, scan)
+        monoid, kept = self.monoid, results(box, scan)
+        at = self._place(kept)
+
+        def fold(total: State) -> None:
+            rows = []
+            for kernel, array in zip(kernels, total, strict=True):
+                value = np.broadcast_to(np.asarray(kernel.at(whole)), values.shape).astype(array.dtype)
+                rows.append(np.moveaxis(value, -1, 0))
+            found = doubled(partial(combined, monoid), tuple(rows), backward=scan.backward)
+            before = tuple(array[at] for array in total)
+            after = combined(monoid, before, tuple(np.moveaxis(row[taken], 0, -1) for row in found))
+            for array, old, new in zip(total, before, after, strict=True):
+                array[at] = np.where(is_folded, new, old)
+
+        return fold if is_folded.any() else lambda _: None
 
     def _slab(self, kernels: Sequence[Any], cut: Any, axes: tuple[int, ...], whole: tuple[Array, ...]) -> Any:
         monoid, shape = self.monoid, slab_shape(cut)

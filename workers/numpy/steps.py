@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...expr.scans import Scan
 from ...program import Block
 from ...selection import Selection
 from ..device import Stored
@@ -82,6 +83,13 @@ class PaddedWindow(Fold):
 @dataclass(frozen=True)
 class SlabFold(Fold):
     """Any fold: a slab is evaluated, reduced, combined."""
+
+
+@dataclass(frozen=True)
+class ScannedFold(Fold):
+    """A fold over all that comes before an index, each result out of the one before."""
+
+    scan: Scan
 
 
 @dataclass(frozen=True)
