@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .dsl.index import indices as indices
     from .dsl.op import op as op
     from .dsl.program import program as program
+    from .dsl.repeat import repeat as repeat
     from .dsl.roles import param as param
     from .dsl.roles import state as state
     from .dsl.tensor import Tensor as Tensor
@@ -123,7 +124,6 @@ if TYPE_CHECKING:
     from .ops.convolution import conv3d as conv3d
     from .ops.einops import rearrange as rearrange
     from .ops.einops import reduce as reduce
-    from .ops.einops import repeat as repeat
     from .ops.elementwise import abs as abs  # noqa: A004
     from .ops.elementwise import acos as acos
     from .ops.elementwise import acosh as acosh
@@ -319,6 +319,7 @@ _NAMES_OF = {
     "dsl.index": "Index indices",
     "dsl.op": "op",
     "dsl.program": "program",
+    "dsl.repeat": "repeat",
     "dsl.roles": "param state",
     "dsl.tensor": "Tensor",
     "dsl.trace": "composite name",
@@ -338,7 +339,7 @@ _NAMES_OF = {
     "ops.attention": "attention",
     "ops.channels": "batch_norm group_norm instance_norm local_response_norm",
     "ops.convolution": "conv1d conv2d conv3d",
-    "ops.einops": "rearrange reduce repeat",
+    "ops.einops": "rearrange reduce",
     "ops.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast cbrt "
         "ceil cos cosh divide equal erf erfc exp exp2 expm1 floor floor_divide fmod full gelu greater "

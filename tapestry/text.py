@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from .notation import format_operation
 from .program import Operation, Program, Tensor
+from .rolling import rolled
 
 
 def format_program(program: Program) -> str:
     """The whole program: bindings, declared tensors, each operation with its index space and algebra, outputs, states,
-    pins."""
+    pins. Layers and steps that are repeated stand once, with k for the copy."""
     bindings = ", ".join(f"{name}={value!r}" for name, value in program.bindings)
     lines = [f"program {program.name}({bindings})"]
     lines += [f"  {line}".rstrip() for line in program.meta.get("doc", "").splitlines()]
     lines += _declarations(program)
-    lines += [line for op in program.operations for line in format_op(op, program.tensor(op.output))]
+    lines += rolled([format_op(op, program.tensor(op.output)) for op in program.operations])
     lines += [f"  output {name}: {format_type(program.tensor(name))}" for name in program.outputs]
     lines += [f"  update {old} = {new}" for old, new in program.states]
     for pin in program.pins:
@@ -27,7 +28,7 @@ def _declarations(program: Program) -> list[str]:
     for tensor in program.of_role("input", "param", "state", "const"):
         values = f" = {_short(tensor)}" if tensor.data is not None else ""
         found.append(f"  {tensor.role} {tensor.name}: {format_type(tensor)}{values}")
-    return found
+    return rolled([(line,) for line in found])
 
 
 def _short(tensor: Tensor) -> str:

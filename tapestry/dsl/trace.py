@@ -99,6 +99,10 @@ class Trace:
         _OWNERS[key] = self
         return Tensor(self, shape, dtype, axes, base_at(key), key)
 
+    def forget(self, key: str) -> None:
+        """Take a tensor out again that nothing reads."""
+        del self.tensors[key], self.dtypes[key], _OWNERS[key]
+
     def demand_own(self, keys: Iterable[str], where: str = "") -> None:
         """UsageError, with both places, where a key is that of a tensor of another trace."""
         for key in keys:
