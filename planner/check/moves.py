@@ -19,6 +19,7 @@ from .algebra import EMPTY
 from .case import Case
 from .cells import length
 from .count import received
+from .near import Near
 from .rates import Rates
 from .report import Code, Findings
 
@@ -193,8 +194,14 @@ class Moves:
             contributions, elements = received(self.case, task)
             return contributions * record + elements * item, 0
         packed = task.monoid in MONOIDS and MONOIDS[task.monoid].packed
-        for piece, needers in self._pieces(need):
-            for part, holders in self._pieces(tuple(algebra.meet(piece, region) for region in have)):
+        holding = _by_region(have)
+        near = Near(algebra, holding)
+        for piece, needers in self._pieces(_by_region(need)):
+            held: dict[int, list[int]] = {}
+            for region in near.to(piece):
+                held.setdefault(algebra.meet(piece, region), []).extend(holding[region])
+            held.pop(EMPTY, None)
+            for part, holders in self._pieces(held):
                 tiles = algebra.form(part).tiles
                 fold = _Fold(needers, holders, parts, self.host)
                 if len(tiles) > 1 and len(fold.roots) > 1:
@@ -207,9 +214,9 @@ class Moves:
                     own += share * (fold.contributed(root) * record + fold.told(root) * item) if share else 0
         return own, loose
 
-    def _pieces(self, column: Column) -> list[tuple[int, tuple[int, ...]]]:
+    def _pieces(self, by_region: dict[int, list[int]]) -> list[tuple[int, tuple[int, ...]]]:
         """Disjoint regions that make up all, each with the ranks that have it."""
-        algebra, by_region = self.case.algebra, _by_region(column)
+        algebra = self.case.algebra
         if sum(map(algebra.size, by_region)) == algebra.size(algebra.join(by_region)):
             return [(region, tuple(ranks)) for region, ranks in by_region.items()]
         pieces: list[tuple[int, tuple[int, ...]]] = []
