@@ -74,13 +74,14 @@ def scale_table(rows: list[dict[str, Any]]) -> str:
 
 def ranks_table(rows: list[dict[str, Any]]) -> str:
     return table(
-        ["layers", "ranks", "tasks", "tasks on ranks", "check", "plan.json", "peak memory of the check"],
+        ["layers", "ranks", "tasks", "tasks on ranks", "lower", "check", "plan.json", "peak memory of the check"],
         [
             [
                 str(r["layers"]),
                 str(r["ranks"]),
                 str(r["tasks"]),
                 str(r["events"]),
+                f"{r['lower_s']:.1f} s",
                 f"{r['read_s'] + r['check_s']:.1f} s",
                 f"{r['document_kib']:.0f} KiB",
                 f"{r['peak_mib']:.0f} MiB",
@@ -109,8 +110,9 @@ def milliseconds(seconds: float) -> str:
 
 
 RANKS = (
-    "## Ranks\n\nChecking the same program under a given sharding: tokens over groups of eight ranks, heads and hidden "
-    "units within a group (`python benchmarks/scale_check.py --layers 32 --sequence 32`). Seconds of the processor."
+    "## Ranks\n\nLowering and checking the same program under a given sharding: tokens over groups of eight ranks, "
+    "heads and hidden units within a group (`python benchmarks/scale_check.py --layers 32 --sequence 32`). Seconds "
+    "of the processor; `lower` is from the bound program to the text of the plan, pricing and simulation included."
 )
 
 
@@ -157,7 +159,10 @@ def main() -> None:
     options = parser.parse_args()
     help_s = time_to_help()
     scale = [script("scale.py", "--layers", layers) for layers in options.layers]
-    ranks = [script("scale_check.py", "--layers", 32, "--sequence", count) for count in (8, 32)]
+    ranks = [
+        script("scale_check.py", "--layers", layers, "--sequence", count)
+        for layers, count in ((32, 8), (32, 32), (80, 128), (80, 512))
+    ]
     tight = [script("scale.py", "--layers", 32, "--hbm", "8GiB")]
     cases = script("rivals.py")
     engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None

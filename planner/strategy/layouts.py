@@ -9,11 +9,14 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from ...errors import UsageError
 from ...expr import Bound
 from ...space import Box, Grid, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
+from .columns import Columns, Sizes, columns, common
 
 MAX_RANKS = 4096
 
@@ -77,12 +80,29 @@ class Layout:
     parts: tuple[int, ...] | None = None
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
     _within: dict[Layout, bool] = field(default_factory=dict, repr=False)
-    _touching: dict[Layout, bool] = field(default_factory=dict, repr=False)
+    _around: dict[tuple[tuple[int, ...], ...], Layout] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Elements of each rank."""
+        small = prod(self.shape) < 1 << 62
+        return np.array([region.size for region in self.regions], dtype=np.int64 if small else object)
+
+    @cached_property
+    def _columns(self) -> Columns | None:
+        return columns(self.shape, self.regions)
+
+    def common(self, other: Layout) -> Sizes:
+        """Elements that each rank has in both."""
+        if self._columns is not None and other._columns is not None:
+            return common(self._columns, other._columns)
+        met = [a.meet_size(b) for a, b in zip(self.regions, other.regions, strict=True)]
+        return np.array(met, dtype=object)
 
     @cached_property
     def total(self) -> int:
         """Elements on all ranks together, copies counted."""
-        return sum(region.size for region in self.regions)
+        return sum(self.sizes.tolist())
 
     @cached_property
     def everything(self) -> Region:
@@ -95,6 +115,17 @@ class Layout:
         if key not in self._meets:
             self._meets[key] = Region.union(self.regions[rank] for rank in key)
         return self._meets[key]
+
+    def around(self, groups: tuple[tuple[int, ...], ...]) -> Layout:
+        """All that some rank of its group has, on every rank. Each rank is in one group."""
+        if groups not in self._around:
+            regions = list(self.regions)
+            for ranks in groups:
+                together = self.union(ranks)
+                for rank in ranks:
+                    regions[rank] = together
+            self._around[groups] = Layout(self.shape, tuple(regions))
+        return self._around[groups]
 
     @cached_property
     def storage(self) -> dict[Region, Grid | None]:
@@ -135,7 +166,8 @@ class Layout:
 
     def missing(self, need: Layout) -> list[int]:
         """Per rank how many elements of ``need`` it does not hold."""
-        return [n.size - n.meet_size(h) for n, h in zip(need.regions, self.regions, strict=True)]
+        found: list[int] = (need.sizes - self.common(need)).tolist()
+        return found
 
     def moved(self, need: Layout) -> int:
         """Elements that ranks receive from one another to complete ``need``: what `planner.format.messages` sends.
@@ -145,7 +177,7 @@ class Layout:
         """
         if self.parts is None:
             return sum(self.missing(need))
-        if all(n is h or n <= h for n, h in zip(need.regions, self.regions, strict=True)):
+        if need.within(self):
             kept = need.everything.size
         else:
             kept = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
@@ -160,15 +192,12 @@ class Layout:
     def within(self, other: Layout) -> bool:
         """Every rank's region is inside the other's (which is complete)."""
         if other not in self._within:
-            self._within[other] = self is other or all(a <= b for a, b in zip(self.regions, other.regions, strict=True))
+            self._within[other] = self is other or bool((self.common(other) == self.sizes).all())
         return self._within[other]
 
     def meets(self, other: Layout) -> bool:
         """On some rank the two have an element in common."""
-        if other not in self._touching:
-            pairs = zip(self.regions, other.regions, strict=True)
-            self._touching[other] = any(a and b and a.meet_size(b) for a, b in pairs)
-        return self._touching[other]
+        return bool(self.common(other).any())
 
 
 class Layouts:

@@ -80,11 +80,7 @@ class Traffic:
         """Most elements that a rank can only get from another host."""
         if len(self.hosts) == 1:
             return 0
-        return max(
-            need.regions[rank].size - need.regions[rank].meet_size(have.union(ranks))
-            for ranks in self.hosts
-            for rank in ranks
-        )
+        return max(have.around(self.hosts).missing(need))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         total, results = have.moved(need), need.total - need.everything.size
@@ -112,7 +108,7 @@ class Traffic:
 def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:
     """What a library would call the transfer of complete data."""
     needers = [region for region, lack in zip(need.regions, missing, strict=True) if lack]
-    same = all(region == needers[0] for region in needers)
+    same = all(region is needers[0] or region == needers[0] for region in needers)
     holders = [rank for rank, region in enumerate(have.regions) if region]
     if len(holders) == 1:
         return "broadcast" if same else "sends"
@@ -120,7 +116,7 @@ def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:
         return "all_gather"
     if have.disjoint and need.disjoint and need.total == have.total:
         return "all_to_all"
-    if need.part_count == 1 and all(h <= n for h, n in zip(have.regions, need.regions, strict=True)):
+    if need.part_count == 1 and have.within(need):
         return "shift" if _neighbours_only(have, need) else "all_gather"
     return "sends"
 

@@ -23,10 +23,11 @@ Given = tuple[
 ROWS, GROUP = 4, 4
 
 
-def stack(layers: int, ranks: int) -> Given:
+def stack(layers: int, ranks: int, per_host: int | None = None) -> Given:
     """Perceptrons one after another: rows cut over groups of ranks, hidden units within them, whose sums are folded.
 
-    Program, machine, partitions, homes and ends, as `decisions_of` takes them.
+    Program, machine, partitions, homes and ends, as `decisions_of` takes them. ``per_host``: ranks of one host, all by
+    default.
     """
     n, d, h = ROWS * ranks // GROUP, 2, GROUP
     tensors: list[Tensor] = [writing.tensor("x0", n, d, role="input")]
@@ -55,13 +56,17 @@ def stack(layers: int, ranks: int) -> Given:
     up, down = cut(together, hidden, whole), cut(together, whole, hidden)
     shards = {f"up{k}": up for k in range(layers)} | {f"down{k}": down for k in range(layers)}
     apart = cut(lambda g, m: (g * ROWS + m, g * ROWS + m + 1), whole)
-    machine = replace(load_machine("cpu-4"), devices_per_host=ranks)
+    one_host = replace(load_machine("cpu-4"), devices_per_host=ranks)
+    hosts = replace(
+        load_machine("h200x8-2node"), hosts=ranks // (per_host or ranks), devices_per_host=per_host or ranks
+    )
+    machine = one_host if per_host is None else hosts
     return program, machine, shards, {"x0": apart}, {f"x{layers}": apart}
 
 
-def planned(layers: int, ranks: int) -> Plan:
+def planned(layers: int, ranks: int, per_host: int | None = None) -> Plan:
     """The plan of a stack."""
-    program, machine, shards, homes, ends = stack(layers, ranks)
+    program, machine, shards, homes, ends = stack(layers, ranks, per_host)
     return plan_partitions(program, machine, shards, homes=homes, ends=ends)
 
 

@@ -7,9 +7,9 @@ from tapestry.planner.check import check
 from ..stacks import calls, planned
 
 
-def work(layers: int, ranks: int) -> int:
+def work(layers: int, ranks: int, per_host: int | None = None) -> int:
     """Functions of Python called by a check that finds nothing wrong."""
-    document = planned(layers, ranks).document
+    document = planned(layers, ranks, per_host).document
     assert check(document).ok  # and what modules remember is remembered
     return calls(lambda: check(document))
 
@@ -17,6 +17,11 @@ def work(layers: int, ranks: int) -> int:
 def test_work_grows_with_the_ranks_not_with_their_pairs() -> None:
     few, many = work(1, 16), work(1, 128)
     assert many < 12 * few, (few, many)
+
+
+def test_bytes_between_hosts_are_counted_by_ranks_not_by_their_pairs() -> None:
+    few, many = work(1, 16, per_host=2), work(1, 128, per_host=2)  # eight times the ranks
+    assert many < 8.5 * few, (few, many)
 
 
 def test_another_layer_is_work_for_its_tasks_not_for_its_ranks() -> None:
