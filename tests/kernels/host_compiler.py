@@ -48,7 +48,7 @@ def compile_text(text: str, *options: str, linked: Sequence[Path] = ()) -> subpr
 
 def _compile(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     spoken = {**os.environ, "LC_ALL": "C"}  # messages in plain English with plain quotes
-    command = [compiler(), f"-I{INCLUDE}", *options]
+    command = [compiler(), *options, f"-I{INCLUDE}"]  # last: what the emulation has in its place comes first
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, env=spoken)
 
 
