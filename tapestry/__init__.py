@@ -262,6 +262,12 @@ if TYPE_CHECKING:
     from .ops.products import outer as outer
     from .ops.products import tensordot as tensordot
     from .ops.products import vdot as vdot
+    from .ops.random import bernoulli as bernoulli
+    from .ops.random import dropout as dropout
+    from .ops.random import normal as normal
+    from .ops.random import random_bits as random_bits
+    from .ops.random import random_integers as random_integers
+    from .ops.random import uniform as uniform
     from .ops.reduction import all as all  # noqa: A004
     from .ops.reduction import any as any  # noqa: A004
     from .ops.reduction import argmax as argmax
@@ -365,6 +371,7 @@ _NAMES_OF = {
     ),
     "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
     "ops.products": "addmm bilinear bmm cross inner kron linear outer tensordot vdot",
+    "ops.random": "bernoulli dropout normal random_bits random_integers uniform",
     "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
     "ops.resizing": "channel_shuffle interpolate pixel_shuffle pixel_unshuffle",
     "ops.rotary": "rotary",

@@ -116,6 +116,9 @@ ACOSH: Partials = (_times(_one_over_root(_less(A, ONE)), _one_over_root(_plus(A,
 ATANH: Partials = (_over(ONE, _less(ONE, _square(A))),)
 ERFC: Partials = (_times(Const(-2 / math.sqrt(math.pi)), call("exp", _minus(_square(A)))),)
 ERF: Partials = (_times(Const(2 / math.sqrt(math.pi)), call("exp", _minus(_times(A, A)))),)
+NORMAL_QUANTILE: Partials = (
+    _times(Const(math.sqrt(2 * math.pi)), call("exp", _times(Const(0.5), _square(call("normal_quantile", A))))),
+)
 SIGMOID: Partials = (_times(call("sigmoid", A), call("subtract", ONE, call("sigmoid", A))),)
 
 

@@ -78,7 +78,7 @@ def _same(a: Function, b: Function) -> bool:
     return a.name == b.name or (bool(a.symbol) and (a.symbol, a.arity) == (b.symbol, b.arity))
 
 
-_BODIES = "tapestry.expr.numpy_bodies"
+_BODIES, _RANDOM = "tapestry.expr.numpy_bodies", "tapestry.expr.random_bodies"
 PAIR = "pair"
 
 for _function in (
@@ -169,6 +169,11 @@ for _function in (
     Function("bitwise_not", 1, "numpy:invert", "~{0}", truths="~", integers=True),
     Function("left_shift", 2, "numpy:left_shift", "left_shift({0}, {1})", symbol="<<", truths="cast", integers=True),
     Function("right_shift", 2, "numpy:right_shift", "right_shift({0}, {1})", symbol=">>", truths="cast", integers=True),
+    Function("philox", 3, f"{_RANDOM}:philox", "philox({0}, {1}, {2})", flops=120, truths="cast", integers=True),
+    Function(
+        "normal_quantile", 1, f"{_RANDOM}:normal_quantile", "normal_quantile({0})", "float", 60,
+        derivative=d.NORMAL_QUANTILE,
+    ),
     Function(
         "sigmoid", 1, "scipy.special:expit", "sigmoid({0})", "float", 10,
         cuda_quick="quick_sigmoid({0})", exact=False, derivative=d.SIGMOID,

@@ -42,12 +42,44 @@ def _erf(x: Array) -> Array:
     return np.asarray(erf(x))
 
 
+def _philox(seed: Array, stream: Array, position: Array) -> Array:
+    """Philox4x32-10 of words of 32 bits, products taken in halves of 16."""
+    words = [np.asarray(whole).view(np.uint64) >> np.uint64(shift) for whole in (position, stream) for shift in (0, 32)]
+    first, keyed, second, other = (word & np.uint64(0xFFFFFFFF) for word in words)
+    key = np.asarray(seed).view(np.uint64)
+    for turn in range(10):
+        high, low = _halves(first, 0xD2511F53)
+        up, down = _halves(second, 0xCD9E8D57)
+        keys = [
+            (((key >> np.uint64(shift)) & np.uint64(0xFFFFFFFF)) + np.uint64(turn * step & 0xFFFFFFFF))
+            & np.uint64(0xFFFFFFFF)
+            for shift, step in ((0, 0x9E3779B9), (32, 0xBB67AE85))
+        ]
+        first, keyed, second, other = up ^ keyed ^ keys[0], down, high ^ other ^ keys[1], low
+    return (keyed * np.uint64(2**32) + first).astype(np.uint64).view(np.int64)
+
+
+def _halves(word: Array, factor: int) -> tuple[Array, Array]:
+    """The two words of a product of words."""
+    below, above = word & np.uint64(0xFFFF), word >> np.uint64(16)
+    little = below * np.uint64(factor)
+    carried = above * np.uint64(factor) + (little >> np.uint64(16))
+    low = (carried & np.uint64(0xFFFF)) * np.uint64(0x10000) + (little & np.uint64(0xFFFF))
+    return carried >> np.uint64(16), low
+
+
 def _where(condition: Array, yes: Array, no: Array) -> Array:
     return np.where(condition != 0, yes, no)
 
 
 # Functions that NumPy has under another name, or not at all.
-_OWN: dict[str, Callable[..., Array]] = {"rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "where": _where}
+_OWN: dict[str, Callable[..., Array]] = {
+    "rsqrt": _rsqrt,
+    "sigmoid": _sigmoid,
+    "erf": _erf,
+    "where": _where,
+    "philox": _philox,
+}
 
 
 def call(name: str, args: list[Value]) -> Value:

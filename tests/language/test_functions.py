@@ -12,7 +12,7 @@ from tapestry.reference.monoids import interpret
 
 SMOOTH = [name for name, function in FUNCTIONS.items() if function.derivative is not None]
 # A point of each argument, away from corners and jumps.
-POINTS = {"where": (1.0, 0.7, 1.3), "log": (0.8,), "power": (1.7, 2.3), "acosh": (1.8,)}
+POINTS = {"where": (1.0, 0.7, 1.3), "log": (0.8,), "power": (1.7, 2.3), "acosh": (1.8,), "normal_quantile": (0.2,)}
 DEFAULT = (0.37, 1.9, 0.6)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import elementwise, gathering, scans, tensors
+from . import elementwise, gathering, randoms, scans, tensors
 from .registry import Case
 
-CASES: list[Case] = [*elementwise.CASES, *tensors.CASES, *gathering.CASES, *scans.CASES]
+CASES: list[Case] = [*elementwise.CASES, *tensors.CASES, *gathering.CASES, *scans.CASES, *randoms.CASES]
 FIRST: dict[str, Case] = {case.name: case for case in reversed(CASES)}

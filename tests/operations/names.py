@@ -21,6 +21,10 @@ TORCH = same(
     tanhshrink threshold triplet_margin_loss unfold
     cross_entropy embedding one_hot
     """,
+    dropout="=",
+    dropout1d="tp.dropout(shared=2)",
+    dropout2d="tp.dropout(shared=(2, 3))",
+    dropout3d="tp.dropout(shared=(2, 3, 4))",
     native_channel_shuffle="tp.channel_shuffle",
     scaled_dot_product_attention="tp.attention",
     upsample="tp.interpolate",
@@ -66,7 +70,9 @@ JAX = same(
     integer_pow="tp.power", iota="tp.arange", is_finite="tp.isfinite", le="tp.less_equal", logistic="tp.sigmoid",
     lt="tp.less", mul="tp.multiply", ne="tp.not_equal", neg="tp.negative", pow="tp.power", reduce_and="tp.all",
     reduce_max="tp.max", reduce_min="tp.min", reduce_or="tp.any", reduce_prod="tp.prod", reduce_sum="tp.sum",
-    rem="tp.fmod", rev="tp.flip", select="tp.where", select_n="tp.where", shift_left="tp.left_shift",
+    rem="tp.fmod",
+    rng_bit_generator="tp.random_bits", rng_uniform="tp.uniform",
+    rev="tp.flip", select="tp.where", select_n="tp.where", shift_left="tp.left_shift",
     shift_right_arithmetic="tp.right_shift", slice="x[1:5:2]", slice_in_dim="x[1:5:2]",
     stop_gradient="tp.stop_gradient", sub="tp.subtract", zeros_like_array="tp.zeros_like",
     gather="table[ids[t], d]", index_take="tp.take",

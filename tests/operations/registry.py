@@ -39,6 +39,7 @@ class Case:
     oracle  what torch (or NumPy) computes from the same arrays
     torch   whether the oracle is torch's
     held    the arguments that nobody differentiates along
+    within  how far the oracle may be off, relative to a value
     """
 
     name: str
@@ -47,6 +48,7 @@ class Case:
     arrays: tuple[Array, ...]
     torch: bool
     held: tuple[int, ...] = ()
+    within: float = 1e-12
 
     @property
     def inputs(self) -> dict[str, Array]:
@@ -99,8 +101,15 @@ class Cases(list[Case]):
     ) -> None:
         self.append(Case(name, call, oracle, arrays, torch=True, held=held))
 
-    def numpy(self, name: str, call: Callable[..., Any], oracle: Callable[..., Any], *arrays: Array) -> None:
-        self.append(Case(name, call, oracle, arrays, torch=False))
+    def numpy(
+        self,
+        name: str,
+        call: Callable[..., Any],
+        oracle: Callable[..., Any],
+        *arrays: Array,
+        within: float = 1e-12,
+    ) -> None:
+        self.append(Case(name, call, oracle, arrays, torch=False, within=within))
 
     def alike(self, name: str, library: Any, arrays: tuple[Array, ...], *settings: Any, **options: Any) -> None:
         """A function that a library of torch's has under the same name, with the same settings."""

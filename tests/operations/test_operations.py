@@ -39,7 +39,7 @@ def test_it_computes_what_torch_or_numpy_does(case: Case) -> None:
     for name, value in zip(case.program.outputs, expected, strict=True):
         wanted = value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         assert found[name].shape == wanted.shape
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found[name], wanted, rtol=case.within, atol=1e-13)
 
 
 @pytest.mark.parametrize("case", named(list(FIRST.values())))

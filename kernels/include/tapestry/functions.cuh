@@ -181,6 +181,78 @@ TAPESTRY_FN float reciprocal_root(float a) { return static_cast<float>(1.0 / std
 template <class F>
 TAPESTRY_FN F sigmoid(F a) { return F(1) / (F(1) + exponential(-a)); }
 
+// -- random numbers: integers and single roundings only, so that every device gets the same bits -----------------------
+
+// Philox4x32 in ten rounds, the seed as key and (position, stream) as counter: Salmon et al., SC 2011, section 3.3.
+TAPESTRY_FN Int philox(Int seed, Int stream, Int position) {
+    unsigned a = unsigned(position), b = unsigned(Natural(position) >> 32), key = unsigned(seed);
+    unsigned c = unsigned(stream), d = unsigned(Natural(stream) >> 32), other = unsigned(Natural(seed) >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; ++round) {
+        const Natural first = Natural(0xD2511F53u) * a, second = Natural(0xCD9E8D57u) * c;
+        a = unsigned(second >> 32) ^ b ^ key;
+        b = unsigned(second);
+        c = unsigned(first >> 32) ^ d ^ other;
+        d = unsigned(first);
+        key += 0x9E3779B9u;
+        other += 0xBB67AE85u;
+    }
+    return Int(Natural(b) << 32 | a);
+}
+
+// a * b + c in two roundings, whatever the compiler may contract.
+#if defined(__CUDA_ARCH__)
+TAPESTRY_FN float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+TAPESTRY_FN double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+#else
+template <class F>
+inline F rounded_product(F a, F b) { return a * b; }
+#endif
+template <class F>
+TAPESTRY_FN F plus_product(F a, F b, F c) { return rounded_product(a, b) + c; }
+
+TAPESTRY_FN float halves(float a, int* exponent) { return frexpf(a, exponent); }
+TAPESTRY_FN double halves(double a, int* exponent) { return frexp(a, exponent); }
+
+// log p = exponent log 2 + 2 artanh s by its series in s * s.
+template <class F>
+TAPESTRY_FN F stepwise_logarithm(F p) {
+    int exponent;
+    F m = halves(p, &exponent);
+    if (m < F(0.70710678)) {
+        m *= F(2);
+        --exponent;
+    }
+    const F s = (m - F(1)) / (m + F(1)), q = rounded_product(s, s);
+    F series = plus_product(q, F(2.0 / 11), F(2.0 / 9));
+    series = plus_product(series, q, F(2.0 / 7));
+    series = plus_product(series, q, F(2.0 / 5));
+    series = plus_product(series, q, F(2.0 / 3));
+    series = plus_product(series, q, F(2));
+    return plus_product(F(exponent), F(0.6931471805599453), rounded_product(s, series));
+}
+
+// The quantile of a standard normal variable for 0 < p <= 1/2: Wichura, algorithm AS 241 (PPND7).
+template <class F>
+TAPESTRY_FN F normal_quantile(F p) {
+    const F middle = p - F(0.5);
+    if (middle >= F(-0.425)) {
+        const F r = F(0.180625) - rounded_product(middle, middle);
+        F above = plus_product(r, F(59.109374720), F(159.29113202)), below = plus_product(r, F(67.187563600), F(78.757757664));
+        above = plus_product(plus_product(above, r, F(50.434271938)), r, F(3.3871327179));
+        below = plus_product(plus_product(below, r, F(17.895169469)), r, F(1));
+        return rounded_product(middle, above / below);
+    }
+    const F root = square_root(-stepwise_logarithm(p));
+    const bool far = root > F(5);
+    const F r = root - (far ? F(5) : F(1.6));
+    F above = far ? plus_product(r, F(0.017337203997), F(0.42868294337)) : plus_product(r, F(0.17023821103), F(1.3067284816));
+    above = plus_product(plus_product(above, r, far ? F(3.0812263860) : F(2.7568153900)), r, far ? F(6.6579051150) : F(1.4234372777));
+    F below = far ? plus_product(r, F(0.012258202635), F(0.24197894225)) : plus_product(r, F(0.12021132975), F(0.73700164250));
+    below = plus_product(below, r, F(1));
+    return -(above / below);
+}
+
 // -- quick functions ------------------------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__)
