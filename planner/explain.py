@@ -17,7 +17,7 @@ from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
 from .machine.units import format_seconds
 from .origin import origins
-from .sharding.model import maximal, satisfied
+from .sharding.model import maximal
 from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
 from .strategy.layouts import Layout, Mesh
@@ -157,7 +157,7 @@ class Explainer:
     def _moves(self, name: str, have: Layout, needs: Sequence[Layout]) -> tuple[float, int]:
         """Seconds and bytes of the moves that serve all needs."""
         width = width_of(self.resolved.program, name)
-        wanted = maximal([need for need in needs if not satisfied(have, need)])
+        wanted = maximal([need for need in needs if not have.satisfies(need)])
         moves = [self.book.traffic.move(have, need, width) for need in wanted]
         return sum(move.seconds for move in moves), sum(move.nbytes for move in moves)
 

@@ -48,6 +48,8 @@ def _bound(plan: Plan) -> str:
 def _claims(plan: Plan) -> str:
     """What no check can prove."""
     claims = plan.document.claims
+    if not claims.searched:
+        return claims.status
     return f"{claims.status}, within {claims.model_gap:.2%} of the best of the solver's model"
 
 

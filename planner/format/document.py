@@ -167,7 +167,8 @@ class Claims(Struct, frozen=True):
     ``status`` and ``model_gap`` are about the model that the solver saw, ``objective_s`` and ``objective_bytes`` the
     value of that model at this plan. ``objective`` and ``seed`` are what was asked. ``kernels``: what tasks take that
     are timed by measurements which the document does not hold; `predicted` rests on them. ``origin``: what the
-    embedded program was made from, if it is not the program as it was written (see `planner.origin`).
+    embedded program was made from, if it is not the program as it was written (see `planner.origin`). A plan that was
+    ``pinned`` (given) or ``measured`` (kept for its measured steps) is the answer of no model; those figures are 0.
     """
 
     status: str
@@ -178,6 +179,11 @@ class Claims(Struct, frozen=True):
     seed: Count
     kernels: tuple[KernelTime, ...] = ()
     origin: Origin | None = None
+
+    @property
+    def searched(self) -> bool:
+        """Whether a solver chose the plan in a model."""
+        return self.status not in ("pinned", "measured")
 
 
 class Predicted(Struct, frozen=True):

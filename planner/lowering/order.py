@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ...program import Operation, Program
 from ...records import width_of
-from ..sharding.model import maximal, satisfied
+from ..sharding.model import maximal
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
 from .steps import Decisions
@@ -41,7 +41,7 @@ class _Lister:
         width = width_of(self.program, name)
         return [
             (need, self.traffic.move(have, need, width).seconds)
-            for need in maximal([n for n in needs if not satisfied(have, n)])
+            for need in maximal([n for n in needs if not have.satisfies(n)])
         ]
 
     def _have(self, name: str) -> Layout:
@@ -96,7 +96,7 @@ class _Lister:
                 continue
             need = self._need(op, name)
             moved = next((end for layout, end in lanes.moved[name] if need.within(layout)), lanes.made[name])
-            latest = max(latest, lanes.made[name] if satisfied(self._have(name), need) else moved)
+            latest = max(latest, lanes.made[name] if self._have(name).satisfies(need) else moved)
         return latest
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from ...program import Operation, Program, Tensor
 from ...records import record_bytes, width_of
-from ..sharding.model import maximal, satisfied
+from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
@@ -158,7 +158,7 @@ class StepBuilder:
         """Register where a tensor is, and schedule the moves its consumers need."""
         self.have[tensor.name] = have
         needs = self._needs(tensor)
-        moved = maximal([need for _, need in needs if not satisfied(have, need)])
+        moved = maximal([need for _, need in needs if not have.satisfies(need)])
         grown = self._in_place(tensor, have, moved)
         if made < 0:
             keep = tensor.role in ("param", "state", "const") or tensor.name in self.program.outputs
@@ -235,7 +235,7 @@ class StepBuilder:
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""
-        if satisfied(self.have[name], need):
+        if self.have[name].satisfies(need):
             return self.home[name]
         return next(slot for layout, slot in self.copies[name] if need.within(layout))
 

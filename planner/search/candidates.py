@@ -11,7 +11,7 @@ from ..lowering.memory import place
 from ..lowering.order import reordered
 from ..lowering.steps import Decisions, Schedule, StepBuilder
 from ..lowering.waits import waits_of
-from ..sharding.model import Model, satisfied
+from ..sharding.model import Model
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..simulate import Prices, simulate
 from ..strategy.layouts import Layout
@@ -99,7 +99,7 @@ def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
     roles = ("param", "state", "const") if resident else ("input", "value")
     for op in question.program.operations:
         for name, need in zip(op.operands, decisions.strategies[op.name].needs, strict=True):
-            if question.program.tensor(name).role in roles and not satisfied(_home(question, decisions, name), need):
+            if question.program.tensor(name).role in roles and not _home(question, decisions, name).satisfies(need):
                 return True
     return False
 

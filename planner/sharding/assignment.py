@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..strategy.layouts import Layout
-from .model import TIE, Flow, Model, satisfied
+from .model import TIE, Flow, Model
 from .nodes import SinkNode
 
 Ints = NDArray[np.int64]
@@ -126,7 +126,7 @@ class Translation:
             raise OutOfTime
         model, flow = self.model, flows[0]
         items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
-        free = np.array([[satisfied(home, need) for need in items] for home in homes], dtype=bool)
+        free = np.array([[home.satisfies(need) for need in items] for home in homes], dtype=bool)
         free = free.reshape(len(homes), len(items))
         prices = _priced(model, flow.width, homes, list(items))
         stored = np.array([model.stored(need, flow.width) for need in items], dtype=np.int64)
@@ -270,7 +270,7 @@ def _nested(some: list[Layout], others: list[Layout]) -> bool:
 def _priced(model: Model, width: Width, homes: list[Layout], needs: list[Layout]) -> Ints:
     """[home, need] what moving costs; nothing where the home holds what is needed."""
     found = {
-        (have, need): 0 if satisfied(have, need) else model.price(have, need, width)
+        (have, need): 0 if have.satisfies(need) else model.price(have, need, width)
         for have in dict.fromkeys(homes)
         for need in needs
     }

@@ -98,11 +98,6 @@ class Model:
         return round(found.seconds[option] * PICO)
 
 
-def satisfied(have: Layout, need: Layout) -> bool:
-    """A complete layout that already holds what is needed: no transfer, no copy."""
-    return have.parts is None and need.within(have)
-
-
 def maximal(needs: Sequence[Layout]) -> list[Layout]:
     """The distinct layouts that no other one contains, in order of appearance."""
     different = list(dict.fromkeys(needs))
@@ -216,7 +211,7 @@ def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple
     for flow in model.flows:
         have = model.home(flow, choice[flow.home])
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
-        for need in maximal([n for n in wanted if not satisfied(have, n)]):
+        for need in maximal([n for n in wanted if not have.satisfies(n)]):
             parts["resident" if flow.source else "values"] += model.price(have, need, flow.width)
     return combine(model.objective, parts, exposed), parts
 
@@ -255,7 +250,7 @@ def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str
         ):
             found[flow.tensor] = model.stored(have, flow.width)
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
-        for need in maximal([n for n in wanted if not satisfied(have, n)]):
+        for need in maximal([n for n in wanted if not have.satisfies(n)]):
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
             if min(users) <= instant <= max(users):
                 found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.width)

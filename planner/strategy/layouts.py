@@ -99,6 +99,10 @@ class Layout:
         met = [a.meet_size(b) for a, b in zip(self.regions, other.regions, strict=True)]
         return np.array(met, dtype=object)
 
+    def satisfies(self, need: Layout) -> bool:
+        """Complete, and every rank holds what it needs already: no transfer, no copy."""
+        return self.parts is None and need.within(self)
+
     @cached_property
     def total(self) -> int:
         """Elements on all ranks together, copies counted."""

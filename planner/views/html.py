@@ -108,8 +108,9 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     found.append((moved, "received from other ranks in one run, all ranks together"))
     for tier, rank, peak, full in peaks(plan):
         found.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
-    objective = f"claimed, not proved: {claims.status}, model gap; objective ({claims.objective})"
-    found.append((f"{claims.model_gap:.2%}", f"{objective} {format_seconds(claims.objective_s)}"))
+    if claims.searched:
+        objective = f"claimed, not proved: {claims.status}, model gap; objective ({claims.objective})"
+        found.append((f"{claims.model_gap:.2%}", f"{objective} {format_seconds(claims.objective_s)}"))
     tiles = (f'<div class="tile"><b>{clean(value)}</b><span>{clean(words)}</span></div>' for value, words in found)
     return f'<div class="tiles">{"".join(tiles)}</div>'
 

@@ -65,7 +65,7 @@ def figures(plan: Plan) -> list[list[str]]:
     objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}, model gap {claims.model_gap:.2%}"
     if claims.origin is not None:
         rows.append(["rewritten", origin_text(claims.origin, len(plan.program.operations))])
-    return [*rows, ["claimed", f"{claims.status}, {objective}"]]
+    return [*rows, ["claimed", f"{claims.status}, {objective}" if claims.searched else claims.status]]
 
 
 def _traffic(plan: Plan) -> str:

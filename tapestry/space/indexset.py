@@ -118,10 +118,6 @@ class IndexSet:
         condition = " and ".join(f"{name} = {value}" for name, value in zip(names, point, strict=True)) or "true"
         return bool(isl.read_set(isl.set_text(names, condition)).is_subset(self.points))
 
-    def coalesce(self) -> IndexSet:
-        """The same points in fewer pieces where isl finds them."""
-        return IndexSet(self.dims, self.points.coalesce())
-
     def witness(self) -> tuple[int, ...] | None:
         """The least point (first in the order of the dimensions), or None when empty."""
         return isl.point_of(self.points)

@@ -64,7 +64,7 @@ def test_set_algebra() -> None:
     assert lower <= square
     assert not square <= lower
     assert not lower & upper
-    assert (lower | upper).coalesce().same(square)
+    assert (lower | upper).same(square)
     assert (lower.count().value, upper.count().value) == (36, 28)
     assert upper.hull() == Box((0, 1), (7, 8))
 

@@ -20,6 +20,7 @@ from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe.measure import Host, measured_on, probed, restated, with_program
 from tapestry.planner.probe.programs import QUICK, moves, work
 from tapestry.planner.probe.times import task_times
+from tapestry.planner.views.text import plan_text
 
 RANKS, GAP_S, MOVE_S = 4, 5e-6, 70e-6
 
@@ -162,3 +163,6 @@ def test_the_same_tasks_are_restated_for_another_machine() -> None:
     assert again.document.tasks == made.document.tasks
     assert again.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.02)
     assert again.check().ok
+    assert (again.document.claims.status, again.document.claims.searched) == ("measured", False)
+    assert "objective" not in plan_text(again)  # no model chose it
+    assert "objective" in plan_text(made)
