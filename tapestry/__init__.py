@@ -14,10 +14,11 @@ __version__ = "0.1.0"
 
 
 class _Package(ModuleType):
-    """`tapestry.program` is a module and `tp.program` a decorator: importing the module does not hide the decorator."""
+    """`tapestry.program` and `tapestry.parse` are modules too, beside a decorator and a function
+    of these names: importing the modules does not hide them."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name == "program" and isinstance(value, ModuleType)):
+        if not (name in ("program", "parse") and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 
@@ -313,6 +314,8 @@ if TYPE_CHECKING:
     from .ops.views import transpose as transpose
     from .ops.windows import fold as fold
     from .ops.windows import unfold as unfold
+    from .reading import constants_of as constants_of
+    from .reading import parse as parse
 
 
 _NAMES_OF = {
@@ -380,6 +383,7 @@ _NAMES_OF = {
     "ops.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",
     "ops.windows": "fold unfold",
+    "reading": "constants_of parse",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one

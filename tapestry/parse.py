@@ -13,7 +13,8 @@ from .notation import BINARY, COMPARE, POWER, UNARY
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?|\d+)|(?P<name>[A-Za-z_]\w*(?:\.\w+)*)"
-    r"|(?P<symbol>\*\*|//|<<|>>|<=|>=|==|!=|[-+*/%&|^~<>()\[\],]))",
+    r"|(?P<symbol>\*\*|//|<<|>>|<=|>=|==|!=|->|[-+*/%&|^~<>()\[\],=:!])"
+    r"|(?P<string>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))",
     re.ASCII,
 )
 _FUNCTION_OF = {f.symbol: f.name for f in FUNCTIONS.values() if f.symbol and f.arity == 2}
@@ -28,7 +29,7 @@ def parse_expr(text: str) -> Expr:
     >>> str(parse_expr("x[n, 2*p + 1] * 0.5"))
     'multiply(x[n, 2*p + 1], 0.5)'
     """
-    return _whole(text, lambda parser: _run(parser.expr(COMPARE)))
+    return _whole(text, lambda parser: parser.expression())
 
 
 def parse_read(text: str) -> Read:
@@ -44,8 +45,8 @@ def parse_bound(text: str) -> Bound:
     return _whole(text, lambda parser: parser.bound())
 
 
-def _whole(text: str, rule: Callable[[_Parser], T]) -> T:
-    parser = _Parser(text)
+def _whole(text: str, rule: Callable[[Parser], T]) -> T:
+    parser = Parser(text)
     try:
         result = rule(parser)
     except RecursionError:
@@ -72,7 +73,7 @@ def _run(rule: Rule) -> Expr:
     return found
 
 
-class _Parser:
+class Parser:
     """Descent over one text, each rule of scalar expressions a generator; ``kind``, ``token``: the next token's."""
 
     def __init__(self, text: str) -> None:
@@ -84,11 +85,10 @@ class _Parser:
     def advance(self) -> str:
         """Consume the current token and look at the next."""
         taken = self.token
-        rest = self.text[self.position :]
         match = _TOKEN.match(self.text, self.position)
         self.start = self.position
         if match is None:
-            if rest.strip():
+            if self.text[self.position :].strip():
                 raise self.error("a name, a number or an operator")
             self.kind, self.token = "", ""
             return taken
@@ -120,6 +120,10 @@ class _Parser:
         return found
 
     # Scalar expressions
+
+    def expression(self) -> Expr:
+        """A whole scalar expression, however deep."""
+        return _run(self.expr(COMPARE))
 
     def expr(self, level: int) -> Rule:
         """An expression of operators that bind at least as tightly as ``level``."""

@@ -31,7 +31,8 @@ def rolled(items: Sequence[Item], indent: str = "  ") -> list[str]:
     ['  repeat k in 0:9', '    w{k+1}: f32']
     """
     parts = [_NUMBER.split("\n".join(item)) for item in items]
-    shapes = ["#".join(part[::2]) for part in parts]
+    # Braces are how k is written: text that has some of its own (a string) stands as it is.
+    shapes = [f"{{{n}" if any("{" in line for line in items[n]) else "#".join(p[::2]) for n, p in enumerate(parts)]
     following = _following(shapes)
     lines: list[str] = []
     at = 0

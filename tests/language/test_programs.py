@@ -116,11 +116,11 @@ def test_a_bound_program_prints_its_algebra() -> None:
     lines = [line.partition("   # test_programs.py:")[0] for line in text.splitlines()]
     assert lines == [
         "program net(t=8, h=2, e=4)",
-        "  Attention and a counter.",
+        "  # Attention and a counter.",
         "  input x: bf16[t=8, h=2, e=4]",
         "  state count: f32[]",
         "  const const: f32[d0=1] = [1.0]",
-        "  attention.state (t=8 h=2 c=6! | s=8) -> f32",
+        "  attention.state (t=8 h=2 |s=8 c=6!) -> f32",
         "    attention.state[t, h, c] = online_softmax[s] attention((x[t, h, c] if c < 4 else 0), "
         "(x[s, h, c] if c < 4 else 0), (x[s, h, c] if c < 4 else 0), scale=0.5, causal=True, offset=0, groups=2, "
         "width=4)  where s - t < 1",
