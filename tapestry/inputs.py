@@ -18,8 +18,8 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[Any]]:
 
     Floats are uniform in [-1, 1), those of params with several axes divided by the square root of the elements that one
     output sums (taken as the size over the longest axis), vectors of params uniform in [0.5, 1.5) so that gains do not
-    vanish; integers are uniform in -4, ..., 4; truths are even odds. A tensor's values depend on the seed, its name,
-    shape and dtype, and on nothing else of the program.
+    vanish; integers are uniform in -4, ..., 4, those without a sign in 0, ..., 8; truths are even odds. A tensor's
+    values depend on the seed, its name, shape and dtype, and on nothing else of the program.
     """
     return {tensor.name: _values(tensor, seed) for tensor in program.of_role("input", "param", "state")}
 
@@ -30,7 +30,9 @@ def _values(tensor: Tensor, seed: int) -> NDArray[Any]:
     if kind == "bool":
         return rng.random(tensor.shape) < 0.5
     if kind == "int":
-        return rng.integers(-4, 5, tensor.shape).astype(numpy_dtype(tensor.dtype))
+        dtype = numpy_dtype(tensor.dtype)
+        least = 0 if np.issubdtype(dtype, np.unsignedinteger) else -4
+        return rng.integers(least, least + 9, tensor.shape).astype(dtype)
     precise = np.float64 if tensor.dtype == "f64" else np.float32
     drawn = rng.random(tensor.shape, dtype=precise) * 2 - 1
     return np.asarray(_scaled(tensor, drawn)).astype(numpy_dtype(tensor.dtype))

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from ...records import Width
 from ...space import Grid, IntSet, Region
-from ...space.overlap import Overlaps
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,8 @@ class _Holders:
         for rank, region in enumerate(regions):
             if region:
                 found.setdefault(region, []).append(rank)
+        from ...space.overlap import Overlaps  # here, because it loads NumPy, which reading a plan does without
+
         self.regions, self.ranks = list(found), list(found.values())
         self._overlaps = Overlaps(self.regions)
 

@@ -25,8 +25,19 @@ _TOKENS = count()
 
 @overload
 def repeat(
-    n: int, body: Callable[..., Any], *carried: Tensor, stacked: Sequence[Tensor] = (), name: str = ""
-) -> Any: ...
+    n: int, body: Callable[..., Any], x: Tensor, /, *, stacked: Sequence[Tensor] = (), name: str = ""
+) -> Tensor: ...
+@overload
+def repeat(
+    n: int,
+    body: Callable[..., Any],
+    x: Tensor,
+    y: Tensor,
+    /,
+    *rest: Tensor,
+    stacked: Sequence[Tensor] = (),
+    name: str = "",
+) -> tuple[Tensor, ...]: ...
 @overload
 def repeat(x: Tensor, pattern: str, **extents: int) -> Tensor: ...
 def repeat(*args: Any, **options: Any) -> Any:

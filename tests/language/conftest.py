@@ -17,7 +17,7 @@ Check = Callable[..., None]
 
 @pytest.fixture
 def array() -> Draw:
-    """array(3, 4, dtype="bf16", seed=1): normal floats, integers from -9 to 9, even odds."""
+    """array(3, 4, dtype="bf16", seed=1): normal floats, integers from -9 (or 0) to 9, even odds."""
 
     def make(*shape: int, dtype: str = "f32", seed: int = 0) -> np.ndarray:
         rng = np.random.default_rng([seed, *shape])
@@ -25,7 +25,7 @@ def array() -> Draw:
         if kind == "bool":
             return rng.random(shape) < 0.5
         if kind == "int":
-            return rng.integers(-9, 10, shape).astype(numpy_dtype(dtype))
+            return rng.integers(0 if dtype.startswith("u") else -9, 10, shape).astype(numpy_dtype(dtype))
         return rng.normal(size=shape).astype(numpy_dtype(dtype))
 
     return make

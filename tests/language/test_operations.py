@@ -160,7 +160,7 @@ def test_composites_nest_under_the_outermost_name() -> None:
         (lambda x: tp.einsum("ij,ij->i", x, x.T), ["i has two extents, 4 and 6"]),
         (lambda x: tp.einsum("ij->ik", x), ["'k' is in no operand"]),
         (lambda x: tp.einsum("ij->ii", x), ["output 'ii' repeats a letter"]),
-        (lambda x: tp.einsum("i...->i", x), ["'...' is not a letter"[1:4]]),
+        (lambda x: tp.einsum("i..->i", x), [".."]),
         (lambda x: x @ x, ["inner extents differ", "d0=4, d1=6"]),
         (lambda x: tp.conv2d(x, x), ["conv2d takes tensors of 4 axes"]),
         (lambda x: tp.conv1d(x[None], x[:, :3, None]), ["channels and groups contradict", "groups"]),

@@ -306,7 +306,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "input axes": (lambda x: tp.input("w", "f32", (3,), axes=("a b",)), "identifier"),
     "constant name": (lambda x: tp.constant([1], name="a b"), "cannot be the name of a tensor"),
     "constant axes": (lambda x: tp.constant([1], axes=("a", "b")), "identifier"),
-    "constant dtype": (lambda x: tp.constant([1], dtype="int16"), "unknown dtype 'int16'"),
+    "constant dtype": (lambda x: tp.constant([1], dtype="uint64"), "unknown dtype 'uint64'"),
     "constant of a handle": (lambda x: tp.constant(x), "constant"),
     "constant of handles": (lambda x: tp.constant([x, x]), "constant"),
     "named badly": (lambda x: x.named("a b"), "cannot be a name"),

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 POINT = Affine.dim("i")
 N = 12
 INPUTS = {dtype: f"x_{dtype}" for dtype in DTYPES}
-EXACT = [f for f in FUNCTIONS.values() if f.exact]
+EXACT = [f for f in FUNCTIONS.values() if f.exact and not f.strict]  # a strict one is an error of most arguments
 
 
 def inputs(seed: int) -> dict[str, Array]:

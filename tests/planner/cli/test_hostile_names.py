@@ -76,8 +76,8 @@ def renamed(raw: dict[str, Any], evil: str) -> dict[str, Any]:
     for buffer in raw["buffers"]:
         buffer.update({key: evil + buffer[key] for key in ("name", "layout", "initial") if buffer[key]})
     for task in raw["tasks"]:
-        names = ("shards", "write", "source", "target", "have", "need")
-        task.update({key: evil + task[key] for key in names if key in task})
+        names = ("shards", "write", "source", "target", "have", "need", "over")
+        task.update({key: evil + task[key] for key in names if task.get(key)})
         if "reads" in task:
             task["reads"] = [evil + name for name in task["reads"]]
     raw["outputs"] = {name: evil + buffer for name, buffer in raw["outputs"].items()}
