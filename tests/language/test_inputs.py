@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tapestry as tp
+from tapestry import Tensor as Handle
+from tapestry import f32, int32
 from tapestry.dtypes import DTYPES, numpy_dtype
 from tapestry.inputs import random_inputs
 from tapestry.program import Program, Role, Tensor
@@ -63,3 +66,16 @@ def test_only_what_comes_from_outside_is_made() -> None:
     roles: tuple[Role, ...] = ("input", "param", "state", "value")
     made = random_inputs(program(*(replace(tensor(role), role=role) for role in roles)), 0)
     assert set(made) == {"input", "param", "state"}
+
+
+def test_indices_that_have_to_be_inside_of_their_axis_are() -> None:
+    """`tapestry run --random` runs a lookup, whose other indices would be an error."""
+
+    @tp.program
+    def lookup(ids: int32[Handle, "t"], other: int32[Handle, "t"], table: f32[Handle, "v d"]) -> Handle:
+        return tp.embedding(ids, table) + tp.embedding(other, table[:3])
+
+    drawn = random_inputs(lookup.bind(t=200, v=50, d=2), 0)
+    assert set(drawn["ids"].tolist()) == set(range(9))
+    assert set(drawn["other"].tolist()) == set(range(3))
+    assert random_inputs(lookup.bind(t=200, v=5, d=2), 0)["ids"].max() == 4
