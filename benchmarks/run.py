@@ -22,16 +22,28 @@ from chart import line_chart  # type: ignore[import-not-found, unused-ignore]
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 900
+LOOKUPS = """## Places that the data say
+
+`python benchmarks/lookup.py`: a step of a compiled plan on one CPU rank, inputs in and outputs out, beside NumPy's
+call on the same arrays and beside the same said as a product with one-hot rows; medians of rounds in which the two take
+turns."""
+LOOKUPS_COST = """A step copies its outputs twice, out of the plan's memory and for the caller; the product is what a
+lookup stands for in the program, and what it took before."""
 
 
 def script(name: str, *arguments: object) -> Any:
     """What a script of this folder prints, as data."""
+    return json.loads(printed(name, *arguments))
+
+
+def printed(name: str, *arguments: object) -> str:
+    """What a script of this folder prints."""
     command = [sys.executable, str(ROOT / "benchmarks" / name), *map(str, arguments)]
     print("  " + " ".join(["python", f"benchmarks/{name}", *map(str, arguments)]), file=sys.stderr)
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     if ended.returncode:
         raise SystemExit(f"{name} failed:\n{ended.stderr}")
-    return json.loads(ended.stdout)
+    return ended.stdout
 
 
 def time_to_help(repeat: int = 7) -> float:
@@ -122,6 +134,7 @@ def document(
     cases: list[dict[str, Any]],
     help_s: float,
     engine: Any,
+    lookups: str,
 ) -> str:
     """The page."""
     today = dt.datetime.now(tz=dt.UTC).date()
@@ -148,6 +161,7 @@ def document(
             f"process: {engine['engine_s']:.2f} s, the same NumPy calls written by hand {engine['by_hand_s']:.2f} s "
             f"(ratio {engine['ratio']:.2f})."
         )
+    parts += [LOOKUPS, lookups.strip(), LOOKUPS_COST]
     return "\n\n".join(parts) + "\n"
 
 
@@ -168,7 +182,7 @@ def main() -> None:
     engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None
     (options.out / "img").mkdir(parents=True, exist_ok=True)
     (options.out / "benchmarks.md").write_text(
-        document([*scale, *tight], ranks, cases, help_s, engine), encoding="utf-8"
+        document([*scale, *tight], ranks, cases, help_s, engine, printed("lookup.py")), encoding="utf-8"
     )
     series = {name: [row[f"{name}_s"] for row in scale] for name in ("plan", "check")}
     title = "Seconds to plan and to check, Llama-8B-shaped forward on eight H200"

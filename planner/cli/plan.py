@@ -12,7 +12,6 @@ from ...files import demand_writable
 from .guard import guarded
 from .options import Force, is_setting, parse_memory, parse_mesh, parse_settings
 from .plan_file import Json
-from .plan_text import plan_text
 from .talk import put, put_file, put_json, working
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ def plan(
     if json:
         put_json(found.summary())
     else:
+        from .plan_text import plan_text
+
         put(plan_text(found))
 
 

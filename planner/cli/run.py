@@ -12,7 +12,6 @@ import typer
 from ...errors import UsageError
 from ...files import demand_writable
 from ...printable import columns
-from ..measured import beside, walls
 from .guard import guarded
 from .options import Force
 from .plan_file import Json, PlanFile
@@ -54,6 +53,7 @@ def run(
 ) -> None:
     """Run a plan on workers and count what it moves."""
     from .. import load_plan
+    from ..measured import beside, walls
 
     for file in (outputs, trace):
         if file is not None:

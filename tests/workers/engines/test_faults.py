@@ -21,74 +21,7 @@ from ..unchecked import run_unchecked
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[3]
-DEVICES = """
-import os, signal, threading, time
-from pathlib import Path
-from tapestry.workers.transport.torch_distributed import TorchDistributed
-from tapestry.workers.transport.transport import Transport
-from tapestry.workers.numpy.device import NumpyDevice
-
-class Sleeping(NumpyDevice):
-    '''Every task takes a minute; the process leaves its number.'''
-    def compute(self, task):
-        def sleep():
-            Path(os.environ['SEEN'], str(os.getpid())).touch()
-            time.sleep(60)
-        return sleep
-
-class Stopped(NumpyDevice):
-    '''Rank 1 stops itself in its first task.'''
-    def compute(self, task):
-        compute = super().compute(task)
-        def run():
-            if os.environ['RANK'] == '1':
-                os.kill(os.getpid(), signal.SIGSTOP)
-            compute()
-        return run
-
-class Deaf(Transport):
-    '''Rank 1 keeps what it should send, and waits for ever.'''
-    def bind(self, movement):
-        return threading.Event().wait
-
-class Hanging(NumpyDevice):
-    def transport(self, number, post):
-        return Deaf() if number == 1 else None
-
-class Spendthrift(NumpyDevice):
-    '''Rank 1 says of its transfers that they brought a byte more.'''
-    def transport(self, number, post):
-        return Counting(self, number, post(self.backend)) if number == 1 else None
-
-class Killed(NumpyDevice):
-    '''Rank 1 is killed: while it starts, or in its first transfer.'''
-    def __init__(self):
-        die('start')
-        super().__init__()
-    def transport(self, number, post):
-        return Ending(self, number, post(self.backend))
-
-class Ending(TorchDistributed):
-    def bind(self, movement):
-        run = super().bind(movement)
-        def carry():
-            die('transfer')
-            run()
-        return carry
-
-def die(when):
-    if os.environ['RANK'] == '1' and os.environ['WHEN'] == when:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-class Counting(TorchDistributed):
-    def bind(self, movement):
-        run = super().bind(movement)
-        def carry():
-            run()
-            self.received[movement.place.task, 0, 1] += 1
-        return carry
-"""
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
 LAUNCH = """
 import sys
 import numpy as np
@@ -103,12 +36,11 @@ TorchrunEngine().run(document, {"x": np.arange(8, dtype=np.float32)}, Settings("
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where devices of this test are found, and where temporary folders are made."""
-    (tmp_path / "faulty.py").write_text(DEVICES)
+    """Where temporary folders are made; ranks find the devices of `faulty`."""
     for name in ("tmp", "seen"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return tmp_path
 
 

@@ -18,42 +18,17 @@ from ..unchecked import run_unchecked
 
 ray = pytest.importorskip("ray", reason="Ray is an extra")
 
-ROOT = Path(__file__).parents[3]
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]
 X = {"x": np.arange(8, dtype=np.float32)}
-DEVICES = """
-import os, signal, threading
-from tapestry.workers.transport.transport import Transport
-from tapestry.workers.numpy.device import NumpyDevice
-
-class Killed(NumpyDevice):
-    '''Rank 1 is killed in its first task.'''
-    def compute(self, task):
-        compute = super().compute(task)
-        def run():
-            if os.environ['RANK'] == '1':
-                os.kill(os.getpid(), signal.SIGKILL)
-            compute()
-        return run
-
-class Deaf(Transport):
-    def bind(self, movement):
-        return threading.Event().wait
-
-class Hanging(NumpyDevice):
-    '''Rank 1 keeps what it should send, and waits for ever.'''
-    def transport(self, number, post):
-        return Deaf() if number == 1 else None
-"""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cluster of this machine alone, whose processes find the devices above."""
-    folder = tmp_path_factory.mktemp("devices")
-    (folder / "faulty_actors.py").write_text(DEVICES)
+def cluster() -> Iterator[None]:
+    """A cluster of this machine alone, whose processes find the devices of `faulty`; one is killed in a transfer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("WHEN", "transfer")
+        patch.syspath_prepend(str(HERE))
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
         yield
         ray.shutdown()
@@ -79,14 +54,14 @@ def test_the_same_bits_as_in_one_process() -> None:
 @pytest.mark.usefixtures("cluster")
 def test_a_rank_that_was_killed_is_named() -> None:
     with pytest.raises(TaskError, match="the process was ended") as caught:
-        run_by_ray(halo_blur(), X, device="faulty_actors:Killed")
+        run_by_ray(halo_blur(), X, device="faulty:Killed")
     assert caught.value.rank == 1
 
 
 @pytest.mark.usefixtures("cluster")
 def test_ranks_that_wait_for_one_another_end_the_run() -> None:
     with pytest.raises(Deadlock, match="no task has begun or ended for 3 s"):
-        run_by_ray(halo_blur(), X, device="faulty_actors:Hanging", patience_s=3)
+        run_by_ray(halo_blur(), X, device="faulty:Hanging", patience_s=3)
 
 
 @pytest.mark.usefixtures("cluster")
