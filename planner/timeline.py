@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -41,13 +41,7 @@ class Timeline:
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Every task on every rank that it takes time on, written out: ranks times tasks of them."""
-        where = sorted((rank, k) for k, ranks in enumerate(self.classes) for rank in ranks)
-        return tuple(
-            Event(rank, run.lane, run.task, run.name, run.starts[k], run.ends[k])
-            for run in self.runs
-            for rank, k in where
-            if run.ends[k] > run.starts[k]
-        )
+        return tuple(self.at(rank for ranks in self.classes for rank in ranks))
 
     @property
     def event_count(self) -> int:
@@ -60,11 +54,13 @@ class Timeline:
             if end > start
         )
 
-    def of_rank(self, rank: int) -> Iterator[Event]:
-        """The events of one rank, in the order of the list."""
-        k = next(k for k, ranks in enumerate(self.classes) if rank in ranks)
+    def at(self, ranks: Iterable[int]) -> Iterator[Event]:
+        """The events of some ranks, in the order of the list, those of one task by rank."""
+        wanted = set(ranks)
+        where = sorted((rank, k) for k, alike in enumerate(self.classes) for rank in wanted.intersection(alike))
         return (
             Event(rank, run.lane, run.task, run.name, run.starts[k], run.ends[k])
             for run in self.runs
+            for rank, k in where
             if run.ends[k] > run.starts[k]
         )

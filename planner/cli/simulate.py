@@ -38,7 +38,7 @@ def _busy(timeline: Timeline) -> dict[str, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     for ranks in timeline.classes:
         lanes: dict[str, float] = {}
-        for event in timeline.of_rank(ranks[0]):
+        for event in timeline.at(ranks[:1]):
             lanes[event.lane] = lanes.get(event.lane, 0.0) + event.end_s - event.start_s
         found |= dict.fromkeys(ranks, lanes)
     return {str(rank): found[rank] for rank in sorted(found) if found[rank]}

@@ -21,30 +21,39 @@ class Event:
     end_s: float
 
 
+NONE_NAMED: Mapping[tuple[str, int], str] = {}
 GROUP_STRIDE = 1_000_000  # process numbers of one group; more than there are ranks
 
 
-def chrome_trace(groups: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
+def chrome_trace(
+    groups: Mapping[str, Iterable[Event]], named: Mapping[tuple[str, int], str] = NONE_NAMED
+) -> dict[str, Any]:
     """Timelines side by side in the trace event format (chrome://tracing, ui.perfetto.dev).
 
     One process a rank and group ("predicted rank 0"; a group named "" gives "rank 0"), one thread a lane, complete
-    events ("ph": "X") in microseconds. Groups follow each other as they are given."""
+    events ("ph": "X") in microseconds. Groups follow each other as they are given. ``named``: other names of
+    processes, by group and rank."""
     found: list[dict[str, Any]] = []
     for number, (group, events) in enumerate(groups.items()):
-        found += _group(group, number * GROUP_STRIDE, list(events))
+        found += _group(group, number * GROUP_STRIDE, list(events), named)
     return {"traceEvents": found, "displayTimeUnit": "ms"}
 
 
-def _group(group: str, base: int, events: list[Event]) -> list[dict[str, Any]]:
+def _group(group: str, base: int, events: list[Event], named: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
     lanes = sorted({event.lane for event in events})
     found = []
-    for rank in sorted({event.rank for event in events}):
+    used: dict[int, set[str]] = {}
+    for event in events:
+        used.setdefault(event.rank, set()).add(event.lane)
+    for rank in sorted(used):
         pid = base + rank
-        found.append(_meta("process_name", pid, 0, {"name": f"{group} rank {rank}".strip()}))
+        name = named.get((group, rank), f"rank {rank}")
+        found.append(_meta("process_name", pid, 0, {"name": f"{group} {name}".strip()}))
         found.append(_meta("process_sort_index", pid, 0, {"sort_index": pid}))
-        used = {event.lane for event in events if event.rank == rank}
-        found += [_meta("thread_name", pid, tid, {"name": lane}) for tid, lane in enumerate(lanes) if lane in used]
-    return found + [_complete(event, base + event.rank, lanes.index(event.lane)) for event in events]
+        mine = [(tid, lane) for tid, lane in enumerate(lanes) if lane in used[rank]]
+        found += [_meta("thread_name", pid, tid, {"name": lane}) for tid, lane in mine]
+    numbers = {lane: number for number, lane in enumerate(lanes)}
+    return found + [_complete(event, base + event.rank, numbers[event.lane]) for event in events]
 
 
 def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +73,9 @@ def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
     }
 
 
-def trace_json(events: Iterable[Event] | Mapping[str, Iterable[Event]]) -> str:
-    """The trace as text: one timeline, or several by name."""
+def trace_json(
+    events: Iterable[Event] | Mapping[str, Iterable[Event]], named: Mapping[tuple[str, int], str] = NONE_NAMED
+) -> str:
+    """The trace as text: one timeline, or several by name. ``named`` as in `chrome_trace`."""
     groups = events if isinstance(events, Mapping) else {"": events}
-    return json.dumps(chrome_trace(groups))
+    return json.dumps(chrome_trace(groups, named))

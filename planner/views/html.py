@@ -14,6 +14,7 @@ from ..machine.units import format_bytes, format_seconds
 from .colours import OTHER_MOVE, kind_colour
 from .graph import plan_graph
 from .memory import lives, memory_drawing
+from .peers import measured_peers, predicted_peers
 from .picture import Background, background
 from .shardmap import legend, shard_drawing
 from .shards import ShardMap, shard_maps
@@ -68,7 +69,8 @@ def _under(pixels: np.ndarray | None) -> Background | None:
 
 
 def _timeline(plan: Plan, run: Run | None) -> Drawing:
-    return timeline_drawing(Kinds.of(plan.resolved), plan.simulate().events, run.events if run else None)
+    measured = measured_peers(run.events) if run else None
+    return timeline_drawing(Kinds.of(plan.resolved), predicted_peers(plan.simulate()), measured)
 
 
 def _caption(plan: Plan) -> Drawing:
@@ -175,7 +177,7 @@ def _memory(plan: Plan) -> Iterable[Drawing]:
     timeline = plan.simulate()
     kinds = Kinds.of(plan.resolved)
     for tier, rank, _, full in peaks(plan):
-        found = lives(plan.resolved, kinds, timeline.events, rank, timeline.makespan_s)
+        found = lives(plan.resolved, kinds, timeline.at([rank]), timeline.makespan_s)
         yield memory_drawing(found, tier, rank, timeline.makespan_s, full)
 
 

@@ -29,9 +29,9 @@ class Living:
     kind: str
 
 
-def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], rank: int, end_s: float) -> list[Living]:
-    """Buffers in the plan's order. Parameters, states and outputs stay to the end."""
-    when = {event.task: (event.start_s, event.end_s) for event in events if event.rank == rank}
+def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: float) -> list[Living]:
+    """Buffers in the plan's order, by the events of one rank. Parameters, states and outputs stay to the end."""
+    when = {event.task: (event.start_s, event.end_s) for event in events}
     spans: dict[str, tuple[float, float]] = {}
     makers: dict[str, str] = {}
     for task in resolved.document.tasks:

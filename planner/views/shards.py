@@ -93,6 +93,10 @@ class ShardMap:
         return len(sets) > 1
 
 
+# What ranks need beyond their homes, by the homes and by (layout, ranks) of the moves: layers that lie alike ask alike.
+_Extras = dict[tuple[tuple[Region, ...], tuple[tuple[str, tuple[int, ...] | None], ...]], tuple[Region, ...]]
+
+
 def shard_maps(resolved: Resolved) -> list[ShardMap]:
     """One per tensor in the program's order; tensors of repeated layers that lie alike are one."""
     folded: dict[object, ShardMap] = {}
@@ -113,6 +117,7 @@ def _maps(resolved: Resolved) -> Iterator[ShardMap]:
         else:
             moves.setdefault(task.tensor, []).append(task)
     starts = {buffer.tensor: buffer for buffer in resolved.document.buffers if buffer.initial is not None}
+    known: _Extras = {}
     for tensor in resolved.program.tensors:
         start, compute = starts.get(tensor.name), computes.get(tensor.name)
         if start is not None and start.initial is not None:
@@ -121,24 +126,30 @@ def _maps(resolved: Resolved) -> Iterator[ShardMap]:
             home, tier = _written(resolved, compute), resolved.buffers[compute.write].tier
         else:
             continue
-        yield _map(resolved, tensor, home, tier, moves.get(tensor.name, []))
+        yield _map(resolved, tensor, home, tier, moves.get(tensor.name, []), known)
 
 
 def _map(
-    resolved: Resolved, tensor: Tensor, home: Sequence[Region], tier: str, moves: Sequence[Transfer | Copy]
-) -> ShardMap:
+    resolved: Resolved, tensor: Tensor, home: tuple[Region, ...], tier: str, moves: Sequence[Transfer | Copy],
+    known: _Extras,
+) -> ShardMap:  # fmt: skip
+    key = home, tuple(dict.fromkeys((task.need, task.ranks) for task in moves))
+    if key not in known:
+        known[key] = _extra(resolved, home, moves)
+    monoids = [task.monoid for task in moves if isinstance(task, Transfer) and task.monoid]
+    kinds = dict.fromkeys("copy" if isinstance(task, Copy) else task.kind for task in moves)
+    chosen = any(tensor.name in op.data_dependent for op in resolved.program.consumers[tensor.name])
+    return ShardMap(tensor, (tensor.name,), home, known[key], next(iter(monoids), None), tuple(kinds), tier, chosen)
+
+
+def _extra(resolved: Resolved, home: tuple[Region, ...], moves: Sequence[Transfer | Copy]) -> tuple[Region, ...]:
+    """Per rank what the moves bring that it does not have."""
     needed = [Region()] * resolved.size
     for task in moves:
         regions = resolved.regions(task.need)
-        needed = [
-            region | regions[rank] if rank in resolved.participants(task) else region
-            for rank, region in enumerate(needed)
-        ]
-    monoids = [task.monoid for task in moves if isinstance(task, Transfer) and task.monoid]
-    kinds = dict.fromkeys("copy" if isinstance(task, Copy) else task.kind for task in moves)
-    extra = tuple(need - own for need, own in zip(needed, home, strict=True))
-    chosen = any(tensor.name in op.data_dependent for op in resolved.program.consumers[tensor.name])
-    return ShardMap(tensor, (tensor.name,), tuple(home), extra, next(iter(monoids), None), tuple(kinds), tier, chosen)
+        for rank in resolved.participants(task):
+            needed[rank] = needed[rank] | regions[rank]
+    return tuple(need - own for need, own in zip(needed, home, strict=True))
 
 
 def _written(resolved: Resolved, task: Compute) -> tuple[Region, ...]:

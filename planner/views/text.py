@@ -12,13 +12,14 @@ from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
 from ..timeline import Timeline
 from .graph import cut_text
+from .peers import Peers, left_out, predicted_peers, ranks_text
 from .shardmap import facts
 from .shards import shard_maps
 
 if TYPE_CHECKING:
     from ..interface import Plan
 
-COLUMNS, MOST_RANKS = 72, 8
+COLUMNS, MOST_DRAWN = 72, 8
 
 
 def plan_text(plan: Plan) -> str:
@@ -101,15 +102,21 @@ def _tensors(resolved: Resolved) -> list[list[str]]:
 
 
 def _strips(timeline: Timeline) -> Iterator[str]:
-    ranks = sorted({event.rank for event in timeline.events})
-    for rank in ranks[:MOST_RANKS]:
-        for lane in sorted({e.lane for e in timeline.of_rank(rank)}, key=lambda name: (name != "compute", name)):
-            cells = [" "] * COLUMNS
-            for event in timeline.of_rank(rank):
-                if event.lane == lane:
-                    first = int(event.start_s / timeline.makespan_s * COLUMNS)
-                    last = max(first + 1, round(event.end_s / timeline.makespan_s * COLUMNS))
-                    cells[first:last] = ("#" if lane == "compute" else "=") * len(cells[first:last])
-            yield f"{rank:>3} {lane:<8}|{''.join(cells)}|"
-    if len(ranks) > MOST_RANKS:
-        yield f"and {len(ranks) - MOST_RANKS} ranks more"
+    peers = predicted_peers(timeline)
+    shown = peers[:MOST_DRAWN]
+    rows = [(_called(those), lane, those) for those in shown for lane in those.lanes]
+    width = max((len(name) for name, *_ in rows), default=0)
+    for name, lane, those in rows:
+        cells = [" "] * COLUMNS
+        for event in those.events:
+            if event.lane == lane:
+                first = int(event.start_s / timeline.makespan_s * COLUMNS)
+                last = max(first + 1, round(event.end_s / timeline.makespan_s * COLUMNS))
+                cells[first:last] = ("#" if lane == "compute" else "=") * len(cells[first:last])
+        yield f"{name:>{max(3, width)}} {lane:<8}|{''.join(cells)}|"
+    yield from left_out(peers[MOST_DRAWN:])
+
+
+def _called(peers: Peers) -> str:
+    count = len(peers.ranks)
+    return str(peers.ranks[0]) if count == 1 else f"{ranks_text(peers.ranks, 2)} × {count}"

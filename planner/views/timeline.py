@@ -12,10 +12,11 @@ from ..format.events import Event
 from ..machine.units import format_seconds
 from ..strategy.cost import kernel_class
 from .colours import kind_colour
+from .peers import Peers, left_out
 
 WIDTH, LEFT, RIGHT = 1080.0, 92.0, 24.0
-BAR, LANE, RANK_GAP = 17.0, 20.0, 7.0
-MOST_RANKS = 16
+BAR, LANE, RANK_GAP, NAME = 17.0, 20.0, 7.0, 15.0
+MOST_DRAWN = 16
 NARROWEST = 0.7  # pixels: neighbours narrower than this become one bar
 
 
@@ -40,18 +41,22 @@ class Kinds:
         return self.of_task.get(task, "copy")
 
 
-def timeline_drawing(kinds: Kinds, predicted: Sequence[Event], measured: Sequence[Event] | None = None) -> Drawing:
+def timeline_drawing(kinds: Kinds, predicted: Sequence[Peers], measured: Sequence[Peers] | None = None) -> Drawing:
     """Predicted above measured, both on one axis: that of the longer one. The ratio of the two is printed."""
     groups = {"predicted": predicted} if measured is None else {"predicted": predicted, "measured": measured}
-    spans = {name: max((event.end_s for event in events), default=0.0) for name, events in groups.items()}
+    spans = {name: max((event.end_s for event in _events(peers)), default=0.0) for name, peers in groups.items()}
     widest = max(spans.values())
     parts, y = [], 0.0
-    for name, events in groups.items():
-        chart = _chart(kinds, events, widest, _heading(name, spans))
+    for name, peers in groups.items():
+        chart = _chart(kinds, peers, widest, _heading(name, spans))
         parts.append(chart.at(0, y))
         y += chart.height + 18
-    key = _key(kinds, [event for events in groups.values() for event in events])
+    key = _key(kinds, [event for peers in groups.values() for event in _events(peers)])
     return Drawing(WIDTH, y + key.height, "".join(parts) + key.at(LEFT, y), "timeline")
+
+
+def _events(peers: Iterable[Peers]) -> Iterator[Event]:
+    return (event for those in peers for event in those.events)
 
 
 def _heading(name: str, spans: Mapping[str, float]) -> str:
@@ -68,29 +73,24 @@ def ratio(measured: float, predicted: float) -> str:
     return f"{measured / predicted:.3g} times the prediction" if predicted > 0 else "nothing was predicted"
 
 
-def _chart(kinds: Kinds, events: Sequence[Event], span: float, heading: str) -> Drawing:
-    ranks = sorted({event.rank for event in events})
-    shown = ranks[:MOST_RANKS]
-    rows = _rows(events, shown)
+def _chart(kinds: Kinds, peers: Sequence[Peers], span: float, heading: str) -> Drawing:
+    shown, rest = peers[:MOST_DRAWN], peers[MOST_DRAWN:]
     scale = (WIDTH - LEFT - RIGHT) / span if span > 0 else 0.0
     top, parts, y = 44.0, [], 44.0
-    for k, (rank, lane) in enumerate(rows):
-        y += RANK_GAP if k and rows[k - 1][0] != rank else 0
-        parts.append(_row(kinds, [e for e in events if e.rank == rank and e.lane == lane], scale, y))
-        parts.append(text(LEFT - 8, y + 12.5, lane, "end soft small"))
-        if not k or rows[k - 1][0] != rank:
-            parts.append(text(0, y + 12.5, f"rank {rank}", "small strong"))
-        y += LANE
-    axis = _axis(span, scale, top, y)
-    more = text(0, y + 14, f"and {len(ranks) - len(shown)} ranks more", "soft small") if len(ranks) > len(shown) else ""
-    return Drawing(WIDTH, y + (20 if more else 6), text(0, 14, heading, "strong") + axis + "".join(parts) + more)
-
-
-def _rows(events: Iterable[Event], ranks: Sequence[int]) -> list[tuple[int, str]]:
-    """Lanes in the order of their names, compute first."""
-    used = {(event.rank, event.lane) for event in events}
-    lanes = sorted({lane for _, lane in used}, key=lambda lane: (lane != "compute", lane))
-    return [(rank, lane) for rank in ranks for lane in lanes if (rank, lane) in used]
+    for k, those in enumerate(shown):
+        y += RANK_GAP if k else 0
+        if len(those.ranks) > 1:  # too long to stand beside a lane
+            parts.append(text(0, y + 10, those.name, "small strong"))
+            y += NAME
+        else:
+            parts.append(text(0, y + 12.5, those.name, "small strong"))
+        for lane in those.lanes:
+            parts.append(_row(kinds, [event for event in those.events if event.lane == lane], scale, y))
+            parts.append(text(LEFT - 8, y + 12.5, lane, "end soft small"))
+            y += LANE
+    more = "".join(text(0, y + 14, words, "soft small") for words in left_out(rest))
+    body = text(0, 14, heading, "strong") + _axis(span, scale, top, y) + "".join(parts) + more
+    return Drawing(WIDTH, y + (20 if more else 6), body)
 
 
 def _row(kinds: Kinds, events: Sequence[Event], scale: float, y: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..format.events import trace_json
+from .peers import predicted_peers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
     from .runs import Run
 
 
+MOST_PROCESSES = 64  # ranks that have a process each; beyond, one stands for all that take the same times
+
+
 def plan_trace(plan: Plan, run: Run | None = None) -> str:
-    """Trace JSON: processes "predicted rank r", and "measured rank r" where a run is given."""
-    groups: Mapping[str, Iterable[Event]] = {"predicted": plan.simulate().events}
+    """Trace JSON: processes "predicted rank r" or "predicted ranks 0-7 × 8"; "measured rank r" where a run is given."""
+    timeline = plan.simulate()
+    peers = predicted_peers(timeline, MOST_PROCESSES)
+    named = {("predicted", those.ranks[0]): those.name for those in peers}
+    groups: Mapping[str, Iterable[Event]] = {"predicted": timeline.at(those.ranks[0] for those in peers)}
     if run is not None:
         groups = {**groups, "measured": run.events}
-    return trace_json(groups)
+    return trace_json(groups, named)

@@ -72,9 +72,7 @@ def planned(machine: Machine, **shards: list[Region]) -> Plan:
 
 def spans(timeline: Timeline, rank: int, lane: str) -> list[tuple[str, float, float]]:
     """(name, start, end) in microseconds, in order."""
-    found = [
-        (e.name, round(e.start_s / US, 6), round(e.end_s / US, 6)) for e in timeline.of_rank(rank) if e.lane == lane
-    ]
+    found = [(e.name, round(e.start_s / US, 6), round(e.end_s / US, 6)) for e in timeline.at([rank]) if e.lane == lane]
     return sorted(found, key=lambda span: span[1])
 
 

@@ -40,7 +40,7 @@ def test_ranks_alike_are_simulated_as_one() -> None:
     assert timeline.classes == (tuple(range(32)),)
     assert len({event.rank for event in timeline.events}) == 32
     assert timeline.event_count == len(timeline.events)
-    assert [*timeline.of_rank(GROUP)] == [event for event in timeline.events if event.rank == GROUP]
+    assert [*timeline.at([GROUP])] == [event for event in timeline.events if event.rank == GROUP]
 
 
 def test_reading_another_layer_is_work_for_its_tasks_not_for_its_ranks() -> None:

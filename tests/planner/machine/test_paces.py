@@ -92,7 +92,7 @@ def test_a_machine_that_does_one_thing_at_a_time_hides_no_transfer() -> None:
     both = [plan(moved.bind(n=64, m=64), measured(ALL, overlap=o), mesh=(4,), time_limit=600) for o in (True, False)]
     beside, alone = (each.simulate() for each in both)
     assert beside.makespan_s < alone.makespan_s
-    assert alone.makespan_s == pytest.approx(max(sum(e.end_s - e.start_s for e in alone.of_rank(r)) for r in range(4)))
+    assert alone.makespan_s == pytest.approx(max(sum(e.end_s - e.start_s for e in alone.at([r])) for r in range(4)))
     assert all(each.check().ok for each in both)
 
 

@@ -21,6 +21,7 @@ from tapestry.planner import Plan
 from tapestry.planner.format.events import Event
 from tapestry.planner.views.html import plan_html, plan_svg
 from tapestry.planner.views.memory import lives, memory_drawing
+from tapestry.planner.views.peers import measured_peers, predicted_peers
 from tapestry.planner.views.picture import background, png
 from tapestry.planner.views.shardmap import THINNEST, shard_drawing
 from tapestry.planner.views.shards import shard_maps
@@ -92,7 +93,7 @@ def test_a_shard_lies_where_its_elements_are(rows: Plan) -> None:
 
 def test_the_timeline_has_a_row_for_every_lane_and_a_bar_for_every_task(rows: Plan) -> None:
     timeline = rows.simulate()
-    root = parsed(timeline_drawing(Kinds.of(rows.resolved), timeline.events).alone())
+    root = parsed(timeline_drawing(Kinds.of(rows.resolved), predicted_peers(timeline)).alone())
     bars = [
         node
         for node in root.iter(f"{SVG}g")
@@ -106,7 +107,7 @@ def test_the_timeline_has_a_row_for_every_lane_and_a_bar_for_every_task(rows: Pl
 def test_predicted_and_measured_share_a_scale_and_say_their_ratio(rows: Plan, factor: float) -> None:
     kinds, predicted = Kinds.of(rows.resolved), rows.simulate().events
     measured = [Event(e.rank, e.lane, e.task, e.name, factor * e.start_s, factor * e.end_s) for e in predicted]
-    root = parsed(timeline_drawing(kinds, predicted, measured).alone())
+    root = parsed(timeline_drawing(kinds, measured_peers(predicted), measured_peers(measured)).alone())
     headings = [text for text in texts(root) if text.startswith(("predicted", "measured"))]
     assert headings[1].endswith(f"{factor:g} times the prediction")
     ends = [float(rect.get("x", 0)) + float(rect.get("width", 0)) for rect in root.iter(f"{SVG}rect")]
@@ -115,7 +116,7 @@ def test_predicted_and_measured_share_a_scale_and_say_their_ratio(rows: Plan, fa
 
 def test_slivers_are_joined(rows: Plan) -> None:
     events = [Event(0, "compute", 0, "first", k * 1e-6, k * 1e-6 + 1e-6) for k in range(10_000)]
-    body = timeline_drawing(Kinds.of(rows.resolved), events).body
+    body = timeline_drawing(Kinds.of(rows.resolved), measured_peers(events)).body
     assert body.count("<title") < 2_000
     assert "tasks of kind" in body
 
@@ -124,7 +125,7 @@ def test_living_buffers_do_not_overlap(rows: Plan, folded: Plan) -> None:
     """The picture's rectangles are apart: the check of offsets, seen from the timeline."""
     for plan in (rows, folded):
         timeline = plan.simulate()
-        found = lives(plan.resolved, Kinds.of(plan.resolved), timeline.events, 0, timeline.makespan_s)
+        found = lives(plan.resolved, Kinds.of(plan.resolved), timeline.at([0]), timeline.makespan_s)
         assert len(found) == len(plan.document.buffers)
         for k, a in enumerate(found):
             for b in found[:k]:
