@@ -85,8 +85,7 @@ def test_integers_wrap_as_numpy_s_do(dtype: str) -> None:
     np.testing.assert_array_equal(found["less"], x < y)
 
 
-@needs_compiler
-def test_generated_kernels_convert_as_the_reference_does(on_host: str) -> None:
+def conversions() -> tuple[Program, dict[str, Array]]:
     """All types in one program: mixed arithmetic, and ties of every float of 8 bits from f64 and back."""
     inputs: dict[str, Array] = {}
     for dtype in NEW:
@@ -111,14 +110,23 @@ def test_generated_kernels_convert_as_the_reference_does(on_host: str) -> None:
             found |= {f"short_{dtype}": given[f"ties_{dtype}"].astype(dtype)}
         return found
 
-    program = program_of(everything, **inputs)
+    return program_of(everything, **inputs), inputs
+
+
+def run_conversions(device: str) -> None:
+    program, inputs = conversions()
     document = plan(program, "h200", mesh=(1,), time_limit=5).document
-    found = run_unchecked(document, inputs, device=on_host).outputs
+    found = run_unchecked(document, inputs, device=device).outputs
     assert_close(program, inputs, found, evaluate(program, inputs))
     for dtype in ("f8e4m3", "f8e5m2"):
         expected = round_to(inputs[f"ties_{dtype}"], dtype)
         np.testing.assert_array_equal(found[f"short_{dtype}"].astype(float), expected.astype(float))
         np.testing.assert_array_equal(found[f"wide_all_{dtype}"], inputs[f"all_{dtype}"].astype(float))
+
+
+@needs_compiler
+def test_generated_kernels_convert_as_the_reference_does(on_host: str) -> None:
+    run_conversions(on_host)
 
 
 def test_annotations_name_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -67,18 +68,23 @@ def read(draw: st.DrawFn, tensor: str, extents: dict[str, int], names: list[str]
     return Read(tensor, tuple(map(Affine.dim, used)))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_what_counts_is_all_that_counts(data: st.DataObject) -> None:
-    program = data.draw(selecting())
-    verify(program)
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    inputs = {  # sums and products of powers of two are exact
+def inputs_of(program: Program, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Indices inside and outside; powers of two, whose sums and products are exact."""
+    rng = np.random.default_rng(seed)
+    return {
         t.name: rng.integers(-2, 6, t.shape).astype(np.int32)
         if t.dtype == "int32"
         else rng.choice([-2.0, -1.0, 1.0, 2.0], t.shape)
         for t in program.of_role("input")
     }
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_what_counts_is_all_that_counts(data: st.DataObject) -> None:
+    program = data.draw(selecting())
+    verify(program)
+    inputs = inputs_of(program, data.draw(st.integers(0, 99)))
     want = evaluate(program, inputs)["out"]
     with patch("tapestry.reference.chosen.LISTED", 0):
         np.testing.assert_array_equal(evaluate(program, inputs)["out"], want)

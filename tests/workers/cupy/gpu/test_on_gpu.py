@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,62 +9,25 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tapestry.dtypes import numpy_dtype
+from tapestry.dtypes import DTYPES, numpy_dtype
 from tapestry.expr import MONOIDS, Affine, Call, Read
 from tapestry.inputs import random_inputs
-from tapestry.kernels.errors import KernelError
-from tapestry.kernels.runtime.device import device_count
-from tapestry.planner import load_machine
-from tapestry.planner.format import Resolved
-from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Dim, Operation, Program, Tensor
-from tapestry.reference import evaluate
 from tapestry.result_type import reduced_dtype
-from tapestry.space import Box, Region
-from tapestry.testing import assert_close, inputs_for, partitions, programs
+from tapestry.testing import inputs_for, partitions, programs
 
 from ....examples.test_models import example
-from ...unchecked import run_unchecked
+from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu
 
-
-def gpus() -> int:
-    try:
-        return device_count()
-    except KernelError:
-        return 0
-
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="no GPU")]
-EXAMPLES = int(os.environ.get("TAPESTRY_GPU_PROGRAMS", 0)) or 1000
+pytestmark = needs_gpu
 CHUNKS = 20
-MACHINE = load_machine("h200x8")
-
-
-def executed(program: Program, shards: Mapping[str, list[Region]], inputs: Mapping[str, Any]) -> None:
-    """A program as planned over shards agrees with the reference."""
-    found = run_unchecked(
-        Resolved(plan_partitions(program, MACHINE, shards).document, program), inputs, device="cupy", poison=True
-    )
-    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-
-
-def cut(op: Operation, name: str, parts: int) -> list[Region]:
-    """An operation's points cut along one dimension."""
-    axis = [dim.name for dim in op.dims].index(name)
-    shape = [dim.extent for dim in op.dims]
-    found = []
-    for k in range(parts):
-        lo, hi = [0] * len(shape), list(shape)
-        lo[axis], hi[axis] = k * shape[axis] // parts, (k + 1) * shape[axis] // parts
-        found.append(Box(tuple(lo), tuple(hi)).region())
-    return found
 
 
 def values(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.random(shape) < 0.5
-    if dtype.startswith("int"):
+    if DTYPES[dtype].kind == "int":
         return rng.integers(-100, 100, shape).astype(numpy_dtype(dtype))
     return (rng.random(shape) * 2 - 1).astype(numpy_dtype(dtype))
 
@@ -78,7 +39,7 @@ def folding(monoid: str, dtype: str, rows: int, folded: int) -> Program:
     return Program("folding", tensors, (op,), ("y",))
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "int64", "bf16", "f16", "f32", "f64"])
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
 @pytest.mark.parametrize(
     "monoid", sorted(name for name, monoid in MONOIDS.items() if not monoid.packed and not monoid.ordered)
 )
@@ -132,12 +93,13 @@ def test_sums_of_products(spec: str, dtype: str) -> None:
         executed(program, {"product": cut(op, name, parts)}, inputs)
 
 
-SMALL = {
+SMALL: dict[str, dict[str, int]] = {
     "mlp": {"n": 32, "d": 24, "hidden": 40, "k": 8},
     "llama": {"layers": 2, "d": 64, "heads": 8, "kv_heads": 4, "ffn": 96, "tokens": 200},
     "llama, heads of 64": {"layers": 1, "d": 512, "heads": 8, "kv_heads": 2, "ffn": 640, "tokens": 256},
     "convnet": {"n": 2, "y": 32, "x": 32, "channels": 16, "blocks": 2},
     "corners": {"y": 48, "x": 64},
+    "moe": {"t": 96, "d": 16, "x": 4, "f": 24},
 }
 
 
@@ -147,12 +109,8 @@ SMALL = {
 def test_the_examples(name: str, ranks: int, last: bool) -> None:
     """Every operation cut along its first dimension, or along its last, which may be one that is folded."""
     module = example(name.partition(",")[0])
-    program = (module.corners if name == "corners" else module.forward).bind(**SMALL[name])
-    shards = {}
-    for op in program.operations:
-        able = [dim.name for dim in op.dims if dim.cut]
-        shards[op.name] = cut(op, able[-1 if last else 0], ranks)
-    executed(program, shards, random_inputs(program, 0))
+    program = getattr(module, {"corners": "corners", "moe": "layer"}.get(name, "forward")).bind(**SMALL[name])
+    executed(program, cut_along(program, ranks, last=last), random_inputs(program, 0))
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -165,10 +123,6 @@ def test_generated_programs(chunk: int) -> None:
         program = data.draw(programs())
         shards = data.draw(partitions(program, data.draw(st.integers(1, 5))))
         inputs = data.draw(inputs_for(program))
-        document = plan_partitions(program, MACHINE, shards).document
-        order = data.draw(st.none() | st.integers(0, 1 << 20))
-        found = run_unchecked(Resolved(document, program), inputs, device="cupy", poison=True, order=order)
-        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-        assert found.bytes_moved == document.traffic.bytes_total
+        executed(program, shards, inputs, data.draw(st.none() | st.integers(0, 1 << 20)))
 
     seed(chunk)(execute)()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tapestry.planner import load_machine
 from tapestry.planner.format import Resolved
@@ -15,9 +14,9 @@ from tapestry.space import Box, Region
 from tapestry.workers import Compiled
 
 from ....examples.test_models import example
-from .test_on_gpu import cut, gpus
+from .executed import cut, needs_gpu
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="no GPU")]
+pytestmark = needs_gpu
 
 
 def halves(op: Operation) -> list[Region]:
