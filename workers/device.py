@@ -83,7 +83,8 @@ class Evaluation:
     Points that leave out a part of a reduction leave the partial fold in ``write``, the monoid's identity where no
     point falls. ``write`` may lie over one of ``reads`` where the plan says so (`Compute.over`): it stores the same
     grid then, and every point reads of that operand the element that it writes and no other. So whatever the order of
-    the points, it is enough that each reads before it writes.
+    the points, it is enough that each reads before it writes. ``place`` is what an error names that is known only when
+    the runner has returned.
     """
 
     program: Program
@@ -92,6 +93,7 @@ class Evaluation:
     reads: Mapping[str, Stored]
     write: Stored
     lane: str
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,7 @@ class Device(ABC):
         return lambda: now
 
     def synchronise(self) -> None:
-        """Wait until all that was run is done."""
+        """Wait until all that was run is done. TaskError for what went wrong in a runner that had returned."""
         return
 
     def close(self) -> None:

@@ -87,7 +87,8 @@ class Rank:
             tensor = program.tensor(name)
             reads[name] = self.memory[buffer] or nothing_of(tensor.shape, numpy_dtype(tensor.dtype))
         lane = task.lane if self.lanes else ""
-        return self.device.compute(Evaluation(program, op, points, reads, self._buffer(task.write), lane))
+        place = place_of(self.resolved, task, self.number)
+        return self.device.compute(Evaluation(program, op, points, reads, self._buffer(task.write), lane, place))
 
     def _buffer(self, name: str) -> Stored:
         return demand(self.memory[name], f"buffer {name}", rank=self.number)

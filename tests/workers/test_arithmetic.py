@@ -22,6 +22,7 @@ from tapestry.result_type import may_store, result_dtype
 from tapestry.serialize import program_from_json, program_to_json
 from tapestry.space import parse_region
 from tapestry.workers.device import Evaluation, Stored
+from tapestry.workers.faults import Place
 from tapestry.workers.numpy.binding import bind_compute
 from tapestry.workers.numpy.scratch import Scratch
 
@@ -112,7 +113,10 @@ def bound(program: Program, given_: dict[str, Array]) -> Array:
     out = Stored(np.zeros(N, numpy_dtype(program.tensor("y").dtype)), whole)
     with np.errstate(all="ignore"):
         for shard in (f"0:{N // 2}", f"{N // 2}:{N}"):
-            bind_compute(Evaluation(program, op, parse_region(shard), reads, out, "compute"), Scratch())()
+            bind_compute(
+                Evaluation(program, op, parse_region(shard), reads, out, "compute", Place(0, 0, op.name, op.output)),
+                Scratch(),
+            )()
     return out.array
 
 

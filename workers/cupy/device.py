@@ -24,12 +24,15 @@ from .jobs import Job
 from .machine import Machine
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
+from .outside import Outside, axes_of
 from .products import products_of
 from .scratch import Scratch
 from .writing import Written, written
 
 if TYPE_CHECKING:
     import torch
+
+    from ..result import Event
 
 
 class CupyDevice(Device):
@@ -45,6 +48,7 @@ class CupyDevice(Device):
             machine = CudaMachine()
         self.machine = machine
         self._scratch: dict[str, Scratch] = {}
+        self._outside = Outside(machine)
 
     @classmethod
     def present(cls) -> bool:
@@ -101,7 +105,7 @@ class CupyDevice(Device):
     def compute(self, task: Evaluation) -> Runner:
         if isinstance(task.op.body, Block):
             return self._attention(task)
-        return in_order([run for job in jobs_of(task) for run in self._job(job)])
+        return in_order([run for job in jobs_of(task) for run in self._job(job, task)])
 
     def _attention(self, task: Evaluation) -> Runner:
         """By a library where it has it, else by a kernel of its own."""
@@ -110,10 +114,12 @@ class CupyDevice(Device):
             return in_order([run for run in made if run is not None])
         return in_order([self._launch(one) for one in written_attention(task)])
 
-    def _job(self, job: Job) -> list[Runner]:
+    def _job(self, job: Job, task: Evaluation) -> list[Runner]:
         """A matrix product by a library, a plain map by a vectorised kernel, anything else by one of its own."""
         if not job.points:
             return []
+        if axes := axes_of(job):
+            return [self._launch(written(job, axes, self._outside.words(task, axes)))]
         made = [self.machine.product(one) for one in products_of(job) or ()]
         if made and None not in made:
             return [run for run in made if run is not None]
@@ -162,7 +168,14 @@ class CupyDevice(Device):
     # -- running ---------------------------------------------------------------------------------------------------
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
-        return self.machine.replay(tasks)
+        replay = self.machine.replay(tasks)
+
+        def step(began: float) -> list[Event]:
+            events = replay(began)
+            self._outside.demand_none()
+            return events
+
+        return step
 
     def repeated(self, run: Runner) -> Runner:
         """One CUDA graph."""
@@ -176,6 +189,7 @@ class CupyDevice(Device):
 
     def synchronise(self) -> None:
         self.machine.synchronise()
+        self._outside.demand_none()
 
     def close(self) -> None:
         self.machine.close()

@@ -34,9 +34,11 @@ class Written:
     arrays: tuple[DeviceArray, ...]
 
 
-def written(job: Job) -> Written:
-    """The kernel of a job that has points."""
-    return _Writer(job).written()
+def written(job: Job, axes: Sequence[int] = (), outside: DeviceArray | None = None) -> Written:
+    """The kernel of a job that has points. An index that is outside of one of the axes, given by their extents, is left
+    in the word of that axis in ``outside``.
+    """
+    return _Writer(job, axes, outside).written()
 
 
 def places_of(dims: Dims, kind: str, number: str) -> list[str]:
@@ -68,8 +70,9 @@ def _along_fold(job: Job) -> bool:
 
 
 class _Writer:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, axes: Sequence[int], outside: DeviceArray | None) -> None:
         self.job, self.ranges = job, job.ranges
+        self.axes, self.outside = axes, outside
         self.places: dict[Read, Place] = {
             r: place(r.index, job.fields[r.tensor].stored, self.ranges) for r in job.reads()
         }
@@ -102,7 +105,7 @@ class _Writer:
     # -- the kernel --------------------------------------------------------------------------------------------------
 
     def written(self) -> Written:
-        body = self._shared() if self.group > 1 else self._single()
+        body = [*self._reporting(), *(self._shared() if self.group > 1 else self._single())]
         head = (
             f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\nNAME({", ".join(self.parameters)}) {{\n'
         )
@@ -113,6 +116,21 @@ class _Writer:
         record = self.job.record
         exact = record is None or "float" in record.monoid.exact
         return Written(Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, exact=exact), tuple(self.arrays))
+
+    def _reporting(self) -> list[str]:
+        """A function that hides the one of its name, which stops the kernel."""
+        if self.outside is None:
+            return []
+        words = self._parameter(self.outside, "Int", constant=False)
+        *others, last = range(len(self.axes))
+        which = " : ".join([*(f"extent == {self.axes[k]} ? {k}" for k in others), f"{last}"])
+        return [
+            "const auto within = [=](const Int index, const Int extent) -> Int {",
+            "    if (0 <= index && index < extent) return index;",
+            f"    {words}[{which}] = index;",
+            "    return 0;",
+            "};",
+        ]
 
     def _natural(self) -> str:
         return "Natural" if self.kind == "Int" else "unsigned"

@@ -39,7 +39,8 @@ TAPESTRY_FN Int rest(Int a, Int b) { return b == 0 || b == -1 ? 0 : a % b; }
 TAPESTRY_FN Int left_shift(Int a, Int by) { return Natural(by) < 64 ? Int(Natural(a) << by) : 0; }
 TAPESTRY_FN Int right_shift(Int a, Int by) { return a >> (Natural(by) < 64 ? by : 63); }
 
-// An index of the data: one outside of its axis stops the kernel, as a failed assertion does.
+// An index of the data: one outside of its axis stops the kernel, as a failed assertion does. A kernel of a plan hides
+// this function by one of its own, which reports the index.
 TAPESTRY_FN Int within(Int index, Int extent) {
     if (index < 0 || index >= extent) TAPESTRY_STOP();
     return index;

@@ -16,6 +16,7 @@ from tapestry.space import Box
 from tapestry.testing import assert_close
 from tapestry.workers.cupy.evaluating import jobs_of
 from tapestry.workers.device import Evaluation, Stored
+from tapestry.workers.faults import Place
 
 from ...kernels.elementwise.host import needs_compiler
 
@@ -84,7 +85,7 @@ def test_no_kernel_goes_through_what_cannot_count(name: str) -> None:
     }
     points = Box.of_shape([dim.extent for dim in op.dims]).region()
     reads = {operand: stored[operand] for operand in op.operands}
-    jobs = jobs_of(Evaluation(PROGRAM, op, points, reads, stored[op.output], ""))
+    jobs = jobs_of(Evaluation(PROGRAM, op, points, reads, stored[op.output], "", Place(0, 0, op.name, op.output)))
     # A record that is wider than an element has no place in the target: each place folds all points itself.
     wide = PROGRAM.tensor(op.output).dtype == "bf16" and bool(set(op.parallel_dims) & {c.dim for c in op.selections})
     worked = sum(job.points * max(fold.points for fold in job.folds) for job in jobs if job.folds)

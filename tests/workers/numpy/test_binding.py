@@ -14,6 +14,7 @@ from tapestry.expr import Affine, Bound, Cast, Const, Expr, IndexValue, Inside, 
 from tapestry.program import Block, Dim, Operation, Program, Tensor
 from tapestry.space import Box, Region, parse_region
 from tapestry.workers.device import Evaluation, Stored
+from tapestry.workers.faults import Place
 from tapestry.workers.numpy.binding import bind_compute
 from tapestry.workers.numpy.scratch import Scratch
 
@@ -49,7 +50,9 @@ def execute(
     operands = {name: stored(array, (held or {}).get(name)) for name, array in arrays.items()}
     with np.errstate(all="ignore"):
         stored_out = Stored(result, Box.of_shape(shape).grid())
-        bind_compute(Evaluation(program, op, region, operands, stored_out, "compute"), Scratch())()
+        bind_compute(
+            Evaluation(program, op, region, operands, stored_out, "compute", Place(0, 0, op.name, op.output)), Scratch()
+        )()
     return stored_out.array
 
 
@@ -410,7 +413,9 @@ def test_a_bound_task_can_run_again_on_new_values() -> None:
     program = Program("one", (Tensor("x", "f32", (20, 30)), Tensor("out", "f32", (20,))), (op,), ("out",))
     region = Box.of_shape((20, 30)).region()
     given, result = Stored(x, Box.of_shape((20, 30)).grid()), Stored(out, Box.of_shape((20,)).grid())
-    task = bind_compute(Evaluation(program, op, region, {"x": given}, result, "compute"), Scratch())
+    task = bind_compute(
+        Evaluation(program, op, region, {"x": given}, result, "compute", Place(0, 0, op.name, op.output)), Scratch()
+    )
     for _ in range(2):
         task()
         np.testing.assert_allclose(out, np.exp(x.astype(np.float64)).sum(axis=1), rtol=1e-5)

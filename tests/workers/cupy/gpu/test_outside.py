@@ -1,0 +1,19 @@
+"""Indices outside of their axis on a GPU: a typed error, after which the GPU goes on; of replayed graphs as well."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..test_outside import check_what_follows, check_what_is_said
+from .executed import needs_gpu
+
+pytestmark = needs_gpu
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_is_said(ranks: int) -> None:
+    check_what_is_said("cupy", ranks)
+
+
+def test_what_follows_in_replays_of_a_graph() -> None:
+    check_what_follows("cupy")
