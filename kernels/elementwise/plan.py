@@ -7,6 +7,8 @@ is
     uniform  one element for the whole vector (a broadcast)
     gather   one access an element (strided, reversed, guarded along the vector)
     tile     consecutive along another dimension than the output: fetched in that order, turned in shared memory
+
+Where much of a body is the same along a dimension (`steady`), a thread goes along it, and computes that part once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from ...expr import Affine, Bound, Read, reads
 from ..cost.gpu import tuned_gpu
 from ..errors import WrongValue
 from .loop import Loop, one_dimension
+from .steady import WORTH, taken_apart
 from .types import ELEMENT_TYPES, Layout
 
 ACCESS = 16  # bytes of the widest load
@@ -28,6 +31,7 @@ TILE_BYTES, TILE_LINES = 256, 128  # a tile: bytes along the operand's dimension
 TILE_SHARED = 40 << 10  # bytes of all tiles of a block
 TILE_THREADS = 256
 SMALL = 16 * tuned_gpu().sms  # blocks from which on more work a thread does not leave multiprocessors idle
+FEWEST = 4 * tuned_gpu().sms  # blocks that keep multiprocessors busy whose threads go along a dimension
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,14 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Along:
+    """A dimension that a thread goes along, so many values of it: what is the same for all of them is computed once."""
+
+    dim: str
+    times: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that the source depends on."""
 
@@ -70,6 +82,7 @@ class Plan:
     store: int
     tile: Tile | None = None
     threads: int = 128
+    along: Along | None = None
 
     @property
     def inner(self) -> tuple[str, int]:
@@ -87,6 +100,8 @@ class Plan:
     @property
     def blocks(self) -> int:
         """Blocks of the grid."""
+        if self.along is not None:
+            return -(-self.vectors // (self.threads * self.along.times))
         if self.tile is None:
             return -(-self.vectors // (self.threads * self.unroll))
         extents = dict(self.loop.dims)
@@ -112,7 +127,12 @@ def make_plan(loop: Loop, *, vector: int | None = None, unroll: int | None = Non
     loads = tuple(classify(loop, read, width, tile) for read in reads(loop.body))
     store = access_width(loop.out, loop.dims[-1][0], width, loop.output)
     plan = Plan(loop, width, 1, loads, store, tile, TILE_THREADS if tile else Plan.threads)
-    return replace(plan, unroll=_tile_unroll(plan, tile) if tile else unroll or _unroll(plan))
+    if tile is not None:
+        return replace(plan, unroll=_tile_unroll(plan, tile))
+    along = _along(plan)
+    if along is None:
+        return replace(plan, unroll=unroll or _unroll(plan))
+    return replace(plan, unroll=gcd(unroll or max(2, _unroll(plan)), along.times), along=along)
 
 
 def preferred_vector(loop: Loop) -> int:
@@ -189,6 +209,18 @@ def _unroll(plan: Plan) -> int:
     while most > 1 and plan.vectors < plan.threads * most * SMALL:
         most //= 2
     return 1 << (most.bit_length() - 1)
+
+
+def _along(plan: Plan) -> Along | None:
+    """The dimension along which a thread saves most, of those that leave enough threads."""
+    most = plan.vectors // (plan.threads * FEWEST)
+    found = []
+    for dim, extent in plan.loop.dims[:-1]:
+        times = max((n for n in range(1, min(most, extent) + 1) if extent % n == 0), default=1)
+        saved = taken_apart(plan.loop.body, dim).flops * (times - 1) / times
+        found.append((saved, Along(dim, times)))
+    saved, along = max(found, key=lambda pair: pair[0], default=(0, None))
+    return along if saved >= WORTH else None
 
 
 # -- tiles -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
     load phase      every read of every vector of the thread, into words
     compute phase   widen, compute, round, store
 
+Both phases are gone through again and again by a thread that goes along a dimension, after what is the same along it.
 Reads that are turned go through a tile in shared memory before the two phases.
 """
 
@@ -15,9 +16,10 @@ from functools import cached_property
 from ...arithmetic import explicit
 from ...expr import Affine, Bound, Read, walk
 from ...expr import Cast as CastNode
-from .emit import DOUBLE, SINGLE, Emitter
+from .emit import BOOL, DOUBLE, INT, SINGLE, Emitter, Value
 from .indices import condition, text
-from .plan import Load, Plan, depends
+from .plan import Along, Load, Plan, depends
+from .steady import Steady, name_of, taken_apart
 from .types import element_type
 
 HEADER = """#include <tapestry/functions.cuh>
@@ -25,6 +27,8 @@ HEADER = """#include <tapestry/functions.cuh>
 
 namespace tapestry {
 """
+# A dtype whose elements are computed in each type.
+_DTYPES = {BOOL: "bool", INT: "int64", SINGLE: "f32", DOUBLE: "f64"}
 
 
 def source(plan: Plan, name: str) -> str:
@@ -83,17 +87,14 @@ class _Writer:
 
     def text(self) -> str:
         tile = _TileWriter(self) if self.plan.tile else None
-        parts = [
-            HEADER,
-            f'extern "C" __global__ void __launch_bounds__({self.plan.threads})\n{self.name}({self.parameters}) {{\n',
-            indented(tile.fetched if tile else [], 1),
-            indented([self._raw(k) for k in range(len(self.plan.loads))], 1),
-            self._phase(self._loads(), tile),
-            indented(tile.turned if tile else [], 1),
-            self._phase(self._compute(), tile),
-            "}\n\n}  // namespace tapestry\n",
-        ]
-        return "".join(parts)
+        raw = [self._raw(k) for k in range(len(self.plan.loads))]
+        if self.plan.along is not None:
+            lines = self._going(self.plan.along, raw)
+        else:
+            lines = [*(tile.fetched if tile else []), *raw, *self._phase(self._loads(), tile)]
+            lines += [*(tile.turned if tile else []), *self._phase(self._compute(), tile)]
+        head = f'extern "C" __global__ void __launch_bounds__({self.plan.threads})\n{self.name}({self.parameters}) {{\n'
+        return "".join([HEADER, head, indented(lines, 1), "}\n\n}  // namespace tapestry\n"])
 
     @cached_property
     def parameters(self) -> str:
@@ -111,15 +112,32 @@ class _Writer:
 
     # -- the vectors of a thread -------------------------------------------------------------------------------------
 
-    def _phase(self, body: list[str], tile: _TileWriter | None) -> str:
+    def _phase(self, body: list[str], tile: _TileWriter | None) -> list[str]:
         """A loop over the vectors of the thread around some lines."""
         if not body:
-            return ""
+            return []
         position, inside = tile.position() if tile else self._position()
         lines = ["#pragma unroll", f"for (int u = 0; u < {self.plan.unroll}; ++u) {{"]
         head = [f"    {line}" for line in position[:1]]
         lines += [*head, f"    if ({inside}) {{", *(f"        {line}" for line in [*position[1:], *body])]
-        return indented([*lines, "    }", "}"], 1)
+        return [*lines, "    }", "}"]
+
+    def _going(self, along: Along, raw: list[str]) -> list[str]:
+        """Along a dimension, some vectors at a time, with what is the same for all of them before."""
+        plan, kind, first = self.plan, self.kind, f"first_{along.dim}"
+        natural = "Natural" if kind == "Int" else "unsigned"
+        dims = [(first, n // along.times) if name == along.dim else (name, n) for name, n in self.loop.dims]
+        at = f"const {kind} {along.dim} = {first} * {along.times} + v + u;"
+        lines = [f"const {natural} k = {natural}(blockIdx.x) * {plan.threads}u + threadIdx.x;"]
+        lines += [f"if (k >= {plan.vectors // along.times}u) return;", *coordinates(dims, plan.vector, kind, "k")]
+        lines += [*self._steadily(), "#pragma unroll 1", f"for (int v = 0; v < {along.times}; v += {plan.unroll}) {{"]
+        for body in (raw, self._each([at, *self._loads()]), self._each([at, *self._compute()])):
+            lines += [f"    {line}" for line in body]
+        return [*lines, "}"]
+
+    def _each(self, body: list[str]) -> list[str]:
+        head = ["#pragma unroll", f"for (int u = 0; u < {self.plan.unroll}; ++u) {{"]
+        return [*head, *(f"    {line}" for line in body), "}"]
 
     def _position(self) -> tuple[list[str], str]:
         """Coordinates of vector u of the thread, and the condition that it exists."""
@@ -167,15 +185,37 @@ class _Writer:
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
-    def _compute(self) -> list[str]:
+    @cached_property
+    def _apart(self) -> Steady:
+        """The body, and its parts that are computed once."""
+        body = explicit(self.loop.body, {tensor: layout.dtype for tensor, layout in self.loop.operands})
+        return taken_apart(body, self.plan.along.dim) if self.plan.along else Steady(body, (), 0)
+
+    @cached_property
+    def _steady(self) -> tuple[Emitter, list[Value]]:
+        emitter = self._emitter("s", {})
+        return emitter, [emitter.value(part) for part in self._apart.parts]
+
+    def _steadily(self) -> list[str]:
+        """The parts that are the same along the dimension that the thread goes along."""
+        (emitter, values), count = self._steady, self.plan.vector
+        varied = [(k, value) for k, value in enumerate(values) if not value.uniform]
+        lines = [*emitter.outer, *(f"{value.type} steady{k}[{count}];" for k, value in varied)]
+        lines += ["#pragma unroll", f"for (int e = 0; e < {count}; ++e) {{"]
+        lines += [f"    [[maybe_unused]] const {self.kind} at = {self.inner} + e;"]
+        lines += [f"    {line}" for line in emitter.inner]
+        return [*lines, *(f"    steady{k}[e] = {value.text};" for k, value in varied), "}"]
+
+    def _emitter(self, prefix: str, steady: dict[str, str]) -> Emitter:
         dtypes = {tensor: layout.dtype for tensor, layout in self.loop.operands}
-        output = self.loop.output.dtype
         casts = [node.dtype for node in walk(self.loop.body) if isinstance(node, CastNode)]
-        emitter = Emitter(
-            self._read, self._index, self._condition, dtypes,
-            quick=is_quick(output, casts),
-        )  # fmt: skip
-        value = emitter.value(explicit(self.loop.body, dtypes))
+        quick = is_quick(self.loop.output.dtype, casts)
+        return Emitter(self._read, self._index, self._condition, dtypes | steady, quick=quick, prefix=prefix)
+
+    def _compute(self) -> list[str]:
+        steady = {name_of(k): _DTYPES[value.type] for k, value in enumerate(self._steady[1])}
+        emitter = self._emitter("t", steady)
+        value = emitter.value(self._apart.body)
         count, result = self.plan.vector, emitter.as_type(value, value.type)
         lines = [*emitter.outer, f"{value.type} y[{count}];"]
         lines += [f"bool keep[{count}];"] if self._partial else []
@@ -211,6 +251,9 @@ class _Writer:
         return [*lines, whole]
 
     def _read(self, read: Read) -> tuple[str, bool]:
+        for k, part in enumerate(self._steady[1] if read.tensor not in self.numbers else ()):
+            if read.tensor == name_of(k):
+                return (part.text if part.uniform else f"steady{k}[e]"), part.uniform
         k = next(k for k, load in enumerate(self.plan.loads) if load.read == read)
         load = self.plan.loads[k]
         if load.kind == "uniform":

@@ -105,11 +105,23 @@ def simplify_bounds(bounds: Iterable[Bound], ranges: Ranges) -> tuple[Bound, ...
 def _granted(found: Iterable[tuple[Bound, Affine]], ranges: Ranges) -> tuple[Bound, ...] | None:
     """`simplify_bounds` of bounds whose expressions, the second of each pair, are simple already."""
     merged: dict[tuple[tuple[Atom, int], ...], tuple[Affine, int | None, int | None]] = {}
-    for bound, expr in found:
+    for bound, expr in (_without_rest(bound, expr, ranges) for bound, expr in found):
         first, lo, hi = merged.get(expr.terms, (expr, None, None))
         merged[expr.terms] = first, _tighter(max, lo, bound.lo, expr.const), _tighter(min, hi, bound.hi, expr.const)
     kept = [_needed(Affine(terms), *sides, ranges) for terms, sides in merged.items()]
     return None if None in kept else tuple(bound for bound in kept if bound and (bound.lo, bound.hi) != (None, None))
+
+
+def _without_rest(bound: Bound, expr: Affine, ranges: Ranges) -> tuple[Bound, Affine]:
+    """A bound without the terms that cannot decide it: 64*q + r >= 64 is q >= 1 where 0 <= r < 64."""
+    for factor in sorted({abs(c) for _, c in expr.terms} - {1}, reverse=True):
+        rest = Affine(tuple((a, c) for a, c in expr.terms if c % factor), expr.const)
+        least, end = rest.bounds(ranges)
+        sides = [[None if s is None else -((r - s) // factor) for r in (least, end - 1)] for s in (bound.lo, bound.hi)]
+        if rest.terms and all(first == last for first, last in sides):
+            whole = Affine(tuple((a, c // factor) for a, c in expr.terms if c % factor == 0))
+            return Bound(whole, sides[0][0], sides[1][0]), whole
+    return bound, expr
 
 
 def _tighter(choose: Callable[[int, int], int], known: int | None, limit: int | None, shift: int) -> int | None:

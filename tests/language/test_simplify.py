@@ -94,6 +94,18 @@ def test_a_read_that_is_never_inside_is_its_fill() -> None:
     assert simplify(read, RANGES) == Const(2.5)
 
 
+@pytest.mark.parametrize(
+    ("lo", "hi", "expected"),
+    [(64, None, (1, None)), (None, 64, (None, 1)), (64, 192, (1, 3)), (65, None, None), (1, 64, None)],
+)
+def test_what_cannot_decide_a_bound_is_gone(lo: int | None, hi: int | None, expected: tuple[int | None, ...]) -> None:
+    """64*q + r in lo:hi, 0 <= r < 64."""
+    q, r = Affine.dim("q"), Affine.dim("r")
+    [found] = simplify_bounds((Bound(64 * q + r, lo, hi),), {"q": (0, 4), "r": (0, 64)}) or ()
+    kept = Bound(64 * q + r, lo, hi)
+    assert found == (kept if expected is None else Bound(q, *expected))
+
+
 def test_conditions_that_are_decided_are_constants() -> None:
     assert simplify(Inside((Bound(A, 0, 5),)), RANGES) == Const(True)
     assert simplify(Inside((Bound(A, 7, None),)), RANGES) == Const(False)
