@@ -117,6 +117,10 @@ class Device(ABC):
     # The tier of a machine in which it computes.
     computes_in: ClassVar[str] = "host"
 
+    # Whether what is asked for again becomes one graph (`repeated`): a task asked for by itself takes longer than it
+    # does in a step that is replayed.
+    graphs: ClassVar[bool] = False
+
     @classmethod
     def present(cls) -> bool:
         """Whether this computer has what it takes. It may not be slow to answer."""

@@ -51,10 +51,12 @@ def run_each(
     poison: bool = False,
     patience_s: float = PATIENCE_S,
     repeat: int = 1,
+    alone: bool = False,
 ) -> list[RunResult]:
     """Run several plans, each on its own inputs, one after another; an engine that starts processes starts them once.
 
-    What is said of `run` holds for each of them. The device is chosen by the machine of the first.
+    What is said of `run` holds for each of them. The device is chosen by the machine of the first. ``alone``: after the
+    steps every task is measured by itself, again and again, which makes the last step of the result; engine "local".
     """
     for plan, _ in jobs:
         given: object = plan
@@ -67,9 +69,11 @@ def run_each(
         raise UsageError("a run has one step or more", sides={"repeat": repeat})
     if not jobs:
         return []
+    if alone and engine != "local":
+        raise UsageError("tasks are measured alone by the local engine only", sides={"engine": engine})
     chosen = chosen_device(device, jobs[0][0].resolved.document.machine)
     resolved = [(plan.resolved, inputs) for plan, inputs in jobs]
-    return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat))
+    return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat, alone))
 
 
 def _engine(name: str) -> Engine:

@@ -10,11 +10,12 @@ from ...program import Operation
 from ...space.projection import count_points, operand_images, write_image
 from ..format import Compute, Transfer
 from ..interface import Plan
-from ..machine import Curve, OperationCurve, Pace, Points, WorkCurve, monotone
+from ..machine import Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
 from ..simulate import Prices
 from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
 from .times import TaskTimes
 
+EXPLAINED = 1.3  # times of copying its bytes: a task that takes more has more to do
 LEAST_S = 1e-9  # what is no quicker than a start still takes some time
 Sample = tuple[float, float]
 
@@ -46,20 +47,31 @@ def shards(plan: Plan, times: TaskTimes) -> Iterator[Shard]:
 
 
 def pace_of(plan: Plan, times: TaskTimes) -> Pace:
-    """The pace of so many ranks as the plan has: one task's start is what the quickest of all takes."""
+    """The pace of so many ranks as the plan has: one task's start is what the quickest of all takes.
+
+    A task that takes about as long as copying its bytes says nothing of arithmetic: it counts for its class where the
+    class has no other.
+    """
     done = list(shards(plan, times))
     start = min(shard.seconds for shard in done)
-    classes: dict[tuple[str, str], list[Sample]] = {}
-    copies: list[Sample] = []
+    copied, classes = list[Sample](), dict[tuple[str, str], list[tuple[Sample, int]]]()
     for op, points, nbytes, seconds in done:
         beyond, flops = max(LEAST_S, seconds - start), flops_per_point(op)
         kernel, dtype = kernel_class(op), compute_dtype(op, plan.program)
         if kernel == "elementwise" and flops == 1:
-            copies.append((nbytes, beyond))
+            copied.append((nbytes, beyond))
         else:
-            classes.setdefault((kernel, dtype), []).append((points * flops, beyond))
-    curves = tuple(WorkCurve(*key, monotone(samples)) for key, samples in sorted(classes.items()))
-    return Pace(len(plan.document.devices), start, monotone(copies), curves)
+            classes.setdefault((kernel, dtype), []).append(((points * flops, beyond), nbytes))
+    copies = monotone(copied)
+    curves = tuple(WorkCurve(*key, monotone(_telling(found, copies))) for key, found in sorted(classes.items()))
+    return Pace(len(plan.document.devices), start, copies, curves)
+
+
+def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample]:
+    """Those that take longer than copying their bytes explains, or all where none does."""
+    copying = Timing(copies)
+    telling = [sample for sample, nbytes in found if sample[1] > EXPLAINED * copying.seconds(nbytes)]
+    return telling or [sample for sample, _ in found]
 
 
 def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> dict[str, list[Sample]]:

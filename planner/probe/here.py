@@ -11,7 +11,7 @@ from ...errors import UsageError
 from ..interface import Plan, run_plans
 from ..machine import Machine
 from ..measured import Step
-from .measure import Host, Runs, Say, probed
+from .measure import Host, Runs, Say, Ways, probed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,24 @@ def probe_machine(
     device that is not here.
     """
     host = host_of(name, device, engine, ranks)
-    return probed(host, runs_on(engine, device), quick=quick, say=say)
+    return probed(host, ways_on(engine, device), quick=quick, say=say)
+
+
+def ways_on(engine: str, device: str) -> Ways:
+    """By an engine; tasks of a device that replays graphs one by one."""
+    from ...workers.devices import device_class
+
+    runs = runs_on(engine, device)
+    return Ways(_alone_on(device) if device_class(device).graphs else runs, runs)
+
+
+def _alone_on(device: str) -> Runs:
+    """One rank in this process, its tasks measured by themselves."""
+
+    def runs(jobs: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], repeat: int) -> Sequence[Sequence[Step]]:  # noqa: ARG001
+        return [result.steps[-1:] for result in run_plans(jobs, engine="local", device=device, alone=True)]
+
+    return runs
 
 
 def runs_on(engine: str, device: str) -> Runs:
@@ -65,4 +82,5 @@ def host_of(name: str, device: str, engine: str, ranks: int | None) -> Host:
         turns,
         hardware.overlap and not turns,
         "in-process" if turns else "loopback" if found.backend == "gloo" else found.backend,
+        found.graphs,
     )

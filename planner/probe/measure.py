@@ -23,7 +23,8 @@ from ..sharding.bound import lower_bound
 from ..simulate import Prices, simulate
 from ..strategy.layouts import Mesh
 from .curves import operation_curves, pace_of, renewed, transfer_curves, transfer_samples, with_operations
-from .programs import AXIS, FULL, QUICK, Sizes, moves, work
+from .programs import AXIS, moves, values, work
+from .sizes import FULL, GPU, GPU_QUICK, QUICK, Sizes
 from .times import TaskTimes, task_times
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Host:
     """What of a machine is not measured: its name, what computes, how many ranks, bytes of its memory for each.
 
     ``turns``: all ranks are in one process. ``tier``: the memory in which devices compute. ``disk_bytes``: of the disk
-    that all share. ``overlap``: see `DeviceModel`.
+    that all share. ``overlap``: see `DeviceModel`. ``graphs``: each device computes by itself, and a step is replayed
+    as one graph: what tasks take is measured one by one on one device.
     """
 
     name: str
@@ -61,24 +63,45 @@ class Host:
     turns: bool
     overlap: bool
     link: str
+    graphs: bool = False
+
+    def sizes(self, *, quick: bool) -> Sizes:
+        """What is worth measuring of it."""
+        if self.graphs:
+            return GPU_QUICK if quick else GPU
+        return QUICK if quick else FULL
 
 
-def probed(host: Host, runs: Runs, *, quick: bool, say: Say = lambda _: None) -> Machine:
+@dataclass(frozen=True)
+class Ways:
+    """How plans are run to be measured: for what tasks take, and for what transfers take between the ranks."""
+
+    tasks: Runs
+    transfers: Runs
+
+
+def probed(host: Host, ways: Ways, *, quick: bool, say: Say = lambda _: None) -> Machine:
     """Measure a machine: with one rank at work, with all, and their transfers."""
-    sizes, repeat = (QUICK, REPEAT_QUICK) if quick else (FULL, REPEAT)
+    sizes, repeat = host.sizes(quick=quick), REPEAT_QUICK if quick else REPEAT
     first = _unmeasured(host)
     say("planning what is to be measured")
-    plans = [_work_plan(first, ranks, sizes) for ranks in _levels(host.ranks, quick=quick)]
-    if host.ranks > 1:
-        plans.append(_moves_plan(first, host.ranks, sizes))
-    say("measuring")
-    found = runs([(made, random_inputs(made.program, 0)) for made in plans], repeat)
-    times = [task_times(made.resolved, steps, turns=host.turns) for made, steps in zip(plans, found, strict=True)]
-    measured = list(zip(plans, times, strict=True))
-    moved = measured.pop() if host.ranks > 1 else None
-    paces = tuple(pace_of(made, took) for made, took in measured)
-    curves = transfer_curves(transfer_samples(*moved), host.ranks) if moved is not None else ()
-    return _machine(host, paces, curves)
+    levels = [1] if host.graphs else _levels(host.ranks, quick=quick)
+    plans = [_work_plan(first, ranks, sizes) for ranks in levels]
+    say("measuring tasks")
+    paces = tuple(pace_of(made, took) for made, took in _measured(host, ways.tasks, plans, repeat))
+    if host.ranks == 1:
+        return _machine(host, paces, ())
+    say("measuring transfers")
+    (moved,) = _measured(host, ways.transfers, [_moves_plan(first, host.ranks, sizes)], repeat)
+    return _machine(host, paces, transfer_curves(transfer_samples(*moved), host.ranks))
+
+
+def _measured(host: Host, runs: Runs, plans: Sequence[Plan], repeat: int) -> list[tuple[Plan, TaskTimes]]:
+    """What the tasks of plans took."""
+    found = runs([(made, values(made.program)) for made in plans], repeat)
+    return [
+        (made, task_times(made.resolved, steps, turns=host.turns)) for made, steps in zip(plans, found, strict=True)
+    ]
 
 
 def _levels(ranks: int, *, quick: bool) -> list[int]:

@@ -1,4 +1,4 @@
-"""The programs that are run to measure a machine.
+"""The programs that are run to measure a machine, and the values they are run on.
 
 Each has an operation for every kernel class, dtype and size, all in one step: what is measured is interleaved, and what
 disturbs a moment disturbs little. Along ``r`` every operation is cut, an index a rank, so that all are at work at once.
@@ -6,15 +6,20 @@ disturbs a moment disturbs little. Along ``r`` every operation is cut, an index 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+import numpy as np
 
 import tapestry as tp
 from tapestry import Tensor, anyfloat
 
+from ...dtypes import numpy_dtype
 from ...program import Pin, Program
+from .sizes import Sizes
 
 AXIS = "mesh0"
+BLOCK = 1 << 20
 
 
 @tp.op
@@ -60,45 +65,48 @@ def window(x: anyfloat[Tensor, "r y x c"], w: anyfloat[Tensor, "p q c d"]) -> an
     return tp.sum[p, q, c](x[r, v + p, u + q, c] * w[p, q, c, d])
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What is measured: shapes (m, k, n) of products, elements of elementwise work and of rows that are folded, images
-    (side, channels), queries of attention, and bytes of transfers.
-    """
+@cache
+def polynomial(degree: int) -> Callable[[Tensor], Tensor]:
+    """An operation of two functions a degree on every element: arithmetic is what takes the time."""
 
-    products: tuple[tuple[int, int, int], ...]
-    elements: tuple[int, ...]
-    images: tuple[tuple[int, int], ...]
-    queries: tuple[int, ...]
-    moved: tuple[int, ...]
-    dtypes: tuple[str, ...]
+    @tp.op
+    def evaluated(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+        """Horner's rule."""
+        r, s = tp.indices("r s")
+        return _horner(a[r, s], degree)
+
+    return evaluated
 
 
-FULL = Sizes(
-    products=((8, 8, 8), (32, 32, 32), (96, 96, 96), (256, 256, 256), (512, 512, 512), (16, 512, 512), (1024, 64, 128)),
-    elements=(64, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20),
-    images=((12, 8), (32, 16), (64, 32)),
-    queries=(16, 64, 256),
-    moved=(256, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22),
-    dtypes=("f32", "f64", "bf16"),
-)
-QUICK = Sizes(
-    products=((8, 8, 8), (64, 64, 64), (256, 256, 256)),
-    elements=(64, 1 << 13, 1 << 17),
-    images=((12, 8), (32, 16)),
-    queries=(16, 128),
-    moved=(256, 1 << 16, 1 << 20),
-    dtypes=("f32", "f64"),
-)
-HEAD = 32  # elements of a head of attention
+@cache
+def summed_polynomial(degree: int) -> Callable[[Tensor], Tensor]:
+    """Rows of such values added up."""
+
+    @tp.op
+    def evaluated_sum(a: anyfloat[Tensor, "r m s"]) -> anyfloat[Tensor, "r m"]:
+        """Horner's rule within a sum."""
+        r, m, s = tp.indices("r m s")
+        return tp.sum[s](_horner(a[r, m, s], degree))
+
+    return evaluated_sum
+
+
+def _horner(x: Tensor, degree: int) -> Tensor:
+    value = x * 0.5
+    for k in range(degree):
+        value = value * x + 1.0 / (k + 2)
+    return value
 
 
 def work(ranks: int, sizes: Sizes) -> Program:
-    """Compute of all classes; operations are named ``class.dtype...``."""
+    """Compute of all classes; operations are named ``class.dtype...``. What they compute is for nobody: of all results
+    one is an output.
+    """
 
     @tp.program
-    def probed() -> dict[str, Tensor]:
-        return {f"out{k}": value for k, value in enumerate(_work(ranks, sizes))}
+    def probed() -> Tensor:
+        first, *_ = _work(ranks, sizes)
+        return first
 
     return probed.bind()
 
@@ -108,16 +116,34 @@ def _work(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
         with tp.name(dtype):
             yield from _dense(ranks, sizes, dtype)
             yield from _elements(ranks, sizes, dtype)
+    yield from _attention(ranks, sizes)
+    if sizes.coarse is not None:
+        yield from _work(ranks, sizes.coarse)
+
+
+def _attention(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
+    heads = sizes.heads
     for queries in sizes.queries:
         with tp.name(f"q{queries}"):
-            q, k, v = (_given(name, "f32", t=queries, r=ranks, e=HEAD) for name in "qkv")
-            yield tp.attention(q, k, v, name="attention")
+            axes = {"t": queries, "r": ranks * heads.count, "e": heads.width}
+            q, k = (_given(name, heads.dtype, **axes) for name in "qk")
+            yield tp.attention(q, k, k, causal=heads.causal, name="attention")
 
 
 def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
+    known: dict[tuple[int, int], Tensor] = {}
+
+    def shared(shape: tuple[int, int], axes: str) -> Tensor:
+        """One operand for all products that have one of this shape."""
+        if shape not in known:
+            known[shape] = _given(
+                f"a{shape[0]}x{shape[1]}", dtype, r=ranks, **dict(zip(axes.split(), shape, strict=True))
+            )
+        return known[shape]
+
     for m, k, n in sizes.products:
         with tp.name(f"m{m}k{k}n{n}"):
-            yield product(_given("a", dtype, r=ranks, m=m, k=k), _given("b", dtype, r=ranks, k=k, n=n))
+            yield product(shared((m, k), "m k"), shared((k, n), "k n"))
     for side, channels in sizes.images:
         with tp.name(f"y{side}c{channels}"):
             image = _given("x", dtype, r=ranks, y=side, x=side, c=channels)
@@ -130,19 +156,24 @@ def _elements(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
             a, b = (_given(name, dtype, r=ranks, s=count) for name in "ab")
             yield added(a, b)
             yield chained(a)
-            rows = _given("rows", dtype, r=ranks, m=max(1, count // 64), s=64)
+            rows = _given("rows", dtype, r=ranks, m=max(1, count // sizes.row), s=sizes.row)
             yield summed(rows)
             yield largest(rows)
+            if sizes.degree:
+                yield polynomial(sizes.degree)(a)
+                yield summed_polynomial(sizes.degree)(rows)
 
 
 def moves(ranks: int, sizes: Sizes) -> tuple[Program, Sequence[Pin]]:
-    """Transfers: what is written cut along ``r`` is wanted cut otherwise, whole, by neighbours, or folded."""
+    """Transfers: what is written cut along ``r`` is wanted cut otherwise, whole, by neighbours, or folded. One result
+    is an output.
+    """
     pins: list[Pin] = []
 
     @tp.program
-    def moved() -> dict[str, Tensor]:
-        found = [value for nbytes in sizes.moved for value in _moved(ranks, nbytes // 4, pins)]
-        return {f"out{k}": value for k, value in enumerate(found)}
+    def moved() -> Tensor:
+        first, *_ = [value for nbytes in sizes.moved for value in _moved(ranks, nbytes // 4, pins)]
+        return first
 
     return moved.bind(), pins
 
@@ -185,6 +216,7 @@ def line(a: anyfloat[Tensor, "s"]) -> anyfloat[Tensor, "s"]:
 def _moved(ranks: int, count: int, pins: list[Pin]) -> Iterator[Tensor]:
     """Transfers by which a rank receives about so many elements; the pins that make them are added."""
     share = max(ranks, count // max(1, ranks - 1))
+    given = _given(f"a{count}", "f32", r=ranks, s=share)
     for name, writes, reads, dim in (
         ("gather", made, read, None),
         ("turn", made, read, "s"),
@@ -193,10 +225,18 @@ def _moved(ranks: int, count: int, pins: list[Pin]) -> Iterator[Tensor]:
         ("scatter", folded, line, "s"),
     ):
         with tp.name(f"{name}{count}"):
-            yield reads(writes(_given("a", "f32", r=ranks, s=share)))
+            yield reads(writes(given))
         pins.append(Pin("op", f"{name}{count}.{writes.__name__}", ((AXIS, "r"),)))
         pins.append(Pin("op", f"{name}{count}.{reads.__name__}", ((AXIS, dim),)))
 
 
 def _given(name: str, dtype: str, **axes: int) -> Tensor:
     return tp.param(name, dtype, tuple(axes.values()), axes=tuple(axes))
+
+
+def values(program: Program) -> dict[str, np.ndarray]:
+    """Of all params: a million numbers from -1 to 1, over and over, which is quicker than to draw them all."""
+    block = np.random.default_rng(0).uniform(-1, 1, BLOCK)
+    kinds = {tensor.dtype for tensor in program.of_role("param")}
+    drawn = {dtype: block.astype(numpy_dtype(dtype)) for dtype in kinds}
+    return {tensor.name: np.resize(drawn[tensor.dtype], tensor.shape) for tensor in program.of_role("param")}

@@ -40,6 +40,7 @@ class CupyDevice(Device):
 
     backend: ClassVar[str] = "nccl"
     computes_in: ClassVar[str] = "hbm"
+    graphs: ClassVar[bool] = True
 
     def __init__(self, machine: Machine | None = None) -> None:
         if machine is None:

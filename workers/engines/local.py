@@ -17,6 +17,7 @@ from ..transport.in_process import InProcess
 from ..transport.movement import Movement
 from ..whole import empty_whole, results
 from .adversary import Shuffled
+from .alone import measured_alone
 from .engine import Engine, Settings, resolved
 from .order import Ordered
 
@@ -48,7 +49,11 @@ class LocalEngine(Engine):
                 demand_planned(plan, order.transport.received, numbers)
                 steps.append(Step(order.elapsed(), sorted(order.events, key=lambda event: event.start_s)))
                 bytes_moved = order.bytes_moved
-            return RunResult(gather(plan, ranks), bytes_moved, steps, baseline_bytes=device.baseline_bytes())
+            outputs = gather(plan, ranks)
+            if settings.alone:  # values pile up
+                with device.running():
+                    steps.append(measured_alone(device, plan, ranks))
+            return RunResult(outputs, bytes_moved, steps, baseline_bytes=device.baseline_bytes())
         finally:
             device.close()
 

@@ -10,11 +10,20 @@ import pytest
 
 from tapestry.planner import load_machine
 from tapestry.planner.probe import here, measure
-from tapestry.planner.probe.programs import Sizes
+from tapestry.planner.probe.sizes import Heads, Sizes
 
 Tapestry = Callable[..., Any]
 
-TINY = Sizes(((4, 4, 4), (8, 8, 8)), (16, 64), ((6, 2),), (8,), (256, 1024), ("f32",))
+TINY = Sizes(
+    products=((4, 4, 4), (8, 8, 8)),
+    elements=(16, 64),
+    row=8,
+    images=((6, 2),),
+    queries=(8,),
+    heads=Heads(1, 8, "f32", causal=False),
+    moved=(256, 1024),
+    dtypes=("f32",),
+)
 
 NET = """
 import tapestry as tp

@@ -17,8 +17,9 @@ from tapestry.planner.format import Transfer
 from tapestry.planner.format.events import Event
 from tapestry.planner.machine import Machine
 from tapestry.planner.machine.write import machine_toml
-from tapestry.planner.probe.measure import Host, measured_on, probed, restated, with_program
-from tapestry.planner.probe.programs import QUICK, moves, work
+from tapestry.planner.probe.measure import Host, Ways, measured_on, probed, restated, with_program
+from tapestry.planner.probe.programs import moves, work
+from tapestry.planner.probe.sizes import QUICK
 from tapestry.planner.probe.times import task_times
 from tapestry.planner.views.text import plan_text
 
@@ -65,6 +66,10 @@ def host(*, turns: bool = False) -> Host:
     return Host("fake", "a fake", "a core", RANKS, "host", 1 << 30, 1 << 30, turns, False, "wire")
 
 
+def ways(fake: Fake) -> Ways:
+    return Ways(fake, fake)
+
+
 def test_tasks_that_are_interrupted_now_and_then_add_up_to_the_step() -> None:
     """Each task is held up in one step of four, never two in one step: their medians would miss all of it."""
     made = plan(net.bind(n=16, m=8, k=8), "cpu-4", mesh=(RANKS,), time_limit=20)
@@ -85,7 +90,7 @@ def test_tasks_that_are_interrupted_now_and_then_add_up_to_the_step() -> None:
 
 @cache
 def machine(turns: bool) -> Machine:
-    return probed(host(turns=turns), Fake(turns=turns), quick=True)
+    return probed(host(turns=turns), ways(Fake(turns=turns)), quick=True)
 
 
 @tp.program
@@ -138,7 +143,7 @@ def test_a_probed_machine_is_a_machine_file(tmp_path: Path) -> None:
 
 def test_one_rank_has_no_links() -> None:
     alone = Host("one", "one", "a core", 1, "host", 1 << 30, 1 << 30, False, True, "wire")
-    found = probed(alone, Fake(), quick=True)
+    found = probed(alone, ways(Fake()), quick=True)
     assert (found.links, found.device_count, found.device.overlap) == ((), 1, True)
 
 

@@ -1,0 +1,100 @@
+"""What is measured: for processors that a task of a millisecond keeps busy, and for those that take a thousand times as
+much work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Attention of a rank: so many heads of so many elements, in a dtype; ``causal``: up to the query's own key."""
+
+    count: int
+    width: int
+    dtype: str
+    causal: bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shapes (m, k, n) of products, elements of elementwise work and of rows that are folded, images (side, channels),
+    queries of attention, bytes of transfers; ``row``: elements of a row that is folded; ``degree``: of polynomials
+    of every element, none for 0; ``coarse``: what is measured of other dtypes.
+    """
+
+    products: tuple[tuple[int, int, int], ...]
+    elements: tuple[int, ...]
+    row: int
+    images: tuple[tuple[int, int], ...]
+    queries: tuple[int, ...]
+    heads: Heads
+    moved: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    degree: int = 0
+    coarse: Sizes | None = None
+
+
+FULL = Sizes(
+    products=((8, 8, 8), (32, 32, 32), (96, 96, 96), (256, 256, 256), (512, 512, 512), (16, 512, 512), (1024, 64, 128)),
+    elements=(64, 1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20),
+    row=64,
+    images=((12, 8), (32, 16), (64, 32)),
+    queries=(16, 64, 256),
+    heads=Heads(1, 32, "f32", causal=False),
+    moved=(256, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22),
+    dtypes=("f32", "f64", "bf16"),
+)
+QUICK = Sizes(
+    products=((8, 8, 8), (64, 64, 64), (256, 256, 256)),
+    elements=(64, 1 << 13, 1 << 17),
+    row=64,
+    images=((12, 8), (32, 16)),
+    queries=(16, 128),
+    heads=Heads(1, 32, "f32", causal=False),
+    moved=(256, 1 << 16, 1 << 20),
+    dtypes=("f32", "f64"),
+)
+
+# What keeps a GPU busy: layers of language models with 4,096 features, for many tokens and for few; and squares.
+_HEADS = Heads(32, 128, "bf16", causal=True)
+_DEGREE = 64
+_COARSE = Sizes(
+    products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096)),
+    elements=(1 << 10, 1 << 20, 1 << 25),
+    row=4096,
+    images=((64, 64),),
+    queries=(),
+    heads=_HEADS,
+    moved=(),
+    dtypes=("f16", "f64"),
+    degree=_DEGREE,
+)
+GPU = Sizes(
+    products=(
+        (128, 128, 128), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096),
+        (8192, 4096, 4096), (8192, 4096, 14336), (8192, 14336, 4096), (4096, 4096, 14336), (2048, 4096, 14336),
+        (8192, 4096, 1024), (8192, 4096, 128), (8192, 128, 4096), (65536, 96, 384), (65536, 384, 96),
+        (512, 4096, 14336), (128, 4096, 14336), (16, 4096, 14336), (2, 4096, 14336),
+    ),
+    elements=(1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25),
+    row=4096,
+    images=((32, 16), (64, 64), (128, 96)),
+    queries=(256, 1024, 2048, 4096, 8192, 16384, 32768),
+    heads=_HEADS,
+    moved=(1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 27),
+    dtypes=("bf16", "f32"),
+    degree=_DEGREE,
+    coarse=_COARSE,
+)  # fmt: skip
+GPU_QUICK = Sizes(
+    products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096), (8192, 4096, 128), (16, 4096, 14336)),
+    elements=(1 << 10, 1 << 18, 1 << 24),
+    row=4096,
+    images=((64, 64),),
+    queries=(256, 2048, 8192),
+    heads=_HEADS,
+    moved=(1 << 10, 1 << 18, 1 << 24),
+    dtypes=("bf16", "f32"),
+    degree=_DEGREE,
+)

@@ -1,0 +1,88 @@
+"""The probe of a device that replays graphs: each task is measured by itself, and a machine with curves comes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32, param
+from tapestry.errors import UsageError
+from tapestry.planner import load_machine, plan
+from tapestry.planner.interface import run_plans
+from tapestry.planner.machine.write import machine_toml
+from tapestry.planner.probe import measure
+from tapestry.planner.probe.here import ways_on
+from tapestry.planner.probe.measure import Host, probed
+from tapestry.planner.probe.sizes import Heads, Sizes
+from tapestry.workers.engines import alone
+
+from ...workers.cupy.conftest import _libraries_of_this_run as _libraries_of_this_run
+from ...workers.cupy.conftest import on_host as on_host
+
+TINY = Sizes(
+    products=((8, 16, 8),),
+    elements=(64,),
+    row=16,
+    images=((6, 4),),
+    queries=(16,),
+    heads=Heads(2, 8, "f32", causal=True),
+    moved=(256, 1024),
+    dtypes=("f32",),
+    degree=4,
+)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "BUSY_S", 1e-6)
+    monkeypatch.setattr(alone, "GRAPH_S", 1e-6)
+    monkeypatch.setattr(measure, "GPU_QUICK", TINY)
+
+
+@tp.program
+def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m m"]]) -> Tensor:
+    return tp.relu(tp.relu(tp.relu(x @ w) @ w) + 1.0)
+
+
+def test_every_task_is_measured_after_the_steps() -> None:
+    program = net.bind(n=8, m=4)
+    made = plan(program, "cpu-4", mesh=(2,), time_limit=20)
+    values = {"x": np.ones((8, 4), np.float32), "w": np.eye(4, dtype=np.float32)}
+    (result,) = run_plans([(made, values)], engine="local", device="numpy", alone=True, repeat=3)
+    *steps, measured = result.steps
+    assert len(steps) == 3
+    assert {(e.rank, e.task) for e in measured.events} == {(e.rank, e.task) for e in steps[0].events}
+    assert all(event.start_s < event.end_s for event in measured.events)
+    assert measured.wall_s == max(event.end_s for event in measured.events)
+    np.testing.assert_array_equal(result.outputs[program.outputs[0]], np.full((8, 4), 2.0))
+
+
+def test_equal_tasks_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float]()
+    monkeypatch.setattr(alone, "seconds_of", lambda device, run: asked.append(1.0) or 1.0)
+    made = plan(net.bind(n=8, m=4), "cpu-4", mesh=(1,), time_limit=20)
+    values = {"x": np.ones((8, 4), np.float32), "w": np.eye(4, dtype=np.float32)}
+    (result,) = run_plans([(made, values)], engine="local", device="numpy", alone=True)
+    assert len(result.steps[-1].events) == 6
+    assert len(asked) < 6
+
+
+def test_tasks_are_measured_alone_in_one_process_only() -> None:
+    made = plan(net.bind(n=8, m=4), "cpu-4", mesh=(1,), time_limit=20)
+    with pytest.raises(UsageError, match="local engine only"):
+        run_plans([(made, {})], engine="torchrun", device="numpy", alone=True)
+
+
+def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(on_host: str, tmp_path: Path) -> None:
+    host = Host("gpu", "a GPU", "a GPU", 1, "hbm", 1 << 30, 1 << 30, False, True, "wire", graphs=True)
+    machine = probed(host, ways_on("torchrun", on_host), quick=True)
+    assert [pace.ranks for pace in machine.device.paces] == [1]
+    kernels = {curve.kernel for curve in machine.device.paces[0].curves}
+    assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
+    assert (machine.device.compute_tier.name, machine.device.overlap, machine.links) == ("hbm", True, ())
+    path = tmp_path / "gpu.toml"
+    path.write_text(machine_toml(machine), encoding="utf-8")
+    assert plan(net.bind(n=8, m=4), load_machine(path), time_limit=20).check().ok
