@@ -9,6 +9,7 @@ proves it.
 
 from . import cleaning as cleaning
 from . import fusion as fusion
+from . import splitting as splitting
 from .applying import Match, Rewritten, Step, apply, matches
 from .rule import RULES, Change, Rule, rule
 from .search import improve

@@ -140,13 +140,15 @@ def apply(
 
 def _exhausted(program: Program, rule: Rule, at: str | None, wanted: Wanted | None) -> Rewritten:
     found = Rewritten(program, program)
+    done: set[str] = set()
     for _ in range(MOST_ROUNDS):
         now = found.program
-        asked = now.operations if at is None else tuple(op for op in now.operations if op.name == at)
+        asked = tuple(op for op in now.operations if at in (None, op.name) and op.name not in done)
         batch = apart(now, (match for match in matches_at(rule, now, asked) if wanted is None or wanted(now, match)))
         if not batch:
             break
         found = found.then(carried_out(now, batch))
+        done |= {name for match in batch for name in match.change.made} if rule.once else set()
     else:
         hint = "after: is to hold no before: of the same rule"
         raise UsageError(f"the rule {rule.name} applies again and again", where=program.name, hint=hint)

@@ -92,7 +92,7 @@ class Reader:
         return all(lo >= 0 and hi <= extent for (lo, hi), extent in reach)
 
     def simple(self, body: Expr) -> Expr:
-        return _Exact(self.ranges, self.dtypes).expr(body)
+        return Exact(self.ranges, self.dtypes).expr(body)
 
 
 def inlined(program: Program, maker: Operation, reader: Operation, found: Inlinable) -> Operation | None:
@@ -145,7 +145,7 @@ def dtypes_of(program: Program, *operations: Operation) -> dict[str, str]:
     return {name: program.tensor(name).dtype for name in names}
 
 
-class _Exact(Simplifier):
+class Exact(Simplifier):
     """Simplifies indices and guards, and nothing that a dtype hangs on."""
 
     def __init__(self, ranges: Ranges, dtypes: Mapping[str, str]) -> None:

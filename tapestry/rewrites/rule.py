@@ -65,6 +65,7 @@ class Rule:
                  extents it is what the proofs run on
     algebraic    whether the values are computed from the same elements in another way (other roundings, other counts of
                  reads) rather than by the same arithmetic in another place
+    once         whether it is not asked again at what it made, as a split that could go on and on
     options      settings of ``find``
     """
 
@@ -74,6 +75,7 @@ class Rule:
     find: Finder
     example: Callable[..., Any]
     algebraic: bool = False
+    once: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,7 +120,7 @@ RULES: dict[str, Rule] = {}
 """Every rule that is there, by name, family after family."""
 
 
-def rule(*, example: Callable[..., Any], algebraic: bool = False) -> Callable[[Finder], Rule]:
+def rule(*, example: Callable[..., Any], algebraic: bool = False, once: bool = False) -> Callable[[Finder], Rule]:
     """Make a rule of a function of a program and an operation, and add it to `RULES`; see `Rule`.
 
     Its name is the function's, its family the name of the module. UsageError for a name that is taken by another
@@ -127,7 +129,7 @@ def rule(*, example: Callable[..., Any], algebraic: bool = False) -> Callable[[F
 
     def made(find: Finder) -> Rule:
         family = find.__module__.rpartition(".")[2]
-        found = Rule(find.__name__, family, inspect.getdoc(find) or "", find, example, algebraic)
+        found = Rule(find.__name__, family, inspect.getdoc(find) or "", find, example, algebraic, once)
         if not found.before:
             hint = "its docstring shows the algebra: lines under before: and after:"
             raise UsageError("a rule says what it does", where=f"rule {found.name}", hint=hint)
