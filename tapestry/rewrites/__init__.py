@@ -9,7 +9,9 @@ proves it.
 
 from . import cleaning as cleaning
 from . import fusion as fusion
+from . import products as products
 from . import splitting as splitting
+from . import sums as sums
 from .applying import Match, Rewritten, Step, apply, matches
 from .rule import RULES, Change, Rule, rule
 from .search import improve

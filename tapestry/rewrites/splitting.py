@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 
 import tapestry as tp
 
-from ..expr import MONOIDS, Affine, Bound, Read, depends_on
-from ..expr.monoids import accumulator_dtype
+from ..expr import Affine, Bound, Read, depends_on
 from ..program import Block, Dim, Operation, Program
-from ..result_type import result_dtype
 from .bodies import over
 from .drafts import drafted, fresh, fresh_dims, simple
-from .inlining import dtypes_of
+from .folds import folds_values, partial_dtype
 from .rule import Change, rule
 
 
@@ -88,7 +86,7 @@ def split_dimension(program: Program, op: Operation, *, dim: str | None = None, 
         where it writes an element for each: a fold over nothing writes one too
     """
     for found in _splits(op, dim, parts):
-        if found.even or op.monoid is None or (found.name in op.reduce_dims and _folds_values(op)):
+        if found.even or op.monoid is None or (found.name in op.reduce_dims and folds_values(op)):
             yield Change((op.name,), (simple(program, found.within(op)),))
 
 
@@ -103,7 +101,7 @@ def split_reduction(program: Program, op: Operation, *, dim: str | None = None, 
         y[n] = sum[k0] y.part[n, k0]
     legal: the monoid folds plain values in any grouping; the parts are disjoint and cover the dimension
     """
-    if isinstance(op.body, Block) or not _folds_values(op):
+    if isinstance(op.body, Block) or not folds_values(op):
         return
     for found in _splits(op, dim, parts):
         if found.name in op.reduce_dims:
@@ -120,32 +118,18 @@ def _splits(op: Operation, dim: str | None, parts: int) -> Iterator[_Parts]:
             yield found
 
 
-def _folds_values(op: Operation) -> bool:
-    """Whether what is folded are plain values, so that a part of a fold is one again."""
-    return op.monoid is not None and MONOIDS[op.monoid].function is not None and not MONOIDS[op.monoid].ordered
-
-
 def _staged(program: Program, op: Operation, parts: _Parts) -> Change:
-    assert op.monoid is not None
     halves = parts.within(op)
+    assert not isinstance(halves.body, Block)
     folded = tuple(name for name in halves.reduce_dims if name != parts.outer.name)
     first, part = drafted(
-        program, op, "part", halves.dims, halves.body, _partial_dtype(program, op),
+        program, op, "part", halves.dims, halves.body, partial_dtype(program, op, halves.body),
         reduce_dims=folded, monoid=op.monoid, where=halves.where,
     )  # fmt: skip
     outer = (*(dim for dim in op.dims if dim.name not in op.reduce_dims), parts.outer)
     body = Read(part.name, first.write)
     second = replace(op, dims=outer, body=body, reduce_dims=(parts.outer.name,), where=())
     return Change((op.name,), (simple(program, first), second), (part,))
-
-
-def _partial_dtype(program: Program, op: Operation) -> str:
-    """The dtype of a part of a fold: that of its accumulator where values enter it unrounded."""
-    assert op.monoid is not None and not isinstance(op.body, Block)
-    component = MONOIDS[op.monoid].components[0]
-    stored = program.tensor(op.output).dtype
-    value = result_dtype(op.body, dtypes_of(program, op))
-    return accumulator_dtype(value, stored) if component.unrounded else component.dtype_for(value, stored)
 
 
 @rule(example=_flattened)
@@ -199,4 +183,4 @@ def _may_merge(op: Operation, outer: Dim, inner: Dim) -> bool:
         return False
     folded = [dim.name in op.reduce_dims for dim in (outer, inner)]
     adjacent = op.dims.index(inner) == op.dims.index(outer) + 1
-    return folded[0] == folded[1] and (adjacent or not folded[0] or _folds_values(op))
+    return folded[0] == folded[1] and (adjacent or not folded[0] or folds_values(op))

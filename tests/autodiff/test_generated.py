@@ -5,7 +5,6 @@ Integers become f32 where they meet functions of floats: such programs agree to 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,38 +18,16 @@ from tapestry.autodiff.backward import axis_names, cotangents
 from tapestry.dsl.tensor import Tensor, base_at
 from tapestry.dsl.trace import OpDraft, Trace, named, tracing
 from tapestry.dtypes import DTYPES
-from tapestry.expr import MONOIDS, Cast, Expr, children, rewrite
-from tapestry.expr.scalar import Call
+from tapestry.expr import MONOIDS
 from tapestry.program import Block, Operation, Program
 from tapestry.reference import evaluate
 from tapestry.testing import inputs_for, programs
+from tapestry.testing.widening import in_f64
 from tapestry.verify import verify
 
 from . import torch_meaning
 
 pytestmark = pytest.mark.long
-
-
-def in_f64(program: Program) -> Program:
-    """The program with every float in 64 bits, so that two ways to compute it agree closely."""
-    tensors = tuple(replace(tensor, dtype=_wide(tensor.dtype)) for tensor in program.tensors)
-    return replace(program, tensors=tensors, operations=tuple(_widened(op) for op in program.operations))
-
-
-def _wide(dtype: str) -> str:
-    return "f64" if DTYPES[dtype].kind == "float" else dtype
-
-
-def _widened(op: Operation) -> Operation:
-    return op if isinstance(op.body, Block) else replace(op, body=_widened_expr(op.body))
-
-
-def _widened_expr(expr: Expr) -> Expr:
-    if isinstance(expr, Call):
-        return Call(expr.function, tuple(_widened_expr(arg) for arg in children(expr)))
-    return (
-        Cast(_wide(expr.dtype), _widened_expr(expr.arg)) if isinstance(expr, Cast) else rewrite(expr, lambda leaf: leaf)
-    )
 
 
 def differentiable(program: Program) -> bool:

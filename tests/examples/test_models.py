@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,12 +16,11 @@ import torch
 from scipy import ndimage
 from torch.nn import functional
 
-from tapestry.dtypes import DTYPES
-from tapestry.expr import Call, Cast, Expr
 from tapestry.inputs import random_inputs
 from tapestry.planner import plan
-from tapestry.program import Block, Pin, Program
+from tapestry.program import Pin, Program
 from tapestry.reference import evaluate
+from tapestry.testing.widening import in_f64
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Weights = dict[str, torch.Tensor]
@@ -35,26 +33,6 @@ def example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def in_f64(program: Program) -> Program:
-    """The same program with every float tensor, and every conversion to a float on the way, in float64."""
-    operations = tuple(
-        op if isinstance(op.body, Block) else replace(op, body=widened(op.body)) for op in program.operations
-    )
-    tensors = tuple(
-        replace(tensor, dtype="f64") if DTYPES[tensor.dtype].kind == "float" else tensor for tensor in program.tensors
-    )
-    return replace(program, tensors=tensors, operations=operations)
-
-
-def widened(expr: Expr) -> Expr:
-    """The expression with every conversion to a float replaced by one to float64."""
-    if isinstance(expr, Call):
-        return Call(expr.function, tuple(map(widened, expr.args)))
-    if isinstance(expr, Cast):
-        return Cast("f64" if DTYPES[expr.dtype].kind == "float" else expr.dtype, widened(expr.arg))
-    return expr
 
 
 def compare(program: Program, model: object, unit: float) -> None:
