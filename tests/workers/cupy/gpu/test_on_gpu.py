@@ -103,13 +103,18 @@ SMALL: dict[str, dict[str, int]] = {
 }
 
 
+def example_program(name: str) -> Program:
+    module = example(name.partition(",")[0])
+    found: Program = getattr(module, {"corners": "corners", "moe": "layer"}.get(name, "forward")).bind(**SMALL[name])
+    return found
+
+
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("ranks", [1, 4])
 @pytest.mark.parametrize("name", SMALL)
 def test_the_examples(name: str, ranks: int, last: bool) -> None:
     """Every operation cut along its first dimension, or along its last, which may be one that is folded."""
-    module = example(name.partition(",")[0])
-    program = getattr(module, {"corners": "corners", "moe": "layer"}.get(name, "forward")).bind(**SMALL[name])
+    program = example_program(name)
     executed(program, cut_along(program, ranks, last=last), random_inputs(program, 0))
 
 

@@ -1,0 +1,156 @@
+"""Two GPUs, a process each: generated plans and the examples against the reference, late tasks, and missing waits."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tapestry.expr import FUNCTIONS, Call, walk
+from tapestry.inputs import random_inputs
+from tapestry.planner.check import Code, check
+from tapestry.planner.format import Document, Resolved, Transfer
+from tapestry.planner.search.explicit import plan_partitions
+from tapestry.program import Block, Program
+from tapestry.reference import evaluate
+from tapestry.testing import assert_close, inputs_for, partitions, programs
+from tapestry.workers.cupy.lanes import issued
+from tapestry.workers.device import Bound, nothing
+from tapestry.workers.engines.engine import Settings
+from tapestry.workers.engines.launch import launch
+from tapestry.workers.rank import place_of
+from tapestry.workers.result import RunResult
+
+from ....planner.check.mutations import waits_removed
+from ...unchecked import run_unchecked
+from .executed import EXAMPLES, MACHINE, cut_along, needs_two
+from .test_on_gpu import SMALL, example_program
+
+pytestmark = needs_two
+ENGINES = Path(__file__).parents[2] / "engines"
+PLANS = max(20, EXAMPLES // 5)
+SAMPLE = max(10, EXAMPLES // 20)
+
+Job = tuple[Program, Document, Mapping[str, Any]]
+
+
+def generated(count: int, number: int) -> list[Job]:
+    """Plans of generated programs under random partitions over two ranks."""
+    jobs: list[Job] = []
+
+    @seed(number)
+    @settings(max_examples=count, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        program = data.draw(programs())
+        shards = data.draw(partitions(program, 2))
+        jobs.append((program, plan_partitions(program, MACHINE, shards).document, data.draw(inputs_for(program))))
+
+    draw()
+    return jobs
+
+
+def launched(jobs: list[Job], device: str, repeat: int = 1) -> list[RunResult]:
+    return launch([(document, inputs) for _, document, inputs in jobs], Settings(device, poison=True, repeat=repeat))
+
+
+def wrong(job: Job, found: RunResult) -> str:
+    """What is wrong with a result."""
+    program, document, inputs = job
+    try:
+        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+        assert found.bytes_moved == document.traffic.bytes_total
+    except AssertionError as error:
+        return f"{error}\n{program}"
+    return ""
+
+
+@pytest.fixture
+def delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is said how late tasks are; ranks find the devices of `delayed`."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ENGINES), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("DELAYS", str(tmp_path / "delays.json"))
+    return tmp_path / "delays.json"
+
+
+def test_generated_plans_and_the_examples() -> None:
+    """Two steps each, the second as a device repeats it."""
+    jobs = generated(PLANS, 1)
+    for name in SMALL:
+        program = example_program(name)
+        for last in (False, True):
+            document = plan_partitions(program, MACHINE, cut_along(program, 2, last=last)).document
+            jobs.append((program, document, random_inputs(program, 0)))
+    faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "cupy", repeat=2), strict=True)]
+    assert not any(faults), next(filter(None, faults))
+
+
+def test_late_tasks_change_nothing(delays: Path) -> None:
+    """Pauses at random ahead of tasks, and poison where they are about to write."""
+    jobs = generated(SAMPLE, 2)
+    delays.write_text(json.dumps([{"seed": k} for k in range(len(jobs))]))
+    faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "delayed:Late"), strict=True)]
+    assert not any(faults), next(filter(None, faults))
+
+
+# -- waits that are missing --------------------------------------------------------------------------------------------
+
+
+def hasty(number: int) -> Iterator[tuple[Job, int]]:
+    """Plans that lack one wait, are rejected for a race, and give other values in some order; with the task that is not
+    waited for any more. (The value that comes too late may be one that nobody looks at.)
+    """
+    random = Random(number)
+    for program, document, inputs in generated(6 * SAMPLE, number):
+        made = [altered for _, altered in waits_removed(document)]
+        if not made or any(strict(op.body) for op in program.operations):
+            continue
+        altered = random.choice(made)
+        if met_alike(altered, program) and Code.RACE in check(altered).codes and harmed(program, altered, inputs):
+            pairs = zip(document.tasks, altered.tasks, strict=True)
+            [late] = [wait for before, after in pairs for wait in {*before.waits} - {*after.waits}]
+            yield (program, altered, inputs), late
+
+
+def harmed(program: Program, document: Document, inputs: Mapping[str, Any]) -> bool:
+    plan = Resolved(document, program)
+    with np.errstate(all="ignore"):
+        runs = (run_unchecked(plan, inputs, poison=True, order=order) for order in range(8))
+        return any(wrong((program, document, inputs), found) for found in runs)
+
+
+def strict(body: Any) -> bool:
+    """Whether some values of what is read are an error."""
+    found = () if isinstance(body, Block) else walk(body)
+    return any(isinstance(node, Call) and FUNCTIONS[node.function].strict for node in found)
+
+
+def met_alike(document: Document, program: Program) -> bool:
+    """Whether both ranks come to their transfers in one order: otherwise they wait for one another."""
+    plan = Resolved(document, program)
+    orders = []
+    for rank in range(plan.size):
+        tasks = issued([Bound(task, place_of(plan, task, rank), nothing) for task in plan.tasks_of(rank)])
+        orders.append([bound.task.id for bound in tasks if isinstance(bound.task, Transfer)])
+    return orders[0] == orders[1]
+
+
+def test_a_plan_that_lacks_a_wait_goes_wrong(delays: Path) -> None:
+    """As the check of plans says: where what is not waited for is late, values are others."""
+    found = [pair for pair, _ in zip(hasty(3), range(SAMPLE), strict=False)]
+    jobs = [generated(1, 4)[0], *(job for job, _ in found)]  # connections are made in the first
+    delays.write_text(json.dumps([{"aimed": -1}, *({"aimed": late} for _, late in found)]))
+    faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "delayed:Late"), strict=True)]
+    assert not faults[0]
+    right = [job[0] for job, fault in zip(jobs[1:], faults[1:], strict=True) if not fault]
+    assert len(found) >= SAMPLE // 2
+    # What is poisoned may be the right value: a truth, the end of a range.
+    assert len(right) <= len(found) // 5, f"{len(right)} of {len(found)} gave the right values, as {right[0]}"
