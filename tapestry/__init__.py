@@ -123,6 +123,8 @@ if TYPE_CHECKING:
     from .ops.convolution import conv1d as conv1d
     from .ops.convolution import conv2d as conv2d
     from .ops.convolution import conv3d as conv3d
+    from .ops.counting import bincount as bincount
+    from .ops.counting import histogram as histogram
     from .ops.einops import rearrange as rearrange
     from .ops.einops import reduce as reduce
     from .ops.elementwise import abs as abs  # noqa: A004
@@ -247,6 +249,13 @@ if TYPE_CHECKING:
     from .ops.numbers import rad2deg as rad2deg
     from .ops.numbers import reciprocal as reciprocal
     from .ops.numbers import square as square
+    from .ops.ordering import argsort as argsort
+    from .ops.ordering import kthvalue as kthvalue
+    from .ops.ordering import max_with_index as max_with_index
+    from .ops.ordering import median as median
+    from .ops.ordering import min_with_index as min_with_index
+    from .ops.ordering import sort as sort
+    from .ops.ordering import topk as topk
     from .ops.pooling import avg_pool1d as avg_pool1d
     from .ops.pooling import avg_pool2d as avg_pool2d
     from .ops.pooling import avg_pool3d as avg_pool3d
@@ -269,6 +278,7 @@ if TYPE_CHECKING:
     from .ops.random import random_bits as random_bits
     from .ops.random import random_integers as random_integers
     from .ops.random import uniform as uniform
+    from .ops.records import components as components
     from .ops.reduction import all as all  # noqa: A004
     from .ops.reduction import any as any  # noqa: A004
     from .ops.reduction import argmax as argmax
@@ -292,13 +302,16 @@ if TYPE_CHECKING:
     from .ops.scan import logcumsumexp as logcumsumexp
     from .ops.scan import recurrence as recurrence
     from .ops.scan import scan as scan
+    from .ops.statistics import aminmax as aminmax
     from .ops.statistics import average as average
     from .ops.statistics import count_nonzero as count_nonzero
     from .ops.statistics import nansum as nansum
     from .ops.statistics import norm as norm
     from .ops.statistics import ptp as ptp
     from .ops.statistics import std as std
+    from .ops.statistics import std_mean as std_mean
     from .ops.statistics import var as var
+    from .ops.statistics import var_mean as var_mean
     from .ops.transposed import conv_transpose1d as conv_transpose1d
     from .ops.transposed import conv_transpose2d as conv_transpose2d
     from .ops.transposed import conv_transpose3d as conv_transpose3d
@@ -348,6 +361,7 @@ _NAMES_OF = {
     "ops.attention": "attention",
     "ops.channels": "batch_norm group_norm instance_norm local_response_norm",
     "ops.convolution": "conv1d conv2d conv3d",
+    "ops.counting": "bincount histogram",
     "ops.einops": "rearrange reduce",
     "ops.elementwise": (
         "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast cbrt "
@@ -372,14 +386,16 @@ _NAMES_OF = {
         "clip deg2rad frac heaviside hypot isclose isfinite isinf isnan lerp logaddexp logaddexp2 nan_to_num "
         "rad2deg reciprocal square"
     ),
+    "ops.ordering": "argsort kthvalue max_with_index median min_with_index sort topk",
     "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
     "ops.products": "addmm bilinear bmm cross inner kron linear outer tensordot vdot",
     "ops.random": "bernoulli dropout normal random_bits random_integers uniform",
+    "ops.records": "components",
     "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
     "ops.resizing": "channel_shuffle interpolate pixel_shuffle pixel_unshuffle",
     "ops.rotary": "rotary",
     "ops.scan": "cummax cummin cumprod cumsum logcumsumexp recurrence scan",
-    "ops.statistics": "average count_nonzero nansum norm ptp std var",
+    "ops.statistics": "aminmax average count_nonzero nansum norm ptp std std_mean var var_mean",
     "ops.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.views": "broadcast_to concat expand_dims flip pad reshape reverse squeeze stack transpose",
     "ops.windows": "fold unfold",

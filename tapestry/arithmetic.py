@@ -62,7 +62,7 @@ class _Explicit:
         branch = FUNCTIONS[expr.function].result == "branch"
         args = [part.expr if branch and k == 0 else _converted(part, wanted, branch) for k, part in enumerate(parts)]
         call = Call(expr.function, tuple(args))
-        return _Part(call, typed, "bool" if FUNCTIONS[expr.function].result == "bool" else wanted)
+        return _Part(call, typed, FUNCTIONS[expr.function].fixed or wanted)
 
 
 def _constant(expr: Const) -> _Part:

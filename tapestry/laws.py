@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,11 +53,14 @@ def _failing(monoid: Monoid, a: State, b: State, c: State) -> str | None:
     nothing = tuple(
         np.full(x.shape, part.identity, x.dtype) for part, x in zip(monoid.components, a, strict=True)
     )  # fmt: skip
+    one = tuple(np.where(np.arange(SIZE) < SIZE // 2, x, y) for x, y in zip(b, nothing, strict=True))
     tried: list[tuple[str, State, State]] = [
         ("(a b) c = a (b c)", both(both(a, b), c), both(a, both(b, c))),
         ("a identity = a", both(a, nothing), a),
         ("identity a = a", both(nothing, a), a),
     ]
+    if any(part.step is not None for part in monoid.components):  # the first half are records of single points
+        tried.append(("a step to b = a b", stepped(monoid, a, one), both(a, one)))
     if "commutative" in monoid.laws:
         tried.append(("a b = b a", both(a, b), both(b, a)))
     if monoid.idempotent:
@@ -94,14 +97,26 @@ def _lifted(monoid: Monoid, rng: np.random.Generator, whole: bool) -> State:
         return rng.integers(-6, 7, SIZE).astype(float) if whole else rng.uniform(-3, 3, SIZE)
 
     named = {"x": numbers(), "y": numbers(), "i": rng.permutation(SIZE).astype(float)}
-    return tuple(np.broadcast_to(np.asarray(_value(c.lift, named), float), (SIZE,)) for c in monoid.components)
+    return tuple(
+        np.broadcast_to(np.asarray(_value(c.lift, {**named, "e": np.asarray(float(c.identity))}), float), (SIZE,))
+        for c in monoid.components
+    )
 
 
 def combined(monoid: Monoid, a: State, b: State) -> State:
     """Two states of records, element by element, in f64."""
+    return _evaluated(monoid, [component.combine for component in monoid.components], a, b)
+
+
+def stepped(monoid: Monoid, a: State, b: State) -> State:
+    """A state of records and one of single points, element by element, in f64."""
+    return _evaluated(monoid, [component.step or component.combine for component in monoid.components], a, b)
+
+
+def _evaluated(monoid: Monoid, exprs: Sequence[Expr], a: State, b: State) -> State:
     named = {f"{side}.{c.name}": x for side, state in (("a", a), ("b", b))
              for c, x in zip(monoid.components, state, strict=True)}  # fmt: skip
-    return tuple(np.broadcast_to(np.asarray(_value(c.combine, named), float), (SIZE,)) for c in monoid.components)
+    return tuple(np.broadcast_to(np.asarray(_value(expr, named), float), (SIZE,)) for expr in exprs)
 
 
 def _value(expr: Expr, named: Mapping[str, Array]) -> Any:

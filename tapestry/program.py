@@ -146,9 +146,20 @@ class Operation:
         return selections(self.body, self.extents, neutral_value(self.monoid), self.where)
 
     @cached_property
+    def record_dim(self) -> str | None:
+        """The dimension along which a fold of several results stores them; None for every other operation."""
+        if self.monoid is None or isinstance(self.body, Block) or not MONOIDS[self.monoid].several or not self.write:
+            return None
+        last = str(self.write[-1])
+        return last if last in self.extents else None
+
+    @cached_property
     def idle(self) -> int:
-        """How many points there are for each that counts: the extents of the dimensions that the body selects from."""
-        return prod(self.extents[chosen.dim] for chosen in self.selections)
+        """How many points there are for each that counts: one is folded of all along the dimension of a record, and of
+        those that the body selects from.
+        """
+        several = 1 if self.record_dim is None else self.extents[self.record_dim]
+        return several * prod(self.extents[chosen.dim] for chosen in self.selections)
 
     @cached_property
     def data_dependent(self) -> frozenset[str]:

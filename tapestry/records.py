@@ -7,13 +7,27 @@ each at a multiple of its own size, the whole a multiple of the largest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .dtypes import DTYPES, numpy_dtype
 from .expr import MONOIDS, Monoid
 from .program import Block, Operation, Program
 from .result_type import result_dtype
+from .space import Grid, Region
+
+
+def over_records(op: Operation) -> Operation:
+    """A fold of several results as one whose every element is a whole record, without the dimension of their places."""
+    if op.record_dim is None:
+        return op
+    return replace(op, dims=tuple(dim for dim in op.dims if dim.name != op.record_dim), write=op.write[:-1])
+
+
+def records_at(op: Operation, points: Region) -> Region:
+    """Points of a fold of several results, without the dimension of their places."""
+    place = [dim.name for dim in op.dims].index(op.record_dim or "")
+    return Region.of(*(Grid((*grid.axes[:place], *grid.axes[place + 1 :])) for grid in points.grids))
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,8 @@ def call_type(name: str, args: list[Typed]) -> Typed:
     if function.truths not in ("yes", "only") and set(kinds) == {"bool"}:
         other = "" if function.truths == "cast" else f", or use {function.truths}"
         raise _meaningless(name, args, "cast: x.astype('int32')" + other)
-    if function.result == "bool":
-        return "bool", False
+    if function.fixed is not None:
+        return function.fixed, False
     dtype, weak = join(args[1:] if function.result == "branch" else args)
     if function.result == "float" and DTYPES[dtype].kind != "float":
         return "f32", weak

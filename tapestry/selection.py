@@ -79,7 +79,7 @@ def uncast(expr: Expr) -> Expr:
 
 def neutral_value(monoid: str | None) -> float | None:
     """The value that folds to nothing, where points fold their own values by one function."""
-    entry = MONOIDS.get(monoid or "")
+    entry = MONOIDS.named(monoid or "")
     plain = entry is not None and entry.function is not None and entry.components[0].lift == VALUE
     return entry.components[0].identity if entry is not None and plain else None
 

@@ -18,13 +18,13 @@ from .blocks import check_block
 from .bounds import escape, out_of_bounds
 from .dtypes import DTYPES
 from .errors import ProgramError, TapestryError, UsageError, close_match
-from .expr import FUNCTIONS, MONOIDS, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
+from .expr import FUNCTIONS, MONOIDS, Affine, Bound, Call, Cast, Expr, IndexValue, Inside, Read, walk
 from .expr.functions import PAIR
 from .extents import WANTED, is_extent
 from .literals import check_literals, held
 from .names import is_name
 from .program import Block, Operation, Pin, PinKind, Program, Role, Tensor
-from .result_type import Typing, may_store, reduced_dtype
+from .result_type import Typing, may_store, reduced_dtype, result_dtype
 from .space import Access, IndexSet
 from .space.polyhedral import within_limit
 from .space.proofs import LeavesDomain, NotCovered, Overlap, PartitionError
@@ -270,7 +270,7 @@ def _dtype(op: Operation, output: Tensor, program: Program) -> None:
     if isinstance(op.body, Block):
         check_block(op, op.body, output, place(op))
         return
-    if op.monoid is not None and MONOIDS[op.monoid].packed:
+    if op.monoid is not None and MONOIDS[op.monoid].packed and not MONOIDS[op.monoid].several:
         hint = "a record that is its own result belongs to a block operation"
         raise ProgramError(f"folds numbers with {op.monoid}", where=place(op), hint=hint)
     try:
@@ -283,6 +283,37 @@ def _dtype(op: Operation, output: Tensor, program: Program) -> None:
     if not may_store(value, output.dtype):
         sides = {"value": value, op.output: output.dtype}
         raise ProgramError("the value does not fit its tensor", where=place(op), sides=sides, hint="cast it")
+    if op.monoid is not None and MONOIDS[op.monoid].several:
+        _several(op, output, result_dtype(op.body, _DTypesOf(program)))
+
+
+def _several(op: Operation, output: Tensor, value: str) -> None:
+    """The results of a fold lie along a last dimension of their number, on which nothing else depends."""
+    monoid, along = MONOIDS[op.monoid or ""], op.record_dim
+    count = len(monoid.components)
+    if along is None or op.extents[along] != count or op.dim(along).cut:
+        sides = {"writes": ", ".join(map(str, op.write)), "results": count}
+        hint = f"let the last index be a dimension of extent {count} that may not be cut: tp.components writes it"
+        raise ProgramError(f"{op.monoid} has several results", where=place(op), sides=sides, hint=hint)
+    used = [*op.write[:-1], *(bound.expr for bound in op.where), *_indices(op)]
+    if any(along in expr.dims for expr in used):
+        raise ProgramError(f"what is folded depends on {along}, along which the results lie", where=place(op))
+    kept = monoid.dtypes_for(value, output.dtype)
+    if set(kept) != {output.dtype}:
+        sides = {output.name: output.dtype, "record": ", ".join(kept)}
+        hint = f"declare the result as {max(kept, key=lambda one: DTYPES[one].rank)}"
+        raise ProgramError("the record has components of another dtype", where=place(op), sides=sides, hint=hint)
+
+
+def _indices(op: Operation) -> Iterator[Affine]:
+    """The index expressions of a body."""
+    for node in walk(op.body) if not isinstance(op.body, Block) else ():
+        if isinstance(node, IndexValue):
+            yield node.index
+        elif isinstance(node, Inside):
+            yield from (bound.expr for bound in node.bounds)
+        elif isinstance(node, Read):
+            yield from (*node.index, *(bound.expr for bound in node.guard))
 
 
 def _ends(program: Program) -> None:

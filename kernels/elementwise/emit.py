@@ -186,8 +186,9 @@ class Emitter:
         if branch:
             texts = [self.as_type(args[0], BOOL), *(self.as_type(arg, kind) for arg in args[1:])]
             return self.let(entry.cuda.format(*texts), kind, uniform)
-        if entry.result == "bool":
-            return self.let(entry.cuda.format(*(self.as_type(arg, kind) for arg in args)), BOOL, uniform)
+        if entry.fixed is not None:
+            texts = [self.as_type(arg, kind) for arg in args]
+            return self.let(entry.cuda.format(*texts), self.wide(entry.fixed), uniform)
         return self._arithmetic(entry, args, kind, uniform)
 
     def _kind(self, entry: Function, args: list[Value]) -> str:

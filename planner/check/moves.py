@@ -193,7 +193,7 @@ class Moves:
         if len(self.hosts) == 1:
             contributions, elements = received(self.case, task)
             return contributions * record + elements * item, 0
-        packed = task.monoid in MONOIDS and MONOIDS[task.monoid].packed
+        packed = task.monoid is not None and task.monoid in MONOIDS and MONOIDS[task.monoid].packed
         holding = _by_region(have)
         near = Near(algebra, holding)
         for piece, needers in self._pieces(_by_region(need)):

@@ -32,6 +32,7 @@ from ..expr import (
     Const,
     Expr,
     Inside,
+    Monoid,
     Read,
     fold,
     reads,
@@ -39,9 +40,10 @@ from ..expr import (
     substitute,
     with_children,
 )
-from ..expr.derivatives import call
+from ..expr.derivatives import FoldDerivative, call
 from ..program import Block, Dim, Operation
 from ..program import Tensor as TensorRecord
+from ..records import over_records
 from ..result_type import result_dtype
 from .inversion import Inverse, invert
 from .scalar import derivative, plus, times
@@ -231,13 +233,29 @@ class _Backward:
         """The derivative of the result along the value at a point; helpers fold over the same points."""
         if op.monoid is None:
             return Const(1)
-        rule = MONOIDS[op.monoid].derivative
+        monoid = MONOIDS[op.monoid]
+        if monoid.slopes:
+            return self._of_several(op, body, monoid)
+        rule = monoid.derivative
         if rule is None:
             hint = "tp.stop_gradient(...) says that it is to count as a constant"
             raise UsageError(f"the fold {op.monoid} has no derivative", where=op.source, hint=hint)
+        return self._by_rule(op, body, rule, {"y": Read(op.output, op.write)})
+
+    def _of_several(self, op: Operation, body: Expr, monoid: Monoid) -> Expr:
+        """The derivative of that of several results which stands at the place of the point."""
+        along, names = Affine.dim(op.record_dim or ""), [component.name for component in monoid.components]
+        results = {f"r.{name}": Read(op.output, (*op.write[:-1], Affine.of(k))) for k, name in enumerate(names)}
+        found: Expr = Const(0.0)
+        for k, (name, rule) in reversed(list(enumerate(zip(names, monoid.slopes, strict=True)))):
+            part = self._by_rule(over_records(op), body, rule, {**results, "y": results[f"r.{name}"]})
+            found = call("where", Inside((Bound(along, k, k + 1),)), part, found)
+        return found
+
+    def _by_rule(self, op: Operation, body: Expr, rule: FoldDerivative, at: dict[str, Expr]) -> Expr:
         stored = self.trace.dtypes[op.output]
         exact = isinstance(body, Read) and self.trace.dtypes[body.tensor] == stored
-        at: dict[str, Expr] = {"x": body if exact else Cast(stored, body), "y": Read(op.output, op.write)}
+        at = {**at, "x": body if exact else Cast(stored, body)}
         for name, monoid, folded in rule.helpers:
             at[name] = Read(self._helper(op, monoid, _filled(folded, at), f"{op.monoid}_{name}"), op.write)
         return _filled(rule.partial, at)

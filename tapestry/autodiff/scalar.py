@@ -38,8 +38,8 @@ class _Derivatives:
     def _of_call(self, node: Call) -> Expr | None:
         function = FUNCTIONS[node.function]
         inner = [self.of(arg) for arg in node.args]
-        if function.result == "bool" or not any(found is not None for found in inner):
-            return Zero  # comparisons are constant wherever they have a derivative
+        if function.fixed or not any(found is not None for found in inner):
+            return Zero  # comparisons and integers are constant wherever they have a derivative
         if function.result == "branch":
             return _chosen(node.args[0], inner[1], inner[2])
         return _chained(function, node.args, inner)

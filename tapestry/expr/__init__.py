@@ -21,10 +21,12 @@ from .scalar import (
     walk,
     with_children,
 )
+from .several import MOST_PLACES
 
 __all__ = [
     "FUNCTIONS",
     "MONOIDS",
+    "MOST_PLACES",
     "Affine",
     "Bound",
     "Call",

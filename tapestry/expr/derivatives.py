@@ -168,6 +168,12 @@ AVERAGED = FoldDerivative(_over(Const(1.0), _helper("n")), (_COUNT,))
 VARIANCE = _of_variance()
 PRODUCT = _of_product()
 LOGSUMEXP = FoldDerivative(call("exp", call("subtract", X, Y)))
+# Of the count, the mean and the sum of squared deviations.
+MOMENTS = (
+    FoldDerivative(Const(0.0)),
+    FoldDerivative(_over(Const(1.0), Read("r.n", ()))),
+    FoldDerivative(_times(Const(2.0), call("subtract", X, Read("r.mean", ())))),
+)
 # Equal ones share alike, as in torch's amax.
 EXTREME = FoldDerivative(
     _is(X, Y, _over(Const(1.0), _helper("n")), Const(0.0)), (("n", "sum", _is(X, Y, Const(1.0), Const(0.0))),)

@@ -21,7 +21,8 @@ class Function:
     """A scalar function.
 
     result       how the dtype follows from the arguments'. ``same``: their promotion; ``bool``: a truth value;
-                 ``float``: the promotion, f32 if that is no float; ``branch``: that of all arguments but the first
+                 ``float``: the promotion, f32 if that is no float; ``branch``: that of all arguments but the first;
+                 ``int64``: an integer
     numpy        the body on arrays of the compute type, ``f(*args, out=array)``, as "module:name"
     cuda         the body in CUDA C++ on values of the compute type, a template of the arguments' texts
     cuda_quick   another, in f32, right to what a 16-bit result shows
@@ -42,7 +43,7 @@ class Function:
     arity: int
     numpy: str
     cuda: str
-    result: Literal["same", "bool", "float", "branch"] = "same"
+    result: Literal["same", "bool", "float", "branch", "int64"] = "same"
     flops: int = 1
     symbol: str = ""
     truths: Literal["yes", "only", "cast", "|", "&", "!=", "~"] = "yes"
@@ -53,6 +54,11 @@ class Function:
     natural: int | None = None
     strict: bool = False
     integers: bool = False
+
+    @property
+    def fixed(self) -> str | None:
+        """The dtype of its result where that is the same for all arguments."""
+        return self.result if self.result in ("bool", "int64") else None
 
     @property
     def compute(self) -> Callable[..., Any]:
@@ -170,6 +176,7 @@ for _function in (
     Function("left_shift", 2, "numpy:left_shift", "left_shift({0}, {1})", symbol="<<", truths="cast", integers=True),
     Function("right_shift", 2, "numpy:right_shift", "right_shift({0}, {1})", symbol=">>", truths="cast", integers=True),
     Function("philox", 3, f"{_RANDOM}:philox", "philox({0}, {1}, {2})", flops=120, truths="cast", integers=True),
+    Function("ordered", 1, f"{_BODIES}:ordered", "ordered({0})", "int64", 6, truths="cast"),
     Function(
         "normal_quantile", 1, f"{_RANDOM}:normal_quantile", "normal_quantile({0})", "float", 60,
         derivative=d.NORMAL_QUANTILE,

@@ -5,7 +5,7 @@ is stored at the end is the finish of the last. A partial result is a record tha
 written in the expressions of the language, so that evaluators, the planner and the checker need no monoid's name:
 
     lift      of ``x`` (the value at a point) and ``i`` (its position among the folded points, row-major); a monoid
-              whose lift reads ``y`` too folds pairs, `pair(x, y)`
+              whose lift reads ``y`` too folds pairs, `pair(x, y)`; ``e`` is the component's value in the identity
     combine   of ``a.NAME`` and ``b.NAME``, the components of two records, ``a`` the earlier
     finish    of ``r.NAME``, the components of one record
 """
@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
 from ..dtypes import DTYPES, extreme, promote
 from . import derivatives as d
@@ -27,7 +28,7 @@ Law = Literal["associative", "commutative", "idempotent"]
 Rule = Literal["stored", "value", "partial", "accumulator", "position"]
 Result = Literal["value", "counted", "truth", "float", "position"]
 
-VALUE, SECOND, POSITION = Read("x", ()), Read("y", ()), Read("i", ())
+VALUE, SECOND, POSITION, NOTHING = Read("x", ()), Read("y", ()), Read("i", ()), Read("e", ())
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Component:
                no partial result overflows where the whole does not, else the accumulator's; ``position``: int64
     identity   its value in the identity; an infinity is the least or greatest value of the dtype
     vector     whether it is all of a packed record that the other components leave, rather than one element
+    step       what combine comes to where ``b`` is the record of a single point, if that takes less
     """
 
     name: str
@@ -48,6 +50,7 @@ class Component:
     combine: Expr
     lift: Expr = VALUE
     vector: bool = False
+    step: Expr | None = None
 
     def dtype_for(self, value: str, stored: str) -> str:
         """The dtype in which it is kept in a fold of ``value`` whose result is ``stored``."""
@@ -74,12 +77,15 @@ class Monoid:
     result   the dtype of a fold unless it is declared. ``value``: that of what is folded; ``counted``: int32 for bool
              and integers below 32 bits; ``truth``: bool, of bool only; ``float``: at least a float; ``position``: int64
     finish   None: the record itself is the result, component after component along the last axis of the output
+             (`packed`); where each component is one element, a fold has several results (`several`)
     laws     what holds besides associativity: any order (commutative), any repetition (idempotent)
     exact    the kinds of components' dtypes for which every grouping gives the same bits
     derivative   of the result along a folded value; None where it has none
     stretch  the monoids whose results over a stretch of points, taken as values again, stand for the whole stretch,
              so that a scan may be cut along its own dimension; none where results do not say enough
     adjoint  what computes the derivative of its scans, "module:function", where ``derivative`` does not
+    slopes   of several results the derivative of each; theirs may read all of them, ``r.NAME``
+    rows     NumPy's fold of the records of single points along the first axis of every component, "module:function"
     """
 
     name: str
@@ -92,6 +98,8 @@ class Monoid:
     derivative: d.FoldDerivative | None = None
     stretch: tuple[str, ...] = ()
     adjoint: str | None = None
+    slopes: tuple[d.FoldDerivative, ...] = ()
+    rows: str | None = None
 
     @cached_property
     def pairs(self) -> bool:
@@ -113,6 +121,20 @@ class Monoid:
         """Whether the record lies along the last axis of the output, which may then not be cut."""
         return self.finish is None
 
+    @cached_property
+    def several(self) -> bool:
+        """Whether its components are results of their own, one element each."""
+        return self.packed and not any(component.vector for component in self.components)
+
+    @property
+    def fold_rows(self) -> Callable[..., Any] | None:
+        """The NumPy body of `rows`, imported when it is first asked for."""
+        if self.rows is None:
+            return None
+        module, _, name = self.rows.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
     @property
     def function(self) -> str | None:
         """The scalar function that folds the values themselves, where the record is just such a value."""
@@ -132,7 +154,8 @@ class Monoid:
     @cached_property
     def flops(self) -> int:
         """Operations charged for one more value in a fold: the functions that combine its record, each once."""
-        calls = {node for component in self.components for node in walk(component.combine) if isinstance(node, Call)}
+        steps = [component.step or component.combine for component in self.components]
+        calls = {node for step in steps for node in walk(step) if isinstance(node, Call)}
         return sum(FUNCTIONS[node.function].flops for node in calls)
 
     def dtypes_for(self, value: str, stored: str) -> tuple[str, ...]:
@@ -162,7 +185,37 @@ def _r(name: str) -> Read:
     return Read(f"r.{name}", ())
 
 
-MONOIDS: dict[str, Monoid] = {}
+class Table(dict[str, Monoid]):
+    """Monoids by name. Those of a family, a name and a number, are made when they are first asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.families: dict[str, Callable[[int], Monoid | None]] = {}
+        self._made: dict[str, Monoid | None] = {}
+
+    def __missing__(self, name: str) -> Monoid:
+        found = self.named(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.named(name) is not None
+
+    def named(self, name: str) -> Monoid | None:
+        """The monoid of a name; None where there is none."""
+        if super().__contains__(name):
+            return super().__getitem__(name)
+        family = name.rstrip("0123456789")
+        number = name[len(family) :]
+        if family not in self.families or not number or number.startswith("0"):
+            return None
+        if name not in self._made:
+            self._made[name] = self.families[family](int(number))
+        return self._made[name]
+
+
+MONOIDS = Table()
 
 
 def add_monoid(monoid: Monoid) -> Monoid:
@@ -173,6 +226,7 @@ def add_monoid(monoid: Monoid) -> Monoid:
     return monoid
 
 
+ROWS = "tapestry.expr.numpy_folds"
 INFINITY = float("inf")
 LAST = 2**63 - 1
 ALL_LAWS: frozenset[Law] = frozenset({"associative", "commutative", "idempotent"})
@@ -220,7 +274,8 @@ def _position(name: str, better: str, identity: float, doc: str) -> Monoid:
         Component("value", "value", identity, chosen("value")),
         Component("index", "position", LAST, chosen("index"), POSITION),
     )
-    return Monoid(name, components, _r("index"), ALL_LAWS, EVERY, "position", doc)
+    rows = f"{ROWS}:{name}"
+    return Monoid(name, components, _r("index"), ALL_LAWS, EVERY, "position", doc, rows=rows)
 
 
 def _scaled(side: Callable[[str], Read], name: str) -> Expr:
@@ -271,7 +326,7 @@ def _recurrence() -> Monoid:
     )  # fmt: skip
 
 
-def _welford(name: str, finish: Expr, doc: str, derivative: d.FoldDerivative) -> Monoid:
+def _welford(name: str, finish: Expr | None, doc: str, *derivatives: d.FoldDerivative) -> Monoid:
     """Count n, mean and the sum m2 of squared deviations: Welford 1962; combined as in Chan, Golub and LeVeque 1979."""
     n = call("add", _a("n"), _b("n"))
     delta = call("subtract", _b("mean"), _a("mean"))
@@ -282,7 +337,11 @@ def _welford(name: str, finish: Expr, doc: str, derivative: d.FoldDerivative) ->
         Component("mean", "accumulator", 0, call("add", _a("mean"), call("multiply", delta, share))),
         Component("m2", "accumulator", 0, call("add", call("add", _a("m2"), _b("m2")), between), Const(0.0)),
     )
-    return Monoid(name, components, finish, TWO_LAWS, result="float", doc=doc, derivative=derivative)
+    whole, each = (None, derivatives) if finish is None else (derivatives[0], ())
+    return Monoid(
+        name, components, finish, TWO_LAWS,
+        result="float", doc=doc, derivative=whole, slopes=each, rows=f"{ROWS}:moments",
+    )  # fmt: skip
 
 
 def _online_softmax() -> Monoid:
@@ -309,6 +368,7 @@ for _monoid in (
     _welford(
         "variance", call("divide", _r("m2"), call("maximum", _r("n"), ONE)), "The mean squared deviation.", d.VARIANCE
     ),
+    _welford("moments", None, "How many, their mean, and the sum of squared deviations from it.", *d.MOMENTS),
     _recurrence(),
     _online_softmax(),
 ):

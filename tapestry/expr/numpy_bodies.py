@@ -35,6 +35,21 @@ def within(index: Array, extent: Any, out: Array) -> Array:
     return out
 
 
+def ordered(x: Array, out: Array) -> Array:
+    """Integers in the order of the numbers, equal where these are; NaN above all. Of integers: themselves.
+
+    The bits of a float without its sign grow with its size (IEEE 754-2019, section 5.10, has the order).
+    """
+    given = np.asarray(x)
+    if given.dtype.kind != "f":
+        np.copyto(out, given)
+        return out
+    size = np.abs(given).view(f"i{given.itemsize}").astype(np.int64)
+    np.copyto(out, np.where(given < 0, -size, size))
+    np.copyto(out, np.array(np.nan, given.dtype).view(f"i{given.itemsize}"), where=np.isnan(given))
+    return out
+
+
 def first(a: Array, b: Array, out: Array) -> Array:  # noqa: ARG001
     """The first of two values."""
     np.copyto(out, a)

@@ -27,7 +27,9 @@ def reduce(
     """Fold ``x`` over axes, given by position or name; over all of them when ``axis`` is None."""
     dims = _dims(x)
     body = x.at(tuple(Affine.dim(dim.name) for dim in dims))
-    return _fold(monoid, monoid, x, body, axis, keepdims, dtype, name)
+    folded = axis_positions(x, axis)
+    out = fold_of_axes(monoid, monoid, x, body, folded, dtype, name)
+    return with_axes(out, x, folded) if keepdims else out
 
 
 @door
@@ -40,7 +42,9 @@ def mean(x: Tensor, axis: Axes = None, *, keepdims: bool = False, dtype: str | N
     if DTYPES[x.dtype].kind == "float" and DTYPES[x.dtype].compute != x.dtype:
         # The count may be more than 16 bits of a float hold; they compute in f32 anyway.
         value, dtype = Cast(DTYPES[x.dtype].compute, value), dtype or x.dtype
-    return _fold("mean", "sum", x, Call("divide", (value, Const(count))), axis, keepdims, dtype, name)
+    folded = axis_positions(x, axis)
+    out = fold_of_axes("mean", "sum", x, Call("divide", (value, Const(count))), folded, dtype, name)
+    return with_axes(out, x, folded) if keepdims else out
 
 
 def _undefined_mean(x: Tensor, axis: Axes, keepdims: bool, dtype: str | None, name: str) -> Tensor:
@@ -49,28 +53,34 @@ def _undefined_mean(x: Tensor, axis: Axes, keepdims: bool, dtype: str | None, na
     kept = [dim for k, dim in enumerate(_dims(x)) if k not in folded]
     stored = dtype or (x.dtype if DTYPES[x.dtype].kind == "float" else "f32")
     out = current("mean").compute("mean", kept, Const(float("nan")), dtype=stored, explicit=name)
-    return _with_axes(out, x, folded) if keepdims else out
+    return with_axes(out, x, folded) if keepdims else out
 
 
 def _dims(x: Tensor) -> list[Dim]:
     return [Dim(axis, extent) for axis, extent in zip(x.axes, x.shape, strict=True)]
 
 
-def _fold(
-    function: str, monoid: str, x: Tensor, body: Expr, axis: Axes, keepdims: bool, dtype: str | None, name: str
+def fold_of_axes(
+    function: str,
+    monoid: str,
+    x: Tensor,
+    body: Expr,
+    folded: Sequence[int],
+    dtype: str | None,
+    name: str,
+    more: Sequence[Dim] = (),
 ) -> Tensor:
-    folded = axis_positions(x, axis)
+    """One fold of ``body``, an expression over the axes of x, along some of them; ``more`` dimensions stand last."""
     dims = _dims(x)
     inner = [dims[k].name for k in folded]
-    order = [dim for k, dim in enumerate(dims) if k not in folded] + [dims[k] for k in folded]
+    order = [*(dim for k, dim in enumerate(dims) if k not in folded), *more, *(dims[k] for k in folded)]
     monoid_or_none = monoid if folded else None
-    out = current(function).compute(
+    return current(function).compute(
         function, order, body, reduce_dims=inner, monoid=monoid_or_none, dtype=dtype, explicit=name
     )
-    return _with_axes(out, x, folded) if keepdims else out
 
 
-def _with_axes(out: Tensor, x: Tensor, folded: Sequence[int]) -> Tensor:
+def with_axes(out: Tensor, x: Tensor, folded: Sequence[int]) -> Tensor:
     """The folded axes again, of extent 1."""
     from .views import expand_dims
 

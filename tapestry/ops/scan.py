@@ -117,7 +117,7 @@ def recurrence(
 
 
 def _entry(monoid: str) -> Monoid:
-    entry = MONOIDS.get(monoid)
+    entry = MONOIDS.named(monoid)
     if entry is None or entry.packed:
         known = [name for name, other in MONOIDS.items() if not other.packed]
         raise UsageError(f"there is no monoid {monoid!r} to scan by", hint=close_match(monoid, known))

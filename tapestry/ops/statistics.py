@@ -14,6 +14,7 @@ from ..dtypes import DTYPES, promote
 from ..errors import UsageError
 from .elementwise import abs as absolute
 from .elementwise import cast, formula, sqrt, where
+from .records import components
 from .reduction import axis_positions, variance
 from .reduction import max as largest
 from .reduction import min as smallest
@@ -44,6 +45,37 @@ def std(x: Tensor, axis: Axes = None, *, correction: int = 0, keepdims: bool = F
     """The square root of `var`."""
     share = _corrected("std", x, axis, correction)
     return formula("root", lambda v: sqrt(v * share) if correction else sqrt(v), variance(x, axis, keepdims=keepdims))
+
+
+@door
+@composite
+def var_mean(
+    x: Tensor, axis: Axes = None, *, correction: int = 0, keepdims: bool = False, name: str = ""
+) -> tuple[Tensor, Tensor]:
+    """`var` and the mean over the axes, in one pass: the fold "moments"."""
+    _corrected("var_mean", x, axis, correction)
+    dtype = x.dtype if DTYPES[x.dtype].kind == "float" else "f32"
+    n, mean, squares = components("moments", x, axis, keepdims=keepdims, dtype=promote(dtype, "f32"))
+    found = formula("var", lambda m2, n: cast(m2 / (n - correction), dtype), squares, n)
+    return found, formula("mean", lambda m: cast(m, dtype), mean)
+
+
+@door
+@composite
+def std_mean(
+    x: Tensor, axis: Axes = None, *, correction: int = 0, keepdims: bool = False, name: str = ""
+) -> tuple[Tensor, Tensor]:
+    """`std` and the mean over the axes, in one pass: the fold "moments"."""
+    found, mean = var_mean(x, axis, correction=correction, keepdims=keepdims)
+    return sqrt(found), mean
+
+
+@door
+@composite
+def aminmax(x: Tensor, axis: Axes = None, *, keepdims: bool = False, name: str = "") -> tuple[Tensor, Tensor]:
+    """The least and the largest element over the axes, in one pass: the fold "minmax"."""
+    low, high = components("minmax", x, axis, keepdims=keepdims)
+    return low, high
 
 
 @door

@@ -12,6 +12,7 @@ from ..dtypes import name_of, numpy_dtype
 from ..errors import UsageError, close_match
 from ..expr import MONOIDS, Call, Expr, IndexValue, Inside, Read, walk
 from ..program import Block, Operation, Program, Tensor
+from ..records import over_records, records_at
 from ..result_type import compute_type, result_dtype
 from ..space import Box, Region
 from .blocks import KERNELS
@@ -102,20 +103,23 @@ def _run(op: Operation, output: Tensor, shards: Sequence[Region], reader: Reader
                 at, value = _written(op, points, reader.value(op.body, points).array)
                 found[at] = round_to(reader.rounding.stored(value, share), output.dtype)
         return found
-    value_dtype = _value_dtype(op, output, reader)
+    value_dtype, shape = _value_dtype(op, output, reader), output.shape
     fold = Fold(op.monoid, value_dtype, output.dtype, share_of_terms(op, value_dtype, output.dtype))
-    parts = [_part(op, output, fold, region, reader) for region in shards]
-    total = parts[0] if len(parts) == 1 else fold.identity(output.shape)
+    if op.record_dim is not None:
+        shards, shape = [records_at(op, region) for region in shards], shape[:-1]
+    op = over_records(op)
+    parts = [_part(op, shape, fold, region, reader) for region in shards]
+    total = parts[0] if len(parts) == 1 else fold.identity(shape)
     for part in parts if len(parts) > 1 else ():
         total = fold.combine(total, fold.partial(part))
-    if not fold.monoid.packed:
+    if not fold.whole:
         total = tuple(reader.rounding.terms(array, fold.share) for array in total)
     return round_to(reader.rounding.stored(fold.finish(total), share), output.dtype)
 
 
-def _part(op: Operation, output: Tensor, fold: Fold, region: Region, reader: Reader) -> State:
-    """The fold of one shard, over the whole output: the identity where it has no points."""
-    total = fold.identity(output.shape)
+def _part(op: Operation, shape: tuple[int, ...], fold: Fold, region: Region, reader: Reader) -> State:
+    """The fold of one shard, over all records: the identity where it has no points."""
+    total = fold.identity(shape)
     few = [grid for grid in region.grids if counts_few(op, fold, grid)]
     for grid in few:
         fold_chosen(op, fold, grid, total, reader)
@@ -171,7 +175,7 @@ def _written(op: Operation, points: Points, *values: Array) -> tuple[Any, ...]:
     written = Points(tuple(points.names[k] for k in parallel), tuple(points.axes[k] for k in parallel))
     at = tuple(np.broadcast_to(written.value(row), written.shape) for row in op.write)
     found = tuple(np.broadcast_to(value, written.shape) for value in values)
-    if parallel and op.where and not (op.monoid and MONOIDS[op.monoid].packed):
+    if parallel and op.where and not isinstance(op.body, Block):
         # Points outside of the domain write nothing; what they would write may not even exist.
         mask = np.broadcast_to(points.inside(op.where), points.shape)
         kept = mask.any(axis=tuple(k for k in range(len(op.dims)) if k not in parallel))

@@ -72,6 +72,15 @@ def _where(condition: Array, yes: Array, no: Array) -> Array:
     return np.where(condition != 0, yes, no)
 
 
+def _ordered(x: Array) -> Array:
+    """The bits of a float without its sign, negative where it is: 0 for both zeros, NaN beyond infinity."""
+    if x.dtype.kind != "f":
+        return x
+    bits = np.abs(x).view(f"i{x.itemsize}")
+    size = np.where(np.isnan(x), np.array(np.nan, x.dtype).view(bits.dtype), bits).astype(np.int64)
+    return np.where(x < 0, -size, size)
+
+
 # Functions that NumPy has under another name, or not at all.
 _OWN: dict[str, Callable[..., Array]] = {
     "rsqrt": _rsqrt,
@@ -79,6 +88,7 @@ _OWN: dict[str, Callable[..., Array]] = {
     "erf": _erf,
     "where": _where,
     "philox": _philox,
+    "ordered": _ordered,
 }
 
 
@@ -95,7 +105,7 @@ def call(name: str, args: list[Value]) -> Value:
         arrays = [array.astype(np.float64) for array in arrays]
     body = _OWN.get(name) or getattr(np, name, None) or _table_body(name)
     found = np.asarray(body(*arrays))
-    return Value(found if function.result == "bool" else found.astype(wide), dtype, weak)
+    return Value(found if function.fixed else found.astype(wide), dtype, weak)
 
 
 def _table_body(name: str) -> Callable[..., Array]:

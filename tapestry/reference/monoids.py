@@ -37,6 +37,7 @@ class Fold:
     def __init__(self, monoid: str, value: str, stored: str, share: float = 0.0) -> None:
         self.name, self.monoid, self.stored, self.share = monoid, MONOIDS[monoid], stored, share
         self.dtypes = self.monoid.dtypes_for(value, stored)
+        self.whole = self.monoid.packed and not self.monoid.several  # the record of a block kernel, in one array
 
     def _held(self, dtype: str) -> np.dtype[Any]:
         """The type in which a component is held here."""
@@ -45,7 +46,7 @@ class Fold:
 
     def identity(self, shape: tuple[int, ...]) -> State:
         """The record of a fold over nothing, at every place."""
-        if self.monoid.packed:
+        if self.whole:
             state = np.zeros(shape)
             state[..., -1] = -np.inf
             return (state,)
@@ -57,12 +58,12 @@ class Fold:
     def lift(self, value: Value, position: Array, second: Value | None = None) -> State:
         """The records of single points; ``second`` is that of a pair."""
         named = {"x": value, "y": second or value, "i": Value(position, "int64")}
-        return tuple(
-            round_to(interpret(component.lift, named).array, dtype).astype(self._held(dtype))
-            if not component.unrounded
-            else interpret(component.lift, named).array.astype(self._held(dtype))
-            for component, dtype in zip(self.monoid.components, self.dtypes, strict=True)
-        )
+        found = []
+        for component, dtype in zip(self.monoid.components, self.dtypes, strict=True):
+            nothing = Value(np.asarray(component.identity_in(dtype), self._held(dtype)), dtype)
+            array = interpret(component.lift, {**named, "e": nothing}).array
+            found.append((array if component.unrounded else round_to(array, dtype)).astype(self._held(dtype)))
+        return tuple(found)
 
     def reduce(self, state: State, axes: tuple[int, ...]) -> State:
         """The records folded over some axes, in the order of the points."""
@@ -100,14 +101,16 @@ class Fold:
 
     def partial(self, state: State) -> State:
         """A state as one shard hands it on: rounded to the dtypes of the record."""
-        if self.monoid.packed:
+        if self.whole:
             return (widen(round_to(state[0], self.stored), self.stored).astype(np.float64),)
         return tuple(
             round_to(array, dtype).astype(array.dtype) for array, dtype in zip(state, self.dtypes, strict=True)
         )
 
     def finish(self, state: State) -> Array:
-        """What is stored."""
+        """What is stored; of several results, one after another along the last axis."""
+        if self.monoid.several:
+            return np.stack(state, axis=-1)
         if self.monoid.finish is None or self.name in UFUNCS:
             return state[0]
         return interpret(self.monoid.finish, self._named("r", state)).array

@@ -7,7 +7,7 @@ import pytest
 
 from tapestry.expr import FUNCTIONS, Call, Cast, Const, Function, Read, add_function
 from tapestry.expr.derivatives import partials
-from tapestry.reference.expressions import Value
+from tapestry.reference.expressions import Value, call
 from tapestry.reference.monoids import interpret
 
 SMOOTH = [name for name, function in FUNCTIONS.items() if function.derivative is not None]
@@ -19,7 +19,8 @@ DEFAULT = (0.37, 1.9, 0.6)
 def value_of(name: str, *args: float) -> float:
     whole = FUNCTIONS[name].integers
     arrays = [np.asarray(int(10 * arg) if whole else arg) for arg in args]
-    out = np.empty((), bool if FUNCTIONS[name].result == "bool" else np.int64 if whole else np.float64)
+    fixed = {"bool": bool, "int64": np.int64}.get(FUNCTIONS[name].result)
+    out = np.empty((), fixed or (np.int64 if whole else np.float64))
     if name == "where":
         arrays[0] = arrays[0] != 0
     FUNCTIONS[name].compute(*arrays, out=out)
@@ -73,3 +74,19 @@ def test_a_call_and_a_conversion_of_the_same_are_two_things() -> None:
     one, other = Call("add", (Call("exp", (x,)), x)), Call("add", (Cast("f32", x), x))
     assert one != other
     assert Cast("f32", x) != Call("exp", (x,))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_ordered_integers_stand_in_the_order_of_the_numbers(dtype: str) -> None:
+    kind = np.dtype({"f32": np.float32, "f64": np.float64}[dtype])
+    tiny, huge = np.finfo(kind).smallest_subnormal, np.finfo(kind).max
+    rising = np.array([-np.inf, -huge, -1.5, -1, -tiny, 0, tiny, 1, 1.5, huge, np.inf, np.nan], kind)
+    both = np.concatenate([rising, -rising[-1:], np.array([-0.0], kind)])
+    out = np.empty(both.shape, np.int64)
+    FUNCTIONS["ordered"].compute(both, out=out)
+    oracle = call("ordered", [Value(both, dtype)])
+    assert (np.diff(out[:12]) > 0).all()
+    assert out[12] == out[11]
+    assert out[13] == out[5] == 0
+    assert oracle.dtype == "int64"
+    assert np.array_equal(oracle.array, out)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from . import elementwise, gathering, randoms, scans, tensors
+from . import elementwise, gathering, ordering, randoms, scans, tensors
 from .registry import Case
 
-CASES: list[Case] = [*elementwise.CASES, *tensors.CASES, *gathering.CASES, *scans.CASES, *randoms.CASES]
+CASES: list[Case] = [
+    *elementwise.CASES,
+    *tensors.CASES,
+    *gathering.CASES,
+    *scans.CASES,
+    *randoms.CASES,
+    *ordering.CASES,
+]
 FIRST: dict[str, Case] = {case.name: case for case in reversed(CASES)}

@@ -43,6 +43,7 @@ NUMPY = same(
     remainder reshape right_shift roll rot90 round sign sin sinh split sqrt square squeeze stack std subtract sum
     swapaxes tan tanh tensordot tile trace transpose tril triu trunc var vdot vstack where zeros zeros_like
     take take_along_axis
+    argsort bincount histogram sort
     """,
     absolute="tp.abs", amax="tp.max", amin="tp.min", arccos="tp.acos", arccosh="tp.acosh", arcsin="tp.asin",
     arcsinh="tp.asinh", arctan="tp.atan", arctan2="tp.atan2", arctanh="tp.atanh", around="tp.round",
@@ -75,6 +76,7 @@ JAX = same(
     rev="tp.flip", select="tp.where", select_n="tp.where", shift_left="tp.left_shift",
     shift_right_arithmetic="tp.right_shift", slice="x[1:5:2]", slice_in_dim="x[1:5:2]",
     stop_gradient="tp.stop_gradient", sub="tp.subtract", zeros_like_array="tp.zeros_like",
-    gather="table[ids[t], d]", index_take="tp.take",
+    gather="table[ids[t], d]", index_take="tp.take", approx_max_k="tp.topk", approx_min_k="tp.topk(largest=False)",
+    sort="tp.sort", top_k="tp.topk",
 )  # fmt: skip
 EINOPS = same("rearrange reduce repeat einsum")

@@ -33,6 +33,16 @@ def folding(monoid: str, dtype: str) -> Program:
     return Program("partial", tensors, (op,), ("y",))
 
 
+def folding_to_several(monoid: str, dtype: str) -> Program:
+    """The same by a monoid of several results."""
+    n, r, k = map(Affine.dim, "nrk")
+    count = len(MONOIDS[monoid].components)
+    dims = (Dim("n", ROWS), Dim("r", count, cut=False), Dim("k", FOLDED))
+    op = Operation("fold", dims, "y", (n, r), Read("x", (n, k)), ("k",), monoid)
+    tensors = (Tensor("x", dtype, (ROWS, FOLDED), "input"), Tensor("y", dtype, (ROWS, count)))
+    return Program("partial", tensors, (op,), ("y",))
+
+
 def planned(program: Program, ranks: int = 4) -> Plan:
     """The reduction cut over all ranks."""
     pinned = program.with_pins(Pin("op", "fold", (("mesh0", "k"),)))
@@ -116,6 +126,26 @@ def test_every_monoid_that_may_be_folded_apart_is_folded_over_ranks(monoid: str,
         x = (1 + x / 64).astype(x.dtype)
     made = planned(program)
     assert [task.monoid for task in made.document.tasks if isinstance(task, Transfer)] == [monoid]
+    assert made.check().ok, made.check()
+    found = made.run({"x": x})
+    assert found.bytes_moved == made.document.traffic.bytes_total
+    assert_close(program, {"x": x}, found.outputs, evaluate(program, {"x": x}))
+
+
+@pytest.mark.parametrize(
+    ("monoid", "dtype"),
+    [("moments", "f32"), ("moments", "f64"), ("minmax", "int8"), ("minmax", "bf16"), ("top1", "int32"),
+     ("top5", "f32"), ("top40", "int64")],
+)  # fmt: skip
+def test_folds_of_several_results_are_folded_over_ranks(monoid: str, dtype: str) -> None:
+    """Whole records travel, in the dtype of the results; 40 places from parts of 16 elements, too."""
+    program, x = folding_to_several(monoid, dtype), values(dtype)
+    made = planned(program)
+    [transfer] = [task for task in made.document.tasks if isinstance(task, Transfer)]
+    [source] = [buffer for buffer in made.document.buffers if buffer.name == transfer.source]
+    count = len(MONOIDS[monoid].components)
+    assert (transfer.monoid, source.record) == (monoid, None)
+    assert source.nbytes == ROWS * count * program.tensor("y").itemsize
     assert made.check().ok, made.check()
     found = made.run({"x": x})
     assert found.bytes_moved == made.document.traffic.bytes_total

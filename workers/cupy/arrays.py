@@ -54,6 +54,11 @@ class DeviceArray:
         assert prod(shape) == self.size
         return replace(self, shape=tuple(shape))
 
+    def view(self, dtype: DType) -> DeviceArray:
+        """The bytes as another dtype, of which those along the last axis are a multiple."""
+        last = self.shape[-1] * self.dtype.itemsize // dtype.itemsize
+        return replace(self, shape=(*self.shape[:-1], last), dtype=dtype)
+
     def __getitem__(self, part: slice) -> DeviceArray:
         """A stretch of an array of one axis."""
         start, stop, _ = part.indices(self.shape[0])

@@ -12,13 +12,14 @@ from ...result_type import result_dtype
 from ...selection import Selection, neutral_value, selections
 from ...space import Grid, Region
 from ..device import Evaluation, Packed, Stored, packets
-from ..lifting import dtypes_of, value_dtype, values_of
+from ..lifting import dtypes_of, over_records, value_dtype, values_of
 from .cells import Cell, boxes, cells_of, overlaid
 from .jobs import Field, Fold, Job, Record, Renaming, Store
 
 
 def jobs_of(task: Evaluation) -> list[Job]:
     """The kernels of a task whose body is an expression."""
+    task = over_records(task)
     return [job for cell in cells_of(task.op, task.points) for job in _jobs(task, cell)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...expr import Affine, Bound, Read
+from ...expr import Affine, Bound, Expr, Read, reads
 from ...kernels.elementwise.emit import Emitter, Value, literal
 from ...kernels.elementwise.indices import condition, text
 from ...kernels.elementwise.loop import MAX_32
@@ -214,23 +214,28 @@ class _Writer:
 
     def _point(self, fold: Fold) -> list[str]:
         """One point's values, folded into the record."""
+        record = self.job.record
+        assert record is not None
+        steps = [component.step or component.combine for component in record.monoid.components]
+        read = {node.tensor for step in steps for node in reads(step)}
         emitter = self._emitter()
-        values = [emitter.value(value) for value in fold.values]
-        names = self._components()
-        lines = [*emitter.outer, *emitter.inner]
-        for k, (value, (_, kind)) in enumerate(zip(values, names, strict=True)):
-            lines.append(f"const {kind} b{k} = {emitter.as_type(value, kind)};")
-        return [*lines, *self._combine({f"{k}": f"b{k}" for k in range(len(names))})]
+        lines, second = [], {}
+        for k, (value, (_, kind)) in enumerate(zip(fold.values, self._components(), strict=True)):
+            second[f"{k}"] = f"b{k}"
+            if f"b.{record.monoid.components[k].name}" in read:
+                lines.append(f"const {kind} b{k} = {emitter.as_type(emitter.value(value), kind)};")
+        return [*emitter.outer, *emitter.inner, *lines, *self._combine(second, steps)]
 
-    def _combine(self, second: dict[str, str]) -> list[str]:
+    def _combine(self, second: dict[str, str], exprs: Sequence[Expr] | None = None) -> list[str]:
         """The record, folded with another whose components have the given names."""
         record = self.job.record
         assert record is not None
+        exprs = exprs or [component.combine for component in record.monoid.components]
         known = {}
         for k, component in enumerate(record.monoid.components):
             known[f"a.{component.name}"], known[f"b.{component.name}"] = f"s{k}", second[str(k)]
         emitter = self._emitter(known)
-        values = [emitter.value(component.combine) for component in record.monoid.components]
+        values = [emitter.value(expr) for expr in exprs]
         lines = [*emitter.outer, *emitter.inner]
         texts = [emitter.as_type(value, kind) for value, (_, kind) in zip(values, self._components(), strict=True)]
         return [*lines, *(f"s{k} = {found};" for k, found in enumerate(texts))]

@@ -13,6 +13,7 @@ import numpy as np
 from ...expr import Affine, Call, Cast, Expr, Read
 from ...space import Box
 from ..device import Evaluation, Runner, Stored, in_order
+from ..lifting import over_records
 from . import steps
 from .block_kernels import BLOCKS
 from .choosing import context_of, kept, steps_of
@@ -30,6 +31,7 @@ from .unrolling import unrolled
 
 def bind_compute(task: Evaluation, scratch: Scratch) -> Runner:
     """A closure that evaluates the task's operation at its points."""
+    task = over_records(task)
     context = context_of(task, scratch)
     return in_order([bound(step) for group in groups_of(task) for step in steps_of(task, context, group)])
 

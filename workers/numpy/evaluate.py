@@ -31,7 +31,20 @@ from ...expr import (
 from ..device import Stored
 from . import folding
 from .calls import copy_into, lookup, take_from, truth_into, where_stored
-from .folding import BOOL, DOUBLE, INT, SINGLE, Array, Scalar, compute_dtype, fold_numbers, round_into, scalar, together
+from .folding import (
+    BOOL,
+    DOUBLE,
+    INT,
+    SINGLE,
+    Array,
+    Scalar,
+    compute_dtype,
+    fold_numbers,
+    result_in,
+    round_into,
+    scalar,
+    together,
+)
 from .scratch import Scratch
 from .views import Slices, position_table, slab_shape, strided, within
 
@@ -271,7 +284,7 @@ class Compiler:
             # A choice copies its last argument before it reads the others, so these may not share memory with it.
             if not branch:
                 self.release(before)
-        out = self.apply(entry.compute, prepared, BOOL if entry.result == "bool" else dtype)
+        out = self.apply(entry.compute, prepared, result_in(expr.function, dtype))
         if branch:
             for before in args:
                 self.release(before)

@@ -41,6 +41,12 @@ def together(function: str, types: list[np.dtype[Any]], numbers: list[float | in
     return INT if rule in ("same", "bool") and found == BOOL else found
 
 
+def result_in(function: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type of what a function gives that computes in one."""
+    fixed = FUNCTIONS[function].fixed
+    return dtype if fixed is None else compute_dtype(fixed)
+
+
 def scalar(array: Array) -> np.generic:
     """The number that an array without axes holds, with its type."""
     return array.dtype.type(array[()])  # type: ignore[no-any-return]
@@ -93,10 +99,10 @@ def fold_numbers(function: str, values: list[Scalar]) -> Scalar:
     arrays = [np.asarray(value).astype(dtype) for value in values]
     if entry.result == "branch":
         arrays[0] = np.asarray(values[0]) != 0
-    out = np.empty((), BOOL if entry.result == "bool" else dtype)
+    out = np.empty((), result_in(function, dtype))
     with np.errstate(all="ignore"):
         entry.compute(*arrays, out=out)
-    return out.item() if not types and entry.result != "bool" else scalar(out)
+    return out.item() if not types and entry.fixed is None else scalar(out)
 
 
 def round_into(value: Any, out: Array) -> None:

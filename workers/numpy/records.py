@@ -16,7 +16,7 @@ from ...expr import FUNCTIONS, MONOIDS, Call, Cast, Const, Expr, Monoid, Read
 from ...expr.scans import Scan
 from ...program import Operation
 from ..device import Runner, Stored
-from .folding import BOOL, Array, Scalar, compute_dtype, number, round_into, together
+from .folding import BOOL, Array, Scalar, compute_dtype, number, result_in, round_into, together
 from .maps import SLAB_POINTS, Context
 from .pieces import Piece, masked
 from .scanning import doubled, places, results, scan_in, without
@@ -66,7 +66,7 @@ class _Interpreter:
         if branch:
             arrays.insert(0, np.asarray(args[0]) != 0)
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        out = np.empty(shape, BOOL if entry.result == "bool" else dtype)
+        out = np.empty(shape, result_in(function, dtype))
         entry.compute(*arrays, out=out)
         return out
 
@@ -95,7 +95,7 @@ def finished(monoid: Monoid, state: State) -> Array:
 
 def state_of(monoid: Monoid, array: Array) -> State:
     """The components of stored records, in their compute types: fields, places along the last axis, or all there is."""
-    if monoid.packed:
+    if monoid.packed and not array.dtype.names:
         parts = [array[..., place] for place in record_layout(monoid, array.shape[-1]).values()]
     else:
         parts = [array[name] for name in array.dtype.names] if array.dtype.names else [array]
@@ -112,7 +112,7 @@ def store(monoid: Monoid, state: State, target: Array) -> None:
 
 def store_records(monoid: Monoid, state: State, target: Array) -> None:
     """Write a state into an array of records."""
-    if monoid.packed:
+    if monoid.packed and not target.dtype.names:
         for place, array in zip(record_layout(monoid, target.shape[-1]).values(), state, strict=True):
             target[..., place] = array
     elif target.dtype.names:
@@ -220,13 +220,14 @@ class RecordFold:
         kept = [k for k in range(len(shape)) if k not in axes]
         at = tuple(row[tuple(cut[k] if row.shape[n] > 1 else slice(None) for n, k in enumerate(kept))] for row in whole)
         count, rest = prod(shape[k] for k in axes), tuple(shape[k] for k in kept)
+        by_rows = monoid.fold_rows
 
         def fold(total: State) -> None:
             rows = []
             for kernel, array in zip(kernels, total, strict=True):
                 value = np.broadcast_to(np.asarray(kernel.at(cut)), shape).astype(array.dtype)
                 rows.append(value.transpose([*axes, *kept]).reshape(count, *rest))
-            state = _pairwise(monoid, tuple(rows))
+            state = _pairwise(monoid, tuple(rows)) if by_rows is None else by_rows(tuple(rows))
             before = tuple(array[at] for array in total)
             for array, new in zip(total, combined(monoid, before, state), strict=True):
                 array[at] = new

@@ -46,6 +46,19 @@ TAPESTRY_FN Int within(Int index, Int extent) {
     return index;
 }
 
+// Integers in the order of the numbers: the bits of a float without its sign, negative where it is; NaN above all.
+TAPESTRY_FN Int ordered(Int a) { return a; }
+TAPESTRY_FN Int ordered(float a) {
+    if (a != a) return 0x7fc00000;
+    const Int size = same_bits<unsigned>(a) & 0x7fffffffu;
+    return a < 0.0f ? -size : size;
+}
+TAPESTRY_FN Int ordered(double a) {
+    if (a != a) return 0x7ff8000000000000ll;
+    const Int size = same_bits<Int>(a) & 0x7fffffffffffffffll;
+    return a < 0.0 ? -size : size;
+}
+
 // The exponent is not negative.
 TAPESTRY_FN Int power(Int base, Int exponent) {
     Natural result = 1, factor = Natural(base);

@@ -1,0 +1,184 @@
+"""Order along an axis: the largest with their places, sorting, and what stands at one place of the order.
+
+An element and its place are one integer, its key: the number in the order of the floats (the function ``ordered``)
+above 32 bits of the place, so that the larger key is the larger element, the first of equal ones, and NaN above all.
+So the largest k are a fold of keys by the monoid ``topK``, whose partial results travel as any others' do, and sorting
+is a network of minima and maxima (Batcher, Sorting networks and their applications, 1968). Elements are read at the
+places that come out, which is what differentiates.
+
+Elements of 64 bits have no such keys: each counts those before it, which takes the square of their number.
+"""
+
+from __future__ import annotations
+
+from ..dsl.define import axes_of, define
+from ..dsl.door import door
+from ..dsl.element import Element, combine, element
+from ..dsl.index import Index
+from ..dsl.reducer import Reducer
+from ..dsl.tensor import Tensor, unique_names
+from ..dsl.trace import composite
+from ..dtypes import DTYPES
+from ..errors import UsageError
+from ..expr import MOST_PLACES, Affine
+from .arranging import moveaxis
+from .gathering import take_along_axis
+from .records import record_of
+from .reduction import argmax, argmin, axis_position
+from .views import slice_view
+
+Axis = int | str
+PLACES = 2**32  # what a key holds of places
+LOWEST = -(2**63)  # below all keys
+
+
+@door
+@composite
+def topk(x: Tensor, k: int, axis: Axis = -1, *, largest: bool = True, name: str = "") -> tuple[Tensor, Tensor]:
+    """The k largest elements along an axis, or the smallest, in order, and their places (int64); of equals the first.
+
+    NaN counts as larger than all numbers. Up to k = 64 it is one fold, which may be cut along the axis.
+    """
+    j = axis_position(x, axis)
+    if not 1 <= k <= x.shape[j]:
+        sides = {"x": repr(x), "k": k}
+        raise UsageError(f"topk takes from 1 to {x.shape[j]} elements of this axis", sides=sides)
+    places = _places(x, j, k, largest)
+    return take_along_axis(x, places, j), places
+
+
+@door
+@composite
+def max_with_index(x: Tensor, axis: Axis, *, keepdims: bool = False, name: str = "") -> tuple[Tensor, Tensor]:
+    """The largest element along an axis, and where the first such is (int64): torch's ``max(x, dim)``."""
+    return _best(argmax, x, axis, keepdims)
+
+
+@door
+@composite
+def min_with_index(x: Tensor, axis: Axis, *, keepdims: bool = False, name: str = "") -> tuple[Tensor, Tensor]:
+    """The smallest element along an axis, and where the first such is (int64): torch's ``min(x, dim)``."""
+    return _best(argmin, x, axis, keepdims)
+
+
+@door
+@composite
+def argsort(x: Tensor, axis: Axis = -1, *, descending: bool = False, name: str = "") -> Tensor:
+    """Where the elements stand that come first, second, ... in rising or falling order (int64); equals in their order.
+
+    NaN counts as larger than all numbers. log²n operations over n elements.
+    """
+    j = axis_position(x, axis)
+    return _places(x, j, x.shape[j], descending)
+
+
+@door
+@composite
+def sort(x: Tensor, axis: Axis = -1, *, descending: bool = False, name: str = "") -> Tensor:
+    """The elements along an axis in rising or falling order; see `argsort`."""
+    return take_along_axis(x, argsort(x, axis, descending=descending), axis_position(x, axis))
+
+
+@door
+@composite
+def kthvalue(x: Tensor, k: int, axis: Axis = -1, *, name: str = "") -> tuple[Tensor, Tensor]:
+    """The k-th smallest element along an axis, k from 1, and where it is (int64)."""
+    values, places = topk(x, k, axis, largest=False)
+    j = axis_position(x, axis)
+    return _at_place(values, j, k - 1), _at_place(places, j, k - 1)
+
+
+@door
+@composite
+def median(x: Tensor, axis: Axis = -1, *, name: str = "") -> tuple[Tensor, Tensor]:
+    """The median along an axis, of an even number the lower of the two in the middle, and where it is: torch's."""
+    return kthvalue(x, (x.shape[axis_position(x, axis)] + 1) // 2, axis)
+
+
+def _best(places: Reducer, x: Tensor, axis: Axis, keepdims: bool) -> tuple[Tensor, Tensor]:
+    j = axis_position(x, axis)
+    found = places(x, j, keepdims=True)
+    values = take_along_axis(x, found, j)
+    return (values, found) if keepdims else (_at_place(values, j, 0), _at_place(found, j, 0))
+
+
+def _at_place(x: Tensor, j: int, place: int) -> Tensor:
+    return slice_view(x, (*(slice(None),) * j, place))
+
+
+def _places(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
+    """Where the first k in the order stand, along axis j."""
+    if DTYPES[x.dtype].bytes > 4:
+        return _counted(x, j, k, falling)
+    if x.shape[j] > PLACES:
+        raise UsageError(f"the axis is longer than {PLACES}", sides={"x": repr(x)}, hint="order parts of it")
+    keys = _largest(x, j, k, falling) if k <= MOST_PLACES else _network(x, j, falling)
+    order = axes_of(keys)[:-1]
+    place = Index(Affine.dim("place"), {"place": k})
+    out = (*order[:j], place, *order[j:])
+    return define(
+        "place", out, combine("subtract", PLACES - 1, combine("bitwise_and", keys[(*order, place)], PLACES - 1))
+    )
+
+
+def _key(x: Tensor, at: tuple[Index, ...], place: Index, falling: bool) -> Element:
+    """The key of an element: the larger, the earlier it comes."""
+    value = element(x[at])
+    rank = element(value.astype("int64")) if x.dtype == "bool" else combine("ordered", value)
+    if x.dtype == "uint32":
+        rank = combine("subtract", element(rank.astype("int64")), 2**31)
+    rank = rank if falling else combine("bitwise_not", rank)
+    return combine("add", combine("left_shift", rank, 32), combine("subtract", PLACES - 1, place))
+
+
+def _largest(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
+    """The first k keys along a last axis: one fold."""
+    every = axes_of(x)
+    return record_of(f"top{k}", x, _key(x, every, every[j], falling).expr, (j,))
+
+
+def _network(x: Tensor, j: int, falling: bool) -> Tensor:
+    """All keys along a last axis, in order: a bitonic network. Pairs that are ``apart`` are put in order, in runs that
+    rise and fall by turns and grow to twice their length.
+    """
+    length = 1 << (x.shape[j] - 1).bit_length()
+    *outer, last = axes_of(moveaxis(x, j, -1))
+    place = Index(Affine.dim(str(last)), {str(last): length})
+    key = _key(moveaxis(x, j, -1), (*outer, place), place, falling)
+    keys = define("key", (*outer, place), combine("where", place < x.shape[j], key, LOWEST))
+    run = 2
+    while run <= length:
+        apart = run // 2
+        while apart:
+            keys = _stage(keys, outer, apart, run)
+            apart //= 2
+        run *= 2
+    return keys
+
+
+def _stage(keys: Tensor, outer: list[Index], apart: int, run: int) -> Tensor:
+    """Every pair in order, the larger one first in the even runs."""
+    *rest, length = keys.shape
+    names = unique_names((*map(str, outer), "pair", "side", "at"))[-3:]
+    extents = dict(zip(names, (length // (2 * apart), 2, apart), strict=True))
+    pairs = keys.reshape(*rest, *extents.values())
+    pair, side, at = (Index(Affine.dim(name), {name: extent}) for name, extent in extents.items())
+    one, other = pairs[(*outer, pair, 0, at)], pairs[(*outer, pair, 1, at)]
+    odd = pair // (run // (2 * apart)) % 2
+    ordered = combine("where", side - odd == 0, combine("maximum", one, other), combine("minimum", one, other))
+    return define("stage", (*outer, pair, side, at), ordered).reshape(*rest, length)
+
+
+def _counted(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
+    """The places in order, each found by how many elements come before it."""
+    every, n = axes_of(x), x.shape[j]
+    names = unique_names((*x.axes, "other", "place"))
+    mine, place = every[j], Index(Affine.dim(names[-1]), {names[-1]: k})
+    other = Index(Affine.dim(names[-2]), {names[-2]: n})
+    a = combine("ordered", x[every])
+    b = combine("ordered", x[(*every[:j], other, *every[j + 1 :])])
+    tie = combine("logical_and", combine("equal", a, b), other < mine)
+    before = combine("logical_or", combine("greater" if falling else "less", b, a), tie)
+    rank = define("rank", every, Reducer("sum")[other](combine("where", before, 1, 0)), dtype="int64")
+    chosen = combine("where", combine("equal", rank[every], place), mine, 0)
+    return define("place", (*every[:j], place, *every[j + 1 :]), Reducer("sum")[mine](chosen), dtype="int64")
