@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import DTYPES
@@ -28,6 +30,29 @@ class Attribute:
 
 
 @dataclass(frozen=True)
+class Bodies:
+    """What a block kernel computes, as functions of whole blocks: one array an operand, attributes by name.
+
+    An operand has an axis for every kept dimension of the operation (of extent 1 where it does not depend on it), then
+    one for each folded and each made dimension that it depends on. The result has an axis for every kept and every made
+    dimension, or for a packed monoid the components of the record in place of the latter, and may be broadcast.
+
+    numpy       of NumPy arrays in the dtypes of the operands (bf16 and smaller floats: f32)
+    reference   the same in float64, for the oracle; None: ``numpy``
+    torch       of torch's tensors on a GPU; None: the kernel runs on no GPU
+    derivative  of tensors of the DSL: the cotangent of the result, the operands, attributes by name, to one cotangent
+                (or None) an operand, each with that operand's axes; None: the kernel has no derivative
+    home        the file that declares it, for processes that have not run it
+    """
+
+    numpy: Callable[..., Any]
+    reference: Callable[..., Any] | None = None
+    torch: Callable[..., Any] | None = None
+    derivative: Callable[..., Any] | None = None
+    home: str = ""
+
+
+@dataclass(frozen=True)
 class BlockKernel:
     """What is true of every operation that runs a block kernel.
 
@@ -38,8 +63,10 @@ class BlockKernel:
     monoid       the monoid of its partial state; None: its reduction may not be cut
     rate         the class of rates at which devices run it (see `planner.machine`)
     flops        operations charged per index point
+    work         operations of all folded and uncut points that share the kept ones, by extents; None: by ``flops``
     check        further conditions: gives what is wrong, or None
     pieces       what it computes as operations that differentiate, "module:function"; None: it has no derivative
+    bodies       what it computes, of a kernel that is declared in one place; None: devices know it by name
     """
 
     name: str
@@ -50,8 +77,10 @@ class BlockKernel:
     monoid: str | None = None
     rate: str = "elementwise"
     flops: int = 1
+    work: Callable[[Mapping[str, int]], int] | None = None
     check: Callable[[Operation, Block, Tensor], str | None] | None = None
     pieces: str | None = None
+    bodies: Bodies | None = None
 
     @property
     def partial_state(self) -> Monoid | None:
@@ -69,6 +98,16 @@ def add_block(kernel: BlockKernel) -> BlockKernel:
     return kernel
 
 
+def flops_of_block(op: Operation, kernel: str) -> int | Fraction:
+    """Operations charged per index point of an operation that runs a block kernel."""
+    entry = BLOCKS[kernel]
+    if entry.work is None:
+        return entry.flops
+    shared = prod(dim.extent for dim in op.dims[len(op.dims) - entry.folded - entry.uncut :])
+    found = Fraction(entry.work(op.extents), max(1, shared))
+    return found.numerator if found.denominator == 1 else found
+
+
 def record_layout(monoid: Monoid, length: int) -> dict[str, slice]:
     """Component -> its place in a packed record of so many elements; the vector takes what the others leave."""
     rest = length - sum(not component.vector for component in monoid.components)
@@ -84,9 +123,8 @@ def check_block(op: Operation, block: Block, output: Tensor, where: str) -> None
     """Raise ProgramError unless a block operation is as its entry says."""
     entry = BLOCKS.get(block.kernel)
     if entry is None:
-        raise ProgramError(
-            f"there is no block kernel {block.kernel!r}", where=where, hint=close_match(block.kernel, list(BLOCKS))
-        )
+        hint = f"{close_match(block.kernel, list(BLOCKS))}; one of your own: tapestry --import FILE.py ..."
+        raise ProgramError(f"there is no block kernel {block.kernel!r}", where=where, hint=hint)
     if len(block.reads) != len(entry.reads):
         sides = {"reads": len(block.reads), "wants": ", ".join(entry.reads)}
         raise ProgramError(f"{entry.name} is given another number of reads", where=where, sides=sides)
@@ -98,6 +136,9 @@ def check_block(op: Operation, block: Block, output: Tensor, where: str) -> None
     state = entry.partial_state
     if state is not None and DTYPES[output.dtype].kind != "float" and state.result == "float":
         raise ProgramError(f"keeps the state of {entry.name} in {output.dtype}", where=where)
+    if entry.bodies is not None and (op.where or tuple(map(str, op.write)) != op.parallel_dims):
+        hint = "a kernel declared by tp.block writes its kept and made dimensions as they are, at all points"
+        raise ProgramError(f"{entry.name} writes elsewhere", where=where, hint=hint)
     fault = entry.check(op, block, output) if entry.check is not None else None
     if fault is not None:
         raise ProgramError(fault, where=where)

@@ -164,6 +164,8 @@ class LineParser(Parser):
         """``sum[c]``, where dimensions are folded."""
         if not folded:
             return None, ()
+        if self.names_block:
+            return None, tuple(folded)
         if self.token not in MONOIDS:
             hint = close_match(self.token, list(MONOIDS))
             raise self.line.error(f"{self.token!r} is no monoid", self.start, hint, folds=" ".join(folded))
@@ -175,8 +177,14 @@ class LineParser(Parser):
             raise self.line.error("another fold than above", start, hint, above=" ".join(folded), here=" ".join(dims))
         return monoid, dims
 
+    @property
+    def names_block(self) -> bool:
+        """Whether a call of a block kernel stands here."""
+        called = self.kind == "name" and self.text[self.position : self.position + 1] == "("
+        return called and self.token in BLOCKS
+
     def body(self) -> Expr | Block:
-        if self.kind != "name" or self.token not in BLOCKS or self.text[self.position : self.position + 1] != "(":
+        if not self.names_block:
             return self.expression()
         kernel = self.advance()
         self.expect("(")

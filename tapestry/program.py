@@ -90,7 +90,8 @@ class Operation:
     """One block operation.
 
     dims         the index space, in order; ``where`` restricts it (causal attention: key - query < 1)
-    reduce_dims  the dimensions folded by ``monoid`` (empty and None when there is no reduction)
+    reduce_dims  the dimensions folded by ``monoid`` (empty and None when there is no reduction); those that a block
+                 kernel takes whole stand here too, without a monoid
     write        index of the element written, one expression per axis of ``output``, over the other dimensions
     body         a scalar expression, or a `Block`
     group        the composite it came from ("softmax_3"), for drawings; ``source`` is "file.py:line"

@@ -9,10 +9,11 @@ rank's bytes on the link that reaches all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from math import log2
 from typing import Any
 
-from ...blocks import BLOCKS
+from ...blocks import BLOCKS, flops_of_block
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 
@@ -77,10 +78,10 @@ class Rates:
         own = self.own(op, program)
         if own is not None:
             return by(self._own[own], points)
-        arithmetic = self._arithmetic(_class(op), _dtype(op, program), -(-points // op.idle) * _flops(op), by)
+        arithmetic = self._arithmetic(_class(op), _dtype(op, program), float(-(-points // op.idle) * _flops(op)), by)
         return max(arithmetic, by(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
 
-    def _arithmetic(self, kernel: str, dtype: str, operations: int, by: Reading) -> float:
+    def _arithmetic(self, kernel: str, dtype: str, operations: float, by: Reading) -> float:
         classes = [kernel]
         while classes[-1] != "elementwise":
             classes.append(NEAREST.get(classes[-1], "elementwise"))
@@ -153,9 +154,9 @@ def _dtype(op: Operation, program: Program) -> str:
     return dtypes[0] if isinstance(op.body, Block) else max(dtypes, key=BY_WIDTH.index)
 
 
-def _flops(op: Operation) -> int:
+def _flops(op: Operation) -> int | Fraction:
     if isinstance(op.body, Block):
-        return BLOCKS[op.body.kernel].flops
+        return flops_of_block(op, op.body.kernel)
     calls = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
     return max(1, calls + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))
 

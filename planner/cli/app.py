@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from . import bench, check, diff, explain, machine, plan, rewrite, run, show, simulate
+from .guard import guarded
 
 app = typer.Typer(
     help="Plan, prove, draw and run tensor programs on a described machine.",
@@ -30,5 +34,16 @@ app.add_typer(bench.app, name="bench")
 
 
 @app.callback()
-def root() -> None:
+@guarded
+def root(
+    imports: Annotated[
+        list[Path] | None,
+        typer.Option("--import", metavar="FILE.py", help="A file that declares block operations. Repeatable."),
+    ] = None,
+) -> None:
     """Plan, prove, draw and run tensor programs on a described machine."""
+    if imports:
+        from .program_file import import_file
+
+        for file in imports:
+            import_file(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
 from contextlib import redirect_stdout
@@ -11,6 +10,7 @@ from types import ModuleType
 
 from ...dsl.program import ProgramFunction
 from ...errors import TapestryError, UsageError, close_match
+from ...imports import run_file
 from ...program import Program
 from .guard import full_text
 
@@ -24,7 +24,7 @@ def load_program(spec: str, settings: dict[str, str] | None = None) -> Program:
     file, separator, name = spec.rpartition(":")
     if not separator or not file or not name:
         raise UsageError(f"a program is given as FILE.py:PROGRAM, not {spec!r}")
-    found = _find(_import(Path(file)), file, name)
+    found = _find(import_file(Path(file)), file, name)
     if isinstance(found, Program):
         if settings:
             raise UsageError("--set, but the program has nothing left to set", where=spec, sides={"given": settings})
@@ -43,27 +43,18 @@ def _bind(program: ProgramFunction, path: Path, settings: dict[str, str]) -> Pro
         raise UsageError(f"fails when bound: {type(error).__name__}: {error}", where=_place(error, path)) from error
 
 
-def _import(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
+    """The module of a file. UsageError where it does not import, with the line."""
     if not path.is_file():
         raise UsageError("no such program file", where=str(path))
-    name = f"_tapestry_program_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError("not a Python file (its name does not end in .py)", where=str(path))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # the source of the functions in it is looked up there
-    sys.path.insert(0, str(path.resolve().parent))  # as for a script, modules beside it can be imported
     try:
         with redirect_stdout(sys.stderr):  # stdout is for the command's own data
-            spec.loader.exec_module(module)
+            return run_file(path)
     except TapestryError as error:
         raise UsageError(full_text(error), where=_place(error, path)) from error
     except (Exception, SystemExit) as error:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UsageError(f"does not import: {type(error).__name__}: {message}", where=_place(error, path)) from error
-    finally:
-        sys.path.pop(0)
-    return module
 
 
 def _place(error: BaseException, path: Path) -> str:

@@ -61,7 +61,7 @@ def pace_of(plan: Plan, times: TaskTimes) -> Pace:
         if kernel == "elementwise" and flops == 1:
             copied.append((nbytes, beyond))
         else:
-            classes.setdefault((kernel, dtype), []).append(((points * flops, beyond), nbytes))
+            classes.setdefault((kernel, dtype), []).append(((float(points * flops), beyond), nbytes))
     copies = monotone(copied)
     curves = tuple(WorkCurve(*key, monotone(_telling(found, copies))) for key, found in sorted(classes.items()))
     return Pace(len(plan.document.devices), start, copies, curves)

@@ -7,9 +7,10 @@ Grouped convolutions on a GPU we have kernels for are timed by the model that tu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import lru_cache
 
-from ...blocks import BLOCKS
+from ...blocks import BLOCKS, flops_of_block
 from ...dtypes import DTYPES
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
@@ -73,7 +74,7 @@ def machine_seconds(
         elements = written.size + sum(image.region.size for image in reads.values())
         counting = -(-min(points, elements) // op.idle)
     work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
-    arithmetic = work.seconds(counting * flops_per_point(op))
+    arithmetic = work.seconds(float(counting * flops_per_point(op)))
     return max(arithmetic, device.copying(ranks).seconds(moved)) + device.start_s(ranks)
 
 
@@ -100,9 +101,9 @@ def kernel_class(op: Operation) -> str:
 
 
 @lru_cache(maxsize=65536)
-def flops_per_point(op: Operation) -> int:
+def flops_per_point(op: Operation) -> int | Fraction:
     """Operations per index point: the body's functions, and those that fold its value into a record."""
     if isinstance(op.body, Block):
-        return BLOCKS[op.body.kernel].flops
+        return flops_of_block(op, op.body.kernel)
     total = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
     return max(1, total + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))

@@ -45,6 +45,7 @@ from ..program import Block, Dim, Operation
 from ..program import Tensor as TensorRecord
 from ..records import over_records
 from ..result_type import result_dtype
+from .declared import shares
 from .inversion import Inverse, invert
 from .scalar import derivative, plus, times
 
@@ -90,6 +91,12 @@ class _Backward:
             return
         if not isinstance(op.body, Block):
             self._hand_on(op)
+            return
+        bodies = BLOCKS[op.body.kernel].bodies
+        if bodies is not None and bodies.derivative is not None:
+            for points, share, read in shares(self.trace, op, bodies, self.cotangent(op.output)):
+                if read.tensor in self.active:
+                    self._along(points, share, read)
             return
         pieces = _pieces(op)(self.trace, op)
         self.active |= {piece.output for piece in pieces}
@@ -290,7 +297,7 @@ def _pieces(op: Operation) -> Pieces:
     assert isinstance(op.body, Block)
     entry = BLOCKS[op.body.kernel]
     if entry.pieces is None:
-        hint = "give its entry `pieces` (tapestry.blocks.BlockKernel), or hold it constant: tp.stop_gradient(...)"
+        hint = "give its declaration a derivative (tapestry.block), or hold it constant: tp.stop_gradient(...)"
         raise UsageError(f"the block kernel {entry.name} has no derivative", where=op.source, hint=hint)
     module, _, name = entry.pieces.partition(":")
     found: Pieces = getattr(import_module(module), name)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..blocks import BLOCKS
 from ..errors import UsageError
+from ..expr import depends_on
 from ..program import Block, Operation
 from .expressions import Reader
 from .points import Points
@@ -36,6 +38,38 @@ def attention_state(op: Operation, reader: Reader, points: Points, share: float)
     p = reader.rounding.terms(p, UNIT[reader.dtypes[op.body.reads[2].tensor]])
     o = np.einsum("...s,...sc->...c", p, np.broadcast_to(v, (*points.shape[:-1], width)))
     return np.concatenate([o, p.sum(axis=-1, keepdims=True), m], axis=-1)
+
+
+def declared(op: Operation, reader: Reader, points: Points, share: float) -> Array:
+    """The blocks of a kernel that is declared in one place, over (parallel dims ...), in float64.
+
+    Other executions may be off by a share of each operand.
+    """
+    assert isinstance(op.body, Block)
+    bodies = BLOCKS[op.body.kernel].bodies
+    assert bodies is not None
+    made = [dim.name for dim in op.dims[len(op.dims) - BLOCKS[op.body.kernel].uncut :]]
+    kept = [name for name in op.parallel_dims if name not in made]
+    operands = []
+    for read in op.body.reads:
+        value = reader.read(read, points)
+        if value.dtype.kind == "f":
+            value = reader.rounding.terms(value.astype(np.float64), share)
+        own = depends_on(read)
+        value = np.broadcast_to(
+            value, [n if name in own else 1 for name, n in zip(points.names, points.shape, strict=True)]
+        )
+        gone = tuple(k for k, name in enumerate(points.names) if name not in kept and name not in own)
+        operands.append(value.squeeze(gone))
+    found = np.asarray((bodies.reference or bodies.numpy)(*operands, **op.body.attrs))
+    shape = dict(zip(points.names, points.shape, strict=True))
+    return np.broadcast_to(found, [shape[name] for name in op.parallel_dims])
+
+
+def block_value(op: Operation, reader: Reader, points: Points, share: float) -> Array:
+    """What a block operation makes of some of its points, over its parallel dimensions."""
+    assert isinstance(op.body, Block)
+    return KERNELS.get(op.body.kernel, declared)(op, reader, points, share)
 
 
 KERNELS: dict[str, Callable[[Operation, Reader, Points, float], Array]] = {"attention": attention_state}

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import name_of, numpy_dtype
+from ..dtypes import DTYPES, name_of, numpy_dtype
 from ..errors import UsageError, close_match
 from ..expr import MONOIDS, Call, Expr, IndexValue, Inside, Read, walk
 from ..program import Block, Operation, Program, Tensor
 from ..records import over_records, records_at
 from ..result_type import compute_type, result_dtype
 from ..space import Box, Region
-from .blocks import KERNELS
+from .blocks import block_value
 from .chosen import counts_few, fold_chosen
 from .expressions import Reader
 from .monoids import Fold, State
 from .points import SLAB_ELEMENTS, Points, slabs
-from .rounding import Rounding, share_of_result, share_of_terms
+from .rounding import UNIT, Rounding, share_of_result, share_of_terms
 from .values import Array, round_to
 
 LISTED = 1 << 62  # points and indices, and sums of two of them, are integers of 64 bits
@@ -96,11 +96,14 @@ def _run(op: Operation, output: Tensor, shards: Sequence[Region], reader: Reader
     """One operation: its shards one after another, their parts folded, one rounding at the end."""
     share = share_of_result(op, output.dtype)
     if op.monoid is None:
-        assert not isinstance(op.body, Block)
         found = np.zeros(output.shape, numpy_dtype(output.dtype))
         for region in shards:
             for points in _slabs(op, region):
-                at, value = _written(op, points, reader.value(op.body, points).array)
+                if isinstance(op.body, Block):
+                    made = block_value(op, reader, points, UNIT[DTYPES[output.dtype].compute])
+                else:
+                    made = reader.value(op.body, points).array
+                at, value = _written(op, points, made)
                 found[at] = round_to(reader.rounding.stored(value, share), output.dtype)
         return found
     value_dtype, shape = _value_dtype(op, output, reader), output.shape
@@ -142,6 +145,9 @@ def _value_dtype(op: Operation, output: Tensor, reader: Reader) -> str:
 
 def _arrays(op: Operation) -> list[frozenset[str]]:
     """The dimensions of the arrays that evaluating some points builds: all, or the operands' of a contraction."""
+    if isinstance(op.body, Block) and op.monoid is None:
+        # The kernel gets what it folds, and makes what it gives, whole.
+        return [frozenset(dim.name for dim in op.dims if dim.cut)]
     factors = _factors(op)
     if factors is None:
         return [frozenset(op.extents)]
@@ -186,7 +192,7 @@ def _written(op: Operation, points: Points, *values: Array) -> tuple[Any, ...]:
 def _slab(op: Operation, fold: Fold, points: Points, reader: Reader) -> State:
     """The fold of one slab over its reduction dimensions, over its parallel dimensions."""
     if isinstance(op.body, Block):
-        return (KERNELS[op.body.kernel](op, reader, points, fold.share),)
+        return (block_value(op, reader, points, fold.share),)
     axes = tuple(k for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims)
     if factors := _factors(op):
         values = [reader.value(factor, points) for factor in factors]

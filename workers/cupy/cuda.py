@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import name_of
 from ...errors import UsageError
 from ...kernels.errors import WrongDevice
 from ...kernels.runtime.bindings import runtime
@@ -27,6 +28,11 @@ HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
 # Axes that the copying kernel takes, the innermost included.
 AXES = 6
+# What torch calls our dtypes, where it is not our name.
+TORCH = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+}  # fmt: skip
 ANY_DIRECTION = 4  # cudaMemcpyDefault: the addresses say where they lie
 
 _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -56,6 +62,7 @@ class CudaMachine(Machine):
         self.capturing = False
         self._cublas: Cublas | None = None
         self._torch_streams: dict[int, Any] = {}
+        self._torch_pool: Any = None  # memory that a captured graph uses is in no other pool
         self._origin = self._started()
 
     def _started(self) -> tuple[Any, float]:
@@ -169,6 +176,25 @@ class CudaMachine(Machine):
         from .flash import LibraryAttention
 
         return LibraryAttention(self, attention)
+
+    def tensor(self, array: DeviceArray) -> Any:
+        import torch
+
+        kind: Any = getattr(torch, TORCH.get(name_of(array.dtype), name_of(array.dtype)))
+        flat: Any = torch.as_tensor(array, device=self.torch_device())
+        return flat.view(kind).reshape(array.shape)
+
+    def torch(self, run: Runner) -> Runner:
+        import torch
+
+        if self._torch_pool is None:
+            self._torch_pool = torch.cuda.MemPool()
+
+        def call() -> None:
+            with torch.no_grad(), torch.cuda.use_mem_pool(self._torch_pool), torch.cuda.stream(self.torch_stream()):
+                run()
+
+        return call
 
     def torch_stream(self) -> Any:
         """The current stream, as torch calls it."""

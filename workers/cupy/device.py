@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ...blocks import BLOCKS
 from ...expr import MONOIDS
 from ...kernels.errors import KernelError
 from ...kernels.runtime.device import device_count
@@ -18,6 +19,7 @@ from ..device import Bound, Device, DType, Evaluation, Hardware, Packed, Replay,
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
+from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of
 from .heads import attentions_of
 from .jobs import Job
@@ -105,6 +107,8 @@ class CupyDevice(Device):
 
     def compute(self, task: Evaluation) -> Runner:
         if isinstance(task.op.body, Block):
+            if BLOCKS[task.op.body.kernel].bodies is not None:
+                return bind_declared(self.machine, lambda job: in_order(self._job(job)), task)
             return self._attention(task)
         return in_order([run for job in jobs_of(task) for run in self._job(job, task)])
 

@@ -138,6 +138,14 @@ class Machine(ABC):
         """Attention by a library; None where it has none for these."""
 
     @abstractmethod
+    def tensor(self, array: DeviceArray) -> Any:
+        """torch's tensor of the elements of an array, where they lie."""
+
+    @abstractmethod
+    def torch(self, run: Runner) -> Runner:
+        """What a function asks of torch, on the current stream; what it allocates stays where it is when replayed."""
+
+    @abstractmethod
     def upload(self, host: bytes, target: DeviceArray) -> None:
         """Bytes of the host into an array, at once."""
 

@@ -20,8 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...errors import TapestryError
+from ...imports import DECLARING, declaring_files, import_declared
 from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
+from ...program import Program
 from ..devices import device_place
 from ..faults import described, ended, rebuilt
 from ..result import Event, RunResult, Step
@@ -46,22 +48,23 @@ def launch(jobs: Sequence[Job], settings: Settings) -> list[RunResult]:
 
     Raises what the rank that failed first raised: TaskError, UsageError.
     """
-    ranks = 1
+    ranks, programs = 1, list[Program]()
     with TemporaryDirectory(prefix="tapestry-") as name:
         folders = []
         for k, (document, inputs) in enumerate(jobs):
             resolved = Resolved(document)
             ranks = max(ranks, resolved.size)
+            programs.append(resolved.program)
             folders.append(Path(name) / f"job{k:05d}")
             folders[-1].mkdir()
             (folders[-1] / "plan.json").write_bytes(encode(document))
             write_tensors(folders[-1] / "inputs.safetensors", checked_inputs(resolved.program, inputs))
         with launching(Path(name)):
-            _torchrun(Path(name), ranks, settings)
+            _torchrun(Path(name), ranks, settings, declaring_files(programs))
         return [_result(folder) for folder in folders]
 
 
-def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
+def _torchrun(folder: Path, ranks: int, settings: Settings, declaring: str) -> None:
     """Start the ranks and wait; whatever interrupts the wait ends them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--max-restarts", "0"]
     command += ["--log-dir", str(folder / "logs")]  # its own would stay behind
@@ -69,9 +72,10 @@ def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
     command += ["-m", "tapestry.workers", str(folder), device_place(settings.device)]
     command += ["--repeat", str(settings.repeat), "--patience", str(settings.patience_s)]
     command += ["--poison"] if settings.poison else []
+    environment = _environment(declaring)
     with (folder / "torchrun.log").open("w+") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         )
         try:
             code = process.wait()
@@ -83,11 +87,12 @@ def _torchrun(folder: Path, ranks: int, settings: Settings) -> None:
             raise _first_error(folder, code, log.read())
 
 
-def _environment() -> dict[str, str]:
-    """One thread a rank, sockets on the loopback, and this very package on the path."""
+def _environment(declaring: str) -> dict[str, str]:
+    """One thread a rank, sockets on the loopback, this very package on the path, the files of block kernels."""
     root = str(Path(__file__).absolute().parents[3])  # of the package, through the link if it is one
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path}
+    own = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": path, DECLARING: declaring}
+    return {**os.environ, **own}
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
@@ -125,6 +130,7 @@ def _result(folder: Path) -> RunResult:
 def serve(folder: Path, settings: Settings) -> None:
     """Run the jobs of a folder as one rank of torchrun; errors are left in the job's folder."""
     watch(folder)
+    import_declared()
     here = group()
     signal.signal(signal.SIGTERM, lambda *_: told_to_end(here))
     for job in sorted(folder.glob("job*")):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ...imports import DECLARING, declaring_files, import_declared
 from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
 from ..devices import computes_in, device_place
@@ -96,6 +97,7 @@ def _joined(ray: Any, actors: list[Any], plan: Resolved, inputs: Mapping[str, Ar
     _, address, port = places[0]
     common = {"WORLD_SIZE": str(len(actors)), "MASTER_PORT": str(port), "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
     common |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"} if alone else {"MASTER_ADDR": address}
+    common[DECLARING] = declaring_files([plan.program])
     text, given = ray.put(encode(plan.document)), ray.put(dict(inputs))
     running = [
         actor.run.remote(common | {"RANK": str(rank)}, text, given, settings) for rank, actor in enumerate(actors)
@@ -139,6 +141,7 @@ class RankActor:
         from .process import run_rank
 
         try:
+            import_declared()
             result = run_rank(decode(document), inputs, group(), settings)
         except Exception as error:
             return Failed(described(error, int(environment["RANK"])))

@@ -15,7 +15,7 @@ from ...space import Box
 from ..device import Evaluation, Runner, Stored, in_order
 from ..lifting import over_records
 from . import steps
-from .block_kernels import BLOCKS
+from .block_kernels import bind_block
 from .choosing import context_of, kept, steps_of
 from .folding import DOUBLE
 from .folds import Folding
@@ -49,7 +49,7 @@ def _(step: steps.Mapped) -> Runner:
 
 @bound.register
 def _(step: steps.BlockKernel) -> Runner:
-    return in_order(BLOCKS[step.block.kernel](step.block, step.boxes, step.context, step.out))
+    return in_order(bind_block(step.block, step.boxes, step.context, step.out))
 
 
 @bound.register

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ...program import Block
 from ..device import Runner, Stored
 from .attention import bind_attention, identity_state
+from .declared import bind_declared
 from .maps import Context
 from .pieces import Piece
 
@@ -17,6 +18,11 @@ def _attention(block: Block, boxes: Sequence[Piece], context: Context, out: Stor
     scale = float(block.attrs["scale"])
     cleared = [identity_state(box, context, out) for box in boxes]
     return [*cleared, *(bind_attention(box, scale, context, out) for box in boxes)]
+
+
+def bind_block(block: Block, boxes: Sequence[Piece], context: Context, out: Stored) -> list[Runner]:
+    """The pieces of a block operation that share their output."""
+    return BLOCKS.get(block.kernel, bind_declared)(block, boxes, context, out)
 
 
 BLOCKS: dict[str, BlockBinding] = {"attention": _attention}

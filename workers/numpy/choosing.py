@@ -49,10 +49,10 @@ def context_of(task: Evaluation, scratch: Scratch) -> Context:
 def steps_of(task: Evaluation, context: Context, group: Group) -> list[steps.Step]:
     """The steps of boxes that share their output, in order."""
     op, out = task.op, task.write
-    if op.monoid is None:
-        return [steps.Mapped(context, out, box) for box in group]
     if isinstance(op.body, Block):
         return [steps.BlockKernel(context, out, op.body, tuple(group))]
+    if op.monoid is None:
+        return [steps.Mapped(context, out, box) for box in group]
     fold = reduction(task)
     if fold is None:
         records = RecordFold(op, value_dtype(task), context, out, dtypes_of(task)[op.output])

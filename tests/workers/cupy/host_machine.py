@@ -163,6 +163,14 @@ class HostMachine(Machine):
     def baseline_bytes(self) -> int:
         return 0
 
+    def tensor(self, array: DeviceArray) -> Any:
+        import torch
+
+        return torch.from_numpy(host_bytes(array).view(array.dtype).reshape(array.shape))
+
+    def torch(self, run: Runner) -> Runner:
+        return run
+
     def torch_device(self) -> str:
         return "cpu"
 
