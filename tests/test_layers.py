@@ -44,6 +44,7 @@ DOORS = {
         "tapestry.records",
         "tapestry.errors",
         "tapestry.files",
+        "tapestry.imports",  # the files that declare block kernels, which ranks run too
         "tapestry.lazy",
         "tapestry.planner.format",
         "tapestry.kernels",
