@@ -108,7 +108,7 @@ class CupyDevice(Device):
     def compute(self, task: Evaluation) -> Runner:
         if isinstance(task.op.body, Block):
             if BLOCKS[task.op.body.kernel].bodies is not None:
-                return bind_declared(self.machine, lambda job: in_order(self._job(job)), task)
+                return bind_declared(self.machine, lambda job: in_order(self._job(job, task)), task)
             return self._attention(task)
         return in_order([run for job in jobs_of(task) for run in self._job(job, task)])
 
