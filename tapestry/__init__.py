@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from .dsl.repeat import repeat as repeat
     from .dsl.roles import param as param
     from .dsl.roles import state as state
+    from .dsl.table import table as table
     from .dsl.tensor import Tensor as Tensor
     from .dsl.trace import composite as composite
     from .dsl.trace import name as name
@@ -341,6 +342,7 @@ _NAMES_OF = {
     "dsl.block": "block",
     "dsl.declare": "constant input replicate shard update",
     "dsl.index": "Index indices",
+    "dsl.table": "table",
     "dsl.op": "op",
     "dsl.program": "program",
     "dsl.repeat": "repeat",

@@ -8,7 +8,8 @@ from typing import TypeVar, cast
 
 from .dtypes import DTYPES
 from .errors import UsageError
-from .expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read
+from .expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, Inside, Read, Table
+from .expr.conditions import any_of, none_of, truth
 from .notation import BINARY, COMPARE, POWER, UNARY
 
 _TOKEN = re.compile(
@@ -218,15 +219,49 @@ class Parser:
     # Index expressions
 
     def bounds(self, end: str) -> tuple[Bound, ...]:
-        found = [] if self.at(end) else [self.bound()]
+        found = () if self.at(end) else self.conjunction()
+        self.expect(end)
+        return found
+
+    def conjunction(self) -> tuple[Bound, ...]:
+        """Conditions with ``and`` between them."""
+        found = [self.bound()]
         while self.at("and"):
             self.advance()
             found.append(self.bound())
-        self.expect(end)
         return tuple(found)
 
+    def alternatives(self) -> Bound | None:
+        """``(A or B)`` as one condition; None, nothing consumed, where the parenthesis is an index expression's."""
+        before = self.position, self.start, self.kind, self.token
+        try:
+            self.advance()
+            found = [self.conjunction()]
+            self.expect("or")
+            found.append(self.conjunction())
+            while self.at("or"):
+                self.advance()
+                found.append(self.conjunction())
+            self.expect(")")
+            [bound] = any_of(found)
+        except (UsageError, ValueError):
+            self.position, self.start, self.kind, self.token = before
+            return None
+        return bound
+
     def bound(self) -> Bound:
-        first = self.index()
+        either = self.alternatives() if self.at("(") else None
+        if either is not None:
+            return either
+        return self.comparison(self.index())
+
+    def comparison(self, first: Affine) -> Bound:
+        """The condition that begins with an index expression."""
+        if self.at("!="):
+            self.advance()
+            value = self.constant(self.index())
+            [differs] = none_of([Bound(first, value, value + 1)])
+            return differs
         if self.at("<"):
             self.advance()
             return Bound(first, None, self.constant(self.index()))
@@ -275,8 +310,42 @@ class Parser:
             inner = self.index()
             self.expect(")")
             return inner
+        if self.at("["):
+            self.advance()
+            return self.bracketed()
         if self.kind == "number" and self.token.isdigit():
             return Affine.of(int(self.advance()))
         if self.kind == "name" and self.token.isidentifier():
             return Affine.dim(self.advance())
         raise self.error("an index")
+
+    def bracketed(self) -> Affine:
+        """The rest of ``[3, 5, 0*4][b]``, a table, or of ``[A and B]``, 1 where that holds and else 0."""
+        values = self.values()
+        if values is None:
+            return truth(self.bounds("]"))
+        self.expect("[")
+        inner = self.index()
+        self.expect("]")
+        return Table(inner, values).over(inner)
+
+    def values(self) -> tuple[int, ...] | None:
+        """The numbers of a table and the bracket behind them; None, nothing consumed, where something else stands."""
+        before = self.position, self.start, self.kind, self.token
+        found: list[int] = []
+        while not found or self.at(","):
+            if found:
+                self.advance()
+            sign = -1 if self.at("-") and self.advance() else 1
+            if self.kind != "number" or not self.token.isdigit():
+                break
+            value, count = sign * int(self.advance()), 1
+            if self.at("*"):
+                self.advance()
+                count = int(self.advance()) if self.token.isdigit() else 0
+            found += [value] * count
+        if found and self.at("]"):
+            self.advance()
+            return tuple(found)
+        self.position, self.start, self.kind, self.token = before
+        return None

@@ -107,7 +107,7 @@ def _equality(condition: Expr, dims: Collection[str]) -> Iterator[Selection]:
         index = uncast(side)
         if not isinstance(index, IndexValue):
             continue
-        floored = {name for floor in index.index.floors for name in floor.inner.dims}
+        floored = {name for atom in index.index.compound for name in atom.inner.dims}
         for name, factor in index.index.terms:
             if isinstance(name, str) and name in dims and abs(factor) == 1 and name not in depends_on(value) | floored:
                 yield Selection(name, _solved(index.index, name, factor, value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, rewrite, walk
+from ...expr import Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, Table, rewrite, walk
 from ...expr.simplify import Ranges, Simplifier
 from .types import Layout
 
@@ -76,7 +76,7 @@ def merges(expr: Affine, outer: str, inner: str, extent: int) -> bool:
     """Whether the expression sees two dimensions only as ``extent * outer + inner``."""
     if expr.coefficient(outer) != extent * expr.coefficient(inner):
         return False
-    return all(merges(atom.inner, outer, inner, extent) for atom, _ in expr.terms if isinstance(atom, Floor))
+    return all(merges(atom.inner, outer, inner, extent) for atom, _ in expr.terms if not isinstance(atom, str))
 
 
 def period(expr: Affine, name: str, extent: int) -> int | None:
@@ -101,7 +101,7 @@ def text(expr: Affine, ranges: Ranges, names: Mapping[str, str], kind: str) -> s
     """
     found = ""
     for atom, factor in expr.terms:
-        piece = names[atom] if isinstance(atom, str) else _floor_text(atom, ranges, names, kind)
+        piece = names[atom] if isinstance(atom, str) else _compound_text(atom, ranges, names, kind)
         piece = piece if abs(factor) == 1 else f"{piece} * {_number(abs(factor), kind)}"
         if found:
             found += (" - " if factor < 0 else " + ") + piece
@@ -111,6 +111,23 @@ def text(expr: Affine, ranges: Ranges, names: Mapping[str, str], kind: str) -> s
         constant = _number(abs(expr.const), kind)
         found += (" - " if expr.const < 0 else " + ") + constant if found else f"{'-' * (expr.const < 0)}{constant}"
     return found
+
+
+def _compound_text(atom: Floor | Table, ranges: Ranges, names: Mapping[str, str], kind: str) -> str:
+    if isinstance(atom, Table):
+        return _table_text(atom, ranges, names, kind)
+    return _floor_text(atom, ranges, names, kind)
+
+
+def _table_text(atom: Table, ranges: Ranges, names: Mapping[str, str], kind: str) -> str:
+    """A comparison for a step; else an array of constants, at an index kept inside of it."""
+    inner = text(atom.inner, ranges, names, kind)
+    if atom.is_step:
+        return f"{kind}({inner} >= 1)"
+    last = len(atom.values) - 1
+    values = ", ".join(_number(value, kind) for value in atom.values)
+    kept = f"at < 0 ? 0 : at > {last} ? {last} : at"
+    return f"[]({kind} at) {{ constexpr {kind} values[] = {{{values}}}; return values[{kept}]; }}({inner})"
 
 
 def _floor_text(atom: Floor, ranges: Ranges, names: Mapping[str, str], kind: str) -> str:

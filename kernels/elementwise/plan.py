@@ -173,7 +173,7 @@ def depends(bounds: Sequence[Bound], name: str) -> bool:
 def consecutive(read: Read, name: str) -> bool:
     """Whether a read's offset grows with a dimension one by one, and its guard does not vary along it."""
     row = read.index[0]
-    inside = any(name in floor.inner.dims for floor in row.floors)
+    inside = any(name in atom.inner.dims for atom in row.compound)
     return row.coefficient(name) == 1 and not inside and not depends(read.guard, name)
 
 
@@ -254,7 +254,7 @@ def _size(loop: Loop, read: Read) -> int:
 
 
 def _turns(read: Read, along: str, across: str) -> bool:
-    inside = any(across in floor.inner.dims for floor in read.index[0].floors)
+    inside = any(across in atom.inner.dims for atom in read.index[0].compound)
     return consecutive(read, along) and not depends(read.guard, across) and not inside
 
 

@@ -10,6 +10,7 @@ from ...program import Operation
 from ...space.projection import Image, count_points, operand_images, projection, write_image
 from . import lattice
 from .algebra import Algebra
+from .alternatives import cases
 from .cells import Form, Tile, length
 from .reach import Reach, TooMany, difference
 
@@ -21,14 +22,16 @@ class Images:
         self._op, self._shapes, self._algebra = op, dict(shapes), algebra
         self._names = tuple(dim.name for dim in op.dims)
         self._reads = {
-            name: [self._reach(r.index, (*op.where, *r.guard)) for r in op.reads if r.tensor == name]
+            name: [part for r in op.reads if r.tensor == name for part in self._reach(r.index, (*op.where, *r.guard))]
             for name in op.operands
         }
         self._write = self._reach(op.write, () if op.reduce_dims else op.where)
         self._within = self._reach(op.write, op.where)
 
-    def _reach(self, rows: Sequence[Affine], conditions: Sequence[Bound]) -> Reach:
-        return Reach(self._names, rows, conditions, self._algebra.budget.spend)
+    def _reach(self, rows: Sequence[Affine], conditions: Sequence[Bound]) -> list[Reach]:
+        """Rows where conditions hold, a part for each of their cases."""
+        spend = self._algebra.budget.spend
+        return [Reach(self._names, mine, held, spend) for mine, held in cases(rows, conditions)]
 
     def reads(self, points: int) -> tuple[int, ...]:
         """Per operand the elements that these points read."""
@@ -40,12 +43,12 @@ class Images:
     def written(self, points: int) -> tuple[int, bool]:
         """The elements that these points write, and whether that is exact."""
         found = write_image(self._op, self._algebra.region(points))
-        return self._proved(found, [self._write], points, "writes"), found.exact
+        return self._proved(found, self._write, points, "writes"), found.exact
 
     def reached(self, points: int) -> int:
         """The elements that these points, within `where`, contribute to (or more, where only a hull is known)."""
         found = projection(self._names, self._op.write, self._op.where).image(self._algebra.region(points))
-        return self._proved(found, [self._within], points, "contributes to")
+        return self._proved(found, self._within, points, "contributes to")
 
     def _proved(self, image: Image, reaches: Sequence[Reach], points: int, verb: str) -> int:
         chosen, number = self._algebra.form(points), self._algebra.number(image.region)
@@ -84,7 +87,7 @@ class Images:
                 return self.point_of(points)
             apart = tuple(map(difference, read.index, op.write))
             if any(row.terms or row.const for row in apart):
-                rows.append(self._reach(apart, (*op.where, *read.guard)))
+                rows += self._reach(apart, (*op.where, *read.guard))
         return self._one_of(points, lambda tile: not all(_nowhere_else(reach, tile) for reach in rows))
 
     def _one_of(self, points: int, there: Callable[[Tile], bool]) -> tuple[int, ...] | None:
@@ -98,10 +101,13 @@ class Images:
         return None
 
     def _many(self, tile: Tile) -> int:
+        return sum(self._many_of(part, Form((tile,))) for part in self._within)
+
+    def _many_of(self, part: Reach, points: Form) -> int:
         try:
-            return self._within.count(Form((tile,)))
+            return part.count(points)
         except TooMany:
-            return lattice.points_within(self._names, self._op.where, Form((tile,)))
+            return lattice.points_within(self._names, part.conditions, points)
 
 
 def _nowhere_else(reach: Reach, tile: Tile) -> bool:

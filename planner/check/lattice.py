@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from ...expr import Affine, Bound
+from ...expr import Affine, Bound, Table
 from .budget import Exhausted
 from .cells import Form, Runs
 
@@ -102,6 +102,8 @@ def _conditions(names: Sequence[str], conditions: Sequence[Bound]) -> str:
 def _text(expr: Affine, names: Sequence[str]) -> str:
     parts = [str(expr.const)]
     for atom, factor in expr.terms:
+        if isinstance(atom, Table):  # of more steps than are told apart
+            raise Exhausted(WORK)
         inner = (
             f"d{names.index(atom)}" if isinstance(atom, str) else f"floor(({_text(atom.inner, names)})/{atom.divisor})"
         )

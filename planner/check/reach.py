@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...expr import Affine, Bound
+from ...expr import Affine, Bound, Table
 from .cells import Form, Runs, Spend, Tile, last, length
 
 LISTED = 1 << 18  # points of dimensions that rows or conditions share, and are listed
@@ -266,15 +266,25 @@ def _values(dims: Mapping[str, Runs], spend: Spend) -> dict[str, Any]:
 
 def _furthest(expr: Affine, dims: Mapping[str, int]) -> int:
     """No part of the expression is further from zero than that."""
-    atoms = ((dims[a] if isinstance(a, str) else _furthest(a.inner, dims), factor) for a, factor in expr.terms)
-    return abs(expr.const) + sum(size * abs(factor) for size, factor in atoms)
+    total = abs(expr.const)
+    for atom, factor in expr.terms:
+        size = dims[atom] if isinstance(atom, str) else _furthest(atom.inner, dims)
+        size = max(size, *map(abs, atom.values), len(atom.values)) if isinstance(atom, Table) else size
+        total += size * abs(factor)
+    return total
 
 
 def evaluated(expr: Affine, values: Mapping[str, Any]) -> Any:
     """An expression of dimensions that are integers or arrays of them."""
     total: Any = expr.const
     for atom, factor in expr.terms:
-        value = values[atom] if isinstance(atom, str) else evaluated(atom.inner, values) // atom.divisor
+        if isinstance(atom, str):
+            value = values[atom]
+        elif isinstance(atom, Table):
+            places = np.clip(evaluated(atom.inner, values), 0, len(atom.values) - 1)
+            value = np.array(atom.values, dtype=np.int64)[places]
+        else:
+            value = evaluated(atom.inner, values) // atom.divisor
         total = total + factor * value
     return total
 

@@ -91,8 +91,8 @@ class _System:
         return sorted(range(len(self.equations)), key=lambda k: len(self._unknown(self.equations[k])))
 
     def _unknown(self, expr: Affine) -> list[tuple[str, int]]:
-        """Open dimensions outside of floors, with their factors."""
-        inside = {name for floor in expr.floors for name in floor.inner.dims}
+        """Open dimensions outside of floors and tables, with their factors."""
+        inside = {name for atom in expr.compound for name in atom.inner.dims}
         return [(a, c) for a, c in expr.terms if isinstance(a, str) and a in self.open and a not in inside]
 
     def _is_known(self, atom: Atom) -> bool:

@@ -58,7 +58,7 @@ def constant(
     the dtype has nothing for, complex numbers, and rows of different lengths.
     """
     trace = current("tp.constant")
-    shape, numbers = _rows(values)
+    shape, numbers = rows_of(values)
     if dtype is None:
         dtype = _own_dtype(values) or _weak_dtype(numbers)
     Tensor.check_dtype(dtype)
@@ -71,7 +71,7 @@ def constant(
     return trace.add_tensor(label, dtype, shape, axis_names(label, shape, axes), "const", data)
 
 
-def _rows(values: Any) -> tuple[tuple[int, ...], list[Number]]:
+def rows_of(values: Any) -> tuple[tuple[int, ...], list[Number]]:
     """The shape of nested lists or an array, and its numbers in row-major order."""
     if hasattr(values, "shape") and hasattr(values, "ravel") and values.shape:
         if getattr(values.dtype, "kind", "") == "c":
@@ -79,7 +79,7 @@ def _rows(values: Any) -> tuple[tuple[int, ...], list[Number]]:
         return tuple(map(int, values.shape)), [_number(value) for value in values.ravel()]
     if not isinstance(values, list | tuple):
         return (), [_number(values)]
-    parts = [_rows(value) for value in values]
+    parts = [rows_of(value) for value in values]
     shapes = list(dict.fromkeys(shape for shape, _ in parts))
     if len(shapes) > 1:
         sides = {f"row {k}": list(shape) for k, (shape, _) in enumerate(parts[:8])}

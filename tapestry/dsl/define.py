@@ -9,10 +9,11 @@ from ..errors import TapestryError, UsageError
 from ..expr import Affine, Bound, Expr, Read, rewrite
 from ..program import Dim
 from .caller import here, located
-from .element import Element, Reduction, element, free_dims
+from .element import Element, Reduction, element, free_dims, indexed
 from .guard import protected
 from .index import Index, joined
 from .ranges import solve
+from .table import check_tables
 from .tensor import Tensor
 from .trace import Trace, current
 
@@ -121,6 +122,7 @@ class Definition:
         expr = self._without_reductions(inside, inner, folds, where)
         if any(access.conditions for access in inside.accesses):
             expr = protected(expr, lambda key: self.trace.tensors[key].record.shape, ranges)
+        check_tables(located(name, self.place), indexed(expr, where), ranges)
         dims = [Dim(dim, extent) for dim, extent in (*scope.items(), *own.items())]
         return self.trace.compute(
             name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -122,18 +122,19 @@ class Element(Tensor):
 
 def free_dims(expr: Expr) -> tuple[str, ...]:
     """Names of the indices an expression depends on, in order of appearance."""
-    names: dict[str, None] = {}
+    return tuple(dict.fromkeys(name for part in indexed(expr) for name in sorted(part.dims)))
+
+
+def indexed(expr: Expr, bounds: Sequence[Bound] = ()) -> Iterator[Affine]:
+    """The index expressions in an expression and in further bounds, in order of appearance."""
     for node in walk(expr):
         if isinstance(node, Read):
-            parts = [*node.index, *(bound.expr for bound in node.guard)]
+            yield from (*node.index, *(bound.expr for bound in node.guard))
         elif isinstance(node, IndexValue):
-            parts = [node.index]
-        else:
-            parts = [bound.expr for bound in node.bounds] if isinstance(node, Inside) else []
-        for part in parts:
-            for name in sorted(part.dims):
-                names[name] = None
-    return tuple(names)
+            yield node.index
+        elif isinstance(node, Inside):
+            yield from (bound.expr for bound in node.bounds)
+    yield from (bound.expr for bound in bounds)
 
 
 def element(value: object) -> Element:

@@ -8,10 +8,14 @@ from functools import partial
 from ..bounds import Ranges, escape
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import FUNCTIONS, Affine, Bound, Call, Const, Expr, Inside, Read, fold, reads, rewrite, with_children
+from ..expr import FUNCTIONS, Affine, Bound, Call, Const, Expr, Inside, Read, fold, reads, rewrite, walk, with_children
+from ..expr.conditions import any_of, none_of
 from ..literals import python_number, stored
 from .door import spoken
 from .tensor import Tensor
+
+Bounds = tuple[Bound, ...]
+_JOINS = ("logical_and", "logical_or", "logical_not")
 
 
 def guarded(tensor: Tensor, index: tuple[Affine, ...], fill: float | int | bool) -> Expr:
@@ -73,24 +77,30 @@ def protected(expr: Expr, shape_of: Callable[[str], tuple[int, ...]], ranges: Ra
 
 def implied(condition: Expr, truth: bool) -> tuple[Bound, ...]:
     """Bounds on indices that hold wherever a condition is true, or wherever it is false."""
-    found: list[Bound] = []
-    left = [(condition, truth)]
-    while left:
-        part, holds = left.pop()
-        if isinstance(part, Inside):
-            found += part.bounds if holds else _otherwise(part.bounds)
-        elif isinstance(part, Call) and part.function == "logical_not":
-            left.append((part.args[0], not holds))
-        elif isinstance(part, Call) and part.function == ("logical_and" if holds else "logical_or"):
-            left += [(arg, holds) for arg in reversed(part.args)]
-    return tuple(found)
+
+    def rule(node: Expr, parts: tuple[tuple[Bounds, Bounds], ...]) -> tuple[Bounds, Bounds]:
+        """What is known to hold where the node is true, and where it is false."""
+        if isinstance(node, Inside):
+            return node.bounds, none_of(node.bounds)
+        if not isinstance(node, Call) or node.function not in _JOINS:
+            return (), ()
+        if node.function == "logical_not":
+            return parts[0][1], parts[0][0]
+        true, false = (tuple(part[side] for part in parts) for side in (0, 1))
+        if node.function == "logical_and":
+            return tuple(bound for part in true for bound in part), any_of(false)
+        return any_of(true), tuple(bound for part in false for bound in part)
+
+    return fold(condition, rule)[0 if truth else 1]
 
 
-def _otherwise(bounds: tuple[Bound, ...]) -> tuple[Bound, ...]:
-    """What holds where the bounds do not, as far as bounds can say it."""
-    if len(bounds) != 1 or None not in (bounds[0].lo, bounds[0].hi):
-        return ()
-    return (Bound(bounds[0].expr, bounds[0].hi, bounds[0].lo),)
+def conditions(expr: Expr) -> tuple[Bound, ...] | None:
+    """The bounds that hold exactly where a condition does; None where it is not one on indices alone."""
+
+    def joins(node: Expr) -> bool:
+        return isinstance(node, Inside) or (isinstance(node, Call) and node.function in _JOINS)
+
+    return implied(expr, True) if all(map(joins, walk(expr))) else None
 
 
 def _same(a: float | int | bool, b: float | int | bool) -> bool:

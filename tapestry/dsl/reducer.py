@@ -9,10 +9,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..expr import Bound, Inside
+from ..expr import Bound
 from .caller import here
 from .door import door, spoken
 from .element import Element, Reduction, element
+from .guard import conditions
 from .index import Given, Index, joined
 from .tensor import Tensor
 
@@ -99,9 +100,10 @@ class Folding:
     def _condition(self, where: Tensor | None) -> tuple[tuple[Bound, ...], Given]:
         if where is None:
             return (), {}
-        if isinstance(where, Element) and isinstance(where.expr, Inside):
-            return where.expr.bounds, where.given
-        hint = "compare index expressions and join with &; for other conditions use tp.where inside the reduction"
+        found = conditions(where.expr) if isinstance(where, Element) else None
+        if isinstance(where, Element) and found is not None:
+            return found, where.given
+        hint = "compare index expressions, join with & and |; for other conditions use tp.where inside the reduction"
         raise UsageError(f"where= of {self} is not a condition on indices", where=here(), hint=hint)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Expressions: index expressions, scalar expressions, the scalar functions and monoids."""
 
 from .functions import FUNCTIONS, Function, add_function
-from .index import Affine, Bound, Floor
+from .index import Affine, Bound, Floor, Table
 from .monoids import MONOIDS, Component, Monoid, add_monoid
 from .scalar import (
     Call,
@@ -40,6 +40,7 @@ __all__ = [
     "Inside",
     "Monoid",
     "Read",
+    "Table",
     "add_function",
     "add_monoid",
     "children",

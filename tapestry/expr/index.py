@@ -1,10 +1,11 @@
-"""Index expressions: sums, constant multiples, floor and mod by constants of named dimensions."""
+"""Index expressions: sums, constant multiples, floor and mod by constants, constant tables of named dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Union
 
 
@@ -35,14 +36,107 @@ class Floor:
         inner = str(self.inner)
         return f"{inner}//{self.divisor}" if inner.isidentifier() else f"({inner})//{self.divisor}"
 
+    def over(self, inner: Affine) -> Affine:
+        """The same of another expression."""
+        return inner // self.divisor
 
-Atom = str | Floor
+    def value(self, inner: Any) -> Any:
+        """Its value for a value of the inner expression, an integer or an array of them."""
+        return inner // self.divisor
+
+    def interval(self, lo: int, hi: int) -> tuple[int, int]:
+        """Half-open interval around its values where lo <= inner < hi."""
+        return lo // self.divisor, (hi - 1) // self.divisor + 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """``values[inner]``, a constant table; its first value stands for all before it, its last for all beyond.
+
+    >>> lengths = Affine(((Table(Affine.dim("b"), (3, 5, 2)), 1),))
+    >>> str(lengths), lengths.evaluate({"b": 1}), lengths.bounds({"b": (1, 3)})
+    ('[3, 5, 2][b]', 5, (2, 6))
+    """
+
+    inner: Affine
+    values: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.inner, self.values))
+
+    def __reduce__(self) -> tuple[type[Table], tuple[Affine, tuple[int, ...]]]:
+        """Pickled without its hash, which another process computes differently."""
+        return Table, (self.inner, self.values)
+
+    def __str__(self) -> str:
+        """``[3, 5, 2][b]``, four and more equal values in a row as ``0*4``; a step as ``[2 <= i]``."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        if self.is_step:
+            from .conditions import stated
+
+            return f"[{stated(self.inner)}]"
+        return f"[{', '.join(_listed(self.values))}][{self.inner}]"
+
+    @property
+    def is_step(self) -> bool:
+        """1 where the inner expression is at least 1, else 0."""
+        return self.values == (0, 1)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int | None, int | None, int], ...]:
+        """Its values as steps, (lo, hi, value): value where lo <= inner < hi, None leaving a side open."""
+        starts = [k for k, value in enumerate(self.values) if not k or value != self.values[k - 1]]
+        ends: list[int | None] = [*starts[1:], None]
+        return tuple((lo or None, hi, self.values[lo]) for lo, hi in zip(starts, ends, strict=True))
+
+    def over(self, inner: Affine) -> Affine:
+        """The same of another expression."""
+        return Affine(((Table(inner, self.values), 1),)) if inner.terms else Affine((), self.value(inner.const))
+
+    def value(self, inner: Any) -> Any:
+        """Its value for a value of the inner expression, an integer or an array of them."""
+        if isinstance(inner, int):
+            return self.values[min(max(inner, 0), len(self.values) - 1)]
+        return self._array.take(inner, mode="clip")
+
+    @cached_property
+    def _array(self) -> Any:
+        import numpy as np
+
+        return np.array(self.values, dtype=np.int64)
+
+    def within(self, lo: int, hi: int) -> tuple[int, ...]:
+        """The values that it has where lo <= inner < hi, in order."""
+        last = len(self.values) - 1
+        return self.values[min(max(lo, 0), last) : min(max(hi - 1, 0), last) + 1]
+
+    def interval(self, lo: int, hi: int) -> tuple[int, int]:
+        """Half-open interval around its values where lo <= inner < hi."""
+        found = self.within(lo, hi)
+        return min(found), max(found) + 1
+
+
+def _listed(values: Sequence[int]) -> Iterator[str]:
+    """Numbers as text, four and more equal ones in a row as ``0*4``."""
+    for value, group in groupby(values):
+        count = len(list(group))
+        yield from [str(value)] * count if count < 4 else [f"{value}*{count}"]
+
+
+Atom = str | Floor | Table
 Indexable = Union["Affine", int]
 
 
 @dataclass(frozen=True)
 class Affine:
-    """A constant plus integer multiples of atoms; an atom is a dimension's name or a `Floor`.
+    """A constant plus integer multiples of atoms; an atom is a dimension's name, a `Floor` or a `Table`.
 
     Terms are kept sorted and non-zero, so equal expressions compare equal.
 
@@ -120,7 +214,7 @@ class Affine:
 
     @property
     def dims(self) -> frozenset[str]:
-        """Names of all dimensions it depends on, inside floors too."""
+        """Names of all dimensions it depends on, inside floors and tables too."""
         names: set[str] = set()
         for atom, _ in self.terms:
             names |= {atom} if isinstance(atom, str) else atom.inner.dims
@@ -128,28 +222,38 @@ class Affine:
 
     @property
     def is_affine(self) -> bool:
-        """No floors."""
+        """No floors and no tables."""
         return all(isinstance(atom, str) for atom, _ in self.terms)
 
     @property
     def floors(self) -> Iterator[Floor]:
-        """All floors, each before those inside of it."""
+        """All floors, each before those inside of it, those in tables too."""
+        return (atom for atom in self.compound if isinstance(atom, Floor))
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """All tables, each before those inside of it, those in floors too."""
+        return (atom for atom in self.compound if isinstance(atom, Table))
+
+    @property
+    def compound(self) -> Iterator[Floor | Table]:
+        """All atoms that have an expression inside, each before those inside of it."""
         for atom, _ in self.terms:
-            if isinstance(atom, Floor):
+            if not isinstance(atom, str):
                 yield atom
-                yield from atom.inner.floors
+                yield from atom.inner.compound
 
     def coefficient(self, name: str) -> int:
-        """Coefficient of a dimension outside of floors."""
+        """Coefficient of a dimension outside of floors and tables."""
         return next((c for atom, c in self.terms if atom == name), 0)
 
     def substitute(self, values: Mapping[str, Indexable]) -> Affine:
-        """Replace dimensions by index expressions, inside floors too."""
+        """Replace dimensions by index expressions, inside floors and tables too."""
         terms: list[tuple[Atom, int]] = []
         const = self.const
         for atom, c in self.terms:
             if not isinstance(atom, str):
-                value = atom.inner.substitute(values) // atom.divisor
+                value = atom.over(atom.inner.substitute(values))
             elif atom in values:
                 value = Affine.of(values[atom])
             else:
@@ -160,34 +264,48 @@ class Affine:
         return Affine.sum_of(terms, const)
 
     def rescaled(self, divisors: Mapping[str, int]) -> Affine:
-        """Divide the coefficients of the given dimensions, inside floors too; divisor 0 removes the dimension."""
+        """Divide the coefficients of the given dimensions, inside floors and tables too; divisor 0 removes the
+        dimension."""
         terms: list[tuple[Atom, int]] = []
         for atom, c in self.terms:
-            if isinstance(atom, Floor):
-                terms.append((Floor(atom.inner.rescaled(divisors), atom.divisor), c))
+            if not isinstance(atom, str):
+                terms.append((replace(atom, inner=atom.inner.rescaled(divisors)), c))
             elif divisors.get(atom, 1):
                 terms.append((atom, c // divisors.get(atom, 1)))
         return Affine.sum_of(terms, self.const)
+
+    def fixed(self, table: Table, value: int) -> Affine:
+        """The expression where a table in it has this value."""
+        terms: list[tuple[Atom, int]] = []
+        const = self.const
+        for atom, c in self.terms:
+            if atom == table:
+                const += c * value
+                continue
+            found = Affine(((atom, 1),)) if isinstance(atom, str) else atom.over(atom.inner.fixed(table, value))
+            const += c * found.const
+            terms += [(inner, c * factor) for inner, factor in found.terms]
+        return Affine.sum_of(terms, const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Value at a point; dimensions may be Python ints or integer arrays that broadcast."""
         total: Any = self.const
         for atom, c in self.terms:
-            total = total + c * (values[atom] if isinstance(atom, str) else atom.inner.evaluate(values) // atom.divisor)
+            total = total + c * (values[atom] if isinstance(atom, str) else atom.value(atom.inner.evaluate(values)))
         return total
 
     def bounds(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
         """Half-open interval around every value over a box of dimensions; tight when each occurs once."""
         lo = hi = self.const
         for atom, c in self.terms:
-            a, b = ranges[atom] if isinstance(atom, str) else _floor_bounds(atom, ranges)
+            a, b = ranges[atom] if isinstance(atom, str) else atom.interval(*atom.inner.bounds(ranges))
             lo, hi = (lo + c * a, hi + c * (b - 1)) if c > 0 else (lo + c * (b - 1), hi + c * a)
         return lo, hi + 1
 
     def __str__(self) -> str:
         text = ""
         for whole, c in _readable(self.terms):
-            piece = whole if c == 1 or whole.isidentifier() else f"({whole})"
+            piece = whole if c == 1 or whole.isidentifier() or whole.endswith("]") else f"({whole})"
             piece = piece if abs(c) == 1 else f"{abs(c)}*{piece}"
             text += (" - " if c < 0 else " + ") + piece if text else ("-" if c < 0 else "") + piece
         if self.const or not text:
@@ -208,11 +326,6 @@ def _readable(terms: Iterable[tuple[Atom, int]]) -> list[tuple[str, int]]:
     return [(shown.get(atom, str(atom)), c) for atom, c in left.items()]
 
 
-def _floor_bounds(atom: Floor, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    lo, hi = atom.inner.bounds(ranges)
-    return lo // atom.divisor, (hi - 1) // atom.divisor + 1
-
-
 @dataclass(frozen=True)
 class Bound:
     """The condition lo <= expr < hi; None leaves a side open."""
@@ -225,7 +338,10 @@ class Bound:
         return Bound(self.expr.substitute(values), self.lo, self.hi)
 
     def holds(self, values: Mapping[str, int]) -> bool:
-        value = self.expr.evaluate(values)
+        return self.admits(self.expr.evaluate(values))
+
+    def admits(self, value: int) -> bool:
+        """Whether it holds where the expression has this value."""
         return (self.lo is None or self.lo <= value) and (self.hi is None or value < self.hi)
 
     def decided(self, ranges: Mapping[str, tuple[int, int]]) -> bool | None:
@@ -239,6 +355,15 @@ class Bound:
         return None
 
     def __str__(self) -> str:
+        if any(isinstance(atom, Table) for atom, _ in self.expr.terms):
+            from .conditions import spelled
+
+            return spelled(self)
+        return self.plain_text
+
+    @property
+    def plain_text(self) -> str:
+        """The condition as a comparison."""
         left = "" if self.lo is None else f"{self.lo} <= "
         right = "" if self.hi is None else f" < {self.hi}"
         return f"{left}{self.expr}{right}"

@@ -7,11 +7,13 @@ language, the integer sets, the workers and the kernels all use it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from math import gcd
 
+from .conditions import unwrapped
 from .functions import FUNCTIONS
-from .index import Affine, Atom, Bound, Floor
+from .index import Affine, Atom, Bound, Floor, Table
 from .scalar import Call, Cast, Const, Expr, IndexValue, Inside, Read, children_first
 
 Ranges = Mapping[str, tuple[int, int]]
@@ -36,7 +38,7 @@ def _complexity(index: Affine, ranges: Ranges) -> tuple[int, int, int, int]:
     """How much there is to compute, and to prove: floors, the interval of values, terms, the sizes of factors."""
     floors = set(index.floors)
     lo, hi = index.bounds(ranges)
-    factors = [c for expr in (index, *(floor.inner for floor in floors)) for _, c in expr.terms]
+    factors = [c for expr in (index, *(atom.inner for atom in index.compound)) for _, c in expr.terms]
     return len(floors), hi - lo, len(factors), sum(map(abs, factors))
 
 
@@ -55,11 +57,29 @@ def _simplified(index: Affine, ranges: Ranges, apart: bool) -> Affine:
             else:
                 terms.append((atom, c))
             continue
-        value = _floor(_simplified(atom.inner, ranges, apart), atom.divisor, ranges, apart)
+        inner = _simplified(atom.inner, ranges, apart)
+        if isinstance(atom, Table):
+            value = _table(inner, atom.values, ranges)
+        else:
+            value = _floor(inner, atom.divisor, ranges, apart)
         same = same and value.terms == ((atom, 1),) and not value.const
         const += c * value.const
         terms += [(inner, c * factor) for inner, factor in value.terms]
     return index if same else Affine.sum_of(terms, const)
+
+
+def _table(inner: Affine, values: tuple[int, ...], ranges: Ranges) -> Affine:
+    """values[inner], the inner expression being simple already: as much of the table as it reaches."""
+    lo, hi = inner.bounds(ranges)
+    lo, hi = max(0, min(lo, len(values) - 1)), min(len(values), max(hi, 1))
+    kept = values[lo:hi]
+    if len(set(kept)) == 1:
+        return Affine((), kept[0])
+    step = kept[1] - kept[0]
+    reached = (lo, hi) == (inner.bounds(ranges))
+    if reached and len(kept) > 2 and all(b - a == step for a, b in pairwise(kept)):
+        return inner * step + (kept[0] - lo * step)
+    return Affine(((Table(inner - lo, kept), 1),))
 
 
 def _floor(inner: Affine, divisor: int, ranges: Ranges, apart: bool) -> Affine:
@@ -105,7 +125,7 @@ def simplify_bounds(bounds: Iterable[Bound], ranges: Ranges) -> tuple[Bound, ...
 def _granted(found: Iterable[tuple[Bound, Affine]], ranges: Ranges) -> tuple[Bound, ...] | None:
     """`simplify_bounds` of bounds whose expressions, the second of each pair, are simple already."""
     merged: dict[tuple[tuple[Atom, int], ...], tuple[Affine, int | None, int | None]] = {}
-    for bound, expr in (_without_rest(bound, expr, ranges) for bound, expr in found):
+    for bound, expr in (_without_rest(bound, expr, ranges) for bound, expr in _opened(found)):
         first, lo, hi = merged.get(expr.terms, (expr, None, None))
         merged[expr.terms] = first, _tighter(max, lo, bound.lo, expr.const), _tighter(min, hi, bound.hi, expr.const)
     kept = [_needed(Affine(terms), *sides, ranges) for terms, sides in merged.items()]
@@ -122,6 +142,15 @@ def _without_rest(bound: Bound, expr: Affine, ranges: Ranges) -> tuple[Bound, Af
             whole = Affine(tuple((a, c // factor) for a, c in expr.terms if c % factor == 0))
             return Bound(whole, sides[0][0], sides[1][0]), whole
     return bound, expr
+
+
+def _opened(found: Iterable[tuple[Bound, Affine]]) -> Iterator[tuple[Bound, Affine]]:
+    """Bounds with their simple expressions; what tables alone say is said of what is inside of them."""
+    for bound, expr in found:
+        if any(isinstance(atom, Table) for atom, _ in expr.terms):
+            yield from ((part, part.expr) for part in unwrapped(Bound(expr, bound.lo, bound.hi)))
+        else:
+            yield bound, expr
 
 
 def _tighter(choose: Callable[[int, int], int], known: int | None, limit: int | None, shift: int) -> int | None:

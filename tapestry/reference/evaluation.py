@@ -81,7 +81,7 @@ def _demand_words(op: Operation) -> None:
     limits += [bound for node in nodes if isinstance(node, Inside) for bound in node.bounds]
     far = [prod(op.extents.values())]
     for expr in (*exprs, *(bound.expr for bound in limits)):
-        far += [abs(end) for part in (expr, *(floor.inner for floor in expr.floors)) for end in part.bounds(ranges)]
+        far += [abs(end) for part in (expr, *(atom.inner for atom in expr.compound)) for end in part.bounds(ranges)]
     if max(far) >= LISTED:
         place = f"{op.name} ({op.source})" if op.source else op.name
         sides = {"points or indices": f"up to {max(far)}", "evaluated": f"below {LISTED}"}

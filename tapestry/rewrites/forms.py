@@ -11,7 +11,8 @@ from dataclasses import MISSING, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, walk
+from ..expr import FUNCTIONS, Affine, Bound, Call, Cast, Const, Expr, Floor, IndexValue, Inside, Read, Table, walk
+from ..expr.index import Atom
 from ..program import Block, Dim, Operation, Program, Tensor
 
 _FIELDS: dict[type, frozenset[str]] = {
@@ -75,11 +76,11 @@ def _bounds(bounds: tuple[Bound, ...]) -> bool:
 
 
 def _indices(rows: tuple[Affine, ...]) -> bool:
-    return all(
-        type(row) is Affine
-        and all(type(atom) is str or (type(atom) is Floor and _indices((atom.inner,))) for atom, _ in row.terms)
-        for row in rows
-    )
+    return all(type(row) is Affine and all(map(_atom, (atom for atom, _ in row.terms))) for row in rows)
+
+
+def _atom(atom: Atom) -> bool:
+    return type(atom) is str or ((type(atom) is Floor or type(atom) is Table) and _indices((atom.inner,)))
 
 
 def pinned(program: Program, target: str, name: str) -> bool:

@@ -1,7 +1,8 @@
 """The one place where points are counted. An answer is `Exact`, or a `Bound` that nothing may take for exact.
 
 Boxes, grids and regions (disjoint by construction) are products and sums. A condition over two dimensions is counted in
-closed form (lattice points under a line), whatever the extents. Further dimensions are listed while that is cheap.
+closed form (lattice points under a line), whatever the extents. Floors are taken apart into digits and tables into
+their steps, which have no point in common. Further dimensions are listed while that is cheap.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..expr import index
 from ..expr.index import Affine
-from .image import clip_bounds, connected
+from .cases import Problem, clip_bounds, connected, merge, split, table_cases
 from .intset import IntSet, run_size
 from .region import Box, Grid, Region
 from .runs import flipped, scale
@@ -119,6 +120,14 @@ class _Counter:
             return Exact(size)
         if len(bounds) == 1 and len(sets) == 2 and bounds[0].expr.is_affine:
             return Exact(_count_pairs(bounds[0], sets))
+        problem = Problem((), tuple(bounds), sets)
+        merged, exact = merge(problem)
+        if merged != problem and exact and prod(values.size for values in merged.sets.values()) == size:
+            return self.count(merged.bounds, merged.sets)
+        cases = split(problem, self.left) or table_cases(problem, self.left)
+        if cases is not None:
+            self.left -= len(cases.problems)
+            return total(self.count(case.bounds, case.sets) for case in cases.problems)
         name, values = min(sets.items(), key=lambda item: (item[1].size, item[0]))
         if values.size > self.left:
             return Bound(size)

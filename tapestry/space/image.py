@@ -7,6 +7,7 @@ left:
     merge     dimensions that occur only through one combination (p and r in 2*p + r) become one: their sums
     project   a dimension that no row uses is eliminated from the conditions
     split     x under floor(x / c) becomes c*q + m, on few products of quotients and remainders
+    unravel   a table becomes its value, once for each of its steps
     tighten   conditions on several dimensions narrow each
     list      a small dimension that rows share is listed value by value
 
@@ -15,25 +16,22 @@ What is then left is taken row by row: a superset, labelled ``exact=False``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from math import gcd
 
-from ..expr.index import Affine, Bound, Floor
+from ..expr.index import Affine, Bound
 from ..expr.simplify import simplify_index
+from .cases import Bounds, Cases, Problem, Rows, Sets, clip_bounds, connected, merge, split, table_cases
 from .intset import IntSet
 from .region import Region
-from .runs import add, clip_linear, digits, flipped, piece_count, scale, unscale
+from .runs import add, clip_linear, flipped, scale, unscale
 
 SPLIT_LIMIT = 64  # pieces that one floor may be split into
 LIST_LIMIT = 16  # values of a shared dimension that are listed one by one
 PIECE_LIMIT = 512  # pieces in all, per grid
 
-Sets = Mapping[str, IntSet]
-Rows = tuple[Affine, ...]
-Bounds = tuple[Bound, ...]
 Pieces = tuple[tuple[IntSet, ...], ...]
 
 
@@ -51,39 +49,6 @@ class Image:
 NOTHING = Image(Region(), True)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Rows over dimensions that range over sets, where all bounds hold."""
-
-    rows: Rows
-    bounds: Bounds
-    sets: Sets
-
-    @property
-    def ranges(self) -> dict[str, tuple[int, int]]:
-        return {name: (values.lo, values.hi) for name, values in self.sets.items()}
-
-    @property
-    def outer(self) -> list[Affine]:
-        """Rows and conditions."""
-        return [*self.rows, *(bound.expr for bound in self.bounds)]
-
-    @property
-    def floors(self) -> dict[Floor, None]:
-        """The distinct floors, in order of appearance."""
-        return dict.fromkeys(floor for expr in self.outer for floor in expr.floors)
-
-    @property
-    def places(self) -> list[Affine]:
-        """Every linear form: rows, conditions, insides of floors."""
-        return [*self.outer, *(floor.inner for floor in self.floors)]
-
-    def substituted(self, name: str, value: Affine, sets: Sets) -> _Problem:
-        rows = tuple(row.substitute({name: value}) for row in self.rows)
-        bounds = tuple(bound.substitute({name: value}) for bound in self.bounds)
-        return _Problem(rows, bounds, {**{n: s for n, s in self.sets.items() if n != name}, **sets})
-
-
 @dataclass
 class _Answer:
     """Products of one set per row (they may overlap), and whether they are exact."""
@@ -98,7 +63,7 @@ class _Search:
     def __init__(self) -> None:
         self.left = PIECE_LIMIT
 
-    def solve(self, problem: _Problem) -> _Answer:
+    def solve(self, problem: Problem) -> _Answer:
         settled, exact = _settle(problem)
         if settled is None:
             return _Answer([])
@@ -109,53 +74,44 @@ class _Search:
             answer = _product(len(settled.rows), [(rows, self.solve(part)) for rows, part in parts])
         return _Answer(answer.pieces, answer.exact and exact)
 
-    def _connected(self, problem: _Problem) -> _Answer:
+    def _connected(self, problem: Problem) -> _Answer:
         if not problem.bounds and len(problem.rows) <= 1 and len(problem.sets) <= 1 and not _floored(problem):
             return _Answer([tuple(_single(row, problem.sets) for row in problem.rows)])
-        for step in (_project, self._split, _tighten, self._list):
+        for step in (_project, self._split, self._unravel, _tighten, self._list):
             cases = step(problem)
             if cases is not None:
                 answers = [self.solve(case) for case in cases.problems]
                 return _Answer([p for a in answers for p in a.pieces], cases.exact and all(a.exact for a in answers))
         return self._hull(problem)
 
-    def _split(self, problem: _Problem) -> _Cases | None:
-        """Replace x under floor((a*x + b) / c) by quotient and remainder, one case for each product of digits."""
-        for floor in sorted(problem.floors, key=lambda f: (-f.divisor, str(f))):
-            if len(floor.inner.terms) != 1 or not isinstance(floor.inner.terms[0][0], str):
-                continue
-            cases = _digit_cases(problem, floor, min(self.left, SPLIT_LIMIT))
-            if cases is not None:
-                self.left -= len(cases.problems)
-                return cases
-        return None
+    def _split(self, problem: Problem) -> Cases | None:
+        return self._paid(split(problem, min(self.left, SPLIT_LIMIT)))
 
-    def _list(self, problem: _Problem) -> _Cases | None:
+    def _unravel(self, problem: Problem) -> Cases | None:
+        return self._paid(table_cases(problem, min(self.left, SPLIT_LIMIT)))
+
+    def _paid(self, cases: Cases | None) -> Cases | None:
+        self.left -= len(cases.problems) if cases else 0
+        return cases
+
+    def _list(self, problem: Problem) -> Cases | None:
         """One case for each value of the smallest dimension, where that is few."""
         name, values = min(problem.sets.items(), key=lambda item: (item[1].size, item[0]))
         if values.size > min(self.left, LIST_LIMIT):
             return None
         self.left -= values.size
-        return _Cases([problem.substituted(name, Affine((), value), {}) for value in values])
+        return Cases([problem.substituted(name, Affine((), value), {}) for value in values])
 
-    def _hull(self, problem: _Problem) -> _Answer:
+    def _hull(self, problem: Problem) -> _Answer:
         """Row by row; a single row loses its conditions, and at last its gaps."""
         if len(problem.rows) > 1:
-            alone = [self.solve(_Problem((row,), problem.bounds, problem.sets)) for row in problem.rows]
+            alone = [self.solve(Problem((row,), problem.bounds, problem.sets)) for row in problem.rows]
             if not all(answer.pieces for answer in alone):
                 return _Answer([])
             return _Answer([tuple(IntSet().union(*(s for (s,) in a.pieces)) for a in alone)], exact=False)
         if problem.bounds:
-            return _Answer(self.solve(_Problem(problem.rows, (), problem.sets)).pieces, exact=False)
+            return _Answer(self.solve(Problem(problem.rows, (), problem.sets)).pieces, exact=False)
         return _Answer([tuple(IntSet.interval(*row.bounds(problem.ranges)) for row in problem.rows)], exact=False)
-
-
-@dataclass
-class _Cases:
-    """A problem as the union of others."""
-
-    problems: list[_Problem]
-    exact: bool = True
 
 
 def _single(row: Affine, sets: Sets) -> IntSet:
@@ -167,46 +123,25 @@ def _single(row: Affine, sets: Sets) -> IntSet:
     return scale(sets[name], factor).shift(row.const)
 
 
-def _floored(problem: _Problem) -> bool:
+def _floored(problem: Problem) -> bool:
     return not all(row.is_affine for row in problem.rows)
 
 
-def _settle(problem: _Problem) -> tuple[_Problem | None, bool]:
+def _settle(problem: Problem) -> tuple[Problem | None, bool]:
     """Clip, simplify, drop and merge until nothing changes. None: the set is empty. False: a merge took a superset."""
     exact = True
     while True:
         clipped = _clip(problem)
         if clipped is None:
             return None, True
-        merged, good = _merge(clipped)
+        merged, good = merge(clipped)
         exact = exact and good
         if merged == problem:
             return problem, exact
         problem = merged
 
 
-def clip_bounds(bounds: Iterable[Bound], sets: Sets) -> tuple[Bounds, dict[str, IntSet]] | None:
-    """Apply conditions on one dimension to its set and drop those that always hold; None when nothing is left."""
-    if not all(sets.values()):
-        return None
-    ranges, sets = {name: (values.lo, values.hi) for name, values in sets.items()}, dict(sets)
-    kept: list[Bound] = []
-    for bound in bounds:
-        expr = simplify_index(bound.expr, ranges)
-        verdict = Bound(expr, bound.lo, bound.hi).decided(ranges)
-        if verdict is False:
-            return None
-        if verdict is True:
-            continue
-        if len(expr.terms) == 1 and isinstance(expr.terms[0][0], str):
-            name, factor = expr.terms[0][0], expr.terms[0][1]
-            sets[name] = clip_linear(sets[name], factor, expr.const, bound.lo, bound.hi)
-        else:
-            kept.append(Bound(expr, bound.lo, bound.hi))
-    return (tuple(kept), sets) if all(sets.values()) else None
-
-
-def _clip(problem: _Problem) -> _Problem | None:
+def _clip(problem: Problem) -> Problem | None:
     """Clip, simplify, and drop dimensions that nothing uses; None when empty."""
     clipped = clip_bounds(problem.bounds, problem.sets)
     if clipped is None:
@@ -215,44 +150,10 @@ def _clip(problem: _Problem) -> _Problem | None:
     ranges = problem.ranges
     rows = tuple(simplify_index(row, ranges) for row in problem.rows)
     used = {name for expr in [*rows, *(bound.expr for bound in bounds)] for name in expr.dims}
-    return _Problem(rows, bounds, {name: values for name, values in sets.items() if name in used})
+    return Problem(rows, bounds, {name: values for name, values in sets.items() if name in used})
 
 
-def _merge(problem: _Problem) -> tuple[_Problem, bool]:
-    """Make one dimension of those whose columns are parallel: they occur through one linear combination only."""
-    places = problem.places
-    groups: dict[tuple[int, ...], list[tuple[str, int]]] = {}
-    for name in problem.sets:
-        direction, factor = _primitive(tuple(place.coefficient(name) for place in places))
-        groups.setdefault(direction, []).append((name, factor))
-    divisors: dict[str, int] = {}
-    sets, exact = dict(problem.sets), True
-    for group in groups.values():
-        if len(group) < 2:
-            continue
-        (first, factor), *others = group
-        total = scale(sets[first], factor)
-        for name, other in others:
-            total, good = add(total, scale(sets.pop(name), other))
-            exact = exact and good
-        sets[first] = total
-        divisors |= {first: factor, **{name: 0 for name, _ in others}}
-    if not divisors:
-        return problem, True
-    rows = tuple(row.rescaled(divisors) for row in problem.rows)
-    bounds = tuple(Bound(bound.expr.rescaled(divisors), bound.lo, bound.hi) for bound in problem.bounds)
-    return _Problem(rows, bounds, sets), exact
-
-
-def _primitive(vector: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """A non-zero vector as (primitive vector with positive leading entry, factor)."""
-    factor = gcd(*vector)
-    if next(c for c in vector if c) < 0:
-        factor = -factor
-    return tuple(c // factor for c in vector), factor
-
-
-def _components(problem: _Problem) -> list[tuple[tuple[int, ...], _Problem]]:
+def _components(problem: Problem) -> list[tuple[tuple[int, ...], Problem]]:
     """Independent parts, each with the positions of its rows."""
     groups = connected([expr.dims for expr in [*problem.rows, *(bound.expr for bound in problem.bounds)]])
     count = len(problem.rows)
@@ -262,25 +163,8 @@ def _components(problem: _Problem) -> list[tuple[tuple[int, ...], _Problem]]:
         bounds = tuple(problem.bounds[k - count] for k in group if k >= count)
         names = {name for k in rows for name in problem.rows[k].dims} | {n for b in bounds for n in b.expr.dims}
         sets = {name: values for name, values in problem.sets.items() if name in names}
-        parts.append((rows, _Problem(tuple(problem.rows[k] for k in rows), bounds, sets)))
+        parts.append((rows, Problem(tuple(problem.rows[k] for k in rows), bounds, sets)))
     return parts
-
-
-def connected(members: Sequence[Iterable[str]]) -> list[list[int]]:
-    """Group positions that share a name, directly or through others; in order of first position.
-
-    >>> connected([["a"], ["b"], ["c", "a"], []])
-    [[0, 2], [1], [3]]
-    """
-    groups: list[tuple[set[str], list[int]]] = []
-    for k, names in enumerate(members):
-        mine, positions = set(names), [k]
-        for group in [group for group in groups if group[0] & mine]:
-            groups.remove(group)
-            mine |= group[0]
-            positions = group[1] + positions
-        groups.append((mine, sorted(positions)))
-    return sorted(positions for _, positions in groups)
 
 
 def _product(count: int, parts: list[tuple[tuple[int, ...], _Answer]]) -> _Answer:
@@ -294,9 +178,9 @@ def _product(count: int, parts: list[tuple[tuple[int, ...], _Answer]]) -> _Answe
     return _Answer(pieces, all(answer.exact for _, answer in parts))
 
 
-def _project(problem: _Problem) -> _Cases | None:
-    """Eliminate a dimension that occurs only in conditions, outside of floors."""
-    inner = {name for floor in problem.floors for name in floor.inner.dims}
+def _project(problem: Problem) -> Cases | None:
+    """Eliminate a dimension that occurs only in conditions, outside of floors and tables."""
+    inner = {name for expr in problem.outer for atom in expr.compound for name in atom.inner.dims}
     used = inner | {name for row in problem.rows for name in row.dims}
     for name in problem.sets:
         if name in used:
@@ -306,17 +190,17 @@ def _project(problem: _Problem) -> _Cases | None:
             return _project_single(problem, name, touching[0])
         unit = all(abs(bound.expr.coefficient(name)) == 1 for bound in touching)
         if unit and problem.sets[name].contiguous and len(touching) <= 4:
-            return _Cases([_fourier_motzkin(problem, name, touching)])
+            return Cases([_fourier_motzkin(problem, name, touching)])
     return None
 
 
-def _without(problem: _Problem, name: str, touching: Iterable[Bound], added: Iterable[Bound]) -> _Problem:
+def _without(problem: Problem, name: str, touching: Iterable[Bound], added: Iterable[Bound]) -> Problem:
     gone = set(touching)
     bounds = (*(bound for bound in problem.bounds if bound not in gone), *added)
-    return _Problem(problem.rows, bounds, {n: s for n, s in problem.sets.items() if n != name})
+    return Problem(problem.rows, bounds, {n: s for n, s in problem.sets.items() if n != name})
 
 
-def _project_single(problem: _Problem, name: str, bound: Bound) -> _Cases:
+def _project_single(problem: Problem, name: str, bound: Bound) -> Cases:
     """exists x in S: lo <= e + c*x < hi, that is e in the sums of [lo, hi) and -c*S."""
     factor = bound.expr.coefficient(name)
     rest = bound.expr - Affine.dim(name) * factor
@@ -324,19 +208,19 @@ def _project_single(problem: _Problem, name: str, bound: Bound) -> _Cases:
     if bound.lo is None or bound.hi is None:
         lo = None if bound.lo is None else bound.lo + away.lo
         hi = None if bound.hi is None else bound.hi + away.hi - 1
-        return _Cases([_without(problem, name, [bound], [Bound(rest, lo, hi)])])
+        return Cases([_without(problem, name, [bound], [Bound(rest, lo, hi)])])
     allowed, exact = add(IntSet.interval(bound.lo, bound.hi), away)
     left = _without(problem, name, [bound], [])
     if len(rest.terms) == 1 and isinstance(rest.terms[0][0], str):
         other, factor = rest.terms[0][0], rest.terms[0][1]
         kept = unscale(allowed.shift(-rest.const) & scale(left.sets[other], factor), factor)
-        return _Cases([replace(left, sets={**left.sets, other: kept})], exact)
+        return Cases([replace(left, sets={**left.sets, other: kept})], exact)
     if len(allowed.runs) > LIST_LIMIT or any(run.step != 1 for run in allowed.runs):
         allowed, exact = IntSet.interval(allowed.lo, allowed.hi), False
-    return _Cases([replace(left, bounds=(*left.bounds, Bound(rest, r.start, r.stop))) for r in allowed.runs], exact)
+    return Cases([replace(left, bounds=(*left.bounds, Bound(rest, r.start, r.stop))) for r in allowed.runs], exact)
 
 
-def _fourier_motzkin(problem: _Problem, name: str, touching: list[Bound]) -> _Problem:
+def _fourier_motzkin(problem: Problem, name: str, touching: list[Bound]) -> Problem:
     """Every lower bound on x below every upper bound: exact on the integers since x has coefficients 1 or -1."""
     x = Affine.dim(name)
     lowers, uppers = [Affine((), problem.sets[name].lo)], [Affine((), problem.sets[name].hi - 1)]
@@ -351,30 +235,7 @@ def _fourier_motzkin(problem: _Problem, name: str, touching: list[Bound]) -> _Pr
     return _without(problem, name, touching, [Bound(upper - lower, 0, None) for lower in lowers for upper in uppers])
 
 
-def _digit_cases(problem: _Problem, floor: Floor, limit: int) -> _Cases | None:
-    """The cases of `_Search._split` for one floor((a*x + b) / c), or None when they are more than ``limit``."""
-    ((name, factor),) = floor.inner.terms
-    assert isinstance(name, str)
-    base, values, sign = floor.divisor, problem.sets[name], 1
-    if factor < 0:
-        values, sign, factor = scale(values, -1), -1, -factor
-    offset = floor.inner.const if factor == 1 else 0
-    if piece_count(values, base) > limit:
-        return None
-    pieces = digits(values.shift(offset), base)
-    if factor > 1:  # remainders on which floor((a*m + b) / c) is constant
-        const = floor.inner.const
-        steps = [k * base - const for k in range(const // base, (factor * (base - 1) + const) // base + 1)]
-        pieces = [(q, clip_linear(m, factor, 0, k, k + base)) for q, m in pieces for k in steps]
-        pieces = [(q, m) for q, m in pieces if m]
-    if len(pieces) > limit:
-        return None
-    quotient, remainder = f"{name}/", f"{name}%"
-    value = (Affine.dim(quotient) * base + Affine.dim(remainder) - offset) * sign
-    return _Cases([problem.substituted(name, value, {quotient: q, remainder: m}) for q, m in pieces])
-
-
-def _tighten(problem: _Problem) -> _Cases | None:
+def _tighten(problem: Problem) -> Cases | None:
     """Narrow each dimension by what the others leave it in each condition; None when nothing narrows."""
     sets = dict(problem.sets)
     for bound in problem.bounds:
@@ -388,12 +249,12 @@ def _tighten(problem: _Problem) -> _Cases | None:
             most = None if bound.hi is None else bound.hi - lo
             sets[name] = clip_linear(sets[name], factor, 0, least, most)
             if not sets[name]:
-                return _Cases([])
-    return None if sets == problem.sets else _Cases([_Problem(problem.rows, problem.bounds, sets)])
+                return Cases([])
+    return None if sets == problem.sets else Cases([Problem(problem.rows, problem.bounds, sets)])
 
 
 @lru_cache(maxsize=65536)
 def solve_rows(rows: Rows, bounds: Bounds, names: tuple[str, ...], sets: tuple[IntSet, ...]) -> tuple[Pieces, bool]:
     """Products of one set per row whose union is the image of the rows where the bounds hold; whether that is exact."""
-    answer = _Search().solve(_Problem(rows, bounds, dict(zip(names, sets, strict=True))))
+    answer = _Search().solve(Problem(rows, bounds, dict(zip(names, sets, strict=True))))
     return tuple(answer.pieces), answer.exact

@@ -7,7 +7,7 @@ Importing this module does not load isl; making the first set does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -164,5 +164,21 @@ def relation_text(dims: Sequence[str], rows: Sequence[Affine], bounds: Iterable[
     """Rows and bounds over named dimensions as an isl relation."""
     names = isl.names_of(len(dims))
     alias = dict(zip(dims, names, strict=True))
-    condition = " and ".join(isl.bound_text(bound, alias) for bound in bounds) or "true"
-    return isl.rows_text(names, (isl.affine_text(row, alias) for row in rows), condition)
+    pieces = []
+    for plain, held in _table_cases(tuple(rows), tuple(bounds)):
+        condition = " and ".join(isl.bound_text(bound, alias) for bound in held) or "true"
+        pieces.append(isl.rows_text(names, (isl.affine_text(row, alias) for row in plain), condition))
+    return isl.union_text(pieces)
+
+
+def _table_cases(
+    rows: tuple[Affine, ...], bounds: tuple[Bound, ...]
+) -> Iterator[tuple[tuple[Affine, ...], tuple[Bound, ...]]]:
+    """Rows without tables, for every combination of values of these, where they have them."""
+    table = next((table for row in rows for table in row.tables), None)
+    if table is None:
+        yield rows, bounds
+        return
+    for lo, hi, value in table.runs:
+        here = (Bound(table.inner, lo, hi), *(Bound(b.expr.fixed(table, value), b.lo, b.hi) for b in bounds))
+        yield from _table_cases(tuple(row.fixed(table, value) for row in rows), here)

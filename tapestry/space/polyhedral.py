@@ -14,7 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..errors import TooHard
-from ..expr.index import Affine, Bound
+from ..expr.conditions import foregone
+from ..expr.index import Affine, Bound, Table
 from .intset import IntSet
 from .region import Grid, Region
 
@@ -110,18 +111,34 @@ def affine_text(expr: Affine, alias: Mapping[str, str]) -> str:
     >>> affine_text(2 * Affine.dim("p") - (Affine.dim("r") + 1) // 3, {"p": "c0", "r": "c1"})
     '2*c0 + -1*floor((1*c1 + 1)/3) + 0'
     """
-    terms = [
-        f"{c}*" + (alias[a] if isinstance(a, str) else f"floor(({affine_text(a.inner, alias)})/{a.divisor})")
-        for a, c in expr.terms
-    ]
-    return " + ".join([*terms, str(expr.const)])
+    parts = []
+    for atom, c in expr.terms:
+        if isinstance(atom, Table):
+            raise TypeError(f"isl knows no table; its cases are told apart before: {expr}")
+        inner = alias[atom] if isinstance(atom, str) else f"floor(({affine_text(atom.inner, alias)})/{atom.divisor})"
+        parts.append(f"{c}*{inner}")
+    return " + ".join([*parts, str(expr.const)])
 
 
 def bound_text(bound: Bound, alias: Mapping[str, str]) -> str:
-    """A condition in isl's notation."""
+    """A condition in isl's notation: with tables, one of the cases that their values make."""
+    table = next(bound.expr.tables, None)
+    if table is not None:
+        return _cases_text(bound, table, alias)
     expr = affine_text(bound.expr, alias)
     sides = [] if bound.lo is None else [f"{bound.lo} <= {expr}"]
     return " and ".join([*sides, *([] if bound.hi is None else [f"{expr} < {bound.hi}"])]) or "true"
+
+
+def _cases_text(bound: Bound, table: Table, alias: Mapping[str, str]) -> str:
+    cases = []
+    for lo, hi, value in table.runs:
+        rest = Bound(bound.expr.fixed(table, value), bound.lo, bound.hi)
+        known = foregone(rest)
+        if known is not False:
+            sides = [Bound(table.inner, lo, hi), *([] if known else [rest])]
+            cases.append(" and ".join(bound_text(side, alias) for side in sides))
+    return f"({' or '.join(f'({case})' for case in cases) or 'false'})"
 
 
 def intset_text(values: IntSet, name: str) -> str:
@@ -150,6 +167,11 @@ def set_text(names: Sequence[str], condition: str) -> str:
 def rows_text(names: Sequence[str], rows: Iterable[str], condition: str) -> str:
     """The relation that takes a point to its rows where the condition holds."""
     return f"{{ [{', '.join(names)}] -> [{', '.join(rows)}] : {condition} }}"
+
+
+def union_text(texts: Sequence[str]) -> str:
+    """The union of relations between the same spaces."""
+    return f"{{ {'; '.join(text[1:-1].strip() for text in texts)} }}"
 
 
 def point_of(values: islpy.Set) -> tuple[int, ...] | None:

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from ..expr.index import Affine, Bound
 from ..expr.scalar import Read
+from .cases import connected
 from .counting import Count, Exact, count_grid, total
-from .image import Image, Pieces, connected, solve_rows
+from .image import Image, Pieces, solve_rows
 from .intset import IntSet
 from .region import Box, Grid, Region
 from .runs import add, clip, clip_linear, scale

@@ -7,7 +7,8 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from ..expr import Affine, Bound
+from ..expr import Affine, Bound, Table
+from ..expr.conditions import any_of, none_of
 from ..space import Box, Grid, IntSet, Region
 
 
@@ -57,6 +58,30 @@ def bounds(draw: st.DrawFn, dims: Sequence[str]) -> Bound:
     expr = draw(affines(dims, floors=1))
     lo, hi = draw(st.sampled_from([None, -3, 0, 1])), draw(st.sampled_from([None, 2, 3, 7]))
     return Bound(expr, lo, hi)
+
+
+@st.composite
+def tables(draw: st.DrawFn, dims: Sequence[str]) -> Affine:
+    """A constant table at an index expression, which may lie beyond its ends."""
+    values = tuple(draw(st.lists(st.integers(-2, 6), min_size=1, max_size=6)))
+    inner = draw(affines(dims, floors=1))
+    return Table(inner, values).over(inner)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, dims: Sequence[str], *, depth: int = 2) -> tuple[Bound, ...]:
+    """Conditions of any form: compared tables, and "and", "or" and "not" nested up to ``depth`` deep."""
+    form = draw(st.sampled_from(["plain", "table", *(["and", "or", "not"] if depth else [])]))
+    if form == "plain":
+        return (draw(bounds(dims)),)
+    if form == "table":
+        against = draw(st.sampled_from([Affine(), *map(Affine.dim, dims)]))
+        lo, hi = draw(st.sampled_from([None, -2, 1])), draw(st.sampled_from([None, 2]))
+        return (Bound(against - draw(tables(dims)), lo, hi),)
+    parts = draw(st.lists(conditions(dims, depth=depth - 1), min_size=1, max_size=2))
+    if form == "and":
+        return tuple(bound for part in parts for bound in part)
+    return any_of(parts) if form == "or" else none_of(parts[0])
 
 
 def points(region: Region) -> set[tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...dtypes import name_of
-from ...expr import Affine, Bound, Floor
+from ...expr import Affine, Bound, Floor, Table
 from ...program import Block
 from ..device import Evaluation, Stored
 from .cells import Cell, cells_of
@@ -97,6 +97,8 @@ class _Names:
         steps: dict[str, int] = {}
         shared = 1
         for atom, step in at.plain.terms:
+            if isinstance(atom, Table):
+                return None
             if isinstance(atom, Floor):
                 if atom.inner != Affine.dim(self.of(head)):
                     return None

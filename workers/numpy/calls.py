@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import TapestryError
+from ...expr import Table
 from .folding import Array, Scalar
 
 
@@ -28,6 +29,16 @@ def lookup(table: Array, lo: int, read: str | None) -> Callable[..., None]:
         np.copyto(out, np.where(missing, 0, found))
 
     return local
+
+
+def value_of(table: Table) -> Callable[..., None]:
+    values = np.array(table.values, dtype=np.int64)
+
+    def look_up(index: Any, out: Array) -> None:
+        """The table's value at each index; the first and the last stand for all beyond."""
+        np.take(values, index, out=out, mode="clip")
+
+    return look_up
 
 
 def take_from(array: Array) -> Callable[..., None]:

@@ -25,12 +25,13 @@ from ...expr import (
     IndexValue,
     Inside,
     Read,
+    Table,
     children,
     children_first,
 )
 from ..device import Stored
 from . import folding
-from .calls import copy_into, lookup, take_from, truth_into, where_stored
+from .calls import copy_into, lookup, take_from, truth_into, value_of, where_stored
 from .folding import (
     BOOL,
     DOUBLE,
@@ -352,15 +353,19 @@ class Compiler:
         """The value of an index expression, int64."""
         total: Slot | Scalar = expr.const
         for atom, c in expr.terms:
-            value: Slot | Scalar = self._floored(atom) if isinstance(atom, Floor) else self._along(atom)
+            value: Slot | Scalar = self._along(atom) if isinstance(atom, str) else self._of_inner(atom)
             if c != 1:
                 value = self.apply(np.multiply, [value, c], INT)
             total = value if total is expr.const and not total else self.apply(np.add, [value, total], INT)
         return total
 
-    def _floored(self, atom: Floor) -> Slot | Scalar:
+    def _of_inner(self, atom: Floor | Table) -> Slot | Scalar:
         inner = self._index(atom.inner)
-        return self.apply(np.floor_divide, [inner, atom.divisor], INT)
+        if isinstance(atom, Floor):
+            return self.apply(np.floor_divide, [inner, atom.divisor], INT)
+        if not isinstance(inner, Slot):
+            return int(atom.value(inner))
+        return self.apply(value_of(atom), [inner], INT)
 
     def _inside(self, bounds: Sequence[Bound]) -> Slot | Scalar:
         """Truth of bounds; those that are decided over the box cost nothing."""

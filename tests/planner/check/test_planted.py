@@ -14,7 +14,7 @@ from tapestry.expr import Affine, Bound, simplify
 from tapestry.planner.check import check
 from tapestry.planner.format import Resolved, messages
 from tapestry.program import Operation
-from tapestry.space import counting, cuts, image, intset, projection, proofs, region, runs
+from tapestry.space import cases, counting, cuts, image, intset, projection, proofs, region, runs
 from tapestry.space.image import Image
 from tapestry.space.intset import IntSet
 from tapestry.space.region import Grid, Region
@@ -108,13 +108,13 @@ def apart(members: list[Any]) -> list[list[int]]:
 
 
 def unbounded(problem: Any) -> Any:
-    return image._Cases([replace(problem, bounds=())])
+    return cases.Cases([replace(problem, bounds=())])
 
 
-def tightened(cases: Any, *_: object) -> Any:
+def tightened(found: Any, *_: object) -> Any:
     """The conditions that are left allow one less."""
-    less = [replace(p, bounds=tuple(Bound(b.expr, b.lo, b.hi and b.hi - 1) for b in p.bounds)) for p in cases.problems]
-    return image._Cases(less, cases.exact)
+    less = [replace(p, bounds=tuple(Bound(b.expr, b.lo, b.hi and b.hi - 1) for b in p.bounds)) for p in found.problems]
+    return cases.Cases(less, found.exact)
 
 
 def within_where(op: Operation, domain: Region) -> Image:
@@ -218,8 +218,8 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     (
         "a case of digits is lost",
         "split",
-        image,
-        "_digit_cases",
+        cases,
+        "digit_cases",
         after(lambda c, *_: c and replace(c, problems=c.problems[:1])),
     ),
     ("a hull is called exact", "masked", image._Search, "_hull", after(lambda answer, *_: replace(answer, exact=True))),
