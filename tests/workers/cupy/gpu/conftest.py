@@ -1,18 +1,29 @@
-"""A process in which a kernel has failed can use its GPU no more: it ends, so that pytest-xdist goes on in another."""
+"""What tests on a GPU that others use at the same time need: to be alone with it, or to leave a process that lost it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from .executed import gpus
 
 
+@pytest.fixture
+def alone() -> None:
+    """No other test runs meanwhile: for those that take, or measure, all of a GPU."""
+
+
 @pytest.fixture(autouse=True)
-def _a_gpu_that_can_be_used() -> Iterator[None]:
-    yield
+def _a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A process in which a kernel failed can use its GPU no more: it ends, and pytest-xdist goes on in another."""
+    with Path(tempfile.gettempdir(), f"tapestry-gpu-tests-{os.getuid()}").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH)
+        yield
     if gpus() and "PYTEST_XDIST_WORKER" in os.environ:
         from cupy.cuda import runtime
 
