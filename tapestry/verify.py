@@ -103,7 +103,8 @@ def _form(op: Operation, program: Program) -> None:
         hint = "its value is the monoid's identity: write it as a constant body"
         raise ProgramError("folds over nothing", where=place(op), sides={"folds": " ".join(op.reduce_dims)}, hint=hint)
     whole = isinstance(op.body, Block) and op.monoid is None  # a block kernel may take folded dimensions whole
-    if not (whole or bool(op.reduce_dims) == (op.monoid is not None)) or op.monoid not in (None, *MONOIDS):
+    known = op.monoid is None or op.monoid in MONOIDS  # a table that makes some when they are asked for
+    if not known or not (whole or bool(op.reduce_dims) == (op.monoid is not None)):
         sides = {"folds": " ".join(op.reduce_dims) or "nothing", "monoid": op.monoid}
         raise ProgramError("a fold needs a known monoid, and a monoid a fold", where=place(op), sides=sides)
     _known_dims(op, "writes", [n for i in op.write for n in i.dims], op.parallel_dims)

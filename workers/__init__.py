@@ -7,6 +7,7 @@ from ..lazy import lazy_names
 if TYPE_CHECKING:
     from .compiled import Compiled as Compiled
     from .device import Device as Device
+    from .devices import OtherHardware as OtherHardware
     from .devices import device_names as device_names
     from .devices import register_device as register_device
     from .faults import BytesDiffer as BytesDiffer
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _NAMES_OF = {
     "compiled": "Compiled",
     "device": "Device",
-    "devices": "device_names register_device",
+    "devices": "OtherHardware device_names register_device",
     "faults": "BytesDiffer Deadlock PeerFailed Silent TaskError",
     "result": "Event RunResult",
     "running": "run",

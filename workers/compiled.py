@@ -14,7 +14,7 @@ from ..program import Tensor
 from ..space import Box
 from .between import carrying, filling, first_buffers
 from .device import Runner, Stored, in_order
-from .devices import AUTO, chosen_device, open_device
+from .devices import AUTO, chosen_device, open_device, warn_of_other_hardware
 from .engines.replayed import Replayed
 from .feeding import Feed
 from .rank import Rank
@@ -48,7 +48,10 @@ class Compiled:
             raise UsageError("the plan was not checked", hint="Plan.compile checks it")
         self._plan, self._like = given.resolved, maker(values.values())
         values = checked_inputs(self._plan.program, values, "param", "state", elsewhere=True)
-        self._device = open_device(chosen_device(device, self._plan.document.machine))
+        machine = self._plan.document.machine
+        chosen = chosen_device(device, machine)
+        warn_of_other_hardware(chosen, machine)
+        self._device = open_device(chosen)
         try:
             numbers = range(self._plan.size)
             self._ranks = [Rank(self._device, self._plan, k, poison=poison, lanes=False) for k in numbers]

@@ -135,6 +135,11 @@ class Device(ABC):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Hardware(f"one core of {platform.machine()}", cores, memory, shared=True, overlap=cores >= 2 * ranks)
 
+    @classmethod
+    def model(cls) -> str | None:
+        """The name of the hardware here, of a device whose plans are made for one; None: any plan is as good."""
+        return None
+
     # -- memory ----------------------------------------------------------------------------------------------------
 
     @abstractmethod

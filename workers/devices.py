@@ -6,6 +6,8 @@ has; for the NumPy device where there is none, which runs every plan.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from pkgutil import iter_modules
@@ -56,6 +58,28 @@ def _fits(name: str, tier: str) -> bool:
     except UsageError:  # what it is made of is not installed
         return False
     return found.computes_in == tier and found.present()
+
+
+class OtherHardware(UserWarning):
+    """A plan was made for other hardware than it runs on: values are the same, times are not what was predicted."""
+
+
+def warn_of_other_hardware(name: str, machine: Mapping[str, Any]) -> None:
+    """`OtherHardware` where a device is not what a plan was made for (its machine as its document describes it)."""
+    found, planned = device_class(name), machine["device"]["name"]
+    here = found.model() if found.present() else None
+    if here is not None and _number_of(here) != _number_of(planned):
+        text = (
+            f"the plan was made for {planned!r}, and this is {here!r}: it gives the same values, but nothing that was"
+        )
+        hint = "`tapestry machine probe` describes this computer, to plan for it"
+        warnings.warn(OtherHardware(f"{text} predicted of its times holds ({hint})"), stacklevel=3)
+
+
+def _number_of(name: str) -> str:
+    """What tells models apart: of "NVIDIA H100 80GB HBM3" "h100", the first word with a digit."""
+    words = re.findall(r"[a-z0-9]+", name.casefold())
+    return next((word for word in words if any(map(str.isdigit, word))), name.casefold())
 
 
 def device_place(name: str) -> str:

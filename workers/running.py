@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from ..errors import UsageError
 from ..planner.format.checked import Checked
-from .devices import AUTO, chosen_device
+from .devices import AUTO, chosen_device, warn_of_other_hardware
 from .engines.engine import PATIENCE_S, Engine, Settings
 from .result import RunResult
 
@@ -71,7 +71,9 @@ def run_each(
         return []
     if alone and engine != "local":
         raise UsageError("tasks are measured alone by the local engine only", sides={"engine": engine})
-    chosen = chosen_device(device, jobs[0][0].resolved.document.machine)
+    machine = jobs[0][0].resolved.document.machine
+    chosen = chosen_device(device, machine)
+    warn_of_other_hardware(chosen, machine)
     resolved = [(plan.resolved, inputs) for plan, inputs in jobs]
     return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat, alone))
 

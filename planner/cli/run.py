@@ -15,7 +15,7 @@ from ...printable import columns
 from .guard import guarded
 from .options import Force
 from .plan_file import Json, PlanFile
-from .talk import put, put_file, put_json, working
+from .talk import put, put_file, put_json, warnings_said, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -64,7 +64,7 @@ def run(
         hint = "the reference takes one step; leave out --repeat, or --verify"
         raise UsageError(f"--verify compares one step, and {repeat} change the states {names}", hint=hint)
     given = _given(planned.program, inputs, random)
-    with working("running"):
+    with working("running"), warnings_said():
         waits = {} if patience is None else {"patience_s": patience}
         result = planned.run(given, device=device, engine=engine, repeat=repeat, **waits)
     if result.rank:

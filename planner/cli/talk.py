@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,15 @@ from ...printable import printable
 def say(message: str) -> None:
     """A line for whoever is watching."""
     print(printable(message), file=sys.stderr)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Warnings inside as lines for whoever is watching."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+        yield
 
 
 def put(text: str) -> None:

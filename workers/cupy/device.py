@@ -11,7 +11,7 @@ import numpy as np
 from ...blocks import BLOCKS
 from ...expr import MONOIDS
 from ...kernels.errors import KernelError
-from ...kernels.runtime.device import device_count
+from ...kernels.runtime.device import device_count, properties
 from ...kernels.runtime.libcuda import driver_function
 from ...program import Block
 from ...space import Grid, Region
@@ -67,11 +67,13 @@ class CupyDevice(Device):
         """The GPUs that CuPy sees; copies run beside kernels on them."""
         import cupy
 
-        name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
         _, total = cupy.cuda.runtime.memGetInfo()
-        return Hardware(
-            f"NVIDIA {name.removeprefix('NVIDIA ')}", device_count(), int(total), shared=False, overlap=True
-        )
+        return Hardware(cls.model(), device_count(), int(total), shared=False, overlap=True)
+
+    @classmethod
+    def model(cls) -> str:
+        """NVIDIA and its name for the first GPU. No context is made."""
+        return f"NVIDIA {properties(0).name.removeprefix('NVIDIA ')}"
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -250,7 +250,7 @@ TAPESTRY_FN F stepwise_logarithm(F p) {
 template <class F>
 TAPESTRY_FN F normal_quantile(F p) {
     const F middle = p - F(0.5);
-    if (middle >= F(-0.425)) {
+    if (absolute(middle) <= F(0.425)) {
         const F r = F(0.180625) - rounded_product(middle, middle);
         F above = plus_product(r, F(59.109374720), F(159.29113202)), below = plus_product(r, F(67.187563600), F(78.757757664));
         above = plus_product(plus_product(above, r, F(50.434271938)), r, F(3.3871327179));

@@ -1,4 +1,4 @@
-"""What tests on a GPU that others use at the same time need: to be alone with it, or to leave a process that lost it."""
+"""What tests on a GPU that others use too need: to be alone with it, or to leave a process that lost it."""
 
 from __future__ import annotations
 
