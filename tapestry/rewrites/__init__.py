@@ -12,6 +12,8 @@ from . import fusion as fusion
 from . import products as products
 from . import splitting as splitting
 from . import sums as sums
+from . import unfusing as unfusing
+from . import views as views
 from .applying import Match, Rewritten, Step, apply, matches
 from .rule import RULES, Change, Rule, rule
 from .search import improve

@@ -1,0 +1,93 @@
+"""Operations taken apart: a part of a body as an operation of its own, and a result computed again for one reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import tapestry as tp
+
+from ..dsl.define import define
+from ..dsl.index import indices
+from ..dtypes import DTYPES
+from ..expr import Call, Expr, Read, depends_on, walk
+from ..expr.functions import PAIR
+from ..expr.scalar import fold, with_children
+from ..program import Block, Operation, Program
+from ..result_type import Typing
+from .bodies import reading
+from .drafts import drafted, fresh, read_of
+from .forms import known_operation
+from .inlining import dtypes_of
+from .rule import Change, rule
+
+
+def _fused(*, n: int = 3, m: int = 4, dtype: str = "f32") -> tp.Tensor:
+    x, b = tp.input("x", dtype, (n, m), axes=("n", "m")), tp.input("b", dtype, (m,), axes=("m",))
+    i, j = indices("n m")
+    return define("y", [i, j], tp.abs(x[i, j] * (b[j] + 1))).named("y")
+
+
+def _shared(*, n: int = 4, dtype: str = "f32") -> dict[str, tp.Tensor]:
+    x = tp.input("x", dtype, (n,), axes=("n",))
+    total = tp.sum(x, dtype=dtype).named("total")
+    return {"y": x + total, "z": x * total}
+
+
+@rule(example=_fused, once=True)
+def unfuse(program: Program, op: Operation) -> Iterator[Change]:
+    """Compute a part of a body by itself, over the dimensions that it depends on.
+
+    before:
+        y[n, m] = abs(x[n, m] * (b[m] + 1))
+    after:
+        y.inner[n, m] = x[n, m] * (b[m] + 1)
+        y[n, m] = abs(y.inner[n, m])
+    legal: it is kept as wide as it was computed
+    """
+    if isinstance(op.body, Block) or op.where or op.scan is not None or op.selections:
+        return
+    typing = Typing(dtypes_of(program, op))
+    for part in _parts(op):
+        dims = [dim for dim in op.dims if dim.name in depends_on(part)]
+        dtype = typing.of(part)[0]
+        inner, tensor = drafted(program, op, "inner", dims, part, DTYPES[dtype].compute)
+        outer = replace(op, body=_instead(op.body, part, read_of(tensor)))
+        yield Change((op.name,), (inner, outer), (tensor,))
+
+
+def _parts(op: Operation) -> Iterator[Expr]:
+    """Each part of a body that computes something of what is read; all of it too where it is folded."""
+    assert not isinstance(op.body, Block)
+    seen: set[Expr] = set()
+    for node in walk(op.body):
+        whole = node is op.body and op.monoid is None
+        if isinstance(node, Call) and node.function != PAIR and not whole and node not in seen:
+            seen.add(node)
+            if any(isinstance(leaf, Read) for leaf in walk(node)):
+                yield node
+
+
+def _instead(body: Expr, part: Expr, read: Read) -> Expr:
+    """The body with a read wherever the part stands."""
+    return fold(body, lambda node, args: read if node == part else with_children(node, args))
+
+
+@rule(example=_shared)
+def duplicate(program: Program, op: Operation) -> Iterator[Change]:
+    """Compute a result again for one of the operations that read it, which then waits for no other.
+
+    before:
+        z[n] = x[n] * total[]
+    after:
+        total_1[] = sum[n] x[n]
+        z[n] = x[n] * total_1[]
+    legal: always
+    """
+    readers = program.consumers[op.output]
+    for reader in readers[1:]:
+        if known_operation(reader):
+            tensor = replace(program.tensor(op.output), name=fresh(op.output, program.by_name))
+            again = replace(op, name=fresh(op.name, program.op_by_name), output=tensor.name)
+            other = replace(reader, body=reading(reader.body, {op.output: tensor.name}))
+            yield Change((reader.name,), (again, other), (tensor,), made_of=(op.name, reader.name))
