@@ -8,6 +8,7 @@ proves it.
 """
 
 from . import cleaning as cleaning
+from . import convolutions as convolutions
 from . import fusion as fusion
 from . import products as products
 from . import splitting as splitting

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from ..expr import Affine, Bound, Expr, Read
-from ..expr.simplify import simplify_bounds, simplify_index
 from ..program import Block, Dim, Operation, Program, Tensor
 from .inlining import Exact
 
@@ -60,12 +59,9 @@ def read_of(tensor: Tensor) -> Read:
 
 def simple(program: Program, op: Operation, *tensors: Tensor) -> Operation:
     """The operation with simple index expressions; ``tensors``: those that it reads and the program does not have."""
-    ranges = {dim.name: (0, dim.extent) for dim in op.dims}
-    where = simplify_bounds(op.where, ranges)
-    write = tuple(simplify_index(row, ranges) for row in op.write)
-    plain = replace(op, write=write, where=op.where if where is None else where)
-    if isinstance(op.body, Block):
-        return plain
     new = {tensor.name: tensor for tensor in tensors}
     dtypes = {name: (new.get(name) or program.tensor(name)).dtype for name in op.operands}
-    return replace(plain, body=Exact(ranges, dtypes).expr(op.body))
+    exact = Exact({dim.name: (0, dim.extent) for dim in op.dims}, dtypes)
+    where = exact.bounds(op.where)
+    plain = replace(op, write=tuple(map(exact.index, op.write)), where=op.where if where is None else where)
+    return plain if isinstance(op.body, Block) else replace(plain, body=exact.expr(op.body))

@@ -130,17 +130,18 @@ def _as_read(op: Operation, factors: Sequence[Factor], needed: frozenset[str], o
 
 
 @dataclass(frozen=True)
-class Summed:
-    """A sum, as the value of each element that it writes: its body by the element's index and what it adds up over."""
+class Folded:
+    """A fold, as the value of each element that it writes: its body by the element's index, and what it folds over."""
 
     op: Operation
     axes: tuple[str, ...]
     values: Mapping[str, Affine]
 
     @staticmethod
-    def of(program: Program, op: Operation) -> Summed | None:
-        """None for what is no sum, and for writes that are not undone by index expressions."""
-        if not is_sum(op) or not known_operation(op) or not inside(program, op):
+    def of(program: Program, op: Operation) -> Folded | None:
+        """None for what is no fold or known by its form, and for writes that are not undone by index expressions."""
+        plain = op.monoid is not None and not isinstance(op.body, Block) and op.scan is None and not op.selections
+        if not plain or not known_operation(op) or not inside(program, op):
             return None
         shape = program.tensor(op.output).shape
         axes = tuple(f"'{k}" for k in range(len(shape)))
@@ -149,10 +150,10 @@ class Summed:
         if found is None or found.where or any(dim.extent > 1 for dim in found.dims):
             return None
         single = {dim.name: Affine() for dim in found.dims}
-        return Summed(op, axes, {name: value.substitute(single) for name, value in found.values.items()} | single)
+        return Folded(op, axes, {name: value.substitute(single) for name, value in found.values.items()} | single)
 
     def at(self, read: Read, taken: Iterable[str]) -> tuple[tuple[Dim, ...], Expr, tuple[Bound, ...]]:
-        """Dimensions, not named as those taken, body and domain of the sum that an unguarded read finds."""
+        """Dimensions, not named as those taken, body and domain of the fold that an unguarded read finds."""
         assert not isinstance(self.op.body, Block)
         place = dict(zip(self.axes, read.index, strict=True))
         names = dict(zip(self.op.reduce_dims, fresh_dims(self.op.reduce_dims, taken), strict=True))
@@ -178,7 +179,7 @@ def alike(program: Program, maker: Operation, reader: Operation) -> bool:
 
 def distributed(program: Program, maker: Operation, reader: Operation) -> Operation | None:
     """The sum of ``maker``, a factor of what ``reader`` computes or adds up, drawn around all factors."""
-    found = Summed.of(program, maker)
+    found = Folded.of(program, maker) if is_sum(maker) else None
     single = reader.monoid is None and not reader.where
     if isinstance(reader.body, Block) or not (single or is_sum(reader)) or found is None:
         return None

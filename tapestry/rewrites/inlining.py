@@ -149,7 +149,7 @@ class Exact(Simplifier):
     """Simplifies indices and guards, and nothing that a dtype hangs on."""
 
     def __init__(self, ranges: Ranges, dtypes: Mapping[str, str]) -> None:
-        super().__init__(ranges)
+        super().__init__(ranges, names=True)
         self.dtypes, self.typing = dtypes, Typing(dtypes)
 
     def missed(self, read: Read) -> Expr:

@@ -14,7 +14,7 @@ from ..expr.index import Affine
 from ..program import Block, Dim, Operation, Program
 from .drafts import drafted, read_of
 from .folds import (
-    Summed,
+    Folded,
     alike,
     distributed,
     factored,
@@ -161,7 +161,7 @@ def bias_into_sum(program: Program, op: Operation) -> Iterator[Change]:
         y[i, j] = sum[k] x[i, k] * w[k, j] + where([k < 1], b[j], 0)
     legal: the sum has a term; nothing else reads it; integers wrap at one width before and after
     """
-    found = Summed.of(program, op)
+    found = Folded.of(program, op) if is_sum(op) else None
     if found is None or op.where or 0 in op.extents.values():
         return
     for reader in program.consumers[op.output]:
@@ -170,7 +170,7 @@ def bias_into_sum(program: Program, op: Operation) -> Iterator[Change]:
             yield from _with_bias(found, reader)
 
 
-def _with_bias(found: Summed, reader: Operation) -> Iterator[Change]:
+def _with_bias(found: Folded, reader: Operation) -> Iterator[Change]:
     """The sum with the other of the two terms of the reader in its first term."""
     for read, bias in _terms_of(reader):
         if isinstance(read, Read) and read.tensor == found.op.output:

@@ -28,7 +28,7 @@ def _flattened(*, a: int = 3, b: int = 4, dtype: str = "f32") -> tp.Tensor:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class Parts:
     """A dimension as ``length`` elements of each of ``count`` parts: name = length * outer + inner."""
 
     name: str
@@ -37,14 +37,17 @@ class _Parts:
     inner: Dim
 
     @staticmethod
-    def of(op: Operation, dim: Dim, parts: int) -> _Parts | None:
+    def of(op: Operation, dim: Dim, parts: int) -> Parts | None:
         """None where there is nothing to split: parts, and there are several, have several elements."""
         length = -(-dim.extent // max(parts, 1))
-        if parts < 2 or length < 2:
-            return None
+        return Parts.of_length(op, dim, length) if parts > 1 and length > 1 else None
+
+    @staticmethod
+    def of_length(op: Operation, dim: Dim, length: int) -> Parts:
+        """Parts of so many elements each."""
         outer, inner = fresh_dims((f"{dim.name}0", f"{dim.name}1"), op.extents)
         count = -(-dim.extent // length)
-        return _Parts(dim.name, dim.extent, Dim(outer, count, dim.cut), Dim(inner, length, dim.cut))
+        return Parts(dim.name, dim.extent, Dim(outer, count, dim.cut), Dim(inner, length, dim.cut))
 
     @property
     def value(self) -> Affine:
@@ -108,17 +111,17 @@ def split_reduction(program: Program, op: Operation, *, dim: str | None = None, 
             yield _staged(program, op, found)
 
 
-def _splits(op: Operation, dim: str | None, parts: int) -> Iterator[_Parts]:
+def _splits(op: Operation, dim: str | None, parts: int) -> Iterator[Parts]:
     """The dimensions that may be split; not those of blocks, scans and lookups, which are known by their form."""
     if isinstance(op.body, Block) or op.scan is not None or op.selections:
         return
     for one in op.dims:
-        found = _Parts.of(op, one, parts) if dim in (None, one.name) else None
+        found = Parts.of(op, one, parts) if dim in (None, one.name) else None
         if found is not None:
             yield found
 
 
-def _staged(program: Program, op: Operation, parts: _Parts) -> Change:
+def _staged(program: Program, op: Operation, parts: Parts) -> Change:
     halves = parts.within(op)
     assert not isinstance(halves.body, Block)
     folded = tuple(name for name in halves.reduce_dims if name != parts.outer.name)
@@ -145,12 +148,12 @@ def merge_dimensions(program: Program, op: Operation) -> Iterator[Change]:
     if not isinstance(op.body, Block) and op.scan is None and not op.selections:
         for outer in op.dims:
             for inner in op.dims:
-                found = _merged(op, outer, inner)
+                found = merged(op, outer, inner)
                 if found is not None:
                     yield Change((op.name,), (simple(program, found),))
 
 
-def _merged(op: Operation, outer: Dim, inner: Dim) -> Operation | None:
+def merged(op: Operation, outer: Dim, inner: Dim) -> Operation | None:
     """The operation over one dimension, under the outer one's name, in place of two."""
     if not _may_merge(op, outer, inner):
         return None
