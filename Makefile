@@ -6,11 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
 KERNELS_ARGS ?=
+GPU_ARGS ?=
 # A Python with torch for CUDA: the one of .venv has it where pip chose it.
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-kernels bench-solver docs-figures docs-operations clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-solver docs-figures docs-operations clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,10 @@ fuzz: $(VENV)/.tapestry-dev  ## 50,000 generated programs against the reference,
 
 bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
 	$(BIN)/python benchmarks/run.py
+
+bench-gpu: $(VENV)/.tapestry-dev  ## steps on GPUs beside torch and NCCL by hand (GPU_ARGS="--only llama1")
+	$(BENCH_PYTHON) benchmarks/gpu.py build/gpu.json $(GPU_ARGS)
+	$(BIN)/python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md
 
 bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
 	$(BIN)/python benchmarks/solver_assign.py --doc docs/solver.md

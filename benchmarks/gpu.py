@@ -1,0 +1,211 @@
+"""`make bench-gpu`: steps of programs on one and two GPUs beside what people have, and beside what was predicted.
+
+python benchmarks/gpu.py build/gpu.json [--machine h200x2] [--only llama1 llama2] [--time-limit 230]
+python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md       no GPU: the page of figures that are there
+
+Every figure is from a process of its own with a limit of its own; results are written as they come. Plans are made on
+the host meanwhile. Needs torch with CUDA, CuPy, and NVIDIA GPUs: rows of two are left out where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from gpu_rows import ROOT, ROWS  # type: ignore[import-not-found, unused-ignore]
+
+HERE = ROOT / "benchmarks"
+NO_GPU = 2
+POLL_S = 0.05
+PLANNERS = 4  # at once
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+            "127.0.0.1:0", "--local-addr", "127.0.0.1")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process on so many GPUs, begun after others have ended, that prints objects of JSON: the last one counts."""
+
+    name: str
+    gpus: int
+    command: tuple[str, ...]
+    limit_s: float
+    after: tuple[str, ...] = ()
+
+
+@dataclass
+class Running:
+    """A job that was begun."""
+
+    job: Job
+    gpus: list[int]
+    process: subprocess.Popen[bytes]
+    folder: Path
+    began: float = field(default_factory=monotonic)
+
+    def ended(self) -> bool:
+        late = monotonic() - self.began > self.job.limit_s
+        if late and self.process.poll() is None:
+            self.end()
+        return self.process.poll() is not None
+
+    def end(self) -> None:
+        """The process and all that it began."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def result(self) -> dict[str, Any]:
+        """What it printed last; why there is no more, if it failed."""
+        found: dict[str, Any] = {}
+        for line in (self.folder / f"{self.job.name}.out").read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                found = json.loads(line)
+        if self.process.returncode or not found:
+            found["failed"] = (
+                f"code {self.process.returncode}: {(self.folder / f'{self.job.name}.err').read_text()[-1500:]}"
+            )
+        return found | {"took_s": round(monotonic() - self.began, 1)}
+
+
+def jobs(folder: Path, machine: str, gpus: int, only: Sequence[str]) -> list[Job]:
+    """Plans first, then the others' figures, then ours."""
+    rows = [row for row in ROWS if row.gpus <= gpus and (not only or row.name in only)]
+    wanted = {row.beside for row in rows}
+    ours = (str(HERE / "gpu_ours.py"),)
+    planning = [
+        Job(f"plan-{row.name}", 0, (*ours, "plan", row.name, "--machine", machine, "--folder", str(folder)), 90)
+        for row in rows
+    ]
+    torch, hand = str(HERE / "gpu_torch.py"), str(HERE / "gpu_by_hand.py")
+    others = [
+        Job("torch-llama", 1, (torch, "llama"), 100),
+        Job("torch-convnet16", 1, (torch, "convnet", "--images", "16"), 60),
+        Job("torch-convnet1", 1, (torch, "convnet"), 60),
+        Job("torch-corners", 1, (torch, "corners", "--side", "4096"), 60),
+        Job("hand-8192", 2, (*TORCHRUN, hand), 70),
+        Job("hand-32768", 2, (*TORCHRUN, hand, "--layers", "4", "--tokens", "32768"), 70),
+    ]
+    running = [
+        Job(row.name, row.gpus, (*(TORCHRUN if row.gpus > 1 else ()), *ours, "run", row.name, "--folder", str(folder)),
+            60, (f"plan-{row.name}",))
+        for row in rows
+    ]  # fmt: skip
+    return [*planning, *(job for job in others if job.name in wanted), *running]
+
+
+def run(waiting: list[Job], gpus: int, results: dict[str, Any], path: Path, until: float) -> None:
+    """All jobs, as many side by side as there are GPUs for; what was not begun in time is said to be so."""
+    with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
+        _run(waiting, gpus, results, path, until, Path(folder))
+
+
+def _run(waiting: list[Job], gpus: int, results: dict[str, Any], path: Path, until: float, folder: Path) -> None:
+    free, going = list(range(gpus)), list[Running]()
+    found = results["jobs"]
+    try:
+        while waiting or going:
+            for one in [one for one in going if one.ended()]:
+                going.remove(one)
+                free += one.gpus
+                found[one.job.name] = one.result()
+                save(results, path)
+                print(one.job.name, _shown(found[one.job.name]), flush=True)
+            for job in list(waiting):
+                planning = sum(not one.gpus for one in going)
+                room = len(free) >= job.gpus if job.gpus else planning < PLANNERS
+                failed = [name for name in job.after if "failed" in found.get(name, {})]
+                if failed or monotonic() > until:
+                    waiting.remove(job)
+                    found[job.name] = {"failed": f"{failed[0]} failed" if failed else "the time was over"}
+                elif room and all(name in found for name in job.after):
+                    waiting.remove(job)
+                    going.append(_begun(job, [free.pop(0) for _ in range(job.gpus)], folder))
+                elif job.gpus and not room:
+                    break  # what needs more GPUs is not overtaken for ever
+            sleep(POLL_S)
+    finally:
+        for one in going:
+            one.end()
+        save(results, path)
+
+
+def _begun(job: Job, gpus: list[int], folder: Path) -> Running:
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "NCCL_NVLS_ENABLE": "0"}
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
+    with (folder / f"{job.name}.out").open("w") as said, (folder / f"{job.name}.err").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, *job.command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=errors,
+            env={**os.environ, **visible, "PYTHONPATH": path}, start_new_session=True,
+        )  # fmt: skip
+    return Running(job, gpus, process, folder)
+
+
+def _shown(found: dict[str, Any]) -> str:
+    """The figures of a job on a line."""
+    kept = {name: value for name, value in found.items() if name not in ("tasks", "timeline", "shardings")}
+    return json.dumps(kept)[:400]
+
+
+def save(results: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+def here() -> tuple[dict[str, Any], int]:
+    """What was measured on, and how many GPUs it has; 0 where something is missing, which is printed."""
+    try:
+        import cupy
+        import torch
+    except ImportError as error:
+        print(f"bench-gpu needs torch and CuPy: {error}", file=sys.stderr)
+        return {}, 0
+    if not torch.cuda.is_available():
+        print(f"bench-gpu needs an NVIDIA GPU: torch {torch.__version__} sees none", file=sys.stderr)
+        return {}, 0
+    facts = {
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
+        "cupy": cupy.__version__, "date": dt.datetime.now(dt.UTC).date().isoformat(),
+    }  # fmt: skip
+    return facts, torch.cuda.device_count()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--doc", type=Path, help="write the page of the results, and run nothing")
+    parser.add_argument("--machine", default="h200x2", help="what the plans are made for: a name or a file")
+    parser.add_argument("--only", nargs="+", default=[], choices=[row.name for row in ROWS])
+    parser.add_argument("--gpus", type=int, default=2, help="at most so many")
+    parser.add_argument("--time-limit", type=float, default=230.0, help="seconds after which nothing is begun")
+    options = parser.parse_args()
+    if options.doc:
+        from gpu_tables import write_page  # type: ignore[import-not-found, unused-ignore]
+
+        write_page(json.loads(options.results.read_text(encoding="utf-8")), options.doc)
+        return 0
+    facts, count = here()
+    gpus = min(count, options.gpus)
+    if not gpus:
+        return NO_GPU
+    results: dict[str, Any] = {"machine": facts, "gpus": gpus, "jobs": {}}
+    with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
+        todo = jobs(Path(folder), options.machine, gpus, options.only)
+        run(todo, gpus, results, options.results, monotonic() + options.time_limit)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

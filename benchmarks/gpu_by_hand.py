@@ -1,0 +1,208 @@
+"""Llama over the GPUs of a host as people write it by hand, with NCCL: Megatron's cut of heads and hidden units, with
+and without its sequence parallelism, and context parallelism with balanced causal chunks and whole weights.
+
+torchrun --nproc-per-node 2 benchmarks/gpu_by_hand.py [--layers 8] [--tokens 8192]     rank 0: one object of JSON
+
+Shoeybi et al., arXiv:1909.08053; Korthikanti et al., arXiv:2205.05198; balanced chunks as in Llama 3, arXiv:2407.21783.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
+    GROUPS,
+    HEAD,
+    HEADS,
+    D,
+    angles,
+    decoder,
+    drawn,
+    gated,
+    heads,
+    mixed,
+    normed,
+    rotated,
+)
+from torch.nn.attention.bias import causal_lower_right
+
+Step = Callable[[], torch.Tensor]
+STEPS = 24
+
+
+def seconds(step: Step) -> float:
+    """The median step of the later three quarters, of the rank that it takes longest."""
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    dist.barrier()
+    times = []
+    for _ in range(STEPS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        step()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) / 1e3)
+    slowest = torch.tensor([median(times[STEPS // 4 :])], dtype=torch.float64)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return float(slowest.item())
+
+
+def graphed(step: Step) -> Step:
+    """The same as one CUDA graph."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    stream.synchronize()
+    with torch.cuda.graph(graph):
+        made = step()
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return made
+
+    return replay
+
+
+def attended(x: torch.Tensor, layer: dict[str, torch.Tensor], turn: Any, world: int) -> torch.Tensor:
+    """A rank's heads over all tokens: its share of the sum [t, d]."""
+    q, k, v = heads(x, layer["qkv"], world)
+    q, k = rotated(q, turn), rotated(k, turn)
+    seen = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=True)[0]
+    return mixed(seen, layer["o"])
+
+
+def megatron(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
+    """Two sums over the ranks a layer."""
+    for layer in layers:
+        part = attended(normed(x, layer["attention_norm"]), layer, turn, world)
+        dist.all_reduce(part)
+        x = x + part
+        part = gated(normed(x, layer["mlp_norm"]), layer)
+        dist.all_reduce(part)
+        x = x + part
+    return x
+
+
+def sequence(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any, world: int) -> torch.Tensor:
+    """The same with every rank's own tokens in between: each sum is a reduce-scatter, and a gather comes before."""
+    whole = x.new_empty(world * len(x), D)
+    own = torch.empty_like(x)
+    for layer in layers:
+        for norm, part in (
+            ("attention_norm", partial(attended, layer=layer, turn=turn, world=world)),
+            ("mlp_norm", partial(gated, layer=layer)),
+        ):
+            dist.all_gather_into_tensor(whole, normed(x, layer[norm]))
+            dist.reduce_scatter_tensor(own, part(whole))
+            x = x + own
+    return x
+
+
+class Context:
+    """Every rank has all weights and two chunks of the tokens, one early and one late; keys and values are gathered."""
+
+    def __init__(self, tokens: int, rank: int, world: int, *, expanded: bool) -> None:
+        self.world, self.chunk, self.expanded = world, tokens // (2 * world), expanded
+        self.mine = (rank, 2 * world - 1 - rank)
+        lie = torch.tensor([c for r in range(world) for c in (r, 2 * world - 1 - r)])
+        self.order = torch.argsort(lie)
+        places = [torch.arange(c * self.chunk, (c + 1) * self.chunk) for c in self.mine]
+        self.turn = angles(torch.cat(places))
+        self.seen = [causal_lower_right(self.chunk, (c + 1) * self.chunk) for c in self.mine]
+        self.beside = torch.cuda.Stream()
+
+    def forward(self, x: torch.Tensor, layers: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+        for layer in layers:
+            x = x + mixed(self.attended(normed(x, layer["attention_norm"]), layer["qkv"]), layer["o"])
+            x = x + gated(normed(x, layer["mlp_norm"]), layer)
+        return x
+
+    def attended(self, y: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """What the rank's queries see of all keys; queries are made while keys travel."""
+        ours, here = HEADS * HEAD, torch.cuda.current_stream()
+        k, v = F.linear(y, weights[ours:]).view(len(y), 2, GROUPS, HEAD).permute(1, 2, 0, 3)
+        sent = torch.stack((rotated(k, self.turn), v)).permute(2, 0, 1, 3).contiguous()
+        whole = sent.new_empty(self.world * len(y), 2, GROUPS, HEAD)
+        self.beside.wait_stream(here)
+        with torch.cuda.stream(self.beside):
+            dist.all_gather_into_tensor(whole, sent)
+        q = rotated(F.linear(y, weights[:ours]).view(len(y), HEADS, HEAD).transpose(0, 1), self.turn)
+        here.wait_stream(self.beside)
+        for tensor in (sent, whole):
+            tensor.record_stream(self.beside)
+        lying = whole.view(2 * self.world, self.chunk, 2, GROUPS, HEAD)[self.order]
+        keys, values = lying.flatten(0, 1).permute(1, 2, 0, 3)
+        return torch.cat([self.part(q, keys, values, k) for k in range(2)], 1)
+
+    def part(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, number: int) -> torch.Tensor:
+        """One of the two chunks: its queries and the keys up to its end."""
+        rows, end = slice(number * self.chunk, (number + 1) * self.chunk), (self.mine[number] + 1) * self.chunk
+        k, v = keys[None, :, :end], values[None, :, :end]
+        if self.expanded:
+            k, v = (x.repeat_interleave(HEADS // GROUPS, 1) for x in (k, v))
+        grouped = not self.expanded
+        return F.scaled_dot_product_attention(q[None, :, rows], k, v, self.seen[number], enable_gqa=grouped)[0]
+
+
+def contenders(options: argparse.Namespace, rank: int, world: int) -> dict[str, Callable[[], Step]]:
+    """By name; each makes its weights when it is asked for."""
+    tokens = options.tokens
+
+    def made(share: int) -> list[dict[str, torch.Tensor]]:
+        return [decoder(share) for _ in range(options.layers)]
+
+    def cut(step: Any, own: int) -> Step:
+        x, layers = drawn(own, D, dtype=torch.bfloat16), made(world)
+        return partial(step, x, layers, angles(torch.arange(tokens)), world)
+
+    def context(*, expanded: bool) -> Step:
+        x = drawn(tokens // world, D, dtype=torch.bfloat16)
+        return partial(Context(tokens, rank, world, expanded=expanded).forward, x, made(1))
+
+    return {
+        "Megatron": lambda: cut(megatron, tokens),
+        "Megatron with sequence parallelism": lambda: cut(sequence, tokens // world),
+        "context parallel": lambda: context(expanded=False),
+        "context parallel, expanded": lambda: context(expanded=True),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=8192)
+    options = parser.parse_args()
+    rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    torch.cuda.set_device(local)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", local))
+    torch.set_default_device("cuda")
+    torch.manual_seed(0)
+    found: dict[str, float] = {}
+    with torch.no_grad():
+        for name, make in contenders(options, rank, world).items():
+            for suffix, way in (("", lambda step: step), (", CUDA graph", graphed)):
+                try:
+                    found[name + suffix] = seconds(way(make()))
+                except RuntimeError as error:  # a variant that torch does not have: the same on all ranks
+                    print(f"{name}{suffix}: {error}", file=sys.stderr)
+                if rank == 0:
+                    print(json.dumps(found), flush=True)
+    torch.cuda.synchronize()
+    sys.stdout.flush()
+    os._exit(0)  # a group whose collectives a graph holds waits for ever when it is destroyed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The rows of `make bench-gpu`: programs, GPUs, and whom they stand beside."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from tapestry.program import Program
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "examples"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program on so many GPUs. ``beside``: the job whose figures named ``rivals`` it is held against; ``factor``: so
+    many times shorter than the best of them the step has to be, ``most_s``: and no longer than this. ``memory``: bytes
+    of a GPU, as `--memory` has it.
+    """
+
+    name: str
+    title: str
+    example: str
+    program: str
+    gpus: int
+    extents: dict[str, int] = field(default_factory=dict)
+    memory: str | None = None
+    beside: str = ""
+    rivals: tuple[str, ...] = ()
+    factor: float = 1.0
+    most_s: float | None = None
+
+    def bound(self) -> Program:
+        bound: Program = getattr(import_module(self.example), self.program).bind(**self.extents)
+        return bound
+
+
+LLAMA = {"layers": 8, "tokens": 8192}
+LONG = {"layers": 4, "tokens": 32768}
+IMAGE = {"y": 2048, "x": 2048}
+TITLE = "Llama, 8 layers, 8,192 tokens"
+BY_HAND = ("Megatron", "Megatron with sequence parallelism", "context parallel")
+
+TORCH = ("torch eager", "torch.compile")
+SIXTEEN, ONE = (f"ConvNeXt-like, {images} of 2,048 x 2,048" for images in ("16 images", "1 image"))
+ROWS = (
+    Row("llama1", TITLE, "llama", "forward", 1, LLAMA, beside="torch-llama", rivals=TORCH, most_s=51e-3),
+    Row("llama2", TITLE, "llama", "forward", 2, LLAMA, beside="hand-8192", rivals=BY_HAND, most_s=27.5e-3),
+    Row("llama2cut", f"{TITLE}, 2.5 GiB a GPU", "llama", "forward", 2, LLAMA, "2560MiB", "hand-8192", BY_HAND[:2],
+        most_s=29e-3),
+    Row("llama2long", "Llama, 4 layers, 32,768 tokens", "llama", "forward", 2, LONG, beside="hand-32768",
+        rivals=BY_HAND, factor=1.2),
+    Row("corners1", "corners of a 4,096 x 4,096 image", "corners", "corners", 1, {"y": 4096, "x": 4096},
+        beside="torch-corners", rivals=TORCH, factor=1.5),
+    Row("convnet16x1", SIXTEEN, "convnet", "forward", 1, {"n": 16, **IMAGE}, beside="torch-convnet16", rivals=TORCH),
+    Row("convnet1x1", ONE, "convnet", "forward", 1, {"n": 1, **IMAGE}, beside="torch-convnet1", rivals=TORCH),
+    Row("convnet16x2", SIXTEEN, "convnet", "forward", 2, {"n": 16, **IMAGE}, beside="convnet16x1",
+        rivals=("one GPU",), factor=1.9),
+    Row("convnet1x2", ONE, "convnet", "forward", 2, {"n": 1, **IMAGE}, beside="convnet1x1", rivals=("one GPU",),
+        factor=1.9),
+    Row("mlp1", "perceptron, 8,192 rows, 4,096 hidden", "mlp", "forward", 1, {"n": 8192, "hidden": 4096}),
+    Row("moe1", "mixture of experts, as the example has it", "moe", "layer", 1),
+    Row("digits1", "a step of training on 512 digits", "digits", "train_step", 1, {"n": 512}),
+)  # fmt: skip
+BY_NAME = {row.name: row for row in ROWS}
