@@ -97,12 +97,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Compute tasks that may be done as one, in the place of the last (`workers.chains`).
+
+    ``stored`` are the tensors whose values somebody else reads: what of the others is written may be left out.
+    """
+
+    tasks: tuple[Evaluation, ...]
+    stored: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Bound:
     """A task with its runner; ``place`` turns what goes wrong inside into an error that names the task."""
 
     task: Task
     place: Place
     run: Runner
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What computes it: the names of kernels, in their order, as far as the device says."""
+        return kernels_of(self.run)
 
 
 Replay = Callable[[float], "list[Event]"]
@@ -120,6 +136,9 @@ class Device(ABC):
     # Whether what is asked for again becomes one graph (`repeated`): a task asked for by itself takes longer than it
     # does in a step that is replayed.
     graphs: ClassVar[bool] = False
+
+    # Whether `joined` is worth asking.
+    joins: ClassVar[bool] = False
 
     @classmethod
     def present(cls) -> bool:
@@ -170,6 +189,14 @@ class Device(ABC):
     @abstractmethod
     def compute(self, task: Evaluation) -> Runner:
         """Evaluate an operation at some points."""
+
+    def joined(self, chain: Chain) -> Runner | None:
+        """Several tasks as one kernel or few; None where the device does them one by one.
+
+        It runs where the last of them stands, and rounds what is not stored less often than the tasks would.
+        """
+        del chain
+        return None
 
     @abstractmethod
     def copy(self, source: Stored, target: Stored, region: Region) -> Runner:
@@ -281,14 +308,43 @@ def nothing() -> None:
     """The task of a rank whose shard is empty."""
 
 
+def kernels_of(run: Runner) -> tuple[str, ...]:
+    """The names of the kernels that a runner asks for, where it says so by its attribute ``kernels``."""
+    found: tuple[str, ...] = getattr(run, "kernels", ())
+    return found
+
+
+@dataclass(frozen=True)
+class Within:
+    """The runner of a task that is done by the kernel of a later one."""
+
+    by: str
+
+    def __call__(self) -> None:
+        return
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Where it is done."""
+        return (f"within {self.by}",)
+
+
+@dataclass(frozen=True)
+class _InOrder:
+    runners: tuple[Runner, ...]
+
+    def __call__(self) -> None:
+        for runner in self.runners:
+            runner()
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(name for runner in self.runners for name in kernels_of(runner))
+
+
 def in_order(runners: Sequence[Runner]) -> Runner:
     """One runner for several."""
     needed = [runner for runner in runners if runner is not nothing]
     if len(needed) < 2:
         return needed[0] if needed else nothing
-
-    def run() -> None:
-        for runner in needed:
-            runner()
-
-    return run
+    return _InOrder(tuple(needed))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..dtypes import numpy_dtype
 from ..planner.format import Buffer, Compute, Copy, Resolved, Task, Transfer
 from ..space import Box
-from .device import Bound, Device, Evaluation, Runner, Stored, nothing
+from .chains import Links, chains_from
+from .device import Bound, Chain, Device, Evaluation, Runner, Stored, Within, nothing
 from .faults import Place, demand
 from .memory import Memory
 from .result import name_of
@@ -26,12 +27,22 @@ def place_of(resolved: Resolved, task: Task, rank: int) -> Place:
 
 
 class Rank:
-    """Memory and bound tasks of one rank. ``lanes`` off: all tasks run one after another, as if on one lane."""
+    """Memory and bound tasks of one rank. ``lanes`` off: all tasks run one after another, as if on one lane.
+    ``joins`` off: the device does every task by itself.
+    """
 
     def __init__(
-        self, device: Device, resolved: Resolved, number: int, *, poison: bool = False, lanes: bool = True
+        self,
+        device: Device,
+        resolved: Resolved,
+        number: int,
+        *,
+        poison: bool = False,
+        lanes: bool = True,
+        joins: bool = True,
     ) -> None:
         self.device, self.resolved, self.number, self.lanes = device, resolved, number, lanes
+        self.joins = joins and device.joins
         self.memory = Memory(device, resolved, number, poison=poison)
         self.tasks = list(resolved.tasks_of(number))
         self.bound: dict[int, Bound] = {}
@@ -52,14 +63,42 @@ class Rank:
     def bind(self, transport: Transport | None = None) -> None:
         """Bind the tasks to memory; transfers too where a transport is given that needs this rank alone."""
         tags = {task.id: k for k, task in enumerate(self.resolved.document.tasks)}
+        joined = self._joined() if self.joins else {}
         for task in self.tasks:
             place = place_of(self.resolved, task, self.number)
             with place:
-                if not isinstance(task, Transfer):
+                if task.id in joined:
+                    self.bound[task.id] = Bound(task, place, joined[task.id])
+                elif not isinstance(task, Transfer):
                     self.bound[task.id] = Bound(task, place, self._runner(task))
                 elif transport is not None:
                     movement = Movement.of(self.resolved, task, {self.number: self.memory}, tags[task.id])
                     self.bound[task.id] = Bound(task, place, transport.bind(movement))
+
+    def _joined(self) -> dict[int, Runner]:
+        """The runners of tasks that the device does together: the longest chains, from the first task on."""
+        links, found = Links.of(self.resolved.document), dict[int, Runner]()
+        for first, chain in chains_from(self.tasks, links).items():
+            for end in range(len(chain), 1, -1) if first not in found else ():
+                tasks = chain[:end]
+                run = self._together(tasks, links.stored(tasks))
+                if run is not None:
+                    last = tasks[-1]
+                    found |= {task.id: Within(last.op) for task in tasks[:-1]} | {last.id: run}
+                    break
+        return found
+
+    def _together(self, tasks: Sequence[Compute], stored: frozenset[str]) -> Runner | None:
+        evaluations = []
+        with place_of(self.resolved, tasks[-1], self.number):
+            for task in tasks:
+                if not self.resolved.regions(task.shards)[self.number]:
+                    return None
+                evaluations.append(self._evaluation(task))
+            names = frozenset(
+                one.op.output for one, task in zip(evaluations, tasks, strict=True) if task.write in stored
+            )
+            return self.device.joined(Chain(tuple(evaluations), names))
 
     def run(self, task: Compute | Copy) -> None:
         """Run a task now. TaskError naming rank, task and tensor if it fails."""
@@ -77,18 +116,21 @@ class Rank:
         return self.device.copy(self._buffer(task.source), self._buffer(task.target), region)
 
     def _compute(self, task: Compute) -> Runner:
+        if not self.resolved.regions(task.shards)[self.number]:
+            return nothing
+        return self.device.compute(self._evaluation(task))
+
+    def _evaluation(self, task: Compute) -> Evaluation:
         program = self.resolved.program
         op = program.op_by_name[task.op]
         points = self.resolved.regions(task.shards)[self.number]
-        if not points:
-            return nothing
         reads = {}
         for name, buffer in zip(op.operands, task.reads, strict=True):
             tensor = program.tensor(name)
             reads[name] = self.memory[buffer] or nothing_of(tensor.shape, numpy_dtype(tensor.dtype))
         lane = task.lane if self.lanes else ""
         place = place_of(self.resolved, task, self.number)
-        return self.device.compute(Evaluation(program, op, points, reads, self._buffer(task.write), lane, place))
+        return Evaluation(program, op, points, reads, self._buffer(task.write), lane, place)
 
     def _buffer(self, name: str) -> Stored:
         return demand(self.memory[name], f"buffer {name}", rank=self.number)

@@ -258,11 +258,16 @@ class _Launch:
         self.machine, self.unit, self.arguments, self.held = machine, unit, arguments, held
         self.prepared: Prepared | None = None
 
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Its name."""
+        return (self.unit.entry,)
+
     def load(self) -> Prepared:
         """The kernel loaded, the launch laid out, once."""
         if self.prepared is None:
             kernel = load(self.machine.compiled(self.unit), self.machine.device)
-            self.prepared = kernel.prepare(self.unit.blocks, self.unit.threads, self.arguments)
+            self.prepared = kernel.prepare(self.unit.blocks, self.unit.threads, self.arguments, self.unit.shared)
         return self.prepared
 
     def __call__(self) -> None:

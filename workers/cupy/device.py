@@ -15,10 +15,11 @@ from ...kernels.runtime.device import device_count, properties
 from ...kernels.runtime.libcuda import driver_function
 from ...program import Block
 from ...space import Grid, Region
-from ..device import Bound, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
+from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
+from .chained import added_products, finished_attentions, rows_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of
 from .heads import attentions_of
@@ -43,6 +44,7 @@ class CupyDevice(Device):
     backend: ClassVar[str] = "nccl"
     computes_in: ClassVar[str] = "hbm"
     graphs: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     def __init__(self, machine: Machine | None = None) -> None:
         if machine is None:
@@ -131,6 +133,15 @@ class CupyDevice(Device):
         if made and None not in made:
             return [run for run in made if run is not None]
         return [self._launch(written_map(job) or written(job))]
+
+    def joined(self, chain: Chain) -> Runner | None:
+        """A product that adds, attention that is finished, folded rows that are mapped."""
+        made = [self.machine.product(one) for one in added_products(chain) or ()]
+        made += [self.machine.attention(one) for one in finished_attentions(chain) or ()]
+        if made and None not in made:
+            return in_order([run for run in made if run is not None])
+        rows = rows_of(chain)
+        return None if rows is None else self._launch(rows)
 
     def _launch(self, kernel: Written) -> Runner:
         return self.machine.launch(kernel.unit, kernel.arrays)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import name_of
 from ...kernels.elementwise.loop import MAX_32
+from ...kernels.elementwise.source import HEADER as ELEMENTS
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from ...kernels.runtime.module import Kernel, load
@@ -17,12 +19,12 @@ from .writing import HEADER
 if TYPE_CHECKING:
     from .cuda import CudaMachine
 
-ENTRY, FLOAT = "attention_state", 4
+ENTRY = "attention_state"
 
 
 class LibraryAttention:
     """Bound calls, one a range of keys. What each gives is divided by its sum of weights already: a state of sum 1,
-    with the log of that sum for its maximum; these are folded into one state.
+    with the log of that sum for its maximum; these are folded into one state, or into what a finished state gives.
 
     The library allocates its results; what a graph was captured with is kept for as long as the graph may be launched.
     """
@@ -39,7 +41,13 @@ class LibraryAttention:
             for part in a.parts
         ]
         self.store: Kernel | None = None
+        self.blocks = 0
         self.kept: list[Any] = []
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What computes it."""
+        return (*["cuDNN attention"] * len(self.parts), ENTRY)
 
     def _view(self, x: Heads, rows: int, heads: int, width: int) -> Any:
         """The vectors [batch, head, row, element]."""
@@ -55,8 +63,8 @@ class LibraryAttention:
         if self.store is None:
             self.store = self._stored(found)
         pointers = [tensor.data_ptr() for pair in found for tensor in pair]
-        pointers.append(a.state.array.pointer + a.state.offset * FLOAT)
-        self.store.launch(-(-self.elements // THREADS), THREADS, pointers, stream=self.machine.stream)
+        pointers.append(a.state.array.pointer + a.state.offset * a.state.array.dtype.itemsize)
+        self.store.launch(self.blocks, THREADS, pointers, stream=self.machine.stream)
         if self.machine.capturing:
             self.kept.append(found)
 
@@ -68,45 +76,86 @@ class LibraryAttention:
         return found, log
 
     def _stored(self, found: list[tuple[Any, Any]]) -> Kernel:
-        """The kernel that makes states of results and logs as they lie."""
-        source = storing_source(self.attention, [(made.stride(), log.stride()[:3]) for made, log in found])
-        unit = Unit(source, ENTRY, -(-self.elements // THREADS))
+        """The kernel that makes states, or what they are finished to, of results and logs as they lie."""
+        unit = storing_unit(self.attention, [(made.stride(), log.stride()[:3]) for made, log in found])
+        self.blocks = unit.blocks
         return load(self.machine.compiled(unit), self.machine.device)
-
-    @property
-    def elements(self) -> int:
-        a = self.attention
-        return a.batches * a.rows * a.heads * (a.width + 2)
 
 
 def _from(x: Heads, row: int) -> Heads:
     return replace(x, offset=x.offset + row * x.row)
 
 
-def storing_source(a: Attention, steps: Sequence[tuple[Sequence[int], Sequence[int]]]) -> str:
-    """CUDA source: one thread an element of the states, of results and logs (one pair a part) with such steps."""
+Steps = Sequence[tuple[Sequence[int], Sequence[int]]]
+
+
+def storing_unit(a: Attention, steps: Steps) -> Unit:
+    """The kernel that folds results and logs, a pair a part, which lie with such steps, and stores what is wanted."""
     stored = ELEMENT_TYPES[name_of(a.query.array.dtype)].stored
+    lines, threads = _finishing(a, stored, steps) if a.finished else _storing(a, steps)
+    parameters = [f"const {stored}* o{k}, const float* log{k}" for k in range(len(steps))]
+    declared = ", ".join([*parameters, f"{stored if a.finished else 'float'}* state"])
+    head = f'{ELEMENTS if a.finished else HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\n'
+    source = f"{head}{ENTRY}({declared}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"
+    return Unit(source, ENTRY, -(-threads // THREADS))
+
+
+def _storing(a: Attention, steps: Steps) -> tuple[list[str], int]:
+    """One thread an element of the states."""
     width = a.width + 2
-    to = _sum("bht", (a.state.batch, a.state.head, a.state.row))
-    count = a.batches * a.rows * a.heads * width
-    number = "Natural" if count > MAX_32 else "unsigned"
     lines = [
+        *_point(a, width),
+        "const int c = part;",
+        *_folded(steps),
+        "float o = 0.0f;",
+        *(f"if (c < {a.width}) o += w{k} * widen(o{k}[{_sum('bhtc', out)}]);" for k, (out, _) in enumerate(steps)),
+        f"state[{_place(a)} + c] = c < {a.width} ? o : c == {a.width} ? l : m;",
+    ]
+    return lines, a.batches * a.rows * a.heads * width
+
+
+def _finishing(a: Attention, stored: str, steps: Steps) -> tuple[list[str], int]:
+    """One thread 16 bytes of a result, where it lies so."""
+    at = (a.state.batch, a.state.head, a.state.row)
+    vector = gcd(8, a.width, a.state.offset, *at, *(step for out, _ in steps for step in out[:3]))
+    each = [f"Raw<{stored}, {vector}> r{k};" for k in range(len(steps))]
+    each += [f"load<{vector}, true>(r{k}, o{k} + {_sum('bht', out[:3])} + c);" for k, (out, _) in enumerate(steps)]
+    head, last = _point(a, a.width // vector), f"store<{vector}>(state + {_place(a)} + c, "
+    lines = [*head, f"const int c = part * {vector};", *each]
+    if len(steps) == 1:
+        lines.append(f"{last}r0);")
+    else:
+        added = " + ".join(f"w{k} * widen(r{k}.get(e))" for k in range(len(steps)))
+        lines += [*_folded(steps), f"float y[{vector}];", "#pragma unroll", f"for (int e = 0; e < {vector}; ++e)"]
+        lines += [f"    y[e] = ({added}) / l;", f"Raw<{stored}, {vector}> made;", "round(made, y);", f"{last}made);"]
+    return lines, a.batches * a.rows * a.heads * a.width // vector
+
+
+def _point(a: Attention, parts: int) -> list[str]:
+    """What a thread of so many a vector is for."""
+    count = a.batches * a.rows * a.heads * parts
+    number = "Natural" if count > MAX_32 else "unsigned"
+    return [
         f"const {number} k = {number}(blockIdx.x) * {THREADS}u + threadIdx.x;",
         f"if (k >= {count}u) return;",
-        f"const int c = int(k % {width}u), h = int(k / {width}u % {a.heads}u);",
-        f"const int t = int(k / {width * a.heads}u % {a.rows}u), b = int(k / {width * a.heads * a.rows}u);",
-        "float m = -infinity(), l = 0.0f, o = 0.0f;",
+        f"const int part = int(k % {parts}u), h = int(k / {parts}u % {a.heads}u);",
+        f"const int t = int(k / {parts * a.heads}u % {a.rows}u), b = int(k / {parts * a.heads * a.rows}u);",
+    ]
+
+
+def _folded(steps: Steps) -> list[str]:
+    """The maximum, the sum of the weights, and the weight of each part."""
+    return [
+        "float m = -infinity(), l = 0.0f;",
         *(f"const float m{k} = log{k}[{_sum('bht', log)}];" for k, (_, log) in enumerate(steps)),
         *(f"m = maximum(m, m{k});" for k in range(len(steps))),
         *(f"const float w{k} = exponential(m{k} - m);" for k in range(len(steps))),
         *(f"l += w{k};" for k in range(len(steps))),
-        *(f"if (c < {a.width}) o += w{k} * widen(o{k}[{_sum('bhtc', out)}]);" for k, (out, _) in enumerate(steps)),
-        f"state[{to} + c] = c < {a.width} ? o : c == {a.width} ? l : m;",
     ]
-    head = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\n'
-    parameters = [f"const {stored}* o{k}, const float* log{k}" for k in range(len(steps))]
-    declared = ", ".join([*parameters, "float* state"])
-    return f"{head}{ENTRY}({declared}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"
+
+
+def _place(a: Attention) -> str:
+    return _sum("bht", (a.state.batch, a.state.head, a.state.row))
 
 
 def _sum(names: str, steps: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ class Unit:
     """A kernel of one launch: its source, the name in it, blocks and threads. Its parameters are pointers.
 
     exact: every function is rounded for itself, as the language says; otherwise a product and a sum may be one.
+    ``shared``: bytes of dynamic shared memory of a block. ``cluster``: blocks of a cluster, as the source says too.
     """
 
     source: str
@@ -29,6 +30,8 @@ class Unit:
     blocks: int
     threads: int = THREADS
     exact: bool = True
+    shared: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Attention:
     """States (o, l, m) of queries over some ranges of keys.
 
     heads are those of queries, ``groups`` those of keys and values; a state's elements lie one after another.
+    ``finished``: not the states are wanted but o / l, as wide and of the type as the queries.
     """
 
     query: Heads
@@ -69,6 +73,7 @@ class Attention:
     width: int
     scale: float
     parts: tuple[Keys, ...]
+    finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,10 @@ class Matrices:
 
 @dataclass(frozen=True)
 class Product:
-    """out[b] = left[b] @ right[b] for matrices [rows, folded] and [folded, columns], added up in ``compute``."""
+    """out[b] = left[b] @ right[b] for matrices [rows, folded] and [folded, columns]; and added[b] where it is given.
+
+    What is added lies as out does, or is out itself.
+    """
 
     left: Matrices
     right: Matrices
@@ -96,6 +104,7 @@ class Product:
     rows: int
     columns: int
     folded: int
+    added: Matrices | None = None
 
 
 @dataclass(frozen=True)

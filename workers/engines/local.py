@@ -33,7 +33,8 @@ class LocalEngine(Engine):
         device = open_device(settings.device)
         try:
             numbers = range(plan.size)
-            ranks = [Rank(device, plan, number, poison=settings.poison, lanes=False) for number in numbers]
+            settled = {"poison": settings.poison, "lanes": False, "joins": not settings.alone}
+            ranks = [Rank(device, plan, number, **settled) for number in numbers]
             for rank in ranks:
                 rank.load(checked)
                 rank.bind()

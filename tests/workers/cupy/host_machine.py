@@ -57,7 +57,8 @@ class HostMachine(Machine):
     def launch(self, unit: Kernel, arrays: Sequence[DeviceArray]) -> Runner:
         if not unit.blocks:
             return lambda: None
-        self.units[unit.entry] = Unit(unit.source, unit.entry, unit.blocks, unit.threads, len(arrays))
+        shape = (unit.blocks, unit.threads, len(arrays), unit.cluster, unit.shared)
+        self.units[unit.entry] = Unit(unit.source, unit.entry, *shape)
         held = tuple(arrays)
 
         def run() -> None:
@@ -67,6 +68,7 @@ class HostMachine(Machine):
             self.kernels.append(unit.entry.split("_")[0])
             self.check()
 
+        run.kernels = (unit.entry,)  # type: ignore[attr-defined]
         return run
 
     def _build(self) -> None:
@@ -104,6 +106,7 @@ class HostMachine(Machine):
             for batch in range(gemm.batches):
                 _multiply(gemm, batch)
 
+        run.kernels = ("product" if gemm.added is None else "product, added",)  # type: ignore[attr-defined]
         return run
 
     def attention(self, attention: Attention) -> Runner | None:
@@ -117,6 +120,9 @@ class HostMachine(Machine):
         m = np.maximum.reduce([log for _, log in states])
         total = sum(np.exp(log - m) for _, log in states)
         out = sum(np.exp(log - m)[..., None] * found for found, log in states)
+        if a.finished:
+            heads(a, a.state, a.rows, a.heads, a.width)[...] = out / total[..., None]
+            return
         state = heads(a, a.state, a.rows, a.heads, a.width + 2)
         state[..., : a.width], state[..., a.width], state[..., a.width + 1] = out, total, m
 
@@ -205,7 +211,8 @@ def _multiply(gemm: Gemm, batch: int) -> None:
     wide = np.float64 if gemm.a.x.array.dtype == np.float64 else np.float32
     a = _by_columns(gemm.a, batch, gemm.rows, gemm.folded).astype(wide)
     b = _by_columns(gemm.b, batch, gemm.folded, gemm.columns).astype(wide)
-    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = a @ b
+    added = 0 if gemm.added is None else _by_columns(gemm.added, batch, gemm.rows, gemm.columns).astype(wide)
+    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = a @ b + added
 
 
 def _by_columns(side: Side, batch: int, rows: int, columns: int) -> np.ndarray[Any, Any]:

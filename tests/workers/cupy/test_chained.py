@@ -1,0 +1,184 @@
+"""Tasks that the CuPy device does together: one kernel where there were two, the same values, and where it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, bf16, f32
+from tapestry.inputs import random_inputs
+from tapestry.planner import load_machine
+from tapestry.planner.format import Resolved
+from tapestry.planner.search.explicit import plan_partitions
+from tapestry.program import Program
+from tapestry.reference import evaluate
+from tapestry.space import Box, Region, parse_region
+from tapestry.testing import assert_close
+from tapestry.workers.cupy.device import CupyDevice
+from tapestry.workers.rank import Rank
+
+from ...kernels.elementwise.host import needs_compiler
+from ..unchecked import run_unchecked
+from .host_machine import HostMachine
+from .test_choosing import machine as machine
+
+MACHINE = load_machine("h200x8")
+Cut = Callable[[Program], dict[str, list[Region]]]
+
+
+def whole(program: Program) -> dict[str, list[Region]]:
+    return {op.name: [Box.of_shape(tuple(dim.extent for dim in op.dims)).region()] for op in program.operations}
+
+
+def by_rows(program: Program) -> dict[str, list[Region]]:
+    """Three ranks, each some of the first dimension."""
+    found = {}
+    for op in program.operations:
+        n, *others = (dim.extent for dim in op.dims)
+        ends = [((k * n // 3, *[0] * len(others)), ((k + 1) * n // 3, *others)) for k in range(3)]
+        found[op.name] = [Box(*pair).region() for pair in ends]
+    return found
+
+
+def ends_and_middle(program: Program) -> dict[str, list[Region]]:
+    """Two ranks: the first quarter of the first dimension and the last, stored in two stretches; what is between."""
+    found = {}
+    for op in program.operations:
+        n, *others = (dim.extent for dim in op.dims)
+        rest, a, b = "".join(f",0:{k}" for k in others), n // 4, n - n // 4
+        found[op.name] = [parse_region(f"0:{a}|{b}:{n}{rest}"), parse_region(f"{a}:{b}{rest}")]
+    return found
+
+
+@tp.program
+def added(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "i=40 j=56"]) -> Tensor:
+    return a @ b + r
+
+
+@tp.program
+def added_first(a: f32[Tensor, "i=40 k=24"], b: f32[Tensor, "j=56 k=24"], r: f32[Tensor, "i=40 j=56"]) -> Tensor:
+    return r + tp.einsum("ik,jk->ij", a, b)
+
+
+@tp.program
+def heads_added(a: bf16[Tensor, "t=24 h=4 e=16"], b: bf16[Tensor, "h=4 e=16 d=40"], r: bf16[Tensor, "t d"]) -> Tensor:
+    return r + tp.einsum("the,hed->td", a, b)
+
+
+@tp.program
+def normed(x: bf16[Tensor, "t=33 d=96"], w: bf16[Tensor, "d"]) -> Tensor:
+    return tp.rms_norm(x, w)
+
+
+@tp.program
+def shares(x: f32[Tensor, "t=33 d=96"]) -> Tensor:
+    return tp.softmax(x)
+
+
+@tp.program
+def centred(x: f32[Tensor, "t=33 d=96"], w: f32[Tensor, "d"], b: f32[Tensor, "d"]) -> Tensor:
+    return tp.layer_norm(x, w, b)
+
+
+@tp.program
+def seen(
+    q: bf16[Tensor, "t=240 h=4 e=64"], k: bf16[Tensor, "t=240 g=2 e=64"], v: bf16[Tensor, "t=240 g=2 e=64"]
+) -> Tensor:
+    return tp.attention(q, k, v, causal=True)
+
+
+CASES: dict[str, tuple[Callable[[], Program], str]] = {
+    "what is added to a product": (added.bind, "product"),
+    "a product that is added to something": (added_first.bind, "product"),
+    "a product along two dimensions": (heads_added.bind, "product"),
+    "a norm": (normed.bind, "rows"),
+    "a softmax": (shares.bind, "rows"),
+    "a norm around the mean": (centred.bind, "rows"),
+    "attention": (seen.bind, "library attention"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("cut", [whole, by_rows, ends_and_middle])
+@pytest.mark.parametrize("name", CASES)
+def test_tasks_that_are_one_kernel(machine: HostMachine, name: str, cut: Cut) -> None:
+    made, kernel = CASES[name]
+    program = made()
+    shards = cut(program)
+    ranks = len(next(iter(shards.values())))
+    last, homes = program.operations[-1], {}
+    for x in program.of_role("input"):
+        cut_too = cut is ends_and_middle and x.shape == program.tensor(last.output).shape
+        homes[x.name] = shards[last.name] if cut_too else [Box.of_shape(x.shape).region()] * ranks
+    document = plan_partitions(program, MACHINE, shards, homes=homes).document
+    inputs = random_inputs(program, 5)
+    found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    assert set(machine.kernels) == {kernel}
+    assert len(machine.kernels) <= ranks + (cut is ends_and_middle)
+
+
+@tp.program
+def kept(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "i=40 j=56"]) -> dict[str, Tensor]:
+    product = a @ b
+    return {"product": product, "added": product + r}
+
+
+@tp.program
+def added_twice(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "i=40 j=56"]) -> Tensor:
+    product = a @ b
+    return (product + r) * tp.relu(product)
+
+
+@tp.program
+def added_turned(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "j=56 i=40"]) -> Tensor:
+    return a @ b + tp.transpose(r)
+
+
+@tp.program
+def added_rounded(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: f32[Tensor, "i=40 j=56"]) -> Tensor:
+    return a @ b + r
+
+
+@needs_compiler
+@pytest.mark.parametrize("made", [kept, added_twice, added_turned, added_rounded])
+def test_products_that_somebody_else_reads_or_that_lie_otherwise_stand_alone(
+    machine: HostMachine, made: object
+) -> None:
+    program: Program = made.bind()  # type: ignore[attr-defined]
+    document = plan_partitions(program, MACHINE, whole(program)).document
+    inputs = random_inputs(program, 5)
+    found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    assert len(machine.kernels) == len(program.operations)
+
+
+@needs_compiler
+def test_a_result_that_is_an_output_is_stored_by_the_kernel_that_goes_on(machine: HostMachine) -> None:
+    @tp.program
+    def net(x: f32[Tensor, "t=33 d=96"], w: f32[Tensor, "d"]) -> dict[str, Tensor]:
+        h = tp.relu(x)
+        return {"h": h, "normed": tp.rms_norm(h, w)}
+
+    program = net.bind()
+    document = plan_partitions(program, MACHINE, whole(program)).document
+    inputs = random_inputs(program, 5)
+    found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    assert machine.kernels == ["rows"]
+
+
+def test_tasks_name_what_computes_them() -> None:
+    program = added.bind()
+    resolved = Resolved(plan_partitions(program, MACHINE, whole(program)).document, program)
+    rank = Rank(CupyDevice(HostMachine()), resolved, 0)
+    rank.bind()
+    first, second = (rank.bound[task.id] for task in rank.tasks)
+    assert (first.kernels, second.kernels) == (("within add",), ("product, added",))
+    apart = Rank(CupyDevice(HostMachine()), resolved, 0, joins=False)
+    apart.bind()
+    kernels = [apart.bound[task.id].kernels for task in apart.tasks]
+    assert kernels[0] == ("product",)
+    assert kernels[1][0].startswith("map_")
