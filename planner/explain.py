@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
 from ..records import width_of
+from ..space import Box, count_points
 from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
 from .machine.units import format_seconds
@@ -50,10 +52,24 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class Held:
+    """Of an operation within conditions: the points that hold, of how many, and whether that is exact.
+
+    ``busiest``: the points of the busiest rank over those of an equal share.
+    """
+
+    points: int
+    of: int
+    exact: bool
+    busiest: float
+
+
+@dataclass(frozen=True)
 class Row:
     """One operation: chosen strategy, compute time of its slowest rank, transfers into it, next best.
 
-    ``made_of``: the operations as written that it computes, where it was made of others (see `tapestry.rewrites`).
+    ``held``: its points, where not all of its index space hold. ``made_of``: the
+    operations as written that it computes, where it was made of others (see `tapestry.rewrites`).
     """
 
     op: str
@@ -64,6 +80,7 @@ class Row:
     next_best: Alternative | None
     others: tuple[Alternative, ...]
     made_of: tuple[str, ...] = ()
+    held: Held | None = None
 
 
 @dataclass(frozen=True)
@@ -191,6 +208,7 @@ class Explainer:
             others[0] if others else None,
             tuple(others),
             self.origins.get(op.name, ()),
+            _held(op, chosen) if op.where else None,
         )
 
     def name_of(self, strategy: Strategy) -> str:
@@ -207,6 +225,13 @@ class Explainer:
             for task in self.transfers.get(buffer, []):
                 move = self.prices.move(task)
                 yield Incoming(name, move.kind, move.nbytes, move.seconds, name in op.data_dependent)
+
+
+def _held(op: Operation, chosen: Strategy) -> Held:
+    extents = tuple(op.extents.values())
+    found = count_points(op, Box.of_shape(extents).region())
+    every = sum(chosen.points)
+    return Held(found.value, prod(extents), found.exact, max(chosen.points) * chosen.busy / every if every else 1.0)
 
 
 def explain(resolved: Resolved, op: str | None = None) -> Explanation:
@@ -227,6 +252,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
         if row.made_of:
             yield f"  is      {', '.join(row.made_of)} as written"
+        if row.held:
+            some = f"{'' if row.held.exact else 'at most '}{row.held.points:,} of {row.held.of:,} points"
+            yield f"  holds   {some}, the busiest rank {row.held.busiest:.3f} of an equal share"
         for item in row.incoming:
             taken = format_seconds(item.seconds)
             hull = ", a hull: the data say what of it counts" if item.data_dependent else ""

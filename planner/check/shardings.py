@@ -106,7 +106,7 @@ def part(kind: str, index: int, count: int, extent: int, below: Callable[[int], 
     """Indices of one of ``count`` parts of 0:extent.
 
     block: from ⌊index·extent/count⌋ on. zigzag: chunks index and 2·count-1-index of twice as many. cyclic: every
-    count-th. balanced: cut where the points of the domain below reach each share of all, if they are not even.
+    count-th. balanced: cut where the points of the domain below are nearest to each share of all, if they are not even.
     """
     if kind == "cyclic":
         return (range(index, extent, count),) if index < extent else ()
@@ -124,11 +124,15 @@ def _block(index: int, count: int, extent: int) -> Runs:
 
 
 def _balanced_cut(k: int, count: int, extent: int, below: Callable[[int], int]) -> int:
-    """The least cut with a share of k / count of the points below it."""
-    low, high = (extent, extent) if k == count else (0, extent if k else 0)
+    """The least cut with a share of k / count of the points below it, or the one before where that is nearer to it."""
+    if k in (0, count):
+        return 0 if k == 0 else extent
+    low, high, share = 0, extent, k * below(extent)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if count * below(middle) >= k * below(extent) else (middle + 1, high)
+        low, high = (low, middle) if count * below(middle) >= share else (middle + 1, high)
+    if low and share - count * below(low - 1) < count * below(low) - share:
+        return low - 1
     return low
 
 

@@ -14,7 +14,9 @@ from functools import cached_property
 from ...expr import MONOIDS
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
-from ...space.projection import operand_images, write_image
+from ...space.cuts import Block
+from ...space.partition import CutBy, Partition
+from ...space.projection import count_points, operand_images, write_image
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis
 from .work import Works
 
@@ -63,6 +65,7 @@ class StrategyTable:
     def __init__(self, program: Program, mesh: Mesh, works: Works, layouts: Layouts) -> None:
         self.program, self.mesh, self.works, self.layouts = program, mesh, works, layouts
         self._zigzag = zigzag_dims(program)
+        self._unevens: dict[tuple[str, str], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
@@ -79,15 +82,34 @@ class StrategyTable:
                 options.append(Cut(dim.name))
                 if (op.name, dim.name) in self._zigzag:
                     options.append(Cut(dim.name, "zigzag"))
+                if self._uneven(op, dim.name):
+                    options.append(Cut(dim.name, "balanced"))
         found = [c for c in choices_per_axis([*options, None], self.mesh) if self._fills(op, c)]
         return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
+
+    def _uneven(self, op: Operation, dim: str) -> bool:
+        """Whether equal parts of a dimension, as many as there are ranks, differ in work by more than a hundredth, and
+        parts of equal work can be told: the points of each are known exactly."""
+        if not any(dim in bound.expr.dims for bound in op.where):
+            return False
+        key = (self.signature(op), dim)
+        if key not in self._unevens:
+            axis, parts = list(op.extents).index(dim), min(self.mesh.size, op.extents[dim])
+            cut = Partition.product(tuple(op.extents.values()), (parts,), [CutBy(axis, Block(parts))])
+            counts = [count_points(op, shard) for shard in cut.shards()]
+            most, every = max(count.value for count in counts), sum(count.value for count in counts)
+            self._unevens[key] = all(count.exact for count in counts) and 100 * parts * most > 101 * every
+        return self._unevens[key]
 
     def _fills(self, op: Operation, cuts: Cuts) -> bool:
         parts: dict[str, int] = {}
         for axis, chosen in enumerate(cuts):
             if chosen is not None:
                 parts[chosen.dim] = parts.get(chosen.dim, chosen.chunks) * self.mesh.shape[axis]
-        return all(op.extents[dim] >= count for dim, count in parts.items())
+        if not all(op.extents[dim] >= count for dim, count in parts.items()):
+            return False
+        weighed = any(chosen is not None and chosen.kind == "balanced" for chosen in cuts)
+        return not weighed or all(Shards.of(self.mesh, op.extents, cuts, op.where).regions)
 
     def prove(self, op: Operation, cuts: Cuts) -> None:
         """Raise PartitionError unless the shards of these cuts are a partition of the operation's index space."""

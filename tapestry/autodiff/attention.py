@@ -14,7 +14,10 @@ from ..dsl.trace import Trace
 from ..expr import Affine, Const, Inside, Read
 from ..expr.derivatives import call
 from ..program import Block, Dim, Operation
+from ..space.projection import everywhere
 from .scalar import times
+
+LEAST = -3.0e38  # about the least number of f32
 
 
 def pieces(trace: Trace, op: Operation) -> list[Operation]:
@@ -30,6 +33,8 @@ def pieces(trace: Trace, op: Operation) -> list[Operation]:
     largest = Read(op.output, (*places[:-1], Affine.of(width + 1)))
     score = times(Const(op.body.attrs["scale"]), Read(scores.key, places))
     weight = call("exp", call("subtract", score, largest))
+    if not everywhere(op.extents, [dim.name for dim in outer], op.where):  # m is -inf where no key is seen
+        weight = call("exp", call("subtract", score, call("maximum", largest, Const(LEAST))))
     if op.where:
         weight = call("where", Inside(op.where), weight, Const(0.0))
     weights = trace.compute("weights", [*outer, s], weight, dtype=trace.dtypes[op.output], anonymous=True)

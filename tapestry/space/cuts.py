@@ -122,9 +122,14 @@ Rule = Formula | Table
 
 
 def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -> Table:
-    """Cuts where the count of points below passes r/P of all: cut r is the least c with P * below(c) >= r * total.
+    """Cuts where the count of points below is nearest to r/P of all: the least c with P * below(c) >= r * total, or the
+    one before where that is nearer.
 
-    ``points_below(c)`` is how many points of the domain have x < c; it never falls as c grows.
+    ``points_below(c)`` is how many points of the domain have x < c; it never falls as c grows. So no part has more than
+    an equal share and the points at one x.
+
+    >>> balanced(0, 4, 2, [0, 5, 6, 7, 8].__getitem__).cuts
+    (0, 1, 4)
     """
     _positive(parts)
     total, cuts = points_below(hi), [lo]
@@ -133,7 +138,8 @@ def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if parts * points_below(middle) >= r * total else (middle + 1, high)
-        cuts.append(low)
+        nearer = low > lo and 2 * r * total < parts * (points_below(low) + points_below(low - 1))
+        cuts.append(low - 1 if nearer else low)
     return Table((*cuts, hi))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Protocol
 
 from ..expr.index import Affine, Bound
@@ -227,6 +228,16 @@ def write_image(op: OperationLike, domain: Region) -> Image:
     A reduction over an empty set is the monoid's identity, so ``where`` does not keep it from writing.
     """
     return _prepared(op).write.image(domain)
+
+
+def everywhere(extents: Mapping[str, int], kept: Sequence[str], bounds: Sequence[Bound]) -> bool:
+    """Whether some point of the box meets the bounds at every place of the kept dimensions, as far as that is known.
+
+    Of causal attention: whether every query sees a key.
+    """
+    rows = tuple(map(Affine.dim, kept))
+    found = projection(tuple(extents), rows, tuple(bounds)).image(Box.of_shape(tuple(extents.values())).region())
+    return found.exact and found.region.size == prod(extents[name] for name in kept)
 
 
 def count_points(op: OperationLike, domain: Region) -> Count:

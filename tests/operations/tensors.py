@@ -237,6 +237,26 @@ CASES.torch(
     floats(2, 4, 2, 3, seed=2),
 )
 
+
+def attended_within(q: T, k: T, v: T) -> T:
+    """A window of two keys and the first one, of rows with 4 and 3 keys."""
+    t, s = torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")
+    seen = torch.stack([(((s <= t) & (t - s < 2)) | (s < 1)) & (s < n) for n in (4, 3)])[:, None]
+    heads = [x.transpose(1, 2) for x in (q, k, v)]
+    return F.scaled_dot_product_attention(*heads, attn_mask=seen, enable_gqa=True).transpose(1, 2)
+
+
+CASES.torch(
+    "attention",
+    lambda q, k, v: tp.attention(
+        q, k, v, where=lambda b, t, s: ((s <= t) & (t - s < 2) | (s < 1)) & (s < tp.table([4, 3])[b])
+    ),
+    attended_within,
+    floats(2, 4, 4, 3),
+    floats(2, 4, 2, 3, seed=1),
+    floats(2, 4, 2, 3, seed=2),
+)
+
 # -- views -------------------------------------------------------------------------------------------------------------
 
 CASES.torch("roll", lambda x: tp.roll(x, (1, -2), (0, 2)), lambda x: torch.roll(x, (1, -2), (0, 2)), X3)
