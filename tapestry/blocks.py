@@ -67,6 +67,8 @@ class BlockKernel:
     check        further conditions: gives what is wrong, or None
     pieces       what it computes as operations that differentiate, "module:function"; None: it has no derivative
     bodies       what it computes, of a kernel that is declared in one place; None: devices know it by name
+    spread       the operands all elements of which along the uncut dimensions enter each element of the result along
+                 them; of the others only the same one does. None: all operands
     """
 
     name: str
@@ -81,6 +83,7 @@ class BlockKernel:
     check: Callable[[Operation, Block, Tensor], str | None] | None = None
     pieces: str | None = None
     bodies: Bodies | None = None
+    spread: tuple[str, ...] | None = None
 
     @property
     def partial_state(self) -> Monoid | None:
@@ -203,5 +206,6 @@ add_block(
         flops=4,
         check=_attention_fault,
         pieces="tapestry.autodiff.attention:pieces",
+        spread=("q", "k"),
     )
 )

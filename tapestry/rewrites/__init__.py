@@ -11,6 +11,7 @@ from . import cleaning as cleaning
 from . import convolutions as convolutions
 from . import fusion as fusion
 from . import products as products
+from . import softmax as softmax
 from . import splitting as splitting
 from . import sums as sums
 from . import unfusing as unfusing

@@ -12,8 +12,8 @@ A rule is a function that is asked at one operation of a program and yields each
             y[i] = x[i] * 2
         '''
 
-The lines under ``before`` and ``after`` are what the operations of the ``example`` that change print as: they are
-proved like the rest, by `tapestry.testing.check_rule`.
+The lines under ``before`` and ``after`` are what the operations of the ``example`` that change print as (lines that are
+indented further go on with the one before): they are proved like the rest, by `tapestry.testing.check_rule`.
 """
 
 from __future__ import annotations
@@ -96,11 +96,15 @@ class Rule:
     def _section(self, title: str) -> tuple[str, ...]:
         lines = self.doc.splitlines()
         start = lines.index(title) + 1 if title in lines else len(lines)
-        found = []
+        found: list[str] = []
         for line in lines[start:]:
-            if not line.startswith(" "):
+            indent = len(line) - len(line.lstrip())
+            if not indent:
                 break
-            found.append(line.strip())
+            if indent > len(lines[start]) - len(lines[start].lstrip()):  # goes on with the line before
+                found[-1] += f" {line.strip()}"
+            else:
+                found.append(line.strip())
         return tuple(found)
 
     def with_options(self, **options: Any) -> Rule:

@@ -1,8 +1,8 @@
 """Rules chosen by cost: greedy, the best changes first, with a look at what each would make possible.
 
 A change is judged by the operations that it takes away and those that it brings: the cost of a program is the sum of
-its operations' costs. One that makes nothing cheaper is still made where a second one, at what the first made,
-wins more than the first loses.
+its operations' costs. One that makes nothing cheaper is still made where further ones, at what it made or beside that,
+win more than it loses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .rule import Change, Rule, rule_named
 Cost = Callable[[Program, Operation], float]
 
 ROUNDS = 50
-LOOKED_AT = 12  # changes without a gain of their own that are followed by a second one, the least bad first
+LOOKED_AT = 12  # changes, or sequences of them, without a gain of their own that are followed further, the best first
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,19 @@ class _Gain:
 
 
 def improve(
-    program: Program, rules: Sequence[Rule | str], cost: Cost, *, least: float = 0.0, wanted: Wanted | None = None
+    program: Program,
+    rules: Sequence[Rule | str],
+    cost: Cost,
+    *,
+    least: float = 0.0,
+    wanted: Wanted | None = None,
+    ahead: int = 2,
 ) -> Rewritten:
     """The program with the changes of these rules that make its cost less, each by more than ``least``; verified.
 
     ``cost`` is asked for the cost of an operation in a program that has its tensors, ``wanted``, where given, whether a
-    change comes into question at all.
+    change comes into question at all. Where no change gains by itself, up to ``ahead`` that follow one another are made
+    together.
     """
     chosen = [rule_named(one) if isinstance(one, str) else one for one in rules]
     found = Rewritten(program, program)
@@ -43,7 +50,7 @@ def improve(
         now = found.program
         gains = sorted(_gains(now, asked, prices), key=lambda gain: -gain.seconds)
         batch = apart(now, [gain.match for gain in gains if gain.seconds > least])
-        more = carried_out(now, batch) if batch else _second(now, asked, prices, gains, least)
+        more = carried_out(now, batch) if batch else _together(now, asked, prices, gains, least, ahead)
         if more is None:
             break
         found = found.then(more)
@@ -71,17 +78,42 @@ def _gains(program: Program, asked: _Asked, prices: _Prices) -> Iterator[_Gain]:
         yield _Gain(match, prices.gain(program, match.change))
 
 
-def _second(program: Program, asked: _Asked, prices: _Prices, gains: Sequence[_Gain], least: float) -> Rewritten | None:
-    """The pair of changes, the second where the first was made, that gains most together; None if none gains."""
-    best: tuple[float, Rewritten] | None = None
-    for first in gains[:LOOKED_AT]:
-        between = carried_out(program, [first.match])
-        made = [between.program.op_by_name[name] for name in first.match.change.made]
-        for match in asked.matches(between.program, made):
-            seconds = first.seconds + prices.gain(between.program, match.change)
-            if seconds > least and (best is None or seconds > best[0]):
-                best = seconds, between.then(carried_out(between.program, [match]))
-    return best[1] if best is not None else None
+@dataclass(frozen=True)
+class _Path:
+    """Changes that follow one another, and what they gain in all."""
+
+    found: Rewritten
+    seconds: float
+
+    def near(self) -> list[Operation]:
+        """What the changes made that is still there, and the operations before and after it."""
+        program = self.found.program
+        made = {name for step in self.found.steps for name in step.made}
+        here = [op for op in program.operations if op.name in made]
+        before = [program.producer[name] for op in here for name in op.operands if name in program.producer]
+        after = [reader for op in here for reader in program.consumers[op.output]]
+        return list({op.name: op for op in (*here, *before, *after)}.values())
+
+    def then(self, match: Match, prices: _Prices) -> _Path:
+        program = self.found.program
+        more = carried_out(program, [match])
+        return _Path(self.found.then(more), self.seconds + prices.gain(program, match.change))
+
+
+def _together(
+    program: Program, asked: _Asked, prices: _Prices, gains: Sequence[_Gain], least: float, ahead: int
+) -> Rewritten | None:
+    """The fewest changes that gain together, and of these the ones that gain most; None if none do."""
+    start = _Path(Rewritten(program, program), 0.0)
+    paths = [start.then(gain.match, prices) for gain in gains[:LOOKED_AT]]
+    for _ in range(ahead - 1):
+        further = [
+            path.then(match, prices) for path in paths for match in asked.matches(path.found.program, path.near())
+        ]
+        paths = sorted(further, key=lambda path: -path.seconds)[:LOOKED_AT]
+        if paths and paths[0].seconds > least:
+            return paths[0].found
+    return None
 
 
 class _Prices:

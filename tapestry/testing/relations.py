@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..blocks import BLOCKS
 from ..expr import FUNCTIONS, Bound, Call, Cast, Expr, Inside, Read
-from ..program import Block, Operation, Program
+from ..program import Block, Dim, Operation, Program
 from ..space import polyhedral as isl
 
 if TYPE_CHECKING:
@@ -95,11 +96,24 @@ def _ways(program: Program, name: str, tensor: str) -> Iterator[Way]:
         op = program.producer[at]
         alias = {dim.name: f"p{len(names) + k}" for k, dim in enumerate(op.dims)}
         here = (*conditions, *_at(op, place, alias))
-        for read, chosen in _occurrences(op.body):
-            guard = tuple(f"({isl.bound_text(bound, alias)})" for bound in read.guard)
-            rows = tuple(f"({isl.affine_text(row, alias)})" for row in read.index)
+        for k, (read, chosen) in enumerate(_occurrences(op.body)):
+            others = {dim.name: f"{alias[dim.name]}_" for dim in _spread(op, k)}
+            extents = tuple(f"0 <= {others[dim.name]} < {dim.extent}" for dim in _spread(op, k))
+            at_read = alias | others
+            guard = tuple(f"({isl.bound_text(bound, at_read)})" for bound in read.guard)
+            rows = tuple(f"({isl.affine_text(row, at_read)})" for row in read.index)
             taken = tuple(_chosen(bounds, truth, alias) for bounds, truth in chosen)
-            left.append((read.tensor, rows, (*names, *alias.values()), (*here, *guard, *taken)))
+            known = (*names, *alias.values(), *others.values())
+            left.append((read.tensor, rows, known, (*here, *extents, *guard, *taken)))
+
+
+def _spread(op: Operation, k: int) -> tuple[Dim, ...]:
+    """The dimensions along which all elements of read k enter each element that an operation writes."""
+    if not isinstance(op.body, Block):
+        return ()
+    kernel = BLOCKS[op.body.kernel]
+    spread = kernel.spread is None or kernel.reads[k] in kernel.spread
+    return op.dims[len(op.dims) - kernel.uncut :] if spread else ()
 
 
 def _at(op: Operation, place: Sequence[str], alias: Mapping[str, str]) -> Iterator[str]:

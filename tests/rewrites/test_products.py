@@ -54,6 +54,15 @@ def test_the_order_of_a_chain_is_chosen_by_its_cost() -> None:
     assert sum(multiply_adds(found, op) for op in found.operations) == 20 * 30 + 30 * 40 + 40 * 50
 
 
+def test_two_turns_are_made_where_neither_gains_by_itself() -> None:
+    program = chain.bind(i=5, j=3, k=5, m=20, n=20)
+    both = ["associate_right", "associate_left"]
+    assert improve(program, both, multiply_adds, ahead=1).steps == ()
+    found = improve(program, both, multiply_adds).program
+    assert sum(multiply_adds(program, op) for op in program.operations) == 75 + 500 + 2000
+    assert sum(multiply_adds(found, op) for op in found.operations) == 300 + 1200 + 300
+
+
 def test_a_product_that_comes_out_stays() -> None:
     @tp.program
     def net(a: f32[Tensor, "i j"], b: f32[Tensor, "j k"], c: f32[Tensor, "k m"]) -> dict[str, Tensor]:
