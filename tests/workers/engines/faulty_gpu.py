@@ -1,4 +1,4 @@
-"""The CuPy device, failing in one way each: WHEN says which. Ranks of other processes load it, "faulty_gpu:Faulty"."""
+"""The CuPy device, failing in one way each, on rank 1. Ranks of other processes load it, "faulty_gpu:KilledIdle"."""
 
 from __future__ import annotations
 
@@ -9,61 +9,97 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from delayed import SPIN
 
 from tapestry.planner.format import Transfer
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.machine import Unit
-from tapestry.workers.device import Bound, Replay, Runner, in_order
+from tapestry.workers.device import Bound, Replay, in_order
 from tapestry.workers.result import Event
 
-WHEN = os.environ["WHEN"]
 # What the GPU is busy with while the process ends, and how long into it that is.
 BUSY_US, INTO_S = 20_000_000, 0.5
 
 
-def end(how: int) -> None:
-    """Leave the time behind, and go."""
-    Path(os.environ["SEEN"], "ended").write_text(str(time.time()))
-    os.kill(os.getpid(), how)
-
-
 class Faulty(CupyDevice):
-    """Rank 1 is killed or stopped: while it starts ("start"), before its first task ("idle"), while it computes
-    ("compute"), or while the others wait for it in a transfer ("transfer"). With "late" all are only busy for long.
-    """
+    """``how``: the signal that ends it. ``ahead``: the tasks ahead of which its GPU is busy for long."""
+
+    how: ClassVar[int] = signal.SIGKILL
+    ahead: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self) -> None:
-        Path(os.environ["SEEN"], f"pid-{os.getpid()}").touch()
-        if self._mine("start"):
-            end(signal.SIGKILL)
+        self.concerned = os.environ["RANK"] == "1"
+        self.leave("pid", str(os.getpid()))
+        self.starting()
         super().__init__()
 
-    def _mine(self, *when: str) -> bool:
-        return os.environ["RANK"] == "1" and WHEN in when
+    def leave(self, what: str, text: str) -> None:
+        """A word for the test."""
+        Path(os.environ["SEEN"], f"{type(self).__name__}-{what}-{os.environ['RANK']}").write_text(text)
+
+    def end(self) -> None:
+        self.leave("ended", str(time.time()))
+        os.kill(os.getpid(), self.how)
+
+    def starting(self) -> None: ...
+
+    def before_the_first_task(self) -> None:
+        """By default the end comes a while into what the GPU is busy with."""
+        threading.Timer(INTO_S, self.end).start()
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
-        busy = self._mine("compute", "transfer", "stopped") or WHEN == "late"
-        replay = super().replay([self._busy(bound) if busy else bound for bound in tasks])
+        replay = super().replay([self._busy(bound) for bound in tasks] if self.concerned else tasks)
 
         def step(began: float) -> list[Event]:
-            if self._mine("idle"):
-                end(signal.SIGKILL)
-            if self._mine("compute", "transfer", "stopped"):
-                how = signal.SIGSTOP if WHEN == "stopped" else signal.SIGKILL
-                threading.Timer(INTO_S, end, (how,)).start()
-            if WHEN == "late":
-                Path(os.environ["SEEN"], f"busy-{os.getpid()}").touch()
+            if self.concerned:
+                self.before_the_first_task()
             return replay(began)
 
         return step
 
     def _busy(self, bound: Bound) -> Bound:
-        """Ahead of a task, on its lane."""
-        if isinstance(bound.task, Transfer) != (WHEN in ("transfer", "stopped")):
+        """The lane is busy ahead of the task."""
+        if not isinstance(bound.task, self.ahead):
             return bound
-        return replace(bound, run=in_order([self._spin(), bound.run]))
+        spin = self.machine.launch(Unit(SPIN.format(name="busy", us=BUSY_US), "busy", 1, 1), [])
+        return replace(bound, run=in_order([spin, bound.run]))
 
-    def _spin(self) -> Runner:
-        return self.machine.launch(Unit(SPIN.format(name="busy", us=BUSY_US), "busy", 1, 1), [])
+
+class KilledAtStart(Faulty):
+    def starting(self) -> None:
+        if self.concerned:
+            self.end()
+
+
+class KilledIdle(Faulty):
+    def before_the_first_task(self) -> None:
+        self.end()
+
+
+class KilledInAKernel(Faulty):
+    ahead = (object,)
+
+
+class KilledInATransfer(Faulty):
+    """The other rank waits for it in a kernel of the transfer, which has no end of its own."""
+
+    ahead = (Transfer,)
+
+
+class Stopped(KilledInATransfer):
+    how = signal.SIGSTOP
+
+
+class Busy(Faulty):
+    """Both ranks are, and nobody ends."""
+
+    ahead = (object,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.concerned = True
+
+    def before_the_first_task(self) -> None:
+        self.leave("busy", "")

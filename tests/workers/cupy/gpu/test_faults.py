@@ -9,13 +9,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from tapestry.errors import UsageError
+from tapestry.errors import TapestryError, UsageError
 from tapestry.inputs import random_inputs
+from tapestry.planner.format import Document
 from tapestry.planner.format.codec import encode
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.workers import Silent, TaskError
@@ -26,15 +28,15 @@ from ...engines.test_faults import alive, wait_for
 from .executed import MACHINE, cut_along, gpus, needs_two
 from .test_on_gpu import example_program
 
-pytestmark = needs_two
+pytestmark = [*needs_two, pytest.mark.usefixtures("alone")]
 ENGINES, ROOT = Path(__file__).parents[2] / "engines", Path(__file__).parents[4]
 LIMIT_S = 120  # of one test
-SOON_S = 5.0
+SOON_S, PATIENCE_S = 5.0, 4.0
 LEFT_BYTES = 64 << 20  # what a driver may keep of its own accord
 
 
 def free_bytes() -> list[int]:
-    """Of every GPU, as the driver says to a process of its own, which leaves no context here."""
+    """Of every GPU, as the driver tells a process of its own, so that no context is made here."""
     command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [int(line) << 20 for line in found.split()]
@@ -42,7 +44,7 @@ def free_bytes() -> list[int]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A run that has to end, and to leave no process, memory or file. SEEN has the numbers of its processes."""
+    """Where ranks leave word. Runs inside have to end, and to leave no process, memory or file."""
     for name in ("tmp", "seen"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
@@ -51,15 +53,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = free_bytes()
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LIMIT_S)
-    yield tmp_path
-    pids = [int(path.name.removeprefix("pid-")) for path in (tmp_path / "seen").glob("pid-*")]
+    yield tmp_path / "seen"
+    pids = [int(path.read_text()) for path in (tmp_path / "seen").glob("*-pid-*")]
     wait_for("the ranks to end", lambda: not any(map(alive, pids)), 10)
-    wait_for(
-        "the memory of the GPUs",
-        lambda: all(a >= b - LEFT_BYTES for a, b in zip(free_bytes(), before, strict=True)),
-        10,
-    )
-    wait_for("the folder to go", lambda: not list((tmp_path / "tmp").glob("tapestry-*")), 10)
+    wait_for("the folders to go", lambda: not list((tmp_path / "tmp").glob("tapestry-*")), 10)
+    least = [found - LEFT_BYTES for found in before]
+    wait_for("the memory", lambda: all(a >= b for a, b in zip(free_bytes(), least, strict=True)), 10)
     signal.alarm(0)
 
 
@@ -67,69 +66,65 @@ def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"a test took longer than {LIMIT_S} s")
 
 
-def run_faulty(when: str, monkeypatch: pytest.MonkeyPatch, patience_s: float = 30.0) -> None:
-    monkeypatch.setenv("WHEN", when)
+def planned(ranks: int = 2) -> Document:
     program = example_program("mlp")
-    document = plan_partitions(program, MACHINE, cut_along(program, 2, last=True)).document
-    launch([(document, random_inputs(program, 0))], Settings("faulty_gpu:Faulty", patience_s=patience_s))
+    return plan_partitions(program, MACHINE, cut_along(program, ranks, last=True)).document
 
 
-def since(folder: Path) -> float:
-    """Seconds since a rank ended."""
-    return time.time() - float((folder / "seen" / "ended").read_text())
+ENDS = {
+    "KilledAtStart": "the process was ended by SIGKILL",
+    "KilledIdle": "the process was ended by SIGKILL",
+    "KilledInAKernel": "the process was ended by SIGKILL",
+    "KilledInATransfer": "the process was ended by SIGKILL",
+    "Stopped": f"the process has not answered for {PATIENCE_S:g} s",
+}
 
 
-@pytest.mark.parametrize("when", ["start", "idle", "compute", "transfer"])
-def test_a_rank_that_is_killed_ends_the_run_and_is_named(
-    when: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(TaskError, match="the process was ended by SIGKILL") as caught:
-        run_faulty(when, monkeypatch)
-    assert since(folder) < SOON_S
-    assert caught.value.rank == 1
+def test_a_rank_that_is_killed_or_stopped_ends_its_run_and_is_named(folder: Path) -> None:
+    """All runs side by side."""
+    document, inputs = planned(), random_inputs(example_program("mlp"), 0)
 
+    def ended(device: str) -> tuple[TapestryError, float]:
+        with pytest.raises(TapestryError) as caught:
+            launch([(document, inputs)], Settings(f"faulty_gpu:{device}", patience_s=PATIENCE_S))
+        return caught.value, time.time() - float((folder / f"{device}-ended-1").read_text())
 
-def test_a_rank_that_stops_answering_ends_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 waits for it in a kernel of the transfer, which never ends."""
-    with pytest.raises(Silent, match="has not answered for 4 s") as caught:
-        run_faulty("stopped", monkeypatch, patience_s=4)
-    assert since(folder) < 4 + SOON_S
-    assert caught.value.rank == 1
+    with ThreadPoolExecutor(len(ENDS)) as pool:
+        found = dict(zip(ENDS, pool.map(ended, ENDS), strict=True))
+    for device, (error, seconds) in found.items():
+        assert isinstance(error, Silent if device == "Stopped" else TaskError), f"{device}: {error}"
+        assert ENDS[device] in str(error)
+        assert error.rank == 1
+        assert seconds < SOON_S + PATIENCE_S * (device == "Stopped"), f"{device} took {seconds} s"
 
 
 LAUNCH = """
 import sys
 from pathlib import Path
-import numpy as np
 from tapestry.inputs import random_inputs
 from tapestry.planner.format import Resolved
 from tapestry.planner.format.codec import decode
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.torchrun import TorchrunEngine
 plan = Resolved(decode(Path(sys.argv[1]).read_bytes()))
-TorchrunEngine().run(plan, random_inputs(plan.program, 0), Settings("faulty_gpu:Faulty"))
+TorchrunEngine().run(plan, random_inputs(plan.program, 0), Settings("faulty_gpu:Busy"))
 """
 
 
-def test_ranks_die_with_the_process_that_launched_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
     """While their GPUs are busy with something long."""
-    monkeypatch.setenv("WHEN", "late")
-    program = example_program("mlp")
-    document = plan_partitions(program, MACHINE, cut_along(program, 2, last=True)).document
-    (folder / "plan.json").write_bytes(encode(document))
-    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    (folder / "plan.json").write_bytes(encode(planned()))
+    environment = {**os.environ, "TMPDIR": str(folder.parent / "tmp")}
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCH, str(folder / "plan.json")], env=environment)
     try:
-        wait_for("two ranks at work", lambda: len(list((folder / "seen").glob("busy-*"))) == 2, LIMIT_S)
+        wait_for("two ranks at work", lambda: len(list(folder.glob("Busy-busy-*"))) == 2, LIMIT_S)
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
 
 
 def test_a_plan_for_more_gpus_than_there_are(folder: Path) -> None:
-    program = example_program("mlp")
-    ranks = gpus() + 1
-    document = plan_partitions(program, MACHINE, cut_along(program, ranks, last=False)).document
+    document, inputs = planned(gpus() + 1), random_inputs(example_program("mlp"), 0)
     with pytest.raises(UsageError, match="more ranks on this host than it has GPUs") as caught:
-        launch([(document, random_inputs(program, 0))], Settings("cupy"))
+        launch([(document, inputs)], Settings("cupy"))
     assert f"{gpus()}" in str(caught.value)
