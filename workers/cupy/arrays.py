@@ -7,7 +7,7 @@ it lies in host memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -20,12 +20,15 @@ Host = np.ndarray[Any, np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class Memory:
-    """A stretch of bytes. ``owner`` frees them when nothing refers to it any more; ``host``: the bytes for NumPy."""
+    """A stretch of bytes. ``owner`` frees them when nothing refers to it any more; ``host``: the bytes for NumPy.
+
+    Two are equal where they are the same bytes.
+    """
 
     pointer: int
     nbytes: int
-    owner: Any
-    host: Host | None = None
+    owner: Any = field(compare=False)
+    host: Host | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

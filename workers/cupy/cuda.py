@@ -247,6 +247,14 @@ class CudaMachine(Machine):
         if self._cublas is not None:
             self._cublas.close()
 
+    @contextmanager
+    def behind(self) -> Iterator[None]:
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(self.cupy.cuda.get_current_stream())
+        self.main.wait_event(event)
+        with self.main:
+            yield
+
     def torch_device(self) -> str:
         return f"cuda:{self.device}"
 

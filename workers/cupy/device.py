@@ -96,7 +96,7 @@ class CupyDevice(Device):
         return self.machine.baseline_bytes()
 
     def adopt(self, value: Any, dtype: DType) -> DeviceArray | None:
-        """Tensors on a GPU are read where they lie; those that are not dense are made so there."""
+        """Tensors on a GPU are read where they lie, once they are there; those that are not dense are made so there."""
         if is_host(value):
             return None
         import cupy
@@ -104,7 +104,8 @@ class CupyDevice(Device):
         raw = value.detach() if hasattr(value, "detach") else value
         if dtype.name == "bfloat16":  # CuPy has no such arrays
             raw = raw.view(namespace(value).int16)
-        dense = cupy.ascontiguousarray(cupy.from_dlpack(raw))
+        with self.machine.behind():
+            dense = cupy.ascontiguousarray(cupy.from_dlpack(raw))
         return DeviceArray(Memory(dense.data.ptr, dense.nbytes, dense), 0, tuple(value.shape), dtype)
 
     # -- binding ---------------------------------------------------------------------------------------------------

@@ -187,6 +187,10 @@ class Machine(ABC):
         """Wait, and give back what libraries hold. Nothing may be asked for any more."""
 
     @abstractmethod
+    def behind(self) -> AbstractContextManager[Any]:
+        """Inside, what CuPy is asked for, and what DLPack waits for, comes before whatever is asked of the machine."""
+
+    @abstractmethod
     def baseline_bytes(self) -> int:
         """Bytes in use on the GPU beside the memory that `memory` gave for tiers."""
 

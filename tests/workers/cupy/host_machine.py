@@ -166,6 +166,9 @@ class HostMachine(Machine):
     def close(self) -> None:
         return
 
+    def behind(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
     def baseline_bytes(self) -> int:
         return 0
 

@@ -47,7 +47,7 @@ def inputs(**changed: int) -> dict[str, np.ndarray]:
 
 
 def planned(ranks: int) -> Plan:
-    return plan(looked_up.bind(u=U, v=V, t=T), "cpu-4", mesh=(ranks,), pins=[Pin("op", "*", (("mesh0", "t"),))])
+    return plan(looked_up.bind(u=U, v=V, t=T), "h200x8", mesh=(ranks,), pins=[Pin("op", "*", (("mesh0", "t"),))])
 
 
 SAID = [  # what is given, and what is said of it; a place only where its memory is not another's by the end of the step
