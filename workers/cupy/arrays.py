@@ -76,3 +76,14 @@ class DeviceArray:
 def of_memory(memory: Memory) -> DeviceArray:
     """The bytes of a memory."""
     return DeviceArray(memory, 0, (memory.nbytes,), np.dtype(np.uint8))
+
+
+def apart(array: DeviceArray, others: Sequence[DeviceArray], *, or_same: bool = False) -> bool:
+    """Whether an array shares no byte with others, or (``or_same``) is at the very address of one."""
+    first, last = array.pointer, array.pointer + array.nbytes
+    return all(
+        (or_same and other.pointer == first and other.nbytes == array.nbytes)
+        or other.pointer >= last
+        or other.pointer + other.nbytes <= first
+        for other in others
+    )

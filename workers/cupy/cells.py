@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeVar
 
+from ...expr import Affine
 from ...program import Operation
 from ...space import Grid, IntSet, Region
 
@@ -66,4 +67,18 @@ def cells_of(op: Operation, points: Region) -> list[Cell]:
     for cell, grids in overlaid(layers):
         folds = tuple(runs for grid in grids for runs in boxes(folded, grid.axes))
         found += [Cell(runs, folds) for runs in boxes(kept, cell.axes)]
+    return found
+
+
+def boxes_touched(op: Operation, points: Region, index: Sequence[Affine]) -> set[tuple[range, ...]] | None:
+    """The elements of a tensor that points of an operation touch with an index of plain dimensions, as boxes."""
+    found = set()
+    for cell in cells_of(op, points):
+        box = []
+        for row in index:
+            name = next(iter(row.dims), "")
+            if row != Affine.dim(name) or name not in cell.kept:
+                return None
+            box.append(cell.kept[name])
+        found.add(tuple(box))
     return found

@@ -19,7 +19,7 @@ from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, 
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
-from .chained import added_products, finished_attentions, rows_of
+from .chained import added_products, finished_attentions, fused_maps
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of
 from .heads import attentions_of
@@ -29,6 +29,7 @@ from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
 from .products import products_of
+from .rows import rows_of
 from .scratch import Scratch
 from .writing import Written, written
 
@@ -136,11 +137,14 @@ class CupyDevice(Device):
         return [self._launch(written_map(job) or written(job))]
 
     def joined(self, chain: Chain) -> Runner | None:
-        """A product that adds, attention that is finished, folded rows that are mapped."""
+        """A product that adds, attention that is finished, maps of maps, folded rows that are mapped."""
         made = [self.machine.product(one) for one in added_products(chain) or ()]
         made += [self.machine.attention(one) for one in finished_attentions(chain) or ()]
         if made and None not in made:
             return in_order([run for run in made if run is not None])
+        maps = fused_maps(chain)
+        if maps is not None:
+            return self.compute(maps)
         rows = rows_of(chain)
         return None if rows is None else self._launch(rows)
 
