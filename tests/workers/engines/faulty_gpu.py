@@ -17,7 +17,6 @@ from tapestry.planner.format import Transfer
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.machine import Unit
 from tapestry.workers.device import Bound, Replay, in_order
-from tapestry.workers.result import Event
 
 # What the GPU is busy with while the process ends, and how long into it that is.
 BUSY_US, INTO_S = 20_000_000, 0.5
@@ -50,14 +49,10 @@ class Faulty(CupyDevice):
         threading.Timer(INTO_S, self.end).start()
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
-        replay = super().replay([self._busy(bound) for bound in tasks] if self.concerned else tasks)
-
-        def step(began: float) -> list[Event]:
-            if self.concerned:
-                self.before_the_first_task()
-            return replay(began)
-
-        return step
+        if not self.concerned:
+            return super().replay(tasks)
+        first, *others = (self._busy(bound) for bound in tasks)
+        return super().replay([replace(first, run=in_order([self.before_the_first_task, first.run])), *others])
 
     def _busy(self, bound: Bound) -> Bound:
         """The lane is busy ahead of the task."""
