@@ -20,9 +20,11 @@ from ...kernels.runtime.device import device_architecture, device_count, propert
 from ...kernels.runtime.module import Prepared, load
 from ..device import Bound, Replay, Runner, in_order
 from .arrays import DeviceArray, Memory
+from .cudnn import Cudnn
 from .gemm import Cublas
+from .grouped import grouped
 from .lanes import Lanes
-from .machine import THREADS, Attention, Lines, Machine, Product, Unit
+from .machine import THREADS, Attention, Convolution, Lines, Machine, Product, Unit
 
 HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
@@ -61,6 +63,7 @@ class CudaMachine(Machine):
         self.pending: list[_Launch] = []
         self.capturing = False
         self._cublas: Cublas | None = None
+        self._cudnn: Cudnn | None = None
         self._torch_streams: dict[int, Any] = {}
         self._torch_pool: Any = None  # memory that a captured graph uses is in no other pool
         self._origin = self._started()
@@ -172,6 +175,13 @@ class CudaMachine(Machine):
             self._cublas = Cublas(lambda nbytes: self.memory("", nbytes))
         return self._cublas.prepared(product, lambda: self.stream)
 
+    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+        if convolution.groups > 1:
+            return grouped(self, convolution, take)
+        if self._cudnn is None:
+            self._cudnn = Cudnn.found(self)
+        return self._cudnn.prepared(convolution, take) if self._cudnn else None
+
     def attention(self, attention: Attention) -> Runner | None:
         from .flash import LibraryAttention
 
@@ -246,6 +256,8 @@ class CudaMachine(Machine):
         self.synchronise()
         if self._cublas is not None:
             self._cublas.close()
+        if self._cudnn is not None:
+            self._cudnn.close()
 
     @contextmanager
     def behind(self) -> Iterator[None]:

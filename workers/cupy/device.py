@@ -20,6 +20,7 @@ from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
 from .chained import added_products, finished_attentions, fused_maps
+from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of
 from .heads import attentions_of
@@ -31,6 +32,7 @@ from .outside import Outside, axes_of
 from .products import products_of
 from .rows import rows_of
 from .scratch import Scratch
+from .windows import beside
 from .writing import Written, written
 
 if TYPE_CHECKING:
@@ -126,7 +128,9 @@ class CupyDevice(Device):
         return in_order([self._launch(one) for one in written_attention(task)])
 
     def _job(self, job: Job, task: Evaluation) -> list[Runner]:
-        """A matrix product by a library, a plain map by a vectorised kernel, anything else by one of its own."""
+        """A matrix product or a convolution by a library, a plain map by a vectorised kernel, anything else by one of
+        its own.
+        """
         if not job.points:
             return []
         if axes := axes_of(job):
@@ -134,7 +138,18 @@ class CupyDevice(Device):
         made = [self.machine.product(one) for one in products_of(job) or ()]
         if made and None not in made:
             return [run for run in made if run is not None]
-        return [self._launch(written_map(job) or written(job))]
+        convolved = self._convolution(job, task.lane)
+        if convolved is not None:
+            return [convolved]
+        mapped = written_map(job)
+        return [self._launch(mapped)] if mapped else [self._launch(written(part)) for part in beside(job)]
+
+    def _convolution(self, job: Job, lane: str) -> Runner | None:
+        found = convolution_of(job)
+        if found is None:
+            return None
+        with self.temporaries(lane):
+            return self.machine.convolution(found, lambda nbytes: self.take(nbytes, np.dtype(np.uint8), lane))
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished, maps of maps, folded rows that are mapped."""

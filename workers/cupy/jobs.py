@@ -13,7 +13,7 @@ dimension, the record is not the thread's own but stands where the value says, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...expr import Affine, Bound, Expr, IndexValue, Inside, Monoid, Read, substitute, walk
@@ -153,3 +153,20 @@ class Renaming:
     def bounds(self, bounds: tuple[Bound, ...]) -> tuple[Bound, ...] | None:
         """Conditions; None where they never hold."""
         return simplify_bounds(tuple(bound.substitute(self.values) for bound in bounds), self.ranges)
+
+
+def with_values(job: Job, values: Mapping[str, Affine]) -> Job:
+    """Expressions over other dimensions, which a job of folds has already. No condition may turn out never to hold."""
+    ranges, dtypes = job.ranges, {name: field.dtype for name, field in job.fields.items()}
+
+    def fold_of(fold: Fold) -> Fold:
+        where = simplify_bounds(tuple(bound.substitute(values) for bound in fold.where), ranges)
+        assert where is not None
+        made = tuple(simplified_body(substitute(value, values), ranges, dtypes) for value in fold.values)
+        return replace(fold, where=where, values=made)
+
+    def store_of(store: Store) -> Store:
+        index = tuple(simplify_index(row.substitute(values), ranges) for row in store.index)
+        return replace(store, index=index)
+
+    return replace(job, folds=tuple(map(fold_of, job.folds)), stores=tuple(map(store_of, job.stores)))

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..device import Bound, Replay, Runner
 from .arrays import DeviceArray, Memory
@@ -108,6 +108,56 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Strided:
+    """A part of an array: extents, and the steps along each axis; offset and steps count elements."""
+
+    array: DeviceArray
+    offset: int
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One direction: x index = stride * y index + dilation * w index - before.
+
+    x reads as zero, or is not written, that many places before its first element and after its last one.
+    """
+
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One of x [n, c, ..], w [k, c, ..] and y [n, k, ..] from the other two; behind those an axis for each window.
+
+    y is the sum of x * w over c and the taps; x and w are the gradients of that sum, y being what it is multiplied by.
+    Of several groups x has the channels c, and w and y the channels k, one group after another.
+    """
+
+    x: Strided
+    w: Strided
+    y: Strided
+    windows: tuple[Window, ...]
+    groups: int
+    computed: Literal["x", "w", "y"]
+
+    @property
+    def result(self) -> Strided:
+        """What is computed."""
+        return {"x": self.x, "w": self.w, "y": self.y}[self.computed]
+
+    def even(self, k: int) -> bool:
+        """Whether as many zeros after x's last element as there are before its first one leave y as long as it is."""
+        window, taps = self.windows[k], self.w.extents[k + 2]
+        room = self.x.extents[k + 2] + 2 * window.before - window.dilation * (taps - 1) - 1
+        return room // window.stride + 1 == self.y.extents[k + 2]
+
+
+@dataclass(frozen=True)
 class Lines:
     """Elements of ``width`` bytes to copy: extents, and the steps in bytes on either side."""
 
@@ -141,6 +191,12 @@ class Machine(ABC):
     @abstractmethod
     def product(self, product: Product) -> Runner | None:
         """Matrix products by a library; None where it has none of these dtypes."""
+
+    @abstractmethod
+    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+        """A convolution by a library; None where it has none for these. ``take`` gives so many bytes for temporaries,
+        which are its own while it runs.
+        """
 
     @abstractmethod
     def attention(self, attention: Attention) -> Runner | None:

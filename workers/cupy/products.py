@@ -16,7 +16,9 @@ from math import prod
 import numpy as np
 
 from ...dtypes import name_of
-from ...expr import Call, Cast, Expr, Read
+from ...expr import Affine, Call, Cast, Expr, Read
+from ..device import Stored
+from .arrays import DeviceArray
 from .jobs import Dims, Job
 from .machine import Matrices, Product
 from .places import place
@@ -30,10 +32,10 @@ KNOWN = {
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     """An operand or the result: the array, the offset of its first element, the step along every dimension."""
 
-    array: object
+    array: DeviceArray
     offset: int
     steps: dict[str, int]
     dtype: str
@@ -44,11 +46,11 @@ def products_of(job: Job) -> list[Product] | None:
     if job.record is None or job.record.monoid.function != "add" or len(job.folds) != 1 or len(job.stores) != 1:
         return None
     [fold], [store] = job.folds, job.stores
-    factors = _factors(fold.values[0]) if not fold.where else None
-    if factors is None or store.into.offset or store.into.stored.array.dtype.names:
+    reads = factors(fold.values[0]) if not fold.where else None
+    if reads is None or any(read.guard for read in reads) or store.into.offset or store.into.stored.array.dtype.names:
         return None
-    left, right = (_factor(job, read) for read in factors)
-    out = _located(job, store.index, store.into.stored, store.into.dtype)
+    left, right = (_factor(job, read) for read in reads)
+    out = located(job, store.index, store.into.stored, store.into.dtype)
     if left is None or right is None or out is None or left.dtype != right.dtype:
         return None
     if (left.dtype, out.dtype) not in KNOWN or (left.dtype == "f64") != (job.record.dtypes[0] == "f64"):
@@ -56,33 +58,33 @@ def products_of(job: Job) -> list[Product] | None:
     return _matrices(job.kept, fold.dims, left, right, out)
 
 
-def _factors(value: Expr) -> tuple[Read, Read] | None:
-    """Two unguarded reads whose product is folded; casts that only say in which type are looked through."""
+def factors(value: Expr) -> tuple[Read, Read] | None:
+    """Two reads whose product is folded; casts that only say in which type are looked through."""
     while isinstance(value, Cast) and value.dtype in ("f32", "f64"):
         value = value.arg
     if not isinstance(value, Call) or value.function != "multiply":
         return None
     found = [arg.arg if isinstance(arg, Cast) and arg.dtype in ("f32", "f64") else arg for arg in value.args]
     a, b = found
-    return (a, b) if isinstance(a, Read) and isinstance(b, Read) and not a.guard and not b.guard else None
+    return (a, b) if isinstance(a, Read) and isinstance(b, Read) else None
 
 
-def _factor(job: Job, read: Read) -> _Factor | None:
+def _factor(job: Job, read: Read) -> Factor | None:
     field = job.fields[read.tensor]
     if isinstance(field.stored.array, np.ndarray):
         return None
-    return _located(job, read.index, field.stored, field.dtype)
+    return located(job, read.index, field.stored, field.dtype)
 
 
-def _located(job: Job, index: object, stored: object, dtype: str) -> _Factor | None:
-    at = place(index, stored, job.ranges)  # type: ignore[arg-type]
+def located(job: Job, index: Sequence[Affine], stored: Stored, dtype: str) -> Factor | None:
+    """Where the elements of an index lie; None unless they are steps apart along every dimension."""
+    at = place(index, stored, job.ranges)
     if at.broken or not at.plain.is_affine:
         return None
-    array = stored.array  # type: ignore[attr-defined]
-    return _Factor(array, at.plain.const, {str(name): c for name, c in at.plain.terms}, dtype)
+    return Factor(stored.array, at.plain.const, {str(name): c for name, c in at.plain.terms}, dtype)
 
 
-def _matrices(kept: Dims, folded: Dims, left: _Factor, right: _Factor, out: _Factor) -> list[Product] | None:
+def _matrices(kept: Dims, folded: Dims, left: Factor, right: Factor, out: Factor) -> list[Product] | None:
     """Dimensions sorted into groups, groups made one axis each, the rest loops."""
     if not all(name in left.steps and name in right.steps for name, _ in folded) or not folded:
         return None
@@ -93,10 +95,10 @@ def _matrices(kept: Dims, folded: Dims, left: _Factor, right: _Factor, out: _Fac
     rows = tuple(dim for dim in kept if dim[0] not in right.steps)
     columns = tuple(dim for dim in kept if dim[0] not in left.steps)
     batch = tuple(dim for dim in kept if dim[0] in left.steps and dim[0] in right.steps)
-    k, k_left = _joined(folded, (left, right))
-    m, m_left = _joined(rows, (left, out))
-    n, n_left = _joined(columns, (right, out))
-    b, b_left = _joined(batch, (left, right, out))
+    k, k_left = joined(folded, (left, right))
+    m, m_left = joined(rows, (left, out))
+    n, n_left = joined(columns, (right, out))
+    b, b_left = joined(batch, (left, right, out))
     if k_left:
         return None
     loops = (*m_left, *n_left, *b_left)
@@ -118,7 +120,7 @@ def _matrices(kept: Dims, folded: Dims, left: _Factor, right: _Factor, out: _Fac
     ]
 
 
-def _joined(dims: Dims, factors: Sequence[_Factor]) -> tuple[Dims, Dims]:
+def joined(dims: Dims, factors: Sequence[Factor]) -> tuple[Dims, Dims]:
     """The dimensions that are one axis for all factors, from far apart to close together; and the others."""
     ordered = sorted(dims, key=lambda dim: tuple(-factor.steps.get(dim[0], 0) for factor in factors))
     joined: list[tuple[str, int]] = []
@@ -135,9 +137,9 @@ def _joined(dims: Dims, factors: Sequence[_Factor]) -> tuple[Dims, Dims]:
     return tuple(joined), tuple(left)
 
 
-def _matrix(factor: _Factor, batch: Dims, rows: Dims, columns: Dims) -> Matrices:
+def _matrix(factor: Factor, batch: Dims, rows: Dims, columns: Dims) -> Matrices:
     steps = [factor.steps.get(dims[-1][0], 0) if dims else 0 for dims in (batch, rows, columns)]
-    return Matrices(factor.array, factor.offset, *steps)  # type: ignore[arg-type]
+    return Matrices(factor.array, factor.offset, *steps)
 
 
 def _shapes(made: Product) -> list[tuple[Matrices, tuple[int, int]]]:
@@ -156,7 +158,7 @@ def _points(loops: Dims) -> list[tuple[int, ...]]:
     return list(product(*(range(extent) for _, extent in loops)))
 
 
-def _moved(made: Product, at: dict[str, int], factors: Sequence[_Factor]) -> Product:
+def _moved(made: Product, at: dict[str, int], factors: Sequence[Factor]) -> Product:
     """The same product at other places."""
     sides = []
     for x, factor in zip((made.left, made.right, made.out), factors, strict=True):

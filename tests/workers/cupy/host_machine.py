@@ -15,10 +15,21 @@ from typing import Any
 import numpy as np
 
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
+from tapestry.workers.cupy.dense import CHANNELS_FIRST, CHANNELS_LAST, Asked, dense_steps
 from tapestry.workers.cupy.gemm import Gemm, Side, gemm_of
-from tapestry.workers.cupy.machine import Attention, Heads, Keys, Lines, Machine, Matrices, Product
+from tapestry.workers.cupy.machine import (
+    Attention,
+    Convolution,
+    Heads,
+    Keys,
+    Lines,
+    Machine,
+    Matrices,
+    Product,
+    Strided,
+)
 from tapestry.workers.cupy.machine import Unit as Kernel
-from tapestry.workers.device import Bound, Replay, Runner
+from tapestry.workers.device import Bound, Replay, Runner, in_order
 from tapestry.workers.lanes import HostLanes
 
 from ...kernels.elementwise.host import Unit, build
@@ -27,10 +38,12 @@ GUARD, MARK = 256, 0x5C
 
 
 class HostMachine(Machine):
-    """``products``: whether the library of matrix products is there. ``kernels`` are all that were launched."""
+    """``products``: whether the libraries are there; ``packed``: whether convolutions are asked for dense arrays.
+    ``kernels`` are all that were launched.
+    """
 
-    def __init__(self, *, products: bool = True) -> None:
-        self.products = products
+    def __init__(self, *, products: bool = True, packed: bool = False) -> None:
+        self.products, self.packed = products, packed
         self.units: dict[str, Unit] = {}
         self.libraries: list[ctypes.CDLL] = []
         self.built: dict[str, Any] = {}
@@ -108,6 +121,20 @@ class HostMachine(Machine):
 
         run.kernels = ("product" if gemm.added is None else "product, added",)  # type: ignore[attr-defined]
         return run
+
+    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+        """As cuDNN is asked: of dense filters, with as many zeros before x as behind it."""
+        if not self.products or len({one.array.dtype for one in operands(convolution)}) > 1:
+            return None
+        layout = CHANNELS_LAST if convolution.x.steps[1] == 1 else CHANNELS_FIRST
+        asked = Asked(self, convolution, take, layout, packed=self.packed)
+        made = asked.convolution
+
+        def run() -> None:
+            self.kernels.append(f"convolution {made.computed}")
+            convolve(made, layout)
+
+        return in_order([*asked.before, run, *asked.after])
 
     def attention(self, attention: Attention) -> Runner | None:
         return (lambda: self._attend(attention)) if self.products else None
@@ -187,6 +214,60 @@ class HostMachine(Machine):
 def host_bytes(array: DeviceArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
     assert array.memory.host is not None
     return array.memory.host[array.offset : array.offset + array.nbytes]
+
+
+def operands(c: Convolution) -> tuple[Strided, Strided, Strided]:
+    return c.x, c.w, c.y
+
+
+def convolve(c: Convolution, layout: int) -> None:
+    """Tap after tap, in f32 or f64."""
+    assert all(map(c.even, range(len(c.windows))))
+    dense = dense_steps(c.w.extents, layout)
+    assert all(n == 1 or a == b for n, a, b in zip(c.w.extents, c.w.steps, dense, strict=True))
+    stored = dict(zip("xwy", map(strided, operands(c)), strict=True))
+    wide = np.float64 if c.x.array.dtype == np.float64 else np.float32
+    parts = {n: _by_group(a, c.groups, n) for n, a in stored.items()}
+    x, w, y = (np.zeros(a.shape, wide) if n == c.computed else a.astype(wide) for n, a in parts.items())
+    for taps in np.ndindex(w.shape[3:]):
+        spans = [_span(c, k, tap) for k, tap in enumerate(taps)]
+        xs, ys = ((..., *(span[side] for span in spans)) for side in (0, 1))
+        part = (..., *taps)
+        if c.computed == "y":
+            y[ys] += np.einsum("gnc...,gkc->gnk...", x[xs], w[part])
+        elif c.computed == "x":
+            x[xs] += np.einsum("gnk...,gkc->gnc...", y[ys], w[part])
+        else:
+            w[part] = np.einsum("gnct,gnkt->gkc", *(a.reshape(*a.shape[:3], -1) for a in (x[xs], y[ys])))
+    parts[c.computed][...] = {"x": x, "w": w, "y": y}[c.computed]
+
+
+def _by_group(array: np.ndarray[Any, Any], groups: int, name: str) -> np.ndarray[Any, Any]:
+    """The same elements [group, n, channel, ..], of filters [group, k, c, ..]."""
+    axis = 0 if name == "w" else 1
+    shape, steps = list(array.shape), list(array.strides)
+    shape[axis : axis + 1] = groups, shape[axis] // groups
+    steps[axis : axis + 1] = steps[axis] * shape[axis + 1], steps[axis]
+    return np.moveaxis(np.lib.stride_tricks.as_strided(array, shape, steps), axis, 0)
+
+
+def _span(c: Convolution, k: int, tap: int) -> tuple[slice, slice]:
+    """The elements of x that a tap meets along a direction, and those of y that it meets them for."""
+    window, extent, count = c.windows[k], c.x.extents[k + 2], c.y.extents[k + 2]
+    at = [window.stride * p + window.dilation * tap - window.before for p in range(count)]
+    met = [p for p, place in enumerate(at) if 0 <= place < extent]
+    if not met:
+        return slice(0, 0), slice(0, 0)
+    return slice(at[met[0]], at[met[-1]] + 1, window.stride), slice(met[0], met[-1] + 1)
+
+
+def strided(x: Strided) -> np.ndarray[Any, Any]:
+    """The elements, none of them outside of the array."""
+    item = x.array.dtype.itemsize
+    flat = host_bytes(x.array).view(x.array.dtype)
+    assert x.offset >= 0
+    assert x.offset + sum((n - 1) * step for n, step in zip(x.extents, x.steps, strict=True)) < flat.size
+    return np.lib.stride_tricks.as_strided(flat[x.offset :], x.extents, tuple(step * item for step in x.steps))
 
 
 def heads(a: Attention, x: Heads, rows: int, count: int, width: int) -> np.ndarray[Any, Any]:

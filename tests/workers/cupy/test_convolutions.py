@@ -1,0 +1,206 @@
+"""Convolutions and both their gradients are a library's, whatever order their axes lie in and however they are cut.
+
+The library is NumPy here, asked as cuDNN is: filters dense, padding even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, f32
+from tapestry.dsl.annotations import num
+from tapestry.dtypes import numpy_dtype
+from tapestry.planner import load_machine
+from tapestry.planner.format import Resolved
+from tapestry.planner.search.explicit import plan_partitions
+from tapestry.program import Operation, Program
+from tapestry.reference import evaluate
+from tapestry.space import Box, Region
+from tapestry.testing import assert_close
+from tapestry.workers import register_device
+
+from ...kernels.elementwise.host import needs_compiler
+from ..unchecked import run_unchecked
+from .conftest import OnHost
+from .host_machine import HostMachine
+
+pytestmark = needs_compiler
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> HostMachine:
+    """The machine of the device that "on_host" opens."""
+    found = HostMachine()
+    monkeypatch.setattr("tapestry.workers.devices._registered", {})
+    monkeypatch.setattr(OnHost, "__init__", lambda self: super(OnHost, self).__init__(found))
+    register_device("on_host", f"{OnHost.__module__}:OnHost")
+    monkeypatch.setattr("tapestry.workers.cupy.convolutions.WORTH", 1)
+    return found
+
+
+def cut(op: Operation, axis: int, parts: int) -> list[Region]:
+    """An operation's points cut along one of its dimensions."""
+    shape = [dim.extent for dim in op.dims]
+    edges = [k * shape[axis] // parts for k in range(parts + 1)]
+    found = []
+    for a, b in pairwise(edges):
+        lo, hi = [0] * len(shape), list(shape)
+        lo[axis], hi[axis] = a, b
+        found.append(Box(tuple(lo), tuple(hi)).region())
+    return found
+
+
+def run(program: Program, machine: HostMachine, axis: int = 0, parts: int = 1) -> list[str]:
+    """The convolutions asked for, once the values are those of the reference. Every operation is cut along an axis."""
+    rng = np.random.default_rng(0)
+    given = [*program.of_role("input"), *program.of_role("param")]
+    inputs = {x.name: (rng.random(x.shape) - 0.5).astype(numpy_dtype(x.dtype)) for x in given}
+    shards = {op.name: cut(op, min(axis, len(op.dims) - 1), parts) for op in program.operations if op.dims}
+    shards |= {op.name: [Box((), ()).region()] * parts for op in program.operations if not op.dims}
+    document = plan_partitions(program, load_machine("h200x8"), shards).document
+    found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    return [name for name in machine.kernels if name.startswith("convolution")]
+
+
+def differentiated(**settings: object) -> Program:
+    """A convolution [n, c, y, x] and the gradients of image and filters."""
+
+    @tp.program
+    def convolved(x: f32[Tensor, "n=2 c=4 y=9 x=10"], w: f32[Tensor, "k=6 c=4 r=3 s=3"]) -> Tensor:
+        y = tp.conv2d(x, w, **settings)
+        return tp.sum(y * y)
+
+    @tp.program
+    def step(x: f32[Tensor, "n=2 c=4 y=9 x=10"], w: f32[Tensor, "k=6 c=4 r=3 s=3"]) -> dict[str, Tensor]:
+        value, found = tp.value_and_grad(convolved, wrt=("x", "w"))(x, w)
+        return {"value": value, "dx": found["x"], "dw": found["w"]}
+
+    return step.bind()
+
+
+SETTINGS = [
+    {},
+    {"padding": 1},
+    {"stride": 2},
+    {"stride": 2, "padding": 1},
+    {"stride": (1, 2), "padding": (2, 0)},
+    {"stride": 2, "padding": 2},
+    {"dilation": 2, "padding": 2},
+    {"padding": ((1, 0), (0, 2))},
+    {"padding": ((0, 1), (2, 1)), "stride": 2},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_forward_and_both_gradients(machine: HostMachine, settings: dict[str, object]) -> None:
+    assert sorted(run(differentiated(**settings), machine)) == ["convolution w", "convolution x", "convolution y"]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, 4, 5, 6])
+def test_shards_with_their_halos(machine: HostMachine, axis: int) -> None:
+    """The first shard of rows has zeros before it, the last behind it, those between have neighbours' rows."""
+    program = differentiated(padding=1)
+    assert run(program, machine, axis, 3)
+
+
+@tp.op
+def last(x: num[Tensor, "n y x c"], w: num[Tensor, "r s c k"]) -> num[Tensor, "n p q k"]:
+    """Channels last, filters [r, s, c, k]: windows of 3 rows and 2 columns, every second row."""
+    n, p, q, k, r, s, c = tp.indices("n p q k r s c")
+    return tp.sum[r, s, c](x[n, 2 * p + r, q + s, c] * w[r, s, c, k])
+
+
+def of_params(call: Callable[..., Tensor], dtype: str, x: tuple[int, ...], w: tuple[int, ...]) -> Program:
+    """An operation of an image and filters of some shapes."""
+
+    @tp.program
+    def convolved() -> Tensor:
+        return call(tp.param("x", dtype, x), tp.param("w", dtype, w))
+
+    return convolved.bind()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_channels_last(machine: HostMachine, dtype: str, axis: int) -> None:
+    program = of_params(last, dtype, (2, 9, 7, 3), (3, 2, 3, 5))
+    assert set(run(program, machine, axis, 2)) == {"convolution y"}
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_other_ranks(machine: HostMachine, rank: int) -> None:
+    """Volumes have windows along three directions; of lines the other one is left out."""
+    call = partial(tp.conv1d if rank == 1 else tp.conv3d, padding=1)
+    program = of_params(call, "f32", (2, 3, 5, 4, 6)[: 2 + rank], (4, 3, *[3] * rank))
+    assert run(program, machine) == ["convolution y"]
+
+
+def test_a_direction_without_taps_is_one_of_its_own(machine: HostMachine) -> None:
+    """Filters of one column: what lies in columns is neither batch nor channel."""
+
+    @tp.program
+    def convolved(x: f32[Tensor, "n=2 c=3 y=8 x=6"], w: f32[Tensor, "k=4 c=3 r=3 s=1"]) -> Tensor:
+        return tp.conv2d(x, w, padding=(1, 0))
+
+    assert run(convolved.bind(), machine) == ["convolution y"]
+
+
+@pytest.mark.parametrize("settings", [{"stride": 2}, {"padding": ((1, 0), (0, 2))}], ids=str)
+def test_by_way_of_dense_arrays(machine: HostMachine, settings: dict[str, object]) -> None:
+    """Where a library takes no steps between elements, they are copied together, and results apart."""
+    machine.packed = True
+    assert len(run(differentiated(**settings), machine, 1, 2)) == 6
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_groups_within_channels(machine: HostMachine, groups: int, axis: int) -> None:
+    """The convolution and both its gradients; of the last, sums that leave out all other groups."""
+
+    @tp.program
+    def convolved(x: f32[Tensor, "n=2 c=4 y=6 x=5"], w: f32[Tensor, "k=8 j r=3 s=3"]) -> Tensor:
+        y = tp.conv2d(x, w, groups=groups, padding=1)
+        return tp.sum(y * y)
+
+    @tp.program
+    def step() -> dict[str, Tensor]:
+        x, w = tp.param("x", "f32", (2, 4, 6, 5)), tp.param("w", "f32", (8, 4 // groups, 3, 3))
+        value, found = tp.value_and_grad(convolved, wrt=("x", "w"))(x, w)
+        return {"value": value, "dx": found["x"], "dw": found["w"]}
+
+    kernels = run(step.bind(), machine, axis, 2)
+    assert set(kernels) == {"convolution y", "convolution x", "convolution w"}
+
+
+def test_groups_as_a_dimension(machine: HostMachine) -> None:
+    """Depthwise: image, filters and result have the channels alike."""
+
+    @tp.op
+    def depthwise(x: num[Tensor, "n y x c"], w: num[Tensor, "r s c"]) -> num[Tensor, "n p q c"]:
+        n, p, q, c, r, s = tp.indices("n p q c r s")
+        return tp.sum[r, s](x[n, p + r, q + s, c] * w[r, s, c])
+
+    assert run(of_params(depthwise, "f32", (2, 7, 6, 5), (3, 3, 5)), machine) == ["convolution y"]
+
+
+def test_what_windows_do_not_leave_out_alone_has_a_kernel_of_its_own(machine: HostMachine) -> None:
+    """Every second element is left out, which no padding says."""
+
+    @tp.op
+    def holed(x: f32[Tensor, "c y"], w: f32[Tensor, "k c r"]) -> f32[Tensor, "k p"]:
+        k, c, r, p = tp.indices("k c r", p=8)
+        inside = tp.where((p + r) % 2 == 0, x[c, p + r], 0.0)
+        return tp.sum[c, r](inside * w[k, c, r])
+
+    @tp.program
+    def convolved(x: f32[Tensor, "c=3 y=10"], w: f32[Tensor, "k=4 c=3 r=3"]) -> Tensor:
+        return holed(x, w)
+
+    assert run(convolved.bind(), machine) == []
