@@ -54,7 +54,8 @@ class Compiled:
         self._device = open_device(chosen)
         try:
             numbers = range(self._plan.size)
-            self._ranks = [Rank(self._device, self._plan, k, poison=poison, lanes=False) for k in numbers]
+            lanes = self._plan.size == 1  # others take turns
+            self._ranks = [Rank(self._device, self._plan, k, poison=poison, lanes=lanes) for k in numbers]
             self._load(values)
         except BaseException:
             self._device.close()
@@ -70,7 +71,8 @@ class Compiled:
         for rank in self._ranks:
             rank.bind()
         self._order = Replayed(plan, self._ranks)
-        self._step: Runner = self._one_by_one
+        self._replay = self._device.in_turn(self._order.steps)
+        self._counts, self._kept = True, False
         self._planned = planned_bytes(plan, range(plan.size))
         self._outputs = {name: self._gathered(name, buffer) for name, buffer in plan.document.outputs.items()}
         starts = {buffer.tensor: buffer.name for buffer in kept}
@@ -100,24 +102,23 @@ class Compiled:
         given = checked_inputs(self._plan.program, inputs, "input", elsewhere=True)
         feed = in_order([self._feeds[name].of(value) for name, value in given.items()])
         like = maker(inputs.values())
-        received = self._order.transport.received
-        received.clear()
         with self._device.running():
             feed()
             self._step()
             found = self._read(self._outputs)
             self._carry()
             self._device.synchronise()
-        if self._step == self._one_by_one:
-            if Counter(received) != self._planned:
-                demand_planned(self._plan, received, range(self._plan.size))
-            self._step = self._device.repeated(self._one_by_one)
         return {name: like(array) for name, array in found.items()}
 
-    def _one_by_one(self) -> None:
-        for place, run in self._order.steps:
-            with place:
-                run()
+    def _step(self) -> None:
+        """All tasks. From the second step on as the device keeps them."""
+        received = self._order.transport.received
+        received.clear()
+        self._replay(0.0)
+        if self._counts and Counter(received) != self._planned:
+            demand_planned(self._plan, received, range(self._plan.size))
+        if not self._kept:
+            self._counts, self._kept = not self._replay.keep(timed=False), True
 
     def _read(self, gathered: Mapping[str, tuple[Array, Runner]]) -> dict[str, Array]:
         for _, run in gathered.values():

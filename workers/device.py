@@ -30,9 +30,10 @@ from .tensors import host_array, is_host
 if TYPE_CHECKING:
     import torch
 
-    from ..planner.format import Task
+    from ..planner.format import Resolved, Task
+    from .memory import Memory
     from .result import Event
-    from .transport.torch_distributed import Post
+    from .transport.company import Company
     from .transport.transport import Transport
 
 Runner = Callable[[], None]
@@ -121,7 +122,23 @@ class Bound:
         return kernels_of(self.run)
 
 
-Replay = Callable[[float], "list[Event]"]
+class Replay(ABC):
+    """Tasks as something to be run again and again."""
+
+    @abstractmethod
+    def __call__(self, began: float) -> list[Event]:
+        """Run them once: what ran when, counted from ``began`` (of `perf_counter`). It returns when all is done.
+
+        TaskError names the task that failed; what goes wrong unseen, `Device.synchronise` tells.
+        """
+
+    def keep(self, *, timed: bool) -> bool:
+        """They have run once, and what they use stays where it is: a device may keep what they ask for as one graph,
+        and only launch it from now on. Whether it does; transports then count nothing any more. Without ``timed`` no
+        events need to be given, and calls may return before all is done.
+        """
+        del timed
+        return False
 
 
 class Device(ABC):
@@ -256,10 +273,15 @@ class Device(ABC):
     def tensor(self, array: Any) -> torch.Tensor:
         """The bytes of an array of one axis as a tensor that shares its memory, for torch.distributed."""
 
-    def transport(self, number: int, post: Callable[[str], Post]) -> Transport | None:
-        """The way from rank ``number`` to other processes, if the device has one of its own; None: torch.distributed.
+    def before_torch(self) -> AbstractContextManager[Any]:
+        """Inside, what torch is asked to do on the device comes after what the device was asked for, and before what it
+        will be.
+        """
+        return nullcontext()
 
-        post gives the sending and receiving of packets through a backend of torch.distributed.
+    def transport(self, company: Company, plan: Resolved, memory: Memory | None) -> Transport | None:
+        """The way from this rank to the other processes of a run, if the device has one of its own; None:
+        torch.distributed. All of them ask; memory: None for a process that has no rank.
         """
         return None
 
@@ -267,8 +289,12 @@ class Device(ABC):
 
     @abstractmethod
     def replay(self, tasks: Sequence[Bound]) -> Replay:
-        """The tasks of one rank as something to be run: lanes side by side, each in order, waits kept. Called with
-        the time (of `perf_counter`) from which events count; returns when all is done. TaskError names the task.
+        """The tasks of one rank: lanes side by side, each in order, waits kept."""
+
+    @abstractmethod
+    def in_turn(self, tasks: Sequence[Bound]) -> Replay:
+        """The tasks of all ranks of this process, given in an order in which each may run after those before it. They
+        take effect as if in that order.
         """
 
     def repeated(self, run: Runner) -> Runner:

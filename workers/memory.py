@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..expr import MONOIDS
 from ..planner.format import Buffer, Resolved
 from ..program import Program
 from ..records import record_dtype
+from ..space import Grid
 from .device import Device, Stored
 from .faults import TaskError
 
@@ -22,20 +24,24 @@ class Memory:
     no computation leaves.
     """
 
-    def __init__(self, device: Device, resolved: Resolved, rank: int, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        device: Device,
+        resolved: Resolved,
+        rank: int,
+        *,
+        poison: bool = False,
+        arenas: Mapping[str, Any] | None = None,
+    ) -> None:
+        """arenas: those by tier of a rank that has allocated them, elsewhere."""
         self.device, self.rank = device, rank
-        views = []
-        ends: dict[str, int] = {}
-        for name, buffer in resolved.buffers.items():
-            dtype = buffer_dtype(buffer, resolved.program)
-            grid = resolved.storage(name)[rank]
-            if grid is not None:
-                ends[buffer.tier] = max(ends.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
-                views.append((buffer, grid, dtype))
-        self.tiers = {tier: self._allocated(tier, end) for tier, end in ends.items()}
+        if arenas is None:
+            arenas = {tier: self._allocated(tier, end) for tier, end in arena_bytes(resolved, rank).items()}
+        self.tiers = arenas
         self.buffers: dict[str, Stored | None] = dict.fromkeys(resolved.buffers)
-        for buffer, grid, dtype in views:
-            self.buffers[buffer.name] = device.view(self.tiers[buffer.tier], buffer.offset, grid, dtype)
+        for buffer, grid, dtype in _stored(resolved, rank):
+            if buffer.tier in self.tiers:
+                self.buffers[buffer.name] = device.view(self.tiers[buffer.tier], buffer.offset, grid, dtype)
         if poison:
             self._poison()
 
@@ -54,6 +60,22 @@ class Memory:
 
     def __getitem__(self, name: str) -> Stored | None:
         return self.buffers[name]
+
+
+def _stored(resolved: Resolved, rank: int) -> Iterator[tuple[Buffer, Grid, np.dtype[Any]]]:
+    """The buffers of which a rank stores something, and what."""
+    for name, buffer in resolved.buffers.items():
+        grid = resolved.storage(name)[rank]
+        if grid is not None:
+            yield buffer, grid, buffer_dtype(buffer, resolved.program)
+
+
+def arena_bytes(resolved: Resolved, rank: int) -> dict[str, int]:
+    """The size of a rank's arena in each tier."""
+    found: dict[str, int] = {}
+    for buffer, grid, dtype in _stored(resolved, rank):
+        found[buffer.tier] = max(found.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
+    return found
 
 
 def buffer_dtype(buffer: Buffer, program: Program) -> np.dtype[Any]:

@@ -62,6 +62,7 @@ class Rank:
 
     def bind(self, transport: Transport | None = None) -> None:
         """Bind the tasks to memory; transfers too where a transport is given that needs this rank alone."""
+        memories = {} if transport is None else transport.reached(self.memory)
         tags = {task.id: k for k, task in enumerate(self.resolved.document.tasks)}
         joined = self._joined() if self.joins else {}
         for task in self.tasks:
@@ -72,7 +73,7 @@ class Rank:
                 elif not isinstance(task, Transfer):
                     self.bound[task.id] = Bound(task, place, self._runner(task))
                 elif transport is not None:
-                    movement = Movement.of(self.resolved, task, {self.number: self.memory}, tags[task.id])
+                    movement = Movement.of(self.resolved, task, memories, tags[task.id])
                     self.bound[task.id] = Bound(task, place, transport.bind(movement))
 
     def _joined(self) -> dict[int, Runner]:

@@ -80,6 +80,7 @@ def run(
         "bytes_planned": planned.document.traffic.bytes_total,
         "wall_s": result.wall_s,
         "predicted_s": planned.document.predicted.makespan_s,
+        "baseline_bytes": result.baseline_bytes,
         **(walls(result.steps) if repeat > 1 else {}),
     }
     if json:

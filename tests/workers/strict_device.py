@@ -15,7 +15,7 @@ import numpy as np
 
 from tapestry.space import Grid, Region
 from tapestry.workers.device import Bound, Device, DType, Evaluation, Packed, Replay, Runner, Stored
-from tapestry.workers.lanes import HostLanes
+from tapestry.workers.lanes import HostLanes, InTurn
 from tapestry.workers.numpy.device import NumpyDevice
 
 GUARD = 64
@@ -88,6 +88,9 @@ class StrictDevice(Device):
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
         return HostLanes(tasks)
+
+    def in_turn(self, tasks: Sequence[Bound]) -> Replay:
+        return InTurn(self, tasks)
 
     def running(self) -> AbstractContextManager[Any]:
         return self.within.running()

@@ -21,14 +21,14 @@ Host = np.ndarray[Any, np.dtype[np.uint8]]
 @dataclass(frozen=True)
 class Memory:
     """A stretch of bytes. ``owner`` frees them when nothing refers to it any more; ``host``: the bytes for NumPy.
-
-    Two are equal where they are the same bytes.
+    ``far``: they are of another GPU. Two are equal where they are the same bytes.
     """
 
     pointer: int
     nbytes: int
     owner: Any = field(compare=False)
     host: Host | None = field(default=None, compare=False)
+    far: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -13,18 +14,21 @@ import numpy as np
 
 from ...dtypes import name_of
 from ...errors import UsageError
-from ...kernels.errors import WrongDevice
+from ...kernels.errors import LaunchError, WrongDevice
 from ...kernels.runtime.bindings import runtime
 from ...kernels.runtime.compiler import Compiled, compile_source
 from ...kernels.runtime.device import device_architecture, device_count, properties
+from ...kernels.runtime.libcuda import driver_function
 from ...kernels.runtime.module import Prepared, load
 from ..device import Bound, Replay, Runner, in_order
+from . import sharing
 from .arrays import DeviceArray, Memory
 from .cudnn import Cudnn
 from .gemm import Cublas
 from .grouped import grouped
 from .lanes import Lanes
-from .machine import THREADS, Attention, Convolution, Lines, Machine, Product, Unit
+from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Product, Unit
+from .moving import Rows, rows_of
 
 HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
@@ -35,6 +39,7 @@ TORCH = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
     "f8e5m2": "float8_e5m2",
 }  # fmt: skip
+RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 ANY_DIRECTION = 4  # cudaMemcpyDefault: the addresses say where they lie
 
 _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
@@ -84,7 +89,7 @@ class CudaMachine(Machine):
                 pinned = self.cupy.cuda.PinnedMemory(nbytes)
                 seen = self.cupy.cuda.PinnedMemoryPointer(pinned, 0)
                 return Memory(pinned.ptr, nbytes, pinned, np.frombuffer(seen, np.uint8, nbytes))
-            found = self.cupy.cuda.Memory(nbytes)
+            found = self.cupy.cuda.Memory(-(-nbytes // PAGE) * PAGE if tier else nbytes)
         except self.api.CUDARuntimeError as error:
             if "MemoryAllocation" in str(error):
                 raise MemoryError(str(error)) from error
@@ -150,6 +155,8 @@ class CudaMachine(Machine):
         held = tuple(arrays)
         if len(lines.extents) == 1:
             return self._stretch(lines, held)
+        if any(array.memory.far for array in arrays) and (rows := rows_of(lines)) is not None:
+            return in_order([self._rows(part, held) for part in rows])
         if len(lines.extents) > AXES:
             return in_order([self.copy(part, arrays) for part in _outermost(lines)])
         count = int(np.prod(lines.extents, dtype=np.int64))
@@ -166,6 +173,16 @@ class CudaMachine(Machine):
 
         def run() -> None:
             self.api.memcpyAsync(lines.target, lines.source, nbytes, ANY_DIRECTION, self.stream)
+
+        run.held = held  # type: ignore[attr-defined]
+        return run
+
+    def _rows(self, rows: Rows, held: tuple[object, ...]) -> Runner:
+        """By a copy engine, which leaves the multiprocessors to others."""
+        arguments = rows.target, rows.target_step, rows.source, rows.source_step, rows.nbytes, rows.count
+
+        def run() -> None:
+            self.api.memcpy2DAsync(*arguments, ANY_DIRECTION, self.stream)
 
         run.held = held  # type: ignore[attr-defined]
         return run
@@ -215,6 +232,26 @@ class CudaMachine(Machine):
             self._torch_streams[self.stream] = stream_of(self.stream, self.torch_device())
         return self._torch_streams[self.stream]
 
+    def before_torch(self) -> AbstractContextManager[Any]:
+        import torch
+
+        found: AbstractContextManager[Any] = torch.cuda.stream(self.torch_stream())
+        return found
+
+    # -- other processes --------------------------------------------------------------------------------------------
+
+    def handle(self, memory: Memory) -> str | None:
+        return sharing.handle(self.api, memory)
+
+    def opened(self, handle: str, nbytes: int) -> Memory | None:
+        return sharing.opened(self.api, handle, nbytes)
+
+    def let_go(self, memory: Memory) -> None:
+        self.api.ipcCloseMemHandle(memory.pointer)
+
+    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
+        return self._launch(sharing.UNIT, [held, table.pointer, offset, number, *masks], (table,))
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -232,22 +269,34 @@ class CudaMachine(Machine):
         self.api.eventRecord(event.ptr, self.stream)
         return event
 
-    def replay(self, tasks: Sequence[Bound]) -> Replay:
+    def replay(self, tasks: Sequence[Bound], *, side_by_side: bool) -> Replay:
         self.load()
-        return Lanes(self, tasks)
+        return Lanes(self, tasks, side_by_side=side_by_side)
 
     def captured(self, run: Runner) -> Runner:
-        """What a function asks of the current stream as one graph. It has to have run once before."""
+        """What a function asks of the main stream, and of those it forks from it, as one graph. It has run before."""
         self.synchronise()
-        with self.main:
-            self.main.begin_capture()
-            self.capturing = True
-            try:
-                run()
-            finally:
-                self.capturing = False
-                graph = self.main.end_capture()
+        self.main.begin_capture()
+        self.capturing = True
+        try:
+            run()
+        except BaseException:
+            with suppress(self.api.CUDARuntimeError):  # the capture is in no state to end well
+                self.main.end_capture()
+            raise
+        finally:
+            self.capturing = False
+        graph = self.main.end_capture()
+        graph.upload(self.main)
         return lambda: graph.launch(self.main)
+
+    def record_in_graph(self, event: Any, stream: Any) -> None:
+        """The moment at which a graph that is captured gets here, in every launch: a plain record only orders it."""
+        status = driver_function("cuEventRecordWithFlags")(
+            ctypes.c_void_p(event.ptr), ctypes.c_void_p(stream.ptr), ctypes.c_uint(RECORD_EXTERNAL)
+        )
+        if status:
+            raise LaunchError(f"the driver refused: error {status}", where="cuEventRecordWithFlags")
 
     def synchronise(self) -> None:
         self.api.deviceSynchronize()

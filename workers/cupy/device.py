@@ -29,6 +29,7 @@ from .machine import Machine
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
+from .peers import joined
 from .products import products_of
 from .rows import rows_of
 from .scratch import Scratch
@@ -38,7 +39,10 @@ from .writing import Written, written
 if TYPE_CHECKING:
     import torch
 
-    from ..result import Event
+    from ...planner.format import Resolved
+    from ..memory import Memory as Memories
+    from ..transport.company import Company
+    from ..transport.transport import Transport
 
 
 class CupyDevice(Device):
@@ -203,17 +207,22 @@ class CupyDevice(Device):
             return torch.from_numpy(array.view(np.uint8))
         return torch.as_tensor(array, device=self.machine.torch_device())
 
+    def transport(self, company: Company, plan: Resolved, memory: Memories | None) -> Transport | None:
+        """From memory to memory where all ranks are GPUs of one host that reach each other."""
+        return joined(self.machine, self, company, plan, memory)
+
+    def before_torch(self) -> AbstractContextManager[Any]:
+        """Torch takes the machine's current stream for its own."""
+        return self.machine.before_torch()
+
     # -- running ---------------------------------------------------------------------------------------------------
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
-        replay = self.machine.replay(tasks)
+        return self.machine.replay(tasks, side_by_side=True)
 
-        def step(began: float) -> list[Event]:
-            events = replay(began)
-            self._outside.demand_none()
-            return events
-
-        return step
+    def in_turn(self, tasks: Sequence[Bound]) -> Replay:
+        """Those of one rank lane beside lane, where they wait for each other only as the plan says."""
+        return self.machine.replay(tasks, side_by_side=len({bound.place.rank for bound in tasks}) == 1)
 
     def repeated(self, run: Runner) -> Runner:
         """One CUDA graph."""

@@ -1,74 +1,147 @@
-"""The lanes of a rank as streams: each in order, the waits of the plan as events between them."""
+"""Lanes as streams: each in order, the waits of the plan as events between them; from some time on as one graph."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ...planner.format import Transfer
-from ..device import Bound
+from ..device import Bound, Replay, Runner
 from ..faults import Deadlock
-from ..result import Event, name_of
+from ..lanes import event_of
+from ..result import Event
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
 
 
-class Lanes:
-    """The tasks of one rank. Each run asks for all of them, lane beside lane, then waits for the last."""
+@dataclass(frozen=True)
+class Asked:
+    """A task on its stream: the moments before and after it, and what those of other streams wait for."""
 
-    def __init__(self, machine: CudaMachine, tasks: Sequence[Bound]) -> None:
-        self.machine, self.tasks = machine, issued(tasks)
-        cuda = machine.cupy.cuda
-        self.streams: dict[str, Any] = {bound.task.lane: cuda.Stream(non_blocking=True) for bound in self.tasks}
-        self.starts = {bound.task.id: cuda.Event() for bound in self.tasks}
-        self.ends = {bound.task.id: cuda.Event() for bound in self.tasks}
+    bound: Bound
+    lane: str
+    start: Any
+    end: Any
+    done: Any
+
+
+class Lanes(Replay):
+    """Tasks as they are asked for, lane beside lane, or all on one stream as they are given.
+
+    Kept as a graph they are captured from those very streams, which fork from the machine's main stream and join it
+    again. Moments in a graph are nodes of their own: 7 us a task where they stand before and after it, 0.7 us where one
+    stands beside what comes next (H200, 2026-11-22). So in a graph a task begins when what it waits for has ended.
+    """
+
+    def __init__(self, machine: CudaMachine, tasks: Sequence[Bound], *, side_by_side: bool) -> None:
+        self.machine, cuda = machine, machine.cupy.cuda
+        self.side_by_side = side_by_side
+        self.tasks = [
+            Asked(
+                bound, bound.task.lane if side_by_side else "",
+                cuda.Event(), cuda.Event(), cuda.Event(disable_timing=True),
+            )
+            for bound in (issued(tasks) if side_by_side else tasks)
+        ]  # fmt: skip
+        lanes = sorted({one.lane for one in self.tasks})
+        self.streams, self.beside = ({lane: cuda.Stream(non_blocking=True) for lane in lanes} for _ in range(2))
+        self.by_id = {one.bound.task.id: one for one in self.tasks} if side_by_side else {}
+        self.begun = cuda.Event()
+        self.graph: Runner | None = None
+        self.timed = True
 
     def __call__(self, began: float) -> list[Event]:
-        """Run them once. Events count from ``began``."""
+        if self.graph is not None and not self.timed:
+            self.graph()
+            return []
         self.machine.synchronise()
         origin = self.machine.cupy.cuda.Event()
         origin.record(self.machine.main)
         origin.synchronize()
         offset = perf_counter() - began
-        for bound in self.tasks:
-            self._ask(bound)
+        if self.graph is None:
+            self._ask_all()
+        else:
+            self.graph()
         self.machine.synchronise()
-        return [self._event(bound, origin, offset) for bound in self.tasks]
+        return self._events(origin, offset)
 
-    def _ask(self, bound: Bound) -> None:
-        """Put a task on its stream, behind what it waits for."""
-        stream, task = self.streams[bound.task.lane], bound.task
-        for wait in task.waits:
-            if wait in self.ends:
-                stream.wait_event(self.ends[wait])
-        self.starts[task.id].record(stream)
-        with bound.place, self._current(stream, foreign=isinstance(task, Transfer)):
-            bound.run()
-        self.ends[task.id].record(stream)
+    def keep(self, *, timed: bool) -> bool:
+        """As one CUDA graph."""
+        self.graph, self.timed = self.machine.captured(lambda: self._forked(timed)), timed
+        return True
+
+    def _ask_all(self) -> None:
+        for one in self.tasks:
+            stream = self.streams[one.lane]
+            self._wait(one)
+            one.start.record(stream)
+            self._ask(one)
+            one.end.record(stream)
+            one.done.record(stream)
+
+    def _forked(self, timed: bool) -> None:
+        """All lanes, between what the main stream was asked for before and after."""
+        main, event = self.machine.main, self.machine.cupy.cuda.Event
+        streams = [*self.streams.values(), *(self.beside.values() if timed else ())]
+        forked = event(disable_timing=True)
+        forked.record(main)
+        for stream in streams:
+            stream.wait_event(forked)
+        if timed:
+            self.machine.record_in_graph(self.begun, streams[-1])
+        for one in self.tasks:
+            self._wait(one)
+            self._ask(one)
+            one.done.record(self.streams[one.lane])
+            if timed:
+                self.beside[one.lane].wait_event(one.done)
+                self.machine.record_in_graph(one.end, self.beside[one.lane])
+        for stream in streams:
+            joined = event(disable_timing=True)
+            joined.record(stream)
+            main.wait_event(joined)
+
+    def _wait(self, one: Asked) -> None:
+        for wait in one.bound.task.waits:
+            if wait in self.by_id and self.by_id[wait].lane != one.lane:
+                self.streams[one.lane].wait_event(self.by_id[wait].done)
+
+    def _ask(self, one: Asked) -> None:
+        with one.bound.place, self._current(self.streams[one.lane]):
+            one.bound.run()
+
+    def _events(self, origin: Any, offset: float) -> list[Event]:
+        """What ran when, the moments found from that of the origin on."""
+
+        def at(moment: Any) -> float:
+            return offset + float(self.machine.cupy.cuda.get_elapsed_time(origin, moment)) / 1e3
+
+        ends = [at(one.end) for one in self.tasks]
+        starts = [at(one.start) for one in self.tasks] if self.graph is None else self._begun(at(self.begun), ends)
+        return [event_of(one.bound, *times) for one, *times in zip(self.tasks, starts, ends, strict=True)]
+
+    def _begun(self, first: float, ends: Sequence[float]) -> list[float]:
+        """When tasks could begin: after the one before on their lane, and what they wait for."""
+        of_lane, of_task, found = dict[str, float](), dict[int, float](), list[float]()
+        for one, end in zip(self.tasks, ends, strict=True):
+            waited = [of_task[wait] for wait in one.bound.task.waits if wait in of_task]
+            found.append(min(end, max([first, of_lane.get(one.lane, first), *waited])))
+            of_lane[one.lane] = end
+            if self.side_by_side:
+                of_task[one.bound.task.id] = end
+        return found
 
     @contextmanager
-    def _current(self, stream: Any, *, foreign: bool) -> Iterator[None]:
-        """The stream is the machine's, and torch's where its library moves the data."""
+    def _current(self, stream: Any) -> Iterator[None]:
         before, self.machine.stream = self.machine.stream, stream.ptr
-        torch: Any = sys.modules.get("torch") if foreign else None
         try:
-            if torch is None or not torch.cuda.is_available():
-                yield
-            else:
-                with torch.cuda.stream(self.machine.torch_stream()):
-                    yield
+            yield
         finally:
             self.machine.stream = before
-
-    def _event(self, bound: Bound, origin: Any, offset: float) -> Event:
-        elapsed = self.machine.cupy.cuda.get_elapsed_time
-        task = bound.task
-        start, end = (offset + elapsed(origin, at[task.id]) / 1e3 for at in (self.starts, self.ends))
-        return Event(bound.place.rank, task.lane, task.id, name_of(task), start, end)
 
 
 def issued(tasks: Sequence[Bound]) -> list[Bound]:

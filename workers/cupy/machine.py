@@ -15,6 +15,7 @@ from ..device import Bound, Replay, Runner
 from .arrays import DeviceArray, Memory
 
 THREADS = 256
+PAGE = 1 << 21  # what other processes open are whole pages of the device
 
 
 @dataclass(frozen=True)
@@ -227,12 +228,16 @@ class Machine(ABC):
         """See `Device.mark`."""
 
     @abstractmethod
-    def replay(self, tasks: Sequence[Bound]) -> Replay:
-        """The tasks of one rank on their lanes: see `Device.replay`."""
+    def replay(self, tasks: Sequence[Bound], *, side_by_side: bool) -> Replay:
+        """Tasks of one rank on their lanes side by side, or of any ranks in the order that is given."""
 
     @abstractmethod
     def captured(self, run: Runner) -> Runner:
         """What a function asks for, as one thing to be asked for again. It has run once."""
+
+    @abstractmethod
+    def before_torch(self) -> AbstractContextManager[Any]:
+        """See `Device.before_torch`."""
 
     @abstractmethod
     def running(self) -> AbstractContextManager[Any]:
@@ -241,6 +246,27 @@ class Machine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Wait, and give back what libraries hold. Nothing may be asked for any more."""
+
+    # -- other processes --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def handle(self, memory: Memory) -> str | None:
+        """What other processes open a memory of the device by; None for memory of the host."""
+
+    @abstractmethod
+    def opened(self, handle: str, nbytes: int) -> Memory | None:
+        """The memory of another process, until it is `let_go`; None where the GPUs have no way to each other."""
+
+    @abstractmethod
+    def let_go(self, memory: Memory) -> None:
+        """Close what was opened. Nothing that was asked for uses it any more."""
+
+    @abstractmethod
+    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
+        """Rank ``number`` comes to a meeting: it counts it at the address ``held``, writes that as its flag to the
+        ranks of the first mask, and waits for as much in its own flags of the ranks of the second. The flags of the
+        meeting begin ``offset`` bytes into the memories whose addresses by rank are in ``table``.
+        """
 
     @abstractmethod
     def behind(self) -> AbstractContextManager[Any]:

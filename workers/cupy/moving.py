@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from .machine import Lines, Machine
 
 # Bytes that one access may take.
 WIDEST = 16
+# Boxes of rows that are worth a call of a copy engine each, and the bytes from row to row that it takes.
+BOXES, FARTHEST = 16, (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,35 @@ def lines_of(pick: Pick, source: Stored, target: Stored) -> Lines:
     last = (merged[0][0] // width, width, width)
     shape, from_, to = zip(*[*reversed(rest), last], strict=True)
     return Lines(*addresses, width, shape, from_, to)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """So many rows of bytes, and the bytes from one to the next on either side."""
+
+    source: int
+    source_step: int
+    target: int
+    target_step: int
+    nbytes: int
+    count: int
+
+
+def rows_of(lines: Lines) -> list[Rows] | None:
+    """A copy as a few of rows, which copy engines take; None where it is none."""
+    *outer, count, words = lines.extents
+    nbytes = words * lines.width
+    steps = lines.source_steps[-2], lines.target_steps[-2]
+    if prod(outer) > BOXES or not all(nbytes <= step <= FARTHEST for step in steps):
+        return None
+    found = []
+    for at in np.ndindex(*outer):
+        first, second = (
+            sum(k * step for k, step in zip(at, given, strict=False))
+            for given in (lines.source_steps, lines.target_steps)
+        )
+        found.append(Rows(lines.source + first, steps[0], lines.target + second, steps[1], nbytes, count))
+    return found
 
 
 _SIDES = ("source", "target")

@@ -18,9 +18,12 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from ...errors import TapestryError, UsageError
+from ...planner.format import Resolved
 from ..device import Device
 from ..faults import PeerFailed, described
-from ..transport.torch_distributed import Post, TorchDistributed, poster
+from ..memory import Memory
+from ..transport.company import Post
+from ..transport.torch_distributed import TorchDistributed, poster
 from ..transport.transport import Transport
 
 # Ranks that do not hear of a failure within this time are left to their fate.
@@ -114,9 +117,9 @@ class Group:
 
     # -- data ------------------------------------------------------------------------------------------------------
 
-    def transport(self, device: Device) -> Transport:
-        """The way of a device's arrays between the processes of the group. All processes call it."""
-        own = device.transport(self.rank, self.post)
+    def transport(self, device: Device, plan: Resolved, memory: Memory | None) -> Transport:
+        """The way of a device's arrays between the processes of the group, all of which call it."""
+        own = device.transport(self, plan, memory)
         return TorchDistributed(device, self.rank, self.post(device.backend)) if own is None else own
 
     def post(self, backend: str) -> Post:

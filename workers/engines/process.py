@@ -17,6 +17,7 @@ from ..between import next_step
 from ..device import Device, Replay, Runner, in_order, nothing
 from ..devices import open_device
 from ..faults import TaskError
+from ..lanes import HostLanes
 from ..rank import Rank
 from ..result import Event, RunResult, Step
 from ..stores.arrays import Array
@@ -104,11 +105,9 @@ class _Process:
         self._demand_one_plan()
         checked = checked_inputs(self.plan.program, inputs)
         device = open_device(self.settings.device)
-        try:
-            with device.running():
-                self._run_on(device, checked)
-        finally:
-            device.close()
+        with device.running():
+            self._run_on(device, checked)
+        device.close()  # not after an error: what the device was asked for may wait for ranks that never come
 
     def _demand_one_plan(self) -> None:
         """UsageError where this rank was given another plan than rank 0: both would run, and give other values."""
@@ -122,24 +121,36 @@ class _Process:
             raise UsageError("ranks were given different plans", sides=sides)
 
     def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
-        transport = self.group.transport(device)
-        rank = self._prepared(device, transport, inputs) if self.number < self.plan.size else None
+        rank = (
+            Rank(device, self.plan, self.number, poison=self.settings.poison) if self.number < self.plan.size else None
+        )
+        transport = self.group.transport(device, self.plan, None if rank is None else rank.memory)
+        if rank is not None:
+            rank.load(inputs)
+            rank.bind(transport)
         replay, again = self._replay(device, rank, inputs)
+        counts = True
         for number in range(self.settings.repeat):
             if number:
                 again()
+            if number == 1:
+                counts = not replay.keep(timed=True)
             device.synchronise()
             self.group.barrier()
             transport.received.clear()
             events = replay(perf_counter())
-            demand_planned(self.plan, transport.received, {self.number})
+            device.synchronise()
+            if counts:
+                demand_planned(self.plan, transport.received, {self.number})
+                self.bytes_moved = transport.bytes_moved
             wall = self.group.maximum(max((event.end_s for event in events), default=0.0))
             self.steps.append(Step(wall, events))
-        self.bytes_moved = transport.bytes_moved
         self.baseline_bytes = device.baseline_bytes()
         self._gather(device, transport, rank)
         self._collect()
         self.group.barrier()  # nobody leaves while another still listens
+        transport.close()
+        self.group.barrier()  # and nobody's memory goes while another holds on to it
 
     def result(self) -> RunResult:
         return RunResult(self.outputs, self.bytes_moved, self.steps, self.number, self.baseline_bytes)
@@ -147,20 +158,14 @@ class _Process:
     def _replay(self, device: Device, rank: Rank | None, inputs: Mapping[str, Array]) -> tuple[Replay, Runner]:
         """One step of this rank, and what comes between two of them; nothing for a spectator."""
         if rank is None:
-            return lambda _: [], nothing
+            return HostLanes(()), nothing
         replay = device.replay([self.activity.watched(rank.bound[task.id]) for task in rank.tasks])
         again = next_step(device, self.plan, [rank], inputs) if self.settings.repeat > 1 else []
         return replay, in_order(again)
 
-    def _prepared(self, device: Device, transport: Transport, inputs: Mapping[str, Array]) -> Rank:
-        rank = Rank(device, self.plan, self.number, poison=self.settings.poison)
-        rank.load(inputs)
-        rank.bind(transport)
-        return rank
-
     def _gather(self, device: Device, transport: Transport, rank: Rank | None) -> None:
         """Outputs and states to rank 0."""
-        memories = {} if rank is None else {rank.number: rank.memory}
+        memories = {} if rank is None else transport.reached(rank.memory)
         for k, (tensor, buffer) in enumerate(results(self.plan)):
             target = empty_whole(self.plan.program.tensor(tensor)) if self.number == 0 else None
             tag = len(self.plan.document.tasks) + k

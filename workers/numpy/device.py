@@ -10,7 +10,7 @@ import numpy as np
 
 from ...space import Grid, Region
 from ..device import Bound, Device, DType, Evaluation, Packed, Replay, Runner, Stored
-from ..lanes import HostLanes
+from ..lanes import HostLanes, InTurn
 from .binding import bind_compute
 from .blas import single_threaded
 from .moving import bind_fold, bind_move, bind_pack, bind_unpack, contiguous
@@ -86,6 +86,9 @@ class NumpyDevice(Device):
 
     def replay(self, tasks: Sequence[Bound]) -> Replay:
         return HostLanes(tasks)
+
+    def in_turn(self, tasks: Sequence[Bound]) -> Replay:
+        return InTurn(self, tasks)
 
     def running(self) -> AbstractContextManager[Any]:
         return single_threaded()

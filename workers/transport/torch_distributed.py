@@ -12,13 +12,10 @@ from typing import Any
 
 from ...planner.format import Message
 from ..device import Device, Packed, Runner, Stored, in_order, nothing, packets
+from .company import Post
 from .counting import Key
 from .movement import Movement
 from .transport import Transport
-
-# How packets get on their way: (array to send or receive, other rank) of both kinds, and their tag; what it returns
-# waits until all have arrived or gone.
-Post = Callable[[list[tuple[Any, int]], list[tuple[Any, int]], int], Callable[[], None]]
 
 
 def poster(handle: Any) -> Post:
@@ -68,13 +65,14 @@ class TorchDistributed(Transport):
         outgoing = [(self.device.tensor(payload.array), dst) for dst, payload in sends]
         incoming = [(self.device.tensor(array), src) for src, array in receives]
         landed = Counter({Key(movement.place.task, src, self.number): t.numel() for t, src in incoming})
-        tag, post = 2 * movement.tag + phase, self.post
+        tag, post, device = 2 * movement.tag + phase, self.post, self.device
 
         def carry() -> None:
             ready()
-            wait = post(outgoing, incoming, tag)
-            received()
-            wait()
+            with device.before_torch():
+                wait = post(outgoing, incoming, tag)
+                received()
+                wait()
             after()
             self.received.update(landed)
 

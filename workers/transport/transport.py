@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Mapping
 
 from ..device import Runner
+from ..memory import Memory
 from .counting import Key
 from .movement import Movement
 
@@ -21,6 +23,14 @@ class Transport(ABC):
     @property
     def bytes_moved(self) -> int:
         return self.received.total()
+
+    def reached(self, memory: Memory) -> Mapping[int, Memory]:
+        """The memories that movements are made over, by rank: this rank's, and those of others that it can read."""
+        return {memory.rank: memory}
+
+    def close(self) -> None:
+        """Let go of what belongs to other processes, which are still there."""
+        return
 
     @abstractmethod
     def bind(self, movement: Movement) -> Runner:

@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,12 @@ from tapestry.workers.cupy.machine import (
 )
 from tapestry.workers.cupy.machine import Unit as Kernel
 from tapestry.workers.device import Bound, Replay, Runner, in_order
-from tapestry.workers.lanes import HostLanes
+from tapestry.workers.lanes import HostLanes, InTurn
 
 from ...kernels.elementwise.host import Unit, build
 
 GUARD, MARK = 256, 0x5C
+SHOWN: dict[str, Memory] = {}
 
 
 class HostMachine(Machine):
@@ -181,11 +182,55 @@ class HostMachine(Machine):
         now = perf_counter()
         return lambda: now
 
+    def replay(self, tasks: Sequence[Bound], *, side_by_side: bool) -> Replay:
+        return HostLanes(tasks) if side_by_side else InTurn(self, tasks)
+
     def captured(self, run: Runner) -> Runner:
         return run
 
-    def replay(self, tasks: Sequence[Bound]) -> Replay:
-        return HostLanes(tasks)
+    def before_torch(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    # -- other processes: threads of this one -----------------------------------------------------------------------
+
+    def handle(self, memory: Memory) -> str | None:
+        SHOWN[str(memory.pointer)] = memory
+        return str(memory.pointer)
+
+    def opened(self, handle: str, nbytes: int) -> Memory | None:
+        assert nbytes <= SHOWN[handle].nbytes
+        return replace(SHOWN[handle], nbytes=nbytes, far=True)
+
+    def let_go(self, memory: Memory) -> None:
+        assert memory.far
+
+    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
+        tell, heard = self.meeting(held, table, offset, number, masks)
+
+        def run() -> None:
+            tell()
+            while not heard():
+                sleep(0.0005)
+
+        return run
+
+    def meeting(
+        self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]
+    ) -> tuple[Runner, Callable[[], bool]]:
+        """The two halves of a meeting: what it tells, and whether all was heard."""
+        bases = host_bytes(table).view(np.uint64)
+        ranks = range(len(bases))
+        count = words(held, 1)
+        others = [words(int(bases[rank]) + offset, len(bases)) for rank in ranks if masks[0] >> rank & 1]
+        mine = words(int(bases[number]) + offset, len(bases))
+        awaited = [rank for rank in ranks if masks[1] >> rank & 1]
+
+        def tell() -> None:
+            count[0] += 1
+            for flags in others:
+                flags[number] = count[0]
+
+        return tell, lambda: all(mine[rank] >= count[0] for rank in awaited)
 
     def running(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -209,6 +254,11 @@ class HostMachine(Machine):
 
     def torch_device(self) -> str:
         return "cpu"
+
+
+def words(address: int, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """Whole numbers of 32 bits at an address."""
+    return np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
 
 
 def host_bytes(array: DeviceArray) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -46,15 +46,15 @@ class Deaf(Transport):
 
 
 class Hanging(NumpyDevice):
-    def transport(self, number, post):
-        return Deaf() if number == 1 else None
+    def transport(self, company, plan, memory):
+        return Deaf() if company.rank == 1 else None
 
 
 class Spendthrift(NumpyDevice):
     """Rank 1 says of its transfers that they brought a byte more."""
 
-    def transport(self, number, post):
-        return Counting(self, number, post(self.backend)) if number == 1 else None
+    def transport(self, company, plan, memory):
+        return Counting(self, company.rank, company.post(self.backend)) if company.rank == 1 else None
 
 
 class Killed(NumpyDevice):
@@ -64,8 +64,8 @@ class Killed(NumpyDevice):
         die("start")
         super().__init__()
 
-    def transport(self, number, post):
-        return Ending(self, number, post(self.backend))
+    def transport(self, company, plan, memory):
+        return Ending(self, company.rank, company.post(self.backend))
 
 
 class Ending(TorchDistributed):
