@@ -259,6 +259,10 @@ class Program:
 
         return {"image/svg+xml": program_svg(self), "text/plain": str(self)}
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """How hypothesis shows a program of a failing example: as text that makes it again where it is pasted."""
+        printer.text(f'tp.parse("""\\\n{self}""")')
+
     def __str__(self) -> str:
         """The whole program as text; see `tapestry.text`."""
         from .text import format_program

@@ -10,6 +10,7 @@ proves it.
 from . import cleaning as cleaning
 from . import convolutions as convolutions
 from . import fusion as fusion
+from . import norms as norms
 from . import products as products
 from . import softmax as softmax
 from . import splitting as splitting

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import Any, Literal, overload
 
 from hypothesis import strategies as st
 
@@ -18,16 +18,28 @@ CutKind = Literal["block", "zigzag", "explicit", "cyclic"]
 KINDS: tuple[CutKind, ...] = ("block", "block", "zigzag", "explicit", "cyclic")
 
 
+@overload
 def partitions(
-    program: Program, ranks: int, kinds: Sequence[CutKind] = KINDS
-) -> st.SearchStrategy[dict[str, list[Region]]]:
-    """Operation name -> one region of its index space per rank, rank-major over a random mesh of that many ranks.
+    of: Program, ranks: int, kinds: Sequence[CutKind] = KINDS
+) -> st.SearchStrategy[dict[str, list[Region]]]: ...
+
+
+@overload
+def partitions(of: Operation, ranks: int, kinds: Sequence[CutKind] = KINDS) -> st.SearchStrategy[list[Region]]: ...
+
+
+def partitions(of: Program | Operation, ranks: int, kinds: Sequence[CutKind] = KINDS) -> st.SearchStrategy[Any]:
+    """For an operation one region of its index space per rank, for a program these by the names of its operations.
+
+    They are rank-major over a random mesh of that many ranks, the same one for all operations of a program.
 
     Along each mesh axis an operation is cut along one dimension that may be cut (reduction dimensions too) or
     replicated: ranks with equal regions compute the same. Cuts are equal blocks, zigzag (r and 2P - 1 - r of 2P
     blocks), explicit (anywhere, so that shards are uneven or empty) or cyclic (every P-th element).
     """
-    return _partitions(program, ranks, tuple(kinds))
+    program = of if isinstance(of, Program) else Program(of.name, (), (of,), ())
+    found = _partitions(program, ranks, tuple(kinds))
+    return found if isinstance(of, Program) else found.map(lambda shards: shards[of.name])
 
 
 @st.composite
