@@ -99,12 +99,16 @@ def conversions() -> tuple[Program, dict[str, Array]]:
         far = np.array([464, 465, 61439, 61440, 1e9, np.inf, -np.inf, np.nan])
         inputs[f"ties_{dtype}"] = np.concatenate([ties, np.nextafter(ties, 9e9), np.nextafter(ties, -9e9), far])
 
+    ties = (2**30 + 2**22) * np.array([1, -1])
+    inputs["near_ties"] = np.concatenate([ties, ties + 1, ties - 1])
+
     def everything(*tensors: Tensor) -> dict[str, Tensor]:
         given = dict(zip(inputs, tensors, strict=True))
         found = {}
         for dtype in NEW:
             made = mixed(given[f"x_{dtype}"], given[f"y_{dtype}"])
             found |= {f"{name}_{dtype}": tensor for name, tensor in made.items()}
+        found["short_bf16"] = given["near_ties"].astype("bf16")
         for dtype in ("f8e4m3", "f8e5m2"):
             found |= {f"wide_all_{dtype}": given[f"all_{dtype}"].astype("f64")}
             found |= {f"short_{dtype}": given[f"ties_{dtype}"].astype(dtype)}
@@ -122,6 +126,12 @@ def run_conversions(device: str) -> None:
         expected = round_to(inputs[f"ties_{dtype}"], dtype)
         np.testing.assert_array_equal(found[f"short_{dtype}"].astype(float), expected.astype(float))
         np.testing.assert_array_equal(found[f"wide_all_{dtype}"], inputs[f"all_{dtype}"].astype(float))
+    nearest = [2**30, -(2**30), 2**30 + 2**23, -(2**30), 2**30, -(2**30) - 2**23]
+    assert found["short_bf16"].astype(float).tolist() == nearest
+
+
+def test_workers_convert_as_the_reference_does() -> None:
+    run_conversions("numpy")
 
 
 @needs_compiler

@@ -18,6 +18,11 @@ Scalar = float | int | bool | np.generic
 BOOL, INT = np.dtype(np.bool_), np.dtype(np.int64)
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _ORDER = (BOOL, INT, SINGLE, DOUBLE)
+# Floats that ml_dtypes rounds to from float32, and types whose values may have been rounded on the way there.
+_BY_SINGLE = tuple(
+    numpy_dtype(d.name) for d in DTYPES.values() if d.kind == "float" and d.bytes < 4 and d.name != "f16"
+)
+_BEYOND_SINGLE = (INT, DOUBLE)
 
 
 def compute_dtype(dtype: str) -> np.dtype[Any]:
@@ -111,8 +116,20 @@ def round_into(value: Any, out: Array) -> None:
         np.copyto(out, np.asarray(value).astype(np.int64), casting="unsafe")
     elif out.dtype.kind == "b":
         np.not_equal(value, 0, out=out)
+    elif out.dtype in _BY_SINGLE and getattr(value, "dtype", DOUBLE) in _BEYOND_SINGLE:
+        np.copyto(out, _single(np.asarray(value, DOUBLE)), casting="unsafe")
     else:
         np.copyto(out, value, casting="unsafe")
+
+
+def _single(values: Array) -> Array:
+    """Float32 that round to a shorter float as the values do: of the two next to a value that is none, that with an odd
+    last bit, which is on no tie.
+    """
+    found = values.astype(np.float32)
+    even = (found.view(np.uint32) & 1 == 0) & (found != values) & ~np.isnan(values)
+    inner: Array = np.nextafter(found, np.where(values > found, np.float32(np.inf), np.float32(-np.inf)))
+    return np.where(even, inner, found)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 from tapestry.testing import program_of
 
-from ....operations.cases import CASES
+from ....operations.cases import CASES, FIRST
 from ....operations.registry import Case
 from ....operations.test_operations import named
 from .executed import executed, executed_cut, needs_gpu, whole
@@ -17,7 +17,18 @@ pytestmark = needs_gpu
 @pytest.mark.parametrize("case", named(CASES))
 def test_it_computes_what_the_reference_does(case: Case) -> None:
     """In f32, in which GPUs compute."""
-    inputs = dict(case.in_dtype("f32"))
+    compare(case, "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+@pytest.mark.parametrize("case", named(list(FIRST.values())))
+def test_it_does_so_in_other_types(case: Case, dtype: str) -> None:
+    """The long one, and a short one, for whose results some functions are approximated."""
+    compare(case, dtype)
+
+
+def compare(case: Case, dtype: str) -> None:
+    inputs = dict(case.in_dtype(dtype))
     program = program_of(case.call, **inputs)
     executed(program, whole(program), inputs)
     executed_cut(program, inputs, 1, len(case.name))
