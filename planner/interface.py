@@ -183,10 +183,12 @@ def plan(
 ) -> Plan:
     """Shard a bound program over (the first devices of) a machine.
 
-    mesh: logical grid, all devices in one row by default. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the
-    program's own. objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share
-    of the work). rewrite: the program is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the
-    plan's program is then that one, its inputs, params, states and outputs as they were.
+    mesh: logical grid over the first devices. By default several are tried, of all devices and of fewer, and the
+    shortest plan is kept; its claims say what each would give. With pins that name an axis, and for the objective
+    "bytes", it is all devices in one row. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the program's own.
+    objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work).
+    rewrite: the program is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the plan's program
+    is then that one, its inputs, params, states and outputs as they were.
 
     The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
 
@@ -197,8 +199,9 @@ def plan(
     from ..rewrites import Rewritten
     from ..verify import verify
     from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
+    from .clock import Clock
     from .origin import origin_of, with_origin
-    from .search.pipeline import make_plan
+    from .search.pipeline import make_best_plan, make_plan
     from .search.question import Question
     from .search.ready import made_ready
     from .strategy.layouts import Mesh
@@ -209,13 +212,21 @@ def plan(
     model = given_machine(machine)
     model = model.with_memory(memory) if memory else model
     verify(program)
-    grid = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
-    found = made_ready(program, model, grid) if rewrite else Rewritten(program, program)
-    question = Question.of(
-        found.program, model, grid, objective, program.pins,
-        time_limit=time_limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
-    )  # fmt: skip
-    document = with_origin(make_plan(question), origin_of(found))
+    row = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
+    found = made_ready(program, model, row) if rewrite else Rewritten(program, program)
+
+    def asked(grid: Mesh, limit: float) -> Question:
+        return Question.of(
+            found.program, model, grid, objective, program.pins,
+            time_limit=limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
+        )  # fmt: skip
+
+    named = any(pin.cuts for pin in program.pins)  # of the axes of one row
+    if mesh is None and not named and objective == "time" and model.device_count > 1:
+        made = make_best_plan(asked, model, Clock(time_limit))
+    else:
+        made = make_plan(asked(row, time_limit))
+    document = with_origin(made, origin_of(found))
     return Plan(document, found.program, time.perf_counter() - started)
 
 

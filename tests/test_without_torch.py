@@ -22,7 +22,7 @@ from tapestry.planner.views.text import plan_text
 def net(x: f32[Tensor, "n m"], w: f32[Tensor, "m k"]) -> Tensor:
     return tp.softmax(x @ w)
 
-made = plan(net.bind(n=8, m=6, k=4), "cpu-4")
+made = plan(net.bind(n=8, m=6, k=4), "cpu-4", mesh=(4,))
 made.save(sys.argv[1])
 again = load_plan(sys.argv[1])
 assert again.check().ok

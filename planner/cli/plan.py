@@ -30,7 +30,8 @@ def plan(
     machine: Annotated[str, typer.Option(metavar="NAME|FILE", help="See `tapestry machine list`, or a TOML file.")],
     settings: Settings = None,
     mesh: Annotated[
-        str | None, typer.Option(metavar="2x4", help="Mesh over the first devices; data=2,model=4 names its axes.")
+        str | None,
+        typer.Option(metavar="2x4", help="Mesh of the first devices; data=2,model=4 names axes."),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="hbm=3.5GiB,host=64GiB", help="Budgets instead of the machine's capacities.")

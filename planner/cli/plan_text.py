@@ -25,6 +25,7 @@ def plan_text(plan: Plan) -> str:
             ["traffic", _traffic(plan)],
             ["memory", _memory(plan)],
             ["claimed", _claims(plan)],
+            *_others(plan),
         ]
     )
     origin = plan.document.claims.origin
@@ -51,6 +52,16 @@ def _claims(plan: Plan) -> str:
     if not claims.searched:
         return claims.status
     return f"{claims.status}, within {claims.model_gap:.2%} of the best of the solver's model"
+
+
+def _others(plan: Plan) -> list[list[str]]:
+    """What the other meshes would give, where several were tried."""
+    said = [
+        f"{'x'.join(map(str, tried.mesh))} {'none' if tried.seconds is None else format_seconds(tried.seconds)}"
+        for tried in plan.document.claims.meshes
+        if tried.mesh != plan.document.mesh
+    ]
+    return [["meshes", f"this one of {len(said) + 1} tried: {', '.join(said)}"]] if said else []
 
 
 def _traffic(plan: Plan) -> str:

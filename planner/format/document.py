@@ -161,6 +161,13 @@ class Origin(Struct, frozen=True):
     rewrites: tuple[Rewrite, ...]
 
 
+class MeshTried(Struct, frozen=True):
+    """A mesh, and the predicted seconds of the best plan found on it; None: none fits in memory or in the time."""
+
+    mesh: tuple[Count, ...]
+    seconds: float | None
+
+
 class Claims(Struct, frozen=True):
     """What the planner says of its search, which nobody can compute again from the document.
 
@@ -169,6 +176,7 @@ class Claims(Struct, frozen=True):
     are timed by measurements which the document does not hold; `predicted` rests on them. ``origin``: what the
     embedded program was made from, if it is not the program as it was written (see `planner.origin`). A plan that was
     ``pinned`` (given) or ``measured`` (kept for its measured steps) is the answer of no model; those figures are 0.
+    ``meshes``: what the search found on each mesh that it tried, where none was asked for.
     """
 
     status: str
@@ -179,6 +187,7 @@ class Claims(Struct, frozen=True):
     seed: Count
     kernels: tuple[KernelTime, ...] = ()
     origin: Origin | None = None
+    meshes: tuple[MeshTried, ...] = ()
 
     @property
     def searched(self) -> bool:

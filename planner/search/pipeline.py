@@ -1,23 +1,130 @@
-"""From a question to a plan document: strategies, one assignment problem, its answers lowered, the shortest kept."""
+"""From a question to a plan document: strategies, one assignment problem, its answers lowered, the shortest kept.
+
+Where no mesh was asked for, the question is asked on several (`meshes`), and the solver answers once on each. The best
+answer is then improved as that of one mesh would be. Numbers of devices on which no plan can be shorter than one that
+was found are left out (`sharding.bound` proves it).
+"""
 
 from __future__ import annotations
 
-from ..format import Document
-from ..sharding.bound import lower_bound
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import starmap
+
+import msgspec
+
+from ...errors import Infeasible, TimeLimit
+from ..clock import Clock
+from ..format import Document, MeshTried
+from ..machine import Machine
+from ..sharding.bound import Certificate, lower_bound
 from ..sharding.model import build_model
 from ..sharding.nodes import all_nodes
 from ..sharding.repetition import find_repetition
+from ..strategy.layouts import Mesh
+from .found import Found
+from .meshes import finer_meshes, plain_meshes
 from .question import Question
 from .report import with_report
 from .search import Search
 
+Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answered in so many seconds
+
+# Shares of the time after which no other mesh is tried, and that a try on another mesh may take at most.
+TRYING, ONE_TRY = 0.6, 0.25
+
 
 def make_plan(question: Question) -> Document:
-    """The whole of it. Raises Infeasible, TimeLimit or UsageError."""
+    """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
+    search = searched(question)
+    bound = lower_bound(question.program, question.machine, question.mesh.size)
+    return with_report(search.run(), search.model, bound, question)
+
+
+def searched(question: Question) -> Search:
+    """The problem of a question, ready to be solved."""
     question.say("strategies")
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
     repetition = find_repetition(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
-    bound = lower_bound(question.program, question.machine, question.mesh.size)
-    return with_report(Search(question, model).run(), model, bound, question)
+    return Search(question, model)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The first answer on a mesh."""
+
+    search: Search
+    found: Found
+    bound: Certificate
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return self.search.question.mesh.shape
+
+    @property
+    def seconds(self) -> float:
+        return self.found.makespan_s
+
+
+def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Document:
+    """The shortest plan over several meshes; what each would give is in its claims.
+
+    Raises what all meshes raise: Infeasible, or TimeLimit where one of them might have had a plan; or UsageError.
+    """
+    meshes = _Meshes(asked, machine, clock)
+    for rows in plain_meshes(machine):
+        meshes.ask(rows)
+    meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
+    best = meshes.sorted()[0]
+    best.search.allow(clock)
+    found = best.search.improved(best.found)
+    document = with_report(found, best.search.model, best.bound, best.search.question)
+    tried = {**meshes.tried, best.rows: found.makespan_s}
+    claims = msgspec.structs.replace(document.claims, meshes=tuple(starmap(MeshTried, tried.items())))
+    return msgspec.structs.replace(document, claims=claims)
+
+
+class _Meshes:
+    """The answers so far. ``tried``: their seconds by mesh, None where there was none."""
+
+    def __init__(self, asked: Asked, machine: Machine, clock: Clock) -> None:
+        self.asked, self.machine, self.clock = asked, machine, clock
+        self.answers: list[_Answer] = []
+        self.tried: dict[tuple[int, ...], float | None] = {}
+        self.failures: list[Infeasible | TimeLimit] = []
+
+    def sorted(self) -> list[_Answer]:
+        """The shortest first. Raises what the meshes raised where there is none."""
+        if not self.answers:
+            raise next((error for error in self.failures if isinstance(error, TimeLimit)), self.failures[0])
+        return sorted(self.answers, key=lambda answer: answer.seconds)
+
+    def ask(self, rows: tuple[int, ...]) -> _Answer | None:
+        """The answer on a mesh; None where there is none, none can be shorter, or the time for trying is over."""
+        if rows in self.tried or (self.answers and self.clock.spent(TRYING)):
+            return None
+        limit = min(ONE_TRY * self.clock.limit, self.clock.left) if self.answers else self.clock.left
+        question = self.asked(Mesh.of(rows, self.machine.device_count), limit)
+        bound = lower_bound(question.program, self.machine, question.mesh.size)
+        if self.answers and bound.seconds >= self.sorted()[0].seconds:
+            return None
+        question.say("mesh " + "x".join(map(str, rows)))
+        self.tried[rows] = None
+        try:
+            search = searched(question)
+            answer = _Answer(search, search.first(), bound)
+        except (Infeasible, TimeLimit) as error:
+            self.failures.append(error)
+            return None
+        self.tried[rows] = answer.seconds
+        self.answers.append(answer)
+        return answer
+
+    def take_apart(self, answer: _Answer) -> None:
+        """The same devices in more rows, for as long as that is shorter."""
+        for rows in finer_meshes(answer.rows, self.machine):
+            finer = self.ask(rows)
+            if finer is not None and finer.seconds < answer.seconds:
+                self.take_apart(finer)

@@ -10,9 +10,11 @@ promising by the model first. The number of trials is fixed by the size of the p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from ...errors import TimeLimit
+from ..clock import Clock
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
 from ..sharding.model import PICO, TIE, Model, evaluate, least_objective
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
@@ -48,9 +50,16 @@ class Search:
         """The model for the solver. Raises OutOfTime."""
         return Translation(self.model, self.question.clock)
 
+    def allow(self, clock: Clock) -> None:
+        """Take what time is left on another clock from now on."""
+        self.question = replace(self.question, clock=clock)
+
     def run(self) -> Found:
         """Raises Infeasible, or TimeLimit where nothing fits that could be found in time."""
-        best = self.first()
+        return self.improved(self.first())
+
+    def improved(self, best: Found) -> Found:
+        """What other views of overlap and changes of single decisions make of an answer."""
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
             asked = (

@@ -174,7 +174,7 @@ def test_a_gradient_is_planned_and_run_like_any_program() -> None:
     made = tp.value_and_grad(regression).bind(n=8, k=3)
     rng = np.random.default_rng(0)
     inputs = {"x": rng.normal(size=(8, 3)), "y": rng.normal(size=8), "w": rng.normal(size=3), "b": np.asarray(0.5)}
-    found = plan(made, "cpu-4", time_limit=20).run(inputs).outputs
+    found = plan(made, "cpu-4", mesh=(4,), time_limit=20).run(inputs).outputs
     for name, wanted in evaluate(made, inputs).items():
         np.testing.assert_allclose(found[name], wanted, rtol=1e-12)
 

@@ -85,7 +85,7 @@ def values(*shape: int) -> Any:
 
 def test_it_is_planned_proved_and_run_like_any_other() -> None:
     program = ranked.bind(n=12, s=7)
-    made = plan(program, "cpu-4", time_limit=600)
+    made = plan(program, "cpu-4", mesh=(4,), time_limit=600)
     assert made.check().ok
     x = values(12, 7).astype(np.float32)
     [found] = made.run({"x": x}).outputs.values()
@@ -190,7 +190,7 @@ def test_without_a_derivative_it_is_refused() -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    made = plan(ranked.bind(n=8, s=4), "cpu-4", time_limit=600)
+    made = plan(ranked.bind(n=8, s=4), "cpu-4", mesh=(4,), time_limit=600)
     made.save(tmp_path / "plan.json")
     return tmp_path / "plan.json"
 

@@ -72,7 +72,7 @@ def wrong(found: list[Difference]) -> bool:
 )
 def test_right_runs_pass(name: str, dtype: str) -> None:
     program, inputs, yardstick = measured(name, dtype)
-    made = plan(program, "cpu-4", time_limit=3)
+    made = plan(program, "cpu-4", mesh=(4,), time_limit=3)
     found = yardstick.differences(made.run(inputs, device="numpy").outputs)
     assert not wrong(found), [str(difference) for difference in found]
 

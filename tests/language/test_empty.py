@@ -174,7 +174,7 @@ def test_the_command_line_plans_shows_and_runs_nothing(tmp_path: Path) -> None:
     )
     file = tmp_path / "plan.json"
     for command in (
-        ["plan", f"{source}:net", "--set", "n=0", "d=3", "k=4", "--machine", "cpu-4", "-o", str(file)],
+        ["plan", f"{source}:net", "--set", "n=0", "d=3", "k=4", "--machine", "cpu-4", "--mesh", "4", "-o", str(file)],
         ["check", str(file)],
         ["simulate", str(file)],
         ["explain", str(file)],

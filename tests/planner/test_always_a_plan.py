@@ -37,7 +37,7 @@ def test_with_no_time_at_all_there_is_a_plan(name: str, mesh: tuple[int, ...]) -
 
 @pytest.mark.parametrize("name", ["a stack of 64", "24 recurrent steps"])
 def test_tensors_with_many_readers_are_decided_to_the_end(name: str) -> None:
-    made = plan(programs()[name], "cpu-4", time_limit=600)
+    made = plan(programs()[name], "cpu-4", mesh=(4,), time_limit=600)
     assert made.document.claims.status == "optimal"
     assert made.check().ok, made.check()
 
@@ -77,6 +77,6 @@ def test_readers_that_have_nothing_to_choose() -> None:
 
 def test_what_fits_in_no_way_is_infeasible_or_out_of_time() -> None:
     with pytest.raises(Infeasible):
-        plan(stacked.bind(n=64, c=64), "cpu-4", memory={"host": "64KiB"}, time_limit=600)
+        plan(stacked.bind(n=64, c=64), "cpu-4", mesh=(4,), memory={"host": "64KiB"}, time_limit=600)
     with pytest.raises(TimeLimit):
-        plan(stacked.bind(n=64, c=64), "cpu-4", memory={"host": "64KiB"}, time_limit=NO_TIME)
+        plan(stacked.bind(n=64, c=64), "cpu-4", mesh=(4,), memory={"host": "64KiB"}, time_limit=NO_TIME)

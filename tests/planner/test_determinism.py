@@ -21,7 +21,7 @@ if sys.argv[1] == "llama":
     made = plan(llama.forward.bind(layers=3), "h200x8", mesh={"data": 4, "model": 2}, seed=5)
 else:
     import corners
-    made = plan(corners.corners.bind(y=427, x=640), "cpu-4", seed=5)
+    made = plan(corners.corners.bind(y=427, x=640), "cpu-4", mesh=(4,), seed=5)
 sys.stdout.buffer.write(made.to_json())
 """
 

@@ -101,7 +101,7 @@ def test_what_comes_in_is_what_the_plan_moves() -> None:
 
 
 def test_one_operation_shows_all_its_alternatives() -> None:
-    made = plan(PROGRAM, "cpu-4")
+    made = plan(PROGRAM, "cpu-4", mesh=(4,))
     name = PROGRAM.operations[1].name
     lines = str(made.explain(name)).splitlines()
     (row,) = made.explain(name).rows
@@ -109,7 +109,7 @@ def test_one_operation_shows_all_its_alternatives() -> None:
 
 
 def test_plain_data_for_scripts() -> None:
-    data = plan(PROGRAM, "cpu-4").explain().to_json()
+    data = plan(PROGRAM, "cpu-4", mesh=(4,)).explain().to_json()
     assert data["objective"] == "time"
     rows = data["rows"]
     assert isinstance(rows, tuple)
@@ -117,7 +117,7 @@ def test_plain_data_for_scripts() -> None:
 
 
 def test_an_operation_that_is_not_there() -> None:
-    made = plan(PROGRAM, "cpu-4")
+    made = plan(PROGRAM, "cpu-4", mesh=(4,))
     with pytest.raises(UsageError, match="no operation 'reluu'") as failed:
         made.explain("reluu")
     assert "did you mean 'relu'" in str(failed.value)

@@ -30,7 +30,7 @@ def bound() -> Program:
 
 @pytest.fixture(scope="module")
 def made() -> Plan:
-    return plan(bound(), "cpu-4")
+    return plan(bound(), "cpu-4", mesh=(4,))
 
 
 @pytest.mark.parametrize(
@@ -88,17 +88,17 @@ def test_a_program_that_is_not_valid_is_refused() -> None:
     assert isinstance(first, Read)
     wrong = replace(program, operations=(replace(op, output="nowhere"), *program.operations[1:]))
     with pytest.raises(UsageError, match="nowhere"):
-        plan(wrong, "cpu-4")
+        plan(wrong, "cpu-4", mesh=(4,))
 
 
 def test_no_room_at_all() -> None:
     with pytest.raises(Infeasible) as failed:
-        plan(bound(), "cpu-4", memory={"host": 0})
+        plan(bound(), "cpu-4", mesh=(4,), memory={"host": 0})
     assert failed.value.exit_code == 3
 
 
 def test_a_machine_may_be_given_as_such() -> None:
-    assert plan(bound(), load_machine("cpu-4")).to_json() == plan(bound(), "cpu-4").to_json()
+    assert plan(bound(), load_machine("cpu-4"), mesh=(4,)).to_json() == plan(bound(), "cpu-4", mesh=(4,)).to_json()
 
 
 def test_one_device_needs_no_transfer() -> None:

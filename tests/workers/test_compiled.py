@@ -32,7 +32,7 @@ def step(
 
 @pytest.fixture(scope="module")
 def made() -> Plan:
-    return plan(step.bind(n=8, k=6), "cpu-4", time_limit=20)
+    return plan(step.bind(n=8, k=6), "cpu-4", mesh=(4,), time_limit=20)
 
 
 def start() -> dict[str, np.ndarray]:
@@ -69,7 +69,7 @@ def test_states_that_change_places() -> None:
         tp.update(b, a * 2.0)
         return x + 1.0
 
-    made = plan(swap.bind(n=8), "cpu-4", time_limit=20)
+    made = plan(swap.bind(n=8), "cpu-4", mesh=(4,), time_limit=20)
     a, b, x = np.arange(8, dtype=np.float32), np.ones(8, np.float32), np.full(8, 3, np.float32)
     with made.compile({"a": a, "b": b}, device="numpy") as compiled:
         for _ in range(3):
@@ -115,7 +115,7 @@ def test_ten_thousand_steps_leave_nothing_behind() -> None:
         process = psutil.Process()
         return len(gc.get_objects()), process.memory_info().rss, process.num_fds()
 
-    made = plan(total.bind(n=8), "cpu-4", time_limit=20)
+    made = plan(total.bind(n=8), "cpu-4", mesh=(4,), time_limit=20)
     fed = {"x": np.ones(8, np.float32)}
     with made.compile({"w": np.zeros(8, np.float32)}, device="numpy") as compiled:
         for _ in range(1_000):

@@ -118,7 +118,7 @@ def test_generated_plans_in_any_order(data: st.DataObject) -> None:
 
 
 def test_the_command_line_finds_it_too(strict: str, tmp_path: Path) -> None:
-    made = plan(matmul(), "cpu-4", time_limit=5)
+    made = plan(matmul(), "cpu-4", mesh=(4,), time_limit=5)
     made.save(tmp_path / "plan.json")
     main = "from tapestry.planner.cli import main; main()"
     command = [sys.executable, "-c", main, "run", str(tmp_path / "plan.json"), "--random", "0", "--verify"]
@@ -135,7 +135,7 @@ def test_a_planned_example_runs_on_it(strict: str) -> None:
         import corners  # type: ignore[import-not-found]
     finally:
         sys.path.remove(str(ROOT / "examples"))
-    made = plan(corners.corners.bind(y=64, x=48), "cpu-4", time_limit=10)
+    made = plan(corners.corners.bind(y=64, x=48), "cpu-4", mesh=(4,), time_limit=10)
     inputs = random_inputs(made.program, 1)
     got, want = made.run(inputs, device=strict, order=5), made.run(inputs)
     assert got.outputs["corners"].tobytes() == want.outputs["corners"].tobytes()

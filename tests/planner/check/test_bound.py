@@ -95,7 +95,7 @@ def test_one_rank_alone_may_beat_all_of_them_and_the_bound_knows() -> None:
 
 
 def test_a_gap_that_is_none_is_refused() -> None:
-    made = plan(CASES[0], "cpu-4")
+    made = plan(CASES[0], "cpu-4", mesh=(4,))
     bound = made.document.bound
     assert bound is not None
     for gap in (-1.0, 0.0, bound.gap / 2):
@@ -105,7 +105,7 @@ def test_a_gap_that_is_none_is_refused() -> None:
 
 def test_a_chain_of_small_operations_takes_a_start_each() -> None:
     """However few points they have, and on however many devices: each waits for the one before."""
-    made = plan(net.bind(n=8, c=8, k=8), "h200x8")
+    made = plan(net.bind(n=8, c=8, k=8), "h200x8", mesh=(8,))
     starts = len(made.program.operations) * made.machine.device.launch_overhead_s
     bound = made.document.bound
     assert bound is not None

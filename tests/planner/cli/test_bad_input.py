@@ -47,7 +47,7 @@ class Desk:
         self.tapestry, self.folder = tapestry, folder
         self.net = self.write("net.py", NET)
         self.plan = folder / "plan.json"
-        ended = tapestry("plan", f"{self.net}:net", "--set", *SET, "--machine", "cpu-4", "-o", self.plan)
+        ended = tapestry("plan", f"{self.net}:net", "--set", *SET, "--machine", "cpu-4", "--mesh", "4", "-o", self.plan)
         assert ended.code == 0
 
     def write(self, name: str, content: str | bytes) -> Path:

@@ -26,7 +26,7 @@ def net(x: f32[Tensor, "n"]) -> Tensor:
 
 @pytest.fixture(scope="module")
 def written() -> bytes:
-    return plan(net.bind(n=8), "cpu-4", time_limit=600).to_json()
+    return plan(net.bind(n=8), "cpu-4", mesh=(4,), time_limit=600).to_json()
 
 
 def test_a_plan_states_them_and_is_read_with_them(written: bytes) -> None:
@@ -37,7 +37,7 @@ def test_a_plan_states_them_and_is_read_with_them(written: bytes) -> None:
 
 
 def test_equal_parts_have_equal_digests(written: bytes) -> None:
-    longer = digests(plan(net.bind(n=12), "cpu-4", time_limit=600).document)
+    longer = digests(plan(net.bind(n=12), "cpu-4", mesh=(4,), time_limit=600).document)
     ours = digests(decode(written))
     assert {part for part in ours if ours[part] == longer[part]} == {"machine"}
 

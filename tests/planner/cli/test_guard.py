@@ -97,7 +97,7 @@ finally:
 def test_a_command_that_is_terminated_cleans_up(tmp_path: Path) -> None:
     (tmp_path / "sleepy.py").write_text(SLEEPY, encoding="utf-8")
     command = [sys.executable, "-c", "from tapestry.planner.cli import main; main()"]
-    command += ["plan", str(tmp_path / "sleepy.py") + ":net", "--machine", "cpu-4"]
+    command += ["plan", str(tmp_path / "sleepy.py") + ":net", "--machine", "cpu-4", "--mesh", "4"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # a program's words go to stderr
         assert process.stderr is not None
         assert process.stderr.readline() == "started\n"

@@ -57,7 +57,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("victim")
     (folder / "net.py").write_text(NET, encoding="utf-8")
     sizes = {"victim_n": "8", "victim_m": "6", "victim_k": "4"}
-    made = plan(load_program(f"{folder / 'net.py'}:victim", sizes), "cpu-4", time_limit=5)
+    made = plan(load_program(f"{folder / 'net.py'}:victim", sizes), "cpu-4", mesh=(4,), time_limit=5)
     raw = json.loads(made.to_json())
     del raw["digests"]
     return json.dumps(raw)
@@ -125,13 +125,13 @@ def test_names_on_the_command_line_are_said_back_harmlessly(tapestry: Tapestry, 
     net = f"{tmp_path / 'net.py'}:victim"
     for arguments in (
         ("check", evil),
-        ("plan", f"{evil}.py:{evil}", "--machine", "cpu-4"),
-        ("plan", f"{tmp_path / 'net.py'}:{evil}", "--machine", "cpu-4"),
+        ("plan", f"{evil}.py:{evil}", "--machine", "cpu-4", "--mesh", "4"),
+        ("plan", f"{tmp_path / 'net.py'}:{evil}", "--machine", "cpu-4", "--mesh", "4"),
         ("plan", net, "--machine", evil),
-        ("plan", net, "--machine", "cpu-4", "--set", f"victim_n={evil}"),
+        ("plan", net, "--machine", "cpu-4", "--mesh", "4", "--set", f"victim_n={evil}"),
         ("plan", net, "--machine", "cpu-4", "--mesh", evil),
-        ("plan", net, "--machine", "cpu-4", "--memory", f"host={evil}"),
-        ("plan", net, "--machine", "cpu-4", "-o", tmp_path / evil / "plan.json"),
+        ("plan", net, "--machine", "cpu-4", "--mesh", "4", "--memory", f"host={evil}"),
+        ("plan", net, "--machine", "cpu-4", "--mesh", "4", "-o", tmp_path / evil / "plan.json"),
         ("machine", "show", evil),
         ("show", net, "--set", f"a={evil}"),
     ):

@@ -31,12 +31,12 @@ def net(tmp_path: Path) -> str:
 @pytest.fixture
 def plan_file(tapestry: Tapestry, net: str, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    assert tapestry("plan", net, *SET, "--machine", "cpu-4", "-o", path).code == 0
+    assert tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "-o", path).code == 0
     return path
 
 
 def test_plan_writes_the_plan_and_prints_what_it_found(tapestry: Tapestry, net: str, tmp_path: Path) -> None:
-    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "-o", tmp_path / "plan.json")
+    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "-o", tmp_path / "plan.json")
     assert ended.code == 0
     assert ended.out.startswith("net on cpu-4, mesh 4\n")
     assert "claimed  optimal, within 0.00% of" in ended.out
@@ -46,7 +46,7 @@ def test_plan_writes_the_plan_and_prints_what_it_found(tapestry: Tapestry, net: 
 
 
 def test_plan_as_json_is_one_object_with_the_promised_keys(tapestry: Tapestry, net: str) -> None:
-    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--json", "--seed", 3)
+    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "--json", "--seed", 3)
     found = json.loads(ended.out)
     assert ended.code == 0
     assert found["format"] == "tapestry.plan/3"
@@ -62,8 +62,8 @@ def test_plan_as_json_is_one_object_with_the_promised_keys(tapestry: Tapestry, n
 
 
 def test_settings_may_follow_one_set_or_have_one_each(tapestry: Tapestry, net: str) -> None:
-    one = tapestry("plan", net, "--machine", "cpu-4", *SET)
-    each = tapestry("plan", "--set", "n=64", "--set", "m=16", "--set", "k=32", net, "--machine", "cpu-4")
+    one = tapestry("plan", net, "--machine", "cpu-4", "--mesh", "4", *SET)
+    each = tapestry("plan", "--set", "n=64", "--set", "m=16", "--set", "k=32", net, "--machine", "cpu-4", "--mesh", "4")
     assert (one.code, each.code) == (0, 0)
     assert one.out == each.out
 
@@ -77,7 +77,9 @@ def test_pins_are_kept(tapestry: Tapestry, net: str, tmp_path: Path) -> None:
 
 
 def test_bytes_are_an_objective_of_their_own(tapestry: Tapestry, net: str) -> None:
-    found = json.loads(tapestry("plan", net, *SET, "--machine", "cpu-4", "--objective", "bytes", "--json").out)
+    found = json.loads(
+        tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "--objective", "bytes", "--json").out
+    )
     assert found["solver"]["objective"] == "bytes"
     assert found["traffic"]["bytes_total"] == 0
 
@@ -110,14 +112,16 @@ def test_bad_input_ends_with_2_and_writes_nothing(
 
 
 def test_what_does_not_fit_ends_with_3_and_names_what_would(tapestry: Tapestry, net: str, tmp_path: Path) -> None:
-    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--memory", "host=100", "-o", tmp_path / "plan.json")
+    ended = tapestry(
+        "plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "--memory", "host=100", "-o", tmp_path / "plan.json"
+    )
     assert (ended.code, ended.out) == (3, "")
     assert "x" in ended.err
     assert not (tmp_path / "plan.json").exists()
 
 
 def test_a_folder_that_is_not_there(tapestry: Tapestry, net: str, tmp_path: Path) -> None:
-    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "-o", tmp_path / "none" / "plan.json")
+    ended = tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "-o", tmp_path / "none" / "plan.json")
     assert (ended.code, ended.out) == (2, "")
     assert "cannot be written" in ended.err
 

@@ -28,7 +28,20 @@ def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> Tensor:
 def plan_file(tapestry: Tapestry, tmp_path: Path) -> Path:
     (tmp_path / "net.py").write_text(NET, encoding="utf-8")
     path = tmp_path / "plan.json"
-    arguments = ["plan", f"{tmp_path / 'net.py'}:net", "--set", "n=6", "m=4", "k=10", "--machine", "cpu-4", "-o", path]
+    arguments = [
+        "plan",
+        f"{tmp_path / 'net.py'}:net",
+        "--set",
+        "n=6",
+        "m=4",
+        "k=10",
+        "--machine",
+        "cpu-4",
+        "--mesh",
+        "4",
+        "-o",
+        path,
+    ]
     assert tapestry(*arguments).code == 0
     return path
 
@@ -75,7 +88,9 @@ def count(x: f32[Tensor, "n"], total: state[f32[Tensor, "n"]], last: state[f32[T
 def test_states_go_on_from_step_to_step(tapestry: Tapestry, tmp_path: Path, engine: str) -> None:
     (tmp_path / "count.py").write_text(STATES, encoding="utf-8")
     plan, given, out = tmp_path / "plan.json", tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    made = tapestry("plan", f"{tmp_path / 'count.py'}:count", "--set", "n=8", "--machine", "cpu-4", "-o", plan)
+    made = tapestry(
+        "plan", f"{tmp_path / 'count.py'}:count", "--set", "n=8", "--machine", "cpu-4", "--mesh", "4", "-o", plan
+    )
     assert made.code == 0
     x = np.arange(8, dtype=np.float32)
     save_file({"x": x, "total": np.ones(8, np.float32), "last": np.zeros(8, np.float32)}, given)

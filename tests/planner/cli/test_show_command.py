@@ -32,7 +32,7 @@ def net(tmp_path: Path) -> str:
 @pytest.fixture
 def plan_file(tapestry: Tapestry, net: str, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    assert tapestry("plan", net, *SET, "--machine", "cpu-4", "-o", path).code == 0
+    assert tapestry("plan", net, *SET, "--machine", "cpu-4", "--mesh", "4", "-o", path).code == 0
     return path
 
 

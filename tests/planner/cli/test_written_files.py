@@ -25,7 +25,7 @@ PACKING = "id,lower,upper,size\na,0,2,4\nb,1,3,4\n"
 def commands(folder: Path) -> list[tuple[Any, ...]]:
     net, plan = f"{folder / 'net.py'}:net", folder / "plan.json"
     return [
-        ("plan", net, "--machine", "cpu-4", "--set", "n=8", "-o"),
+        ("plan", net, "--machine", "cpu-4", "--mesh", "4", "--set", "n=8", "-o"),
         ("run", plan, "--random", 0, "--outputs"),
         ("show", plan, "--html"),
         ("show", plan, "--svg"),

@@ -41,7 +41,7 @@ def program(layers: int = 6) -> Program:
 
 @cache
 def written(layers: int = 6) -> bytes:
-    return plan(program(layers), "cpu-4").to_json()
+    return plan(program(layers), "cpu-4", mesh=(4,)).to_json()
 
 
 def changed(**fields: Any) -> bytes:

@@ -59,7 +59,7 @@ def test_no_rival_is_faster(
 
 
 def test_llama_with_plenty_of_memory_replicates_weights_and_cuts_tokens() -> None:
-    made = plan(bound("llama", "forward", layers=4), "h200x8")
+    made = plan(bound("llama", "forward", layers=4), "h200x8", mesh=(8,))
     cuts = {tuple(s.partition.items()) for s in made.document.shardings.values()}
     assert cuts == {(("t", "mesh0"),)}
     resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
@@ -67,7 +67,7 @@ def test_llama_with_plenty_of_memory_replicates_weights_and_cuts_tokens() -> Non
 
 
 def test_llama_with_little_memory_cuts_weights() -> None:
-    made = plan(bound("llama", "forward", layers=4), "h200x8", memory={"hbm": "1200MiB"})
+    made = plan(bound("llama", "forward", layers=4), "h200x8", mesh=(8,), memory={"hbm": "1200MiB"})
     resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
     assert any(len(regions) == 8 for name, regions in resident.items() if ".w" in name)
     assert made.document.peak_bytes["0"]["hbm"] <= 1200 * 2**20
@@ -75,7 +75,7 @@ def test_llama_with_little_memory_cuts_weights() -> None:
 
 def test_llama_without_memory_says_what_binds() -> None:
     with pytest.raises(Infeasible) as found:
-        plan(bound("llama", "forward"), "h200x8", memory={"hbm": "1GiB", "host": 0})
+        plan(bound("llama", "forward"), "h200x8", mesh=(8,), memory={"hbm": "1GiB", "host": 0})
     text = str(found.value)
     assert "1 GiB" in text
     assert "needs" in text

@@ -92,4 +92,4 @@ def layered() -> Plan:
     finally:
         sys.path.pop(0)
     program = llama.forward.bind(layers=3, d=256, heads=8, kv_heads=4, ffn=512, tokens=512)
-    return plan(program, "h200x8")
+    return plan(program, "h200x8", mesh=(8,))

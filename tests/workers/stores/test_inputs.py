@@ -46,7 +46,7 @@ def test_refused_inputs(inputs: dict[str, Any], message: list[str]) -> None:
 )
 def test_refused_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        plan(blur(), "cpu-4", time_limit=5).run({"x": np.zeros(8, np.float32)}, **options)
+        plan(blur(), "cpu-4", mesh=(4,), time_limit=5).run({"x": np.zeros(8, np.float32)}, **options)
 
 
 def test_arrays_that_are_views_or_lists_are_taken() -> None:
@@ -57,7 +57,7 @@ def test_arrays_that_are_views_or_lists_are_taken() -> None:
 
 
 def test_what_was_not_checked_is_not_run() -> None:
-    document = plan(matmul(), "cpu-4", time_limit=5).document
+    document = plan(matmul(), "cpu-4", mesh=(4,), time_limit=5).document
     for unchecked in (document, Resolved(document), halo_blur()):
         with pytest.raises(UsageError, match="the plan was not checked") as caught:
             run(unchecked, {"a": A, "b": B})  # type: ignore[arg-type]

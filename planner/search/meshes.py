@@ -1,0 +1,43 @@
+"""The meshes that are tried where none was asked for: how many devices, and in which rows.
+
+First one mesh for each number of devices that fills a host or a part of one evenly: a row, and on several hosts a row
+of hosts by a row of devices. Then the best of these with one of their rows as two. Devices of one host are alike, so
+the order of rows within it says nothing.
+"""
+
+from __future__ import annotations
+
+from ..machine import Machine
+from ..strategy.layouts import MAX_RANKS
+
+
+def plain_meshes(machine: Machine) -> list[tuple[int, ...]]:
+    """One for each number of devices, most devices first; two hosts of four: 2x4, 4, 2, 1."""
+    whole = machine.devices_per_host
+    found = [(hosts, whole) if whole > 1 else (hosts,) for hosts in _divisors(machine.hosts)[:0:-1]]
+    found += [(count,) for count in _divisors(whole)[::-1]]
+    return [rows for rows in found if rows[0] * whole <= MAX_RANKS or len(rows) == 1]
+
+
+def finer_meshes(rows: tuple[int, ...], machine: Machine) -> list[tuple[int, ...]]:
+    """A mesh with the longest row of a host's devices as two, and one that crosses hosts as one row of all.
+
+    >>> from tapestry.planner import load_machine
+    >>> finer_meshes((8,), load_machine("h200x8")), finer_meshes((2, 8), load_machine("h200x8-2node"))
+    ([(4, 2)], [(2, 4, 2), (16,)])
+    """
+    crossing = len(rows) > 1 and rows[0] <= machine.hosts and rows[0] * rows[1] > machine.devices_per_host
+    own = rows[1:] if crossing else rows
+    longest = max(own)
+    parts = [k for k in _divisors(longest)[1:-1] if k * k >= longest]
+    found = []
+    if parts:
+        at = len(rows) - len(own) + own.index(longest)
+        found.append((*rows[:at], parts[0], longest // parts[0], *rows[at + 1 :]))
+    if crossing and len(rows) == 2:
+        found.append((rows[0] * rows[1],))
+    return found
+
+
+def _divisors(n: int) -> list[int]:
+    return [k for k in range(1, n + 1) if n % k == 0]

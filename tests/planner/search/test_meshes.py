@@ -1,0 +1,87 @@
+"""Where no mesh is asked for, the planner finds how many devices, and in which rows."""
+
+from __future__ import annotations
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, bf16
+from tapestry.errors import Infeasible
+from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner.cli.plan_text import plan_text
+from tapestry.planner.search.meshes import finer_meshes, plain_meshes
+from tapestry.program import Pin, Program
+
+from .test_rivals import bound
+
+
+@tp.program
+def product(a: bf16[Tensor, "m k"], b: bf16[Tensor, "k n"]) -> Tensor:
+    return a @ b
+
+
+def seconds(made: Plan) -> float:
+    return made.document.predicted.makespan_s
+
+
+def square(n: int) -> Program:
+    return product.bind(m=n, k=n, n=n)
+
+
+def test_one_for_each_number_of_devices() -> None:
+    assert plain_meshes(load_machine("h200x8")) == [(8,), (4,), (2,), (1,)]
+    assert plain_meshes(load_machine("h200x8-2node")) == [(2, 8), (8,), (4,), (2,), (1,)]
+    assert plain_meshes(load_machine("h200")) == [(1,)]
+
+
+def test_rows_of_a_host_are_taken_apart() -> None:
+    one, two = load_machine("h200x8"), load_machine("h200x8-2node")
+    assert finer_meshes((8,), one) == [(4, 2)]
+    assert finer_meshes((4, 2), one) == [(2, 2, 2)]
+    assert finer_meshes((2,), one) == []
+    assert finer_meshes((2, 8), two) == [(2, 4, 2), (16,)]
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(1024, 1), (16384, 8)])
+def test_a_small_product_takes_one_device_a_large_one_all(n: int, ranks: int) -> None:
+    made = plan(square(n), "h200x8", time_limit=600)
+    assert made.resolved.size == ranks
+    assert seconds(made) <= min(seconds(plan(square(n), "h200x8", mesh=m, time_limit=600)) for m in ((8,), (4,), (1,)))
+
+
+def test_a_network_that_eight_devices_slow_down_takes_four() -> None:
+    made = plan(bound("convnet", "forward"), "h200x8", time_limit=600)
+    assert made.document.mesh == (4,)
+    assert seconds(made) < 160e-6
+    assert made.check().ok
+
+
+def test_slow_links_between_hosts_are_not_crossed_for_little() -> None:
+    made = plan(bound("llama", "forward", layers=1), "h200x8-2node", time_limit=600)
+    assert made.document.mesh == (8,)
+    tried = {found.mesh: found.seconds for found in made.document.claims.meshes}
+    assert tried[8,] == seconds(made)
+    assert all(found is None or found >= seconds(made) for found in tried.values())
+
+
+def test_what_the_others_would_give_is_said() -> None:
+    made = plan(square(1024), "h200x8", time_limit=600)
+    assert "this one of 4 tried: 8 72.1" in plan_text(made)
+
+
+def test_more_memory_or_more_devices_are_never_slower() -> None:
+    few, many = (plan(square(4096), machine, time_limit=600) for machine in ("h200", "h200x8"))
+    assert seconds(many) <= seconds(few)
+    tight, wide = (plan(square(4096), "h200x8", memory={"hbm": size}, time_limit=600) for size in ("40MiB", "141GB"))
+    assert seconds(wide) <= seconds(tight)
+
+
+def test_what_fits_on_no_mesh_is_infeasible() -> None:
+    with pytest.raises(Infeasible):
+        plan(square(4096), "h200x8", memory={"hbm": "1MiB", "host": 0}, time_limit=600)
+
+
+def test_pins_speak_of_one_row_of_all_devices() -> None:
+    made = plan(square(1024), "h200x8", pins=(Pin("op", "*", (("mesh0", "m"),)),), time_limit=600)
+    assert made.document.mesh == (8,)
+    assert made.document.claims.meshes == ()
