@@ -12,10 +12,10 @@ from ..strategy.layouts import MAX_RANKS
 
 
 def plain_meshes(machine: Machine) -> list[tuple[int, ...]]:
-    """One for each number of devices, most devices first; two hosts of four: 2x4, 4, 2, 1."""
+    """One for each number of devices, single rows first, most devices first; two hosts of four: 4, 2, 1, 2x4."""
     whole = machine.devices_per_host
-    found = [(hosts, whole) if whole > 1 else (hosts,) for hosts in _divisors(machine.hosts)[:0:-1]]
-    found += [(count,) for count in _divisors(whole)[::-1]]
+    found: list[tuple[int, ...]] = [(count,) for count in _divisors(whole)[::-1]]
+    found += [(hosts, whole) if whole > 1 else (hosts,) for hosts in _divisors(machine.hosts)[:0:-1]]
     return [rows for rows in found if rows[0] * whole <= MAX_RANKS or len(rows) == 1]
 
 

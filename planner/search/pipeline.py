@@ -31,7 +31,7 @@ from .search import Search
 Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answered in so many seconds
 
 # Shares of the time after which no other mesh is tried, and that a try on another mesh may take at most.
-TRYING, ONE_TRY = 0.6, 0.25
+TRYING, ONE_TRY = 0.6, 0.4
 
 
 def make_plan(question: Question) -> Document:

@@ -30,7 +30,7 @@ def square(n: int) -> Program:
 
 def test_one_for_each_number_of_devices() -> None:
     assert plain_meshes(load_machine("h200x8")) == [(8,), (4,), (2,), (1,)]
-    assert plain_meshes(load_machine("h200x8-2node")) == [(2, 8), (8,), (4,), (2,), (1,)]
+    assert plain_meshes(load_machine("h200x8-2node")) == [(8,), (4,), (2,), (1,), (2, 8)]
     assert plain_meshes(load_machine("h200")) == [(1,)]
 
 
