@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from math import prod
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -22,13 +21,13 @@ from typing import Any
 import numpy as np
 from gpu_rows import BY_NAME, Row  # type: ignore[import-not-found, unused-ignore]
 
-from tapestry.dtypes import DTYPES, numpy_dtype
+from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, load_plan, plan
 from tapestry.planner.format.events import Event
 from tapestry.planner.measured import beside
 from tapestry.planner.views.peers import measured_peers, predicted_peers
 from tapestry.planner.views.timeline import Kinds, timeline_drawing
-from tapestry.program import Program, Tensor
+from tapestry.program import Program
 from tapestry.workers.result import RunResult
 
 PLAN_S = 20.0
@@ -62,21 +61,9 @@ def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
 
 
 def values(program: Program) -> dict[str, np.ndarray]:
-    """Of inputs, params and states: floats of the size that layers keep, a block over and over, and small integers."""
-    return {tensor.name: _values(tensor) for tensor in program.of_role("input", "param", "state")}
-
-
-def _values(tensor: Tensor) -> np.ndarray:
-    rng = np.random.default_rng(sum(map(ord, tensor.name)))
-    dtype, count = numpy_dtype(tensor.dtype), prod(tensor.shape)
-    if DTYPES[tensor.dtype].kind != "float":
-        return rng.integers(0, 8, tensor.shape).astype(dtype)
-    block = rng.uniform(-1, 1, min(count, BLOCK))
-    if tensor.role != "input":
-        inner = count / max(tensor.shape, default=1)
-        block = 1 + block / 8 if len(tensor.shape) < 2 else block / max(1.0, inner**0.5)
-    block = abs(block) if tensor.role == "state" else block  # squares among them
-    return np.resize(block.astype(dtype), tensor.shape)
+    """Of inputs, params and states; states are not negative: squares are among them."""
+    drawn = random_inputs(program, block=BLOCK)
+    return {name: abs(value) if program.tensor(name).role == "state" else value for name, value in drawn.items()}
 
 
 def figures(made: Plan, found: RunResult) -> dict[str, Any]:

@@ -165,14 +165,13 @@ def main() -> None:
 def planned(shape: tuple[int, ...], engine: str, machine: str | None) -> Plan:
     """A plan over four workers: on a described machine, or on this one, probed."""
     from tapestry.planner import plan
-    from tapestry.planner.probe.here import probe_machine, runs_on
-    from tapestry.planner.probe.measure import with_program
+    from tapestry.planner.probe.here import measured_program, probe_machine
 
     program = corners.bind(y=shape[0], x=shape[1])
     if machine is not None:
         return plan(program, machine, mesh=(WORKERS,))
     here = probe_machine(name="here", engine=engine, ranks=WORKERS, quick=True, say=print)
-    return with_program(here, program, runs_on(engine, "numpy"), turns=engine == "local", quick=True, say=print)[1]
+    return measured_program(here, program, engine=engine, quick=True, say=print)[1]
 
 
 def process(made: Plan, photo: np.ndarray, engine: str, build: Path | None) -> None:

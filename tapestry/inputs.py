@@ -14,8 +14,9 @@ from .expr import Call, Const, Read, children_first
 from .program import Block, Program, Tensor
 
 
-def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Values of all inputs, params and states by name.
+def random_inputs(program: Program, seed: int = 0, *, block: int | None = None) -> dict[str, NDArray[Any]]:
+    """Values of all inputs, params and states by name. ``block``: floats of more elements than that are so many, over
+    and over, which takes a fraction of the time where tensors are large.
 
     Floats are uniform in [-1, 1), those of params with several axes divided by the square root of the elements that one
     output sums (taken as the size over the longest axis), vectors of params uniform in [0.5, 1.5) so that gains do not
@@ -25,7 +26,7 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, NDArray[Any]]:
     """
     extents = _indexed(program)
     given = program.of_role("input", "param", "state")
-    return {tensor.name: _values(tensor, seed, extents.get(tensor.name)) for tensor in given}
+    return {tensor.name: _values(tensor, seed, extents.get(tensor.name), block) for tensor in given}
 
 
 def _indexed(program: Program) -> dict[str, int]:
@@ -42,7 +43,7 @@ def _indexed(program: Program) -> dict[str, int]:
     return found
 
 
-def _values(tensor: Tensor, seed: int, extent: int | None) -> NDArray[Any]:
+def _values(tensor: Tensor, seed: int, extent: int | None, block: int | None) -> NDArray[Any]:
     rng = np.random.default_rng([seed, crc32(tensor.name.encode())])
     kind = DTYPES[tensor.dtype].kind
     if kind == "bool":
@@ -54,8 +55,10 @@ def _values(tensor: Tensor, seed: int, extent: int | None) -> NDArray[Any]:
         least = 0 if np.issubdtype(dtype, np.unsignedinteger) else -4
         return rng.integers(least, least + 9, tensor.shape).astype(dtype)
     precise = np.float64 if tensor.dtype == "f64" else np.float32
-    drawn = rng.random(tensor.shape, dtype=precise) * 2 - 1
-    return np.asarray(_scaled(tensor, drawn)).astype(numpy_dtype(tensor.dtype))
+    shape = tensor.shape if block is None or prod(tensor.shape) <= block else (block,)
+    drawn = rng.random(shape, dtype=precise) * 2 - 1
+    found = np.asarray(_scaled(tensor, drawn)).astype(numpy_dtype(tensor.dtype))
+    return found if shape == tensor.shape else np.resize(found, tensor.shape)
 
 
 def _scaled(tensor: Tensor, drawn: NDArray[Any]) -> NDArray[Any]:

@@ -41,6 +41,9 @@ def probe(
     add_to: Annotated[
         Path | None, typer.Option(metavar="machine.toml", help="Add the program to a machine that was probed before.")
     ] = None,
+    rewrites: Annotated[
+        bool, typer.Option("--rewrites", help="The program is cleaned and fused first, as `plan --rewrites` does.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Measure this computer and write a machine file with curves.
@@ -53,7 +56,7 @@ def probe(
     if add_to is not None and not program:
         raise UsageError("--add-to adds a program", hint="name it: FILE.py:PROGRAM")
     found = _program(program or [], settings or [])
-    text = _probed(found, output, device, engine, ranks, add_to, quick=quick)
+    text = _probed(found, output, device, engine, ranks, add_to, quick=quick, rewrite=rewrites)
     if output is None:
         put(text.rstrip())
     else:
@@ -81,25 +84,25 @@ def _probed(
     add_to: Path | None,
     *,
     quick: bool,
+    rewrite: bool,
 ) -> str:
     """The text of the machine file."""
     from .. import load_machine
     from ..machine.write import machine_toml
-    from ..probe.here import probe_machine, runs_on
-    from ..probe.measure import with_program
+    from ..probe.here import measured_program, probe_machine
 
     known = load_machine(add_to) if add_to is not None else None
     if known is not None and not known.device.paces:
         raise UsageError("was not probed: it has no paces", where=str(add_to), hint="leave out --add-to")
     name = output.stem if output is not None and re.fullmatch(r"[A-Za-z0-9][\w.-]*", output.stem) else "probed"
+    names: dict[str, str] = {}
     with working("probing") as say:
         machine = known or probe_machine(name=name, device=device, engine=engine, ranks=ranks, quick=quick, say=say)
         if program is not None:
-            runs = runs_on(engine, device)
-            machine, _ = with_program(
-                machine, program, runs, turns=engine == "local", quick=quick, ranks=ranks, say=say
+            machine, made = measured_program(
+                machine, program, device=device, engine=engine, quick=quick, ranks=ranks, rewrite=rewrite, say=say
             )
-    names = {program.graph.digest(op): f"{program.name}.{op.name}" for op in program.operations} if program else {}
+            names = {made.program.graph.digest(op): f"{program.name}.{op.name}" for op in made.program.operations}
     return machine_toml(machine, COMMENT, names)
 
 

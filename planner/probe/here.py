@@ -11,10 +11,12 @@ from ...errors import UsageError
 from ..interface import Plan, run_plans
 from ..machine import Machine
 from ..measured import Step
-from .measure import Host, Runs, Say, Ways, probed
+from .measure import Host, Runs, Say, Ways, probed, with_program
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ...program import Program
 
 
 def probe_machine(
@@ -35,6 +37,21 @@ def probe_machine(
     return probed(host, ways_on(engine, device), quick=quick, say=say)
 
 
+def measured_program(
+    machine: Machine, program: Program, *, device: str = "numpy", engine: str = "torchrun", quick: bool = False,
+    ranks: int | None = None, rewrite: bool = False, say: Say = lambda _: None,
+) -> tuple[Machine, Plan]:  # fmt: skip
+    """A machine with what the operations of a program take on this computer, and a plan that was measured on it:
+    see `measure.with_program`."""
+    from ...workers.devices import device_class
+
+    alone = device_class(device).graphs
+    return with_program(
+        machine, program, ways_on(engine, device).tasks, turns=engine == "local" and not alone, quick=quick,
+        ranks=ranks, rewrite=rewrite, alone=alone, say=say,
+    )  # fmt: skip
+
+
 def ways_on(engine: str, device: str) -> Ways:
     """By an engine; tasks of a device that replays graphs one by one."""
     from ...workers.devices import device_class
@@ -44,7 +61,7 @@ def ways_on(engine: str, device: str) -> Ways:
 
 
 def _alone_on(device: str) -> Runs:
-    """One rank in this process, its tasks measured by themselves."""
+    """All ranks in this process, their tasks measured by themselves."""
 
     def runs(jobs: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], repeat: int) -> Sequence[Sequence[Step]]:  # noqa: ARG001
         return [result.steps[-1:] for result in run_plans(jobs, engine="local", device=device, alone=True)]

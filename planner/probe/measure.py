@@ -23,7 +23,7 @@ from ..sharding.bound import lower_bound
 from ..simulate import Prices, simulate
 from ..strategy.layouts import Mesh
 from .curves import operation_curves, pace_of, renewed, transfer_curves, transfer_samples, with_operations
-from .programs import AXIS, moves, values, work
+from .programs import AXIS, moves, work
 from .sizes import FULL, GPU, GPU_QUICK, QUICK, Sizes
 from .times import TaskTimes, task_times
 
@@ -42,6 +42,8 @@ REPEAT, REPEAT_QUICK = 15, 5
 STEPS, STEPS_QUICK = 31, 11
 # Rounds of planning a program, measuring what it was planned to do, and planning again with that.
 ROUNDS = 3
+# Elements of a large tensor that are drawn; the others are these again.
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def probed(host: Host, ways: Ways, *, quick: bool, say: Say = lambda _: None) ->
 
 def _measured(host: Host, runs: Runs, plans: Sequence[Plan], repeat: int) -> list[tuple[Plan, TaskTimes]]:
     """What the tasks of plans took."""
-    found = runs([(made, values(made.program)) for made in plans], repeat)
+    found = runs([(made, random_inputs(made.program, block=BLOCK)) for made in plans], repeat)
     return [
         (made, task_times(made.resolved, steps, turns=host.turns)) for made, steps in zip(plans, found, strict=True)
     ]
@@ -157,13 +159,16 @@ def _link(kind: str, curves: tuple[Curve, ...]) -> Link:
 
 def with_program(
     machine: Machine, program: Program, runs: Runs, *, turns: bool, quick: bool, time_limit: float = 20.0,
-    ranks: int | None = None, say: Say = lambda _: None,
+    ranks: int | None = None, rewrite: bool = False, alone: bool = False, say: Say = lambda _: None,
 ) -> tuple[Machine, Plan]:  # fmt: skip
     """The machine with what the operations and transfers of a program take, and a plan on it that was measured.
 
     The plan of least traffic is run first: in it every operation is cut, which no measurement of others may stand for.
     Then the program is planned with what was measured, and run, until it is planned the same way again. Of all plans
     that were run, the one whose steps were the shortest is kept.
+
+    rewrite: see `plan`. alone: what is run are tasks by themselves, and no transfers between ranks: these are priced as
+    the machine has them, and the plan that is kept is the quickest as predicted in the end.
     """
     repeat = STEPS_QUICK if quick else STEPS
     size = ranks or machine.device_count
@@ -171,15 +176,15 @@ def with_program(
     for turn in range(ROUNDS):
         say(f"planning {program.name}")
         objective = "time" if turn else "bytes"
-        made = plan(program, machine, mesh=(size,), objective=objective, time_limit=time_limit)
+        made = plan(program, machine, mesh=(size,), objective=objective, rewrite=rewrite, time_limit=time_limit)
         if _decided(made) in ran:
             break
         say(f"measuring {program.name}, round {turn + 1}")
-        (steps,) = runs([(made, random_inputs(program, 0))], repeat)
+        (steps,) = runs([(made, random_inputs(made.program, block=BLOCK))], repeat)
         ran[_decided(made)] = median(step.wall_s for step in steps), made
-        machine = measured_on(machine, made, steps, turns=turns)
-    _, best = min(ran.values(), key=lambda each: each[0])
-    return machine, restated(best, machine)
+        machine = measured_on(machine, made, steps, turns=turns, alone=alone)
+    known = [(took, restated(made, machine)) for took, made in ran.values()]
+    return machine, min(known, key=lambda one: one[1].document.predicted.makespan_s if alone else one[0])[1]
 
 
 def restated(made: Plan, machine: Machine) -> Plan:
@@ -199,16 +204,22 @@ def _decided(made: Plan) -> bytes:
     return msgspec.json.encode([made.document.tasks, made.document.layouts])
 
 
-def measured_on(machine: Machine, made: Plan, steps: Sequence[Step], *, turns: bool) -> Machine:
+def measured_on(machine: Machine, made: Plan, steps: Sequence[Step], *, turns: bool, alone: bool = False) -> Machine:
     """The machine with what the steps of a plan took, operation by operation and transfer by transfer.
 
     What the plan is then predicted to take less than its steps took is shared out among its tasks: ranks that wait for
-    one another wait for whoever happens to be late, which the means of single tasks do not show.
+    one another wait for whoever happens to be late, which the means of single tasks do not show. Where tasks were
+    measured ``alone``, nobody waited, and the same pace is that of any number of ranks.
     """
     times = task_times(made.resolved, steps, turns=turns)
-    short = times.wall_s - _predicted(made, _with_times(machine, made, times))
+    nearest = machine.device.pace(len(made.document.devices))
+    if nearest is None:
+        raise MachineError("has no measured paces", where=machine.name, hint="tapestry machine probe measures them")
+    if alone:
+        return _with_operations(machine, nearest, made, replace(times, gap=0.0))
+    short = times.wall_s - _predicted(made, _with_times(machine, nearest, made, times))
     gap = times.gap + short / max(1, times.most)
-    return _with_times(machine, made, replace(times, gap=max(0.0, gap)))
+    return _with_times(machine, nearest, made, replace(times, gap=max(0.0, gap)))
 
 
 def _predicted(made: Plan, machine: Machine) -> float:
@@ -217,17 +228,17 @@ def _predicted(made: Plan, machine: Machine) -> float:
     return simulate(document, Prices(Resolved(document, made.program))).makespan_s
 
 
-def _with_times(machine: Machine, made: Plan, times: TaskTimes) -> Machine:
+def _with_times(machine: Machine, nearest: Pace, made: Plan, times: TaskTimes) -> Machine:
+    """Operations at the pace of so many ranks as the plan has, and transfers."""
     ranks = len(made.document.devices)
-    nearest = machine.device.pace(ranks)
-    if nearest is None:
-        raise MachineError("has no measured paces", where=machine.name, hint="tapestry machine probe measures them")
-    pace = replace(nearest, ranks=ranks)
-    pace = replace(pace, operations=with_operations(pace, operation_curves(made, times, pace.start_s)))
-    paces = {each.ranks: each for each in machine.device.paces} | {ranks: pace}
-    device = replace(machine.device, paces=tuple(paces[count] for count in sorted(paces)))
     links = tuple(_with_transfers(link, transfer_samples(made, times), ranks) for link in machine.links)
-    return replace(machine, device=device, links=links)
+    return replace(_with_operations(machine, replace(nearest, ranks=ranks), made, times), links=links)
+
+
+def _with_operations(machine: Machine, pace: Pace, made: Plan, times: TaskTimes) -> Machine:
+    pace = replace(pace, operations=with_operations(pace, operation_curves(made, times, pace.start_s)))
+    paces = {each.ranks: each for each in machine.device.paces} | {pace.ranks: pace}
+    return replace(machine, device=replace(machine.device, paces=tuple(paces[count] for count in sorted(paces))))
 
 
 def _with_transfers(link: Link, measured: Mapping[str, Any], ranks: int) -> Link:

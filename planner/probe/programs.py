@@ -1,4 +1,4 @@
-"""The programs that are run to measure a machine, and the values they are run on.
+"""The programs that are run to measure a machine.
 
 Each has an operation for every kernel class, dtype and size, all in one step: what is measured is interleaved, and what
 disturbs a moment disturbs little. Along ``r`` every operation is cut, an index a rank, so that all are at work at once.
@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-import numpy as np
-
 import tapestry as tp
 from tapestry import Tensor, anyfloat
 
-from ...dtypes import numpy_dtype
 from ...program import Pin, Program
 from .sizes import Sizes
 
 AXIS = "mesh0"
-BLOCK = 1 << 20
 
 
 @tp.op
@@ -232,11 +228,3 @@ def _moved(ranks: int, count: int, pins: list[Pin]) -> Iterator[Tensor]:
 
 def _given(name: str, dtype: str, **axes: int) -> Tensor:
     return tp.param(name, dtype, tuple(axes.values()), axes=tuple(axes))
-
-
-def values(program: Program) -> dict[str, np.ndarray]:
-    """Of all params: a million numbers from -1 to 1, over and over, which is quicker than to draw them all."""
-    block = np.random.default_rng(0).uniform(-1, 1, BLOCK)
-    kinds = {tensor.dtype for tensor in program.of_role("param")}
-    drawn = {dtype: block.astype(numpy_dtype(dtype)) for dtype in kinds}
-    return {tensor.name: np.resize(drawn[tensor.dtype], tensor.shape) for tensor in program.of_role("param")}

@@ -79,3 +79,12 @@ def test_indices_that_have_to_be_inside_of_their_axis_are() -> None:
     assert set(drawn["ids"].tolist()) == set(range(9))
     assert set(drawn["other"].tolist()) == set(range(3))
     assert random_inputs(lookup.bind(t=200, v=5, d=2), 0)["ids"].max() == 4
+
+
+def test_large_floats_may_be_a_block_over_and_over() -> None:
+    whole = tensor("x", "f32", (3, 5))
+    again = random_inputs(program(whole), 7, block=4)["x"].reshape(-1)
+    np.testing.assert_array_equal(again, np.resize(again[:4], 15))
+    assert len(set(again[:4])) == 4
+    small = random_inputs(program(whole), 7, block=15)["x"]
+    np.testing.assert_array_equal(small, random_inputs(program(whole), 7)["x"])

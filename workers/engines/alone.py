@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from math import ceil
 from statistics import median
 
-from ...planner.format import Compute, Resolved, Task
+from ...planner.format import Compute, Resolved, Task, Transfer
 from ..device import Device, Runner, in_order
 from ..lanes import event_of
 from ..rank import Rank
@@ -24,20 +24,24 @@ LEAST_S = 1e-9
 
 
 def measured_alone(device: Device, plan: Resolved, ranks: Sequence[Rank]) -> Step:
-    """Every task of every rank, the ranks in turn; events lie one behind the other. Equal tasks are measured once."""
+    """Every task of every rank, the ranks in turn; the events of a rank lie one behind the other, and a transfer comes
+    when all of its ranks have come to it. Equal tasks are measured once.
+    """
     known: dict[Hashable, float] = {}
     events: list[Event] = []
-    clock = 0.0
+    clocks = dict.fromkeys(range(len(ranks)), 0.0)
     order = Replayed(plan, list(ranks))
     for bound in order.steps:
         key = _what(plan, ranks[bound.place.rank], bound.task)
         if key not in known:
             with bound.place:
                 known[key] = seconds_of(device, bound.run)
-        end = clock + known[key]
-        events.append(event_of(bound, clock, end))
-        clock = end
-    return Step(clock, order.of_all(events))
+        task = bound.task
+        members = plan.participants(task) if isinstance(task, Transfer) else (bound.place.rank,)
+        start = max(clocks[number] for number in members)
+        clocks |= dict.fromkeys(members, start + known[key])
+        events.append(event_of(bound, start, start + known[key]))
+    return Step(max(clocks.values()), order.of_all(events))
 
 
 def seconds_of(device: Device, run: Runner) -> float:

@@ -14,7 +14,7 @@ from tapestry.planner import load_machine, plan
 from tapestry.planner.interface import run_plans
 from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe import measure
-from tapestry.planner.probe.here import ways_on
+from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
 from tapestry.planner.probe.sizes import Heads, Sizes
 from tapestry.workers.engines import alone
@@ -83,6 +83,10 @@ def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(on_host: s
     kernels = {curve.kernel for curve in machine.device.paces[0].curves}
     assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
     assert (machine.device.compute_tier.name, machine.device.overlap, machine.links) == ("hbm", True, ())
+    known, made = measured_program(machine, net.bind(n=8, m=4), device=on_host, quick=True, rewrite=True)
+    assert [pace.ranks for pace in known.device.paces] == [1]
+    digests = {own.operation for own in known.device.paces[0].operations}
+    assert {made.program.graph.digest(op) for op in made.program.operations} <= digests
     path = tmp_path / "gpu.toml"
     path.write_text(machine_toml(machine), encoding="utf-8")
     assert plan(net.bind(n=8, m=4), load_machine(path), time_limit=20).check().ok
