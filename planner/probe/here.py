@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import UsageError
+from ...space import Box, Region
 from ..interface import Plan, run_plans
-from ..machine import Machine
+from ..machine import Machine, Tier
 from ..measured import Step
 from .measure import Host, Runs, Say, Ways, probed, with_program
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ...program import Program
+
+# The tier of a computer's own memory, and bytes that are copied to and from it.
+HOST, COPIED = "host", 1 << 28
 
 
 def probe_machine(
@@ -100,4 +105,26 @@ def host_of(name: str, device: str, engine: str, ranks: int | None) -> Host:
         hardware.overlap and not turns,
         "in-process" if turns else "loopback" if found.backend == "gloo" else found.backend,
         found.graphs,
+        () if found.computes_in == HOST else (host_tier(device),),
     )
+
+
+def host_tier(device: str) -> Tier:
+    """The page-locked memory of this computer, as one device reads and writes it, alone."""
+    from ...workers.devices import open_device
+    from ...workers.engines.alone import seconds_of
+
+    grid = Box.of_shape((COPIED,)).grid()
+    opened = open_device(device)
+    try:
+        near, far = (
+            opened.view(opened.allocate(tier, COPIED), 0, grid, np.dtype(np.uint8))
+            for tier in (opened.computes_in, HOST)
+        )
+        copies = [opened.copy(*ends, Region.of(grid)) for ends in ((far, near), (near, far))]
+        with opened.running():
+            read, write = (COPIED / seconds_of(opened, copy) / 1e9 for copy in copies)
+    finally:
+        opened.close()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Tier(HOST, memory, read, write, shared_per_host=True)

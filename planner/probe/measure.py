@@ -52,7 +52,8 @@ class Host:
 
     ``turns``: all ranks are in one process. ``tier``: the memory in which devices compute. ``disk_bytes``: of the disk
     that all share. ``overlap``: see `DeviceModel`. ``graphs``: each device computes by itself, and a step is replayed
-    as one graph: what tasks take is measured one by one on one device.
+    as one graph: what tasks take is measured one by one on one device. ``behind``: the memories between the one in
+    which it computes and the disk.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Host:
     overlap: bool
     link: str
     graphs: bool = False
+    behind: tuple[Tier, ...] = ()
 
     def sizes(self, *, quick: bool) -> Sizes:
         """What is worth measuring of it."""
@@ -129,13 +131,16 @@ def _unmeasured(host: Host) -> Machine:
 
 
 def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> Machine:
-    """Rates, which stand in where there is no curve, are the best of the curves with all ranks at work."""
+    """Rates, which stand in where there is no curve, are the best of the curves with all ranks at work; that of the
+    memory is what the largest copy had, which no cache holds."""
     most = max(paces, key=lambda pace: pace.ranks)
     peak = {(curve.kernel, curve.dtype): _rate(curve.points) / 1e12 for curve in most.curves}
     peak.setdefault(("elementwise", "f64"), peak.get(("elementwise", "f32"), 1e-3) / 2)
-    memory = _rate(most.copy) / 1e9
+    largest, took = most.copy[-1]
+    memory = largest / took / 1e9
     tiers = (
         Tier(host.tier, host.memory_bytes, memory, memory),
+        *host.behind,
         Tier("disk", host.disk_bytes, 1.0, 0.5, shared_per_host=True),
     )
     device = DeviceModel(

@@ -13,7 +13,7 @@ from tapestry.errors import UsageError
 from tapestry.planner import load_machine, plan
 from tapestry.planner.interface import run_plans
 from tapestry.planner.machine.write import machine_toml
-from tapestry.planner.probe import measure
+from tapestry.planner.probe import here, measure
 from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
 from tapestry.planner.probe.sizes import Heads, Sizes
@@ -76,12 +76,17 @@ def test_tasks_are_measured_alone_in_one_process_only() -> None:
         run_plans([(made, {})], engine="torchrun", device="numpy", alone=True)
 
 
-def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(on_host: str, tmp_path: Path) -> None:
-    host = Host("gpu", "a GPU", "a GPU", 1, "hbm", 1 << 30, 1 << 30, False, True, "wire", graphs=True)
+def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(
+    on_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(here, "COPIED", 1 << 12)
+    tier = here.host_tier(on_host)
+    host = Host("gpu", "a GPU", "a GPU", 1, "hbm", 1 << 30, 1 << 30, False, True, "wire", graphs=True, behind=(tier,))
     machine = probed(host, ways_on("torchrun", on_host), quick=True)
     assert [pace.ranks for pace in machine.device.paces] == [1]
     kernels = {curve.kernel for curve in machine.device.paces[0].curves}
     assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
+    assert [each.name for each in machine.device.tiers] == ["hbm", "host", "disk"]
     assert (machine.device.compute_tier.name, machine.device.overlap, machine.links) == ("hbm", True, ())
     known, made = measured_program(machine, net.bind(n=8, m=4), device=on_host, quick=True, rewrite=True)
     assert [pace.ranks for pace in known.device.paces] == [1]

@@ -1,0 +1,74 @@
+"""The packaged H200 machines from one that `tapestry machine probe --device cupy -o probed.toml` wrote on two of them.
+
+    python benchmarks/machines.py probed.toml [--into planner/machines]
+
+One and two GPUs are as probed. Eight of them, and two hosts of eight, take over what a GPU computes; their links, and
+host memory and disk while eight GPUs use them, stay as they were measured by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
+
+from tapestry.planner import load_machine
+from tapestry.planner.machine import Machine
+from tapestry.planner.machine.write import machine_toml
+
+PROBED = """Written by `tapestry machine probe --device cupy` on two NVIDIA H200 SXM; the description says when.
+Each task was measured by itself, in a CUDA graph, under sustained load. Rates are the best of the curves; host memory
+is read and written by one GPU alone. Assumed and not measured: the disk.
+Operations are those of the examples."""
+EIGHT = """What a GPU computes was written by `tapestry machine probe --device cupy`, on the date of the machine h200x2.
+The rest was measured by hand on H200 SXM, CUDA 13.0, torch 2.11: host memory 27.5 GB/s a GPU, pinned, all eight at once
+(one alone 55.4; 101 in both directions); disk 3.4 read and 1.4 to 2.2 write a host, an eighth for each device.
+NVLink 4 is sold as 450 GB/s a direction. NCCL, multicast off, as bus bandwidth (bytes that a rank receives, over time):
+  all-reduce, 8 GPUs   24 / 165 / 312 GB/s for 1 / 16 / 256 MiB; 8 KiB take about 80 us
+  all-reduce, 2 GPUs   13 / 136 / 267 GB/s for the same sizes
+  all-gather, 8 GPUs   84 / 255 GB/s for shards of 1 / 16 MiB
+Each is a fixed 62-76 us, whatever the number of GPUs, then at most 332 GB/s. What was not measured takes the smallest
+fixed part seen. Bytes received per rank: all-reduce of V: 2 x 7/8 V; all-gather of shards of V: 7 V."""
+NETWORK = """
+Between hosts, not measured: one 400 Gb/s adapter a host (NVIDIA ConnectX-7 data sheet), 50 GB/s a direction for eight
+devices, each given its share of 6.25; a latency of the fixed part inside a host and a few microseconds of network."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("probed", type=Path)
+    parser.add_argument("--into", type=Path, default=ROOT / "planner" / "machines")
+    options = parser.parse_args()
+    probed, names = load_machine(options.probed), names_in(options.probed)
+    when = probed.description.rpartition("probed on ")[2]
+    one = f"NVIDIA H200 SXM (141 GB{{}}), probed on {when}"
+    made = {
+        "h200": replace(probed, description=f"one {one.format('')}", devices_per_host=1, links=()),
+        "h200x2": replace(probed, description=f"two {one.format(' each')}, NVLink between them"),
+        "h200x8": with_device(load_machine("h200x8"), probed),
+        "h200x8-2node": with_device(load_machine("h200x8-2node"), probed),
+    }
+    for name, machine in made.items():
+        comment = PROBED if name in ("h200", "h200x2") else EIGHT + NETWORK * name.endswith("2node")
+        text = machine_toml(replace(machine, name=name), comment, names)
+        (options.into / f"{name}.toml").write_text(text, encoding="utf-8")
+
+
+def names_in(path: Path) -> dict[str, str]:
+    """What the measured operations of a machine file are called, by their digest."""
+    device = tomllib.loads(path.read_text(encoding="utf-8"))["device"]
+    found = [own for pace in device.get("at_work", []) for own in pace.get("operations", [])]
+    return {own["digest"]: own["name"] for own in found if "name" in own}
+
+
+def with_device(machine: Machine, probed: Machine) -> Machine:
+    """A machine whose devices compute as the probed ones do; what lies behind their memory is its own."""
+    near = replace(probed.device.compute_tier, capacity_bytes=machine.device.compute_tier.capacity_bytes)
+    return replace(machine, device=replace(probed.device, tiers=(near, *machine.device.tiers[1:])))
+
+
+if __name__ == "__main__":
+    main()
