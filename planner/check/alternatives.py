@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ...expr import Affine, Bound, Table
+from .listing import names_in
 
 Rows = tuple[Affine, ...]
 Case = tuple[Rows, tuple[Bound, ...]]
@@ -33,7 +34,7 @@ def cases(rows: Sequence[Affine], conditions: Sequence[Bound]) -> list[Case]:
 
 
 def _first_table(exprs: Sequence[Affine]) -> Table | None:
-    """A table whose index has none in it."""
+    """A table whose index has none to tell apart in it. Tables of several axes are looked up point by point."""
     for expr in exprs:
         for atom, _ in expr.terms:
             if isinstance(atom, str):
@@ -41,7 +42,7 @@ def _first_table(exprs: Sequence[Affine]) -> Table | None:
             found = _first_table([atom.inner])
             if found is not None:
                 return found
-            if isinstance(atom, Table):
+            if isinstance(atom, Table) and (len(names_in(atom.inner)) == 1 or len(_steps(atom)) <= 2):
                 return atom
     return None
 

@@ -12,7 +12,8 @@ from . import lattice
 from .algebra import Algebra
 from .alternatives import cases
 from .cells import Form, Tile, length
-from .reach import Reach, TooMany, difference
+from .listing import TooMany
+from .reach import Reach, difference
 
 
 class Images:

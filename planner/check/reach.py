@@ -11,20 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from ...expr import Affine, Bound, Table
+from ...expr import Affine, Bound
 from .cells import Form, Runs, Spend, Tile, last, length
-
-LISTED = 1 << 18  # points of dimensions that rows or conditions share, and are listed
-LARGEST = 1 << 61  # of values that are computed in 64 bits
-WORK = "listing the points of index projections"
-
-
-class TooMany(Exception):
-    """More points than are listed."""
+from .listing import evaluated, fits, listed, names_in, satisfying, values_of
 
 
 @dataclass(frozen=True)
@@ -36,13 +28,6 @@ class Group:
     conditions: tuple[Bound, ...]
     dims: tuple[str, ...]
     axes: tuple[int, ...]
-
-
-def names_in(expr: Affine) -> set[str]:
-    found: set[str] = set()
-    for atom, _ in expr.terms:
-        found |= {atom} if isinstance(atom, str) else names_in(atom.inner)
-    return found
 
 
 def groups(names: Sequence[str], rows: Sequence[Affine], conditions: Sequence[Bound]) -> tuple[Group, ...]:
@@ -134,7 +119,7 @@ def _reached(group: Group, sets: Tile, spend: Spend) -> Iterable[Tile]:
         summed = _summed(group.exprs[0], dims)
         if summed is not None:
             return ((summed,),)
-    return _listed(group.exprs, conditions, dims, spend)
+    return listed(group.exprs, conditions, dims, spend)
 
 
 def _narrowed(group: Group, sets: Tile) -> tuple[dict[str, Runs], list[Bound]] | None:
@@ -230,107 +215,6 @@ def _scaled(run: range, factor: int, const: int) -> range:
     return range(min(ends), max(ends) + 1, abs(factor) * run.step if size > 1 else 1)
 
 
-def _listed(
-    exprs: Sequence[Affine], conditions: Sequence[Bound], dims: Mapping[str, Runs], spend: Spend
-) -> Iterable[Tile]:
-    """Point by point."""
-    _fits(dims, exprs, conditions)
-    values = _values(dims, spend)
-    inside = _inside(conditions, values)
-    if not inside.any():
-        return ()
-    rows = [np.broadcast_to(evaluated(expr, values), inside.shape)[inside] for expr in exprs]
-    return _tiled(np.unique(np.stack(rows, axis=1), axis=0).tolist()) if rows else ((),)
-
-
-def _fits(dims: Mapping[str, Runs], exprs: Iterable[Affine], conditions: Iterable[Bound]) -> None:
-    """TooMany where 64 bits might not hold a value that is computed on the way."""
-    furthest = {name: max(max(abs(run.start), abs(last(run))) for run in runs) for name, runs in dims.items()}
-    limits = (abs(limit) for bound in conditions for limit in (bound.lo, bound.hi) if limit is not None)
-    values = (_furthest(expr, furthest) for expr in (*exprs, *(bound.expr for bound in conditions)))
-    if max(chain(limits, values), default=0) > LARGEST:
-        raise TooMany
-
-
-def _values(dims: Mapping[str, Runs], spend: Spend) -> dict[str, Any]:
-    """Per dimension its values, along an axis of their own."""
-    size = prod(map(length, dims.values()))
-    if size > LISTED:
-        raise TooMany
-    spend(size >> 3, WORK)
-    return {
-        name: np.array([*chain(*runs)], dtype=np.int64).reshape([-1 if axis == k else 1 for axis in range(len(dims))])
-        for k, (name, runs) in enumerate(dims.items())
-    }
-
-
-def _furthest(expr: Affine, dims: Mapping[str, int]) -> int:
-    """No part of the expression is further from zero than that."""
-    total = abs(expr.const)
-    for atom, factor in expr.terms:
-        size = dims[atom] if isinstance(atom, str) else _furthest(atom.inner, dims)
-        size = max(size, *map(abs, atom.values), len(atom.values)) if isinstance(atom, Table) else size
-        total += size * abs(factor)
-    return total
-
-
-def evaluated(expr: Affine, values: Mapping[str, Any]) -> Any:
-    """An expression of dimensions that are integers or arrays of them."""
-    total: Any = expr.const
-    for atom, factor in expr.terms:
-        if isinstance(atom, str):
-            value = values[atom]
-        elif isinstance(atom, Table):
-            places = np.clip(evaluated(atom.inner, values), 0, len(atom.values) - 1)
-            value = np.array(atom.values, dtype=np.int64)[places]
-        else:
-            value = evaluated(atom.inner, values) // atom.divisor
-        total = total + factor * value
-    return total
-
-
-def _inside(conditions: Iterable[Bound], values: Mapping[str, Any]) -> Any:
-    """Where all conditions hold, over all dimensions."""
-    inside = np.ones(np.broadcast_shapes(*(value.shape for value in values.values())), dtype=bool)
-    for bound in conditions:
-        value = evaluated(bound.expr, values)
-        inside &= True if bound.lo is None else value >= bound.lo
-        inside &= True if bound.hi is None else value < bound.hi
-    return inside
-
-
-def _tiled(tuples: Iterable[Sequence[int]]) -> list[Tile]:
-    """Tuples in ascending order as tiles: those that go on alike are taken together."""
-    goes_on: dict[tuple[int, ...], list[int]] = {}
-    for point in tuples:
-        goes_on.setdefault(tuple(point[:-1]), []).append(point[-1])
-    if list(goes_on) == [()]:
-        return [(runs_of(goes_on[()]),)]
-    alike: dict[Runs, list[tuple[int, ...]]] = {}
-    for before, values in goes_on.items():
-        alike.setdefault(runs_of(values), []).append(before)
-    return [(*tile, runs) for runs, before in alike.items() for tile in _tiled(before)]
-
-
-def runs_of(values: Sequence[int]) -> Runs:
-    """Ascending values as runs.
-
-    >>> runs_of([0, 1, 2, 5, 7, 9])
-    (range(0, 3), range(5, 10, 2))
-    """
-    found, k = [], 0
-    while k < len(values):
-        step = values[k + 1] - values[k] if k + 1 < len(values) else 1
-        end = k + 1
-        while end < len(values) and values[end] - values[end - 1] == step:
-            end += 1
-        if end - k == 2 and step > 1:
-            step, end = 1, k + 1
-        found.append(range(values[k], values[end - 1] + 1, step))
-        k = end
-    return tuple(found)
-
-
 def _satisfying(group: Group, sets: Tile, spend: Spend) -> int:
     """Points of the group's dimensions that satisfy its conditions."""
     left = _narrowed(group, sets)
@@ -339,12 +223,11 @@ def _satisfying(group: Group, sets: Tile, spend: Spend) -> int:
     dims, conditions = left
     if not conditions:
         return prod(map(length, dims.values()))
-    _fits(dims, (), conditions)
+    fits(dims, (), conditions)
     longest = max(dims, key=lambda name: length(dims[name]))
     if length(dims[longest]) > 1 and _along(longest, dims, conditions):
         return _counted_along(longest, dims, conditions, spend)
-    values = _values(dims, spend)
-    return int(_inside(conditions, values).sum())
+    return satisfying(conditions, dims, spend)
 
 
 def _along(name: str, dims: Mapping[str, Runs], conditions: Sequence[Bound]) -> bool:
@@ -359,7 +242,7 @@ def _along(name: str, dims: Mapping[str, Runs], conditions: Sequence[Bound]) -> 
 def _counted_along(name: str, dims: Mapping[str, Runs], conditions: Sequence[Bound], spend: Spend) -> int:
     """The other dimensions are listed, and of this one an interval is left for each of their points."""
     run, others = dims[name][0], {other: runs for other, runs in dims.items() if other != name}
-    values = _values(others, spend)
+    values = values_of(others, spend)
     least, most = np.int64(run.start), np.int64(run.stop - 1)
     inside = np.ones(np.broadcast_shapes(*(value.shape for value in values.values())), dtype=bool)
     for bound in conditions:

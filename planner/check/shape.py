@@ -10,7 +10,7 @@ from . import cells
 from .algebra import Algebra
 from .cells import Form, Runs
 from .images import Images
-from .reach import names_in
+from .listing import names_in
 from .storage import grid
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from math import prod
 from typing import Any, Union
 
 
@@ -44,8 +45,9 @@ class Floor:
         """Its value for a value of the inner expression, an integer or an array of them."""
         return inner // self.divisor
 
-    def interval(self, lo: int, hi: int) -> tuple[int, int]:
-        """Half-open interval around its values where lo <= inner < hi."""
+    def interval(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Half-open interval around its values over a box of dimensions."""
+        lo, hi = self.inner.bounds(ranges)
         return lo // self.divisor, (hi - 1) // self.divisor + 1
 
 
@@ -117,10 +119,21 @@ class Table:
         last = len(self.values) - 1
         return self.values[min(max(lo, 0), last) : min(max(hi - 1, 0), last) + 1]
 
-    def interval(self, lo: int, hi: int) -> tuple[int, int]:
-        """Half-open interval around its values where lo <= inner < hi."""
-        found = self.within(lo, hi)
-        return min(found), max(found) + 1
+    def interval(self, ranges: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
+        """Half-open interval around its values over a box of dimensions.
+
+        Of a table of several axes, at 100*q + k, what lies beside the box is left out.
+        """
+        spans = [(c, ranges[a] if isinstance(a, str) else a.interval(ranges)) for a, c in self.inner.terms]
+        if len(spans) < 2 or prod(hi - lo for _, (lo, hi) in spans) > len(self.values):
+            found = self.within(*self.inner.bounds(ranges))
+            return min(found), max(found) + 1
+        places = [self.inner.const]
+        for factor, (lo, hi) in spans:
+            places = [place + factor * k for place in places for k in range(lo, hi)]
+        last = len(self.values) - 1
+        reached = [self.values[min(max(place, 0), last)] for place in places]
+        return min(reached), max(reached) + 1
 
 
 def _listed(values: Sequence[int]) -> Iterator[str]:
@@ -298,7 +311,7 @@ class Affine:
         """Half-open interval around every value over a box of dimensions; tight when each occurs once."""
         lo = hi = self.const
         for atom, c in self.terms:
-            a, b = ranges[atom] if isinstance(atom, str) else atom.interval(*atom.inner.bounds(ranges))
+            a, b = ranges[atom] if isinstance(atom, str) else atom.interval(ranges)
             lo, hi = (lo + c * a, hi + c * (b - 1)) if c > 0 else (lo + c * (b - 1), hi + c * a)
         return lo, hi + 1
 

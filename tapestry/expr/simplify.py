@@ -73,8 +73,9 @@ def _table(inner: Affine, values: tuple[int, ...], ranges: Ranges) -> Affine:
     lo, hi = inner.bounds(ranges)
     lo, hi = max(0, min(lo, len(values) - 1)), min(len(values), max(hi, 1))
     kept = values[lo:hi]
-    if len(set(kept)) == 1:
-        return Affine((), kept[0])
+    least, end = Table(inner, values).interval(ranges)
+    if end - least == 1:
+        return Affine((), least)
     step = kept[1] - kept[0]
     reached = (lo, hi) == (inner.bounds(ranges))
     if reached and len(kept) > 2 and all(b - a == step for a, b in pairwise(kept)):

@@ -19,6 +19,7 @@ from ..device import Evaluation, Stored
 from ..lifting import dtypes_of, value_dtype
 from . import steps
 from .contraction import Contraction, contraction
+from .culling import held
 from .cutting import resolve
 from .folding import SINGLE, Reduction, compute_dtype
 from .maps import Context
@@ -68,18 +69,28 @@ class _Chooser:
     fold: Reduction
 
     def folded(self, group: Group, out: Stored) -> list[steps.Step]:
-        """One box is folded at once; several are added up in the accumulator's type."""
-        if len(group) == 1:
+        """One box is folded at once; several are added up in the accumulator's type.
+
+        What conditions leave out of a box is left out, where that is much (see `culling`).
+        """
+        parts = [part for box in group for part in self._held(box)]
+        if len(group) == 1 and parts == group:
             return self._box(group[0], out, accumulate=False)
         narrow = self.fold.accumulator != out.array.dtype
         total = Stored(np.empty(out.array.shape, self.fold.accumulator), out.grid) if narrow else out
         neutral = Const(self.fold.identity)
         found: list[steps.Step] = [steps.Mapped(self.context, total, kept(box, neutral)) for box in group]
-        found += [step for box in group for step in self._box(box, total, accumulate=True)]
+        found += [step for part in parts for step in self._box(part, total, accumulate=True)]
         if narrow:
             rounding = self.context.reading(out=total)
             found += [steps.Mapped(rounding, out, kept(box, Read("'out", box.write))) for box in group]
         return found
+
+    def _held(self, box: Piece) -> list[Piece]:
+        """Boxes of the points that hold; scans, and folds of which the data say the points, take a box as it is."""
+        if scan_in(box) is not None or selections(box.body, box.names, self.fold.identity):
+            return [box]
+        return held(box)
 
     def _box(self, box: Piece, out: Stored, *, accumulate: bool) -> list[steps.Step]:
         """Tiles of the output, each by the quickest way."""

@@ -37,7 +37,7 @@ def _cut(piece: Piece, cuttable: Collection[str]) -> list[Piece] | None:
     family = {name.split("'")[0] for name in cuttable}
     open_dims = {name: extent for name, extent in piece.dims if extent > 1 and name.split("'")[0] in family}
     for bound in undecided(piece):
-        place = _threshold(bound, open_dims)
+        place = threshold(bound, open_dims)
         if place is not None:
             name, at = place
             return [piece.part(name, 0, at), piece.part(name, at, open_dims[name])]
@@ -63,7 +63,7 @@ def undecided(piece: Piece) -> Iterator[Bound]:
             yield from node.bounds
 
 
-def _threshold(bound: Bound, open_dims: Mapping[str, int]) -> tuple[str, int] | None:
+def threshold(bound: Bound, open_dims: Mapping[str, int]) -> tuple[str, int] | None:
     """Where a bound on a single dimension changes: the dimension and the first point of the upper part."""
     if len(bound.expr.terms) != 1:
         return None

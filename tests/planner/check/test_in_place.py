@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound
 from tapestry.planner.check import Code, check
-from tapestry.planner.check.reach import LISTED
+from tapestry.planner.check.listing import LISTED
 from tapestry.planner.format.document import Document
 from tapestry.reference import evaluate
 

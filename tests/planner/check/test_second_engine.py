@@ -12,7 +12,8 @@ from tapestry.dtypes import DTYPES
 from tapestry.expr import Affine, Bound
 from tapestry.planner.check import cells, lattice
 from tapestry.planner.check.cells import Form
-from tapestry.planner.check.reach import Reach, runs_of
+from tapestry.planner.check.listing import runs_of
+from tapestry.planner.check.reach import Reach
 from tapestry.planner.check.storage import BYTES, record_size, stored
 from tapestry.records import record_alignment, record_bytes
 from tapestry.space import parse_region
