@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UsageError
-from .expr import FUNCTIONS, Call, Cast, Const, Expr, Monoid, Read, fold
+from .expr import FUNCTIONS, Call, Cast, Const, Expr, Monoid, Read, fold_all
 
 Array = NDArray[Any]
 State = tuple[Array, ...]
@@ -98,7 +98,7 @@ def _lifted(monoid: Monoid, rng: np.random.Generator, whole: bool) -> State:
 
     named = {"x": numbers(), "y": numbers(), "i": rng.permutation(SIZE).astype(float)}
     return tuple(
-        np.broadcast_to(np.asarray(_value(c.lift, {**named, "e": np.asarray(float(c.identity))}), float), (SIZE,))
+        np.broadcast_to(np.asarray(_values([c.lift], {**named, "e": np.asarray(float(c.identity))})[0], float), (SIZE,))
         for c in monoid.components
     )
 
@@ -116,10 +116,10 @@ def stepped(monoid: Monoid, a: State, b: State) -> State:
 def _evaluated(monoid: Monoid, exprs: Sequence[Expr], a: State, b: State) -> State:
     named = {f"{side}.{c.name}": x for side, state in (("a", a), ("b", b))
              for c, x in zip(monoid.components, state, strict=True)}  # fmt: skip
-    return tuple(np.broadcast_to(np.asarray(_value(expr, named), float), (SIZE,)) for expr in exprs)
+    return tuple(np.broadcast_to(np.asarray(value, float), (SIZE,)) for value in _values(exprs, named))
 
 
-def _value(expr: Expr, named: Mapping[str, Array]) -> Any:
+def _values(exprs: Sequence[Expr], named: Mapping[str, Array]) -> list[Any]:
     def rule(node: Expr, args: tuple[Any, ...]) -> Any:
         if isinstance(node, Read):
             return named[node.tensor]
@@ -130,7 +130,7 @@ def _value(expr: Expr, named: Mapping[str, Array]) -> Any:
         assert isinstance(node, Call)
         return _called(node.function, args)
 
-    return fold(expr, rule)
+    return fold_all(exprs, rule)
 
 
 def _called(function: str, args: tuple[Any, ...]) -> Array:

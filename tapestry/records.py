@@ -52,6 +52,13 @@ def record_of(op: Operation, program: Program) -> tuple[str, ...] | None:
     return None if found == (stored,) and MONOIDS[op.monoid].function is not None else found
 
 
+def free_axes(program: Program, tensor: str) -> int:
+    """How many of its first axes may be cut while it is folded: all, but the last along which a record lies."""
+    producer = program.producer.get(tensor)
+    packed = producer is not None and producer.monoid is not None and MONOIDS[producer.monoid].packed
+    return len(program.tensor(tensor).shape) - packed
+
+
 def record_alignment(record: tuple[str, ...]) -> int:
     return max(DTYPES[dtype].bytes for dtype in record)
 

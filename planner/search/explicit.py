@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...errors import UsageError
 from ...program import Program
+from ...records import free_axes
 from ...space import Region
 from ..interface import Plan
 from ..lowering.steps import Decisions, Schedule
@@ -63,7 +64,7 @@ def decisions_of(
     decisions = Decisions(
         {t.name: _layout(question, t.shape, homes.get(t.name), t.role != "input") for t in sources},
         strategies,
-        {name: _layout(question, program.tensor(name).shape, ends.get(name), False) for name in sorted(outputs)},
+        {name: _end(question, name, ends.get(name)) for name in sorted(outputs)},
     )
     return question, decisions
 
@@ -73,6 +74,18 @@ def _layout(question: Question, shape: tuple[int, ...], given: Regions | None, r
         return question.layouts.of(shape, given)
     if replicate:
         return question.layouts.replicated(shape)
-    if not shape:
+    return _along_longest(question, shape, len(shape))
+
+
+def _end(question: Question, name: str, given: Regions | None) -> Layout:
+    shape = question.program.tensor(name).shape
+    if given is not None:
+        return question.layouts.of(shape, given)
+    return _along_longest(question, shape, free_axes(question.program, name))
+
+
+def _along_longest(question: Question, shape: tuple[int, ...], able: int) -> Layout:
+    """Cut along the longest of the first axes; on one rank where there are none."""
+    if not able:
         return question.layouts.cut(shape, (Cut(SINGLE),))
-    return question.layouts.cut(shape, (Cut(str(max(range(len(shape)), key=lambda k: shape[k]))),))
+    return question.layouts.cut(shape, (Cut(str(max(range(able), key=lambda k: shape[k]))),))

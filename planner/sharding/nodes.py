@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ...errors import UsageError
 from ...program import Operation, Pin, Program, Tensor
+from ...records import free_axes
 from ...space import Region
 from ...space.cuts import CutKind
 from ..clock import Clock
@@ -265,7 +266,8 @@ def _label(tensor: Tensor, cuts: Sequence[Cut | None]) -> str:
 
 def sink_node(tensor: Tensor, table: StrategyTable) -> SinkNode:
     """How an output that may be partial ends: one copy of each element, cut along any axes or on one rank."""
-    options = [*(Cut(str(k)) for k, n in enumerate(tensor.shape) if n > 1), Cut(SINGLE)]
+    able = tensor.shape[: free_axes(table.program, tensor.name)]
+    options = [*(Cut(str(k)) for k, n in enumerate(able) if n > 1), Cut(SINGLE)]
     ends: dict[Layout, str] = {}
     for cuts in choices_per_axis(options, table.mesh):
         if all(_fits(tensor, cuts, table.mesh)):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...expr import MONOIDS
 from ...program import Operation, Program
+from ...records import free_axes
 from ...space import Grid, IntSet, Region
 from ...space.cuts import Block
 from ...space.partition import CutBy, Partition
@@ -162,11 +162,10 @@ class StrategyTable:
 
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""
-        producer = self.program.producer.get(name)
-        if producer is None or producer.monoid is None or not MONOIDS[producer.monoid].packed:
+        shape = self.program.tensor(name).shape
+        if free_axes(self.program, name) == len(shape):
             return region
-        whole = IntSet.interval(0, self.program.tensor(name).shape[-1])
-        return Region.of(*(Grid((*grid.axes[:-1], whole)) for grid in region.grids))
+        return Region.of(*(Grid((*grid.axes[:-1], IntSet.interval(0, shape[-1]))) for grid in region.grids))
 
 
 def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ...] | None:

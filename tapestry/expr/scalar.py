@@ -151,10 +151,16 @@ def fold(expr: Expr, rule: Callable[[Expr, tuple[T, ...]], T]) -> T:
 
     A node that stands in several places is asked for once.
     """
+    return fold_all([expr], rule)[0]
+
+
+def fold_all(exprs: Sequence[Expr], rule: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
+    """The values of some expressions; a node that stands in several of them is asked for once, too."""
     found: dict[int, T] = {}
-    for node in children_first(expr, found):
-        found[id(node)] = rule(node, tuple(found[id(child)] for child in children(node)))
-    return found[id(expr)]
+    for expr in exprs:
+        for node in children_first(expr, found):
+            found[id(node)] = rule(node, tuple(found[id(child)] for child in children(node)))
+    return [found[id(expr)] for expr in exprs]
 
 
 def _equal(a: Expr, b: Expr) -> bool:

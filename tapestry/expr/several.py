@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from . import derivatives as d
 from .derivatives import call
 from .monoids import ALL_LAWS, EVERY, INFINITY, MONOIDS, NOTHING, ROWS, TWO_LAWS, VALUE, Component, Monoid, add_monoid
 from .scalar import Expr, Read
 
-MOST_PLACES = 64  # of the largest: combining them takes the square of their number
+MOST_PLACES = 64  # of the largest: every thread of a GPU holds as many
 
 
 def _read(record: str, name: str) -> Read:
@@ -29,21 +31,39 @@ def _top(count: int) -> Monoid | None:
     """The largest ``count`` values, from the largest down."""
     if not 1 <= count <= MOST_PLACES:
         return None
+    names = [f"place{k}" for k in range(count)]
+    a, b = ([_read(record, name) for name in names] for record in "ab")
+    components = []
+    for k, (name, both) in enumerate(zip(names, _merged(a, b), strict=True)):
+        one = call("maximum", a[k], call("minimum", a[k - 1], b[0]) if k else b[0])
+        components.append(Component(name, "stored", -INFINITY, both, NOTHING if k else VALUE, step=one))
     doc = f"The largest {count} values, from the largest down."
-    components = tuple(_place(k) for k in range(count))
-    return Monoid(f"top{count}", components, None, TWO_LAWS, EVERY, doc=doc, rows=f"{ROWS}:top")
+    return Monoid(f"top{count}", tuple(components), None, TWO_LAWS, EVERY, doc=doc, rows=f"{ROWS}:top")
 
 
-def _place(k: int) -> Component:
-    """The value that k others of two falling lists precede: of p + 1 from one and k - p from the other the least, for
-    the p that makes it greatest.
+def _merged(a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
+    """The largest of two falling lists, falling: Batcher, Sorting networks and their applications, 1968.
+
+    One list beside the other turned round, the larger of each two: these are the largest of both, first falling, then
+    rising. Then halves, quarters, ... are put in order. None stands for what is less than everything.
     """
-    a, b = ([_read(record, f"place{p}") for p in range(k + 1)] for record in "ab")
-    both: Expr = call("maximum", a[k], b[k])
-    for p in range(k):
-        both = call("maximum", both, call("minimum", a[p], b[k - 1 - p]))
-    one = call("maximum", a[k], call("minimum", a[k - 1], b[0]) if k else b[0])
-    return Component(f"place{k}", "stored", -INFINITY, both, NOTHING if k else VALUE, step=one)
+    length = 1 << (len(a) - 1).bit_length()
+    first, second = ([*values, *[None] * (length - len(a))] for values in (a, b))
+    row = [_ordered(x, y)[0] for x, y in zip(first, reversed(second), strict=True)]
+    apart = length // 2
+    while apart:
+        for k in range(length):
+            if not k & apart:
+                row[k], row[k + apart] = _ordered(row[k], row[k + apart])
+        apart //= 2
+    return [value for value in row[: len(a)] if value is not None]
+
+
+def _ordered(x: Expr | None, y: Expr | None) -> tuple[Expr | None, Expr | None]:
+    """The larger and the smaller."""
+    if x is None or y is None:
+        return x or y, None
+    return call("maximum", x, y), call("minimum", x, y)
 
 
 add_monoid(_minmax())

@@ -7,13 +7,13 @@ by the expressions of their entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DTYPES
-from ..expr import MONOIDS, Call, Cast, Const, Expr, Read, fold
+from ..expr import MONOIDS, Call, Cast, Const, Expr, Read, fold_all
 from .expressions import Value, call
 from .values import Array, round_to, widen
 
@@ -94,10 +94,8 @@ class Fold:
         if self.name in UFUNCS:
             return (np.asarray(UFUNCS[self.name](a[0], b[0])),)
         named = {**self._named("a", a), **self._named("b", b)}
-        return tuple(
-            interpret(component.combine, named).array.astype(held.dtype)
-            for component, held in zip(self.monoid.components, a, strict=True)
-        )
+        found = interpret_all([component.combine for component in self.monoid.components], named)
+        return tuple(value.array.astype(held.dtype) for value, held in zip(found, a, strict=True))
 
     def partial(self, state: State) -> State:
         """A state as one shard hands it on: rounded to the dtypes of the record."""
@@ -125,6 +123,11 @@ class Fold:
 
 def interpret(expr: Expr, named: Mapping[str, Value]) -> Value:
     """An expression of a monoid's entry, over named values."""
+    return interpret_all([expr], named)[0]
+
+
+def interpret_all(exprs: Sequence[Expr], named: Mapping[str, Value]) -> list[Value]:
+    """Some expressions of a monoid's entry, over named values."""
 
     def rule(node: Expr, args: tuple[Value, ...]) -> Value:
         if isinstance(node, Read):
@@ -137,7 +140,7 @@ def interpret(expr: Expr, named: Mapping[str, Value]) -> Value:
         dtype = "bool" if isinstance(node.value, bool) else "int32" if isinstance(node.value, int) else "f32"
         return Value(np.asarray(node.value, dtype=np.float64 if dtype == "f32" else None), dtype, True)
 
-    return fold(expr, rule)
+    return fold_all(exprs, rule)
 
 
 def _merge_softmax(a: Array, b: Array) -> Array:

@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ..expr import MONOIDS
-from ..program import Program
+from ..program import Block, Program
 from .choices import Choices, Draw
 from .growing import Growing, Size
 from .layers import Layers
@@ -29,11 +28,11 @@ def _programs(draw: Draw, max_ops: int, size: Size) -> Program:
 def programs(max_ops: int = 4, largest: int = 9) -> st.SearchStrategy[Program]:
     """Valid small programs of about ``max_ops`` operations; a quarter are layers of the standard operations.
 
-    They cover elementwise chains with broadcasts, folds by every monoid (over triangles too), contractions, windows
-    with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants, params,
-    states, tensors with several readers, several outputs, and scalars. Extents are 1 to ``largest`` (views and
-    windows somewhat more). Evaluating one takes milliseconds with the default. Float programs are well conditioned for
-    inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
+    They cover elementwise chains with broadcasts, folds (over triangles too, and to several results), contractions,
+    windows with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants,
+    params, states, tensors with several readers, several outputs, and scalars. Extents are 1 to ``largest`` (views
+    and windows somewhat more). Evaluating one takes milliseconds with the default. Float programs are well
+    conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
     """
     return _programs(max_ops, Size(largest))
 
@@ -43,7 +42,7 @@ def _finished(g: Growing) -> Program:
     read = {name for op in g.operations for name in op.operands}
     written = [op.output for op in g.operations]
     extra = g.ch.pick(written)
-    hidden = {op.output for op in g.operations if op.monoid and MONOIDS[op.monoid].packed}
+    hidden = {op.output for op in g.operations if isinstance(op.body, Block)}
     outputs = tuple(name for name in written if name not in read or (name == extra and name not in hidden))
     tensors, states = _with_state(g, outputs)
     return Program("generated", tuple(tensors), tuple(g.operations), outputs, states)

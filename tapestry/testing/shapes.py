@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from math import prod
 
-from ..expr import Affine, Bound, Expr, Read
+from ..dtypes import promote
+from ..expr import MONOIDS, Affine, Bound, Expr, Read
 from ..program import Block, Dim
 from .bodies import call, changed, chosen, joined, number
 from .growing import DTYPES_OF, LETTERS, Growing, index_of
@@ -229,6 +230,23 @@ def attention(g: Growing) -> None:
     g.add((*outer, Dim("e", width)), (*parallel, width), (*b, t, h, e), ratio, dtype)
 
 
+def several(g: Growing) -> None:
+    """A fold of several results, along a last axis: the least and the largest, the largest few, moments of floats."""
+    ch, x = g.ch, g.operand(("float", "int"), ranks=(1, 3))
+    names = LETTERS[: len(x.shape)]
+    extents = dict(zip(names, x.shape, strict=True))
+    reduce = tuple(ch.subset(names, 1))
+    points = prod(extents[name] for name in reduce)
+    monoid = ch.pick(("minmax", f"top{min(3, points)}", "moments")[: 2 + (x.kind == "float")])
+    dtype = promote(x.dtype, "f32") if monoid == "moments" else x.dtype
+    count = len(MONOIDS[monoid].components)
+    kept = tuple(Dim(name, extents[name]) for name in names if name not in reduce)
+    space = (*kept, Dim("r", count, cut=False), *(Dim(name, extents[name]) for name in reduce))
+    bound = max(x.bound, points * (2 * x.bound) ** 2) if monoid == "moments" else x.bound
+    shape, write = (*(dim.extent for dim in kept), count), index_of((*(dim.name for dim in kept), "r"))
+    g.add(space, shape, write, x.at(index_of(names)), dtype, reduce, monoid, bound=bound)
+
+
 KINDS: tuple[Callable[[Growing], None], ...] = (
-    elementwise, reduction, contraction, window, stencil, copy, elementwise, contraction, attention,
+    elementwise, reduction, contraction, window, stencil, copy, elementwise, contraction, attention, several,
 )  # fmt: skip

@@ -127,7 +127,7 @@ def _folding(kept: Renaming, names: Sequence[str], sources: Sequence[Stored], ta
         where = Read(f"p{k}", tuple(kept.index(Affine.dim(name)) for name in names))
         values, found = _components(where, source, monoid)
         fields |= found
-        folds.append(Fold((), (), values))
+        folds.append(Fold((), (), values, whole=True))
     dtypes = tuple(fields[f"p0.{component.name}"].dtype for component in monoid.components)
     record = Record(monoid, dtypes)
     index = tuple(kept.index(Affine.dim(name)) for name in names)

@@ -62,12 +62,14 @@ class Fold:
     """Points that are folded, one after another; a value for each component.
 
     ``chosen`` are selected from: dimensions of the fold, and those of a job whose records stand where they say.
+    ``whole``: the values are those of records of many points, not of one.
     """
 
     dims: Dims
     where: tuple[Bound, ...]
     values: tuple[Expr, ...]
     chosen: tuple[Selection, ...] = ()
+    whole: bool = False
 
     @property
     def looped(self) -> Dims:

@@ -23,6 +23,8 @@ from .places import Place, place
 BUSY = 1 << 17
 # Points of a fold that are worth a thread.
 SHARE = 8
+# Components of 8 bytes that a block of threads has shared memory for, in the 48 KiB that need no asking.
+ROOM = 16
 HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
 
 
@@ -216,13 +218,14 @@ class _Writer:
         """One point's values, folded into the record."""
         record = self.job.record
         assert record is not None
-        steps = [component.step or component.combine for component in record.monoid.components]
+        components = record.monoid.components
+        steps = [(None if fold.whole else component.step) or component.combine for component in components]
         read = {node.tensor for step in steps for node in reads(step)}
         emitter = self._emitter()
         lines, second = [], {}
         for k, (value, (_, kind)) in enumerate(zip(fold.values, self._components(), strict=True)):
             second[f"{k}"] = f"b{k}"
-            if f"b.{record.monoid.components[k].name}" in read:
+            if f"b.{components[k].name}" in read:
                 lines.append(f"const {kind} b{k} = {emitter.as_type(emitter.value(value), kind)};")
         return [*emitter.outer, *emitter.inner, *lines, *self._combine(second, steps)]
 
@@ -243,13 +246,29 @@ class _Writer:
     def _tree(self) -> list[str]:
         """The records of a group of threads folded into that of the first."""
         names = self._components()
+        combine = self._combine({f"{k}": f"b{k}" for k in range(len(names))})
+        if len(names) > ROOM and len({kind for _, kind in names}) == 1:
+            return self._tree_by_parts(names, combine)
         lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k, (_, kind) in enumerate(names)]
         put = [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in enumerate(names)]
         take = [f"const {kind} b{k} = h{k}[threadIdx.x + d];" for k, (_, kind) in enumerate(names)]
-        combine = self._combine({f"{k}": f"b{k}" for k in range(len(names))})
         step = ["if (lane < d) {", *_in([*take, *combine, *put]), "}", "__syncthreads();"]
-        loop = [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *_in(step), "}"]
-        return [*lines, *put, "__syncthreads();", *loop]
+        return [*lines, *put, "__syncthreads();", *self._halving(step)]
+
+    def _tree_by_parts(self, names: list[tuple[str, str]], combine: list[str]) -> list[str]:
+        """The same for records that shared memory does not hold at once: some components after others."""
+        kind = names[0][1]
+        step = [f"{kind} {', '.join(f'b{k}' for k in range(len(names)))};"]
+        for start in range(0, len(names), ROOM):
+            part = list(enumerate(names[start : start + ROOM]))
+            step += [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in part]
+            take = [f"b{start + k} = h{k}[threadIdx.x + d];" for k, _ in part]
+            step += ["__syncthreads();", "if (lane < d) {", *_in(take), "}", "__syncthreads();"]
+        lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k in range(ROOM)]
+        return [*lines, *self._halving([*step, "if (lane < d) {", *_in(combine), "}"])]
+
+    def _halving(self, step: list[str]) -> list[str]:
+        return [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *_in(step), "}"]
 
     # -- results -----------------------------------------------------------------------------------------------------
 

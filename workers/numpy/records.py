@@ -157,7 +157,8 @@ class RecordFold:
             number(component.identity_in(dtype), dtype)
             for component, dtype in zip(monoid.components, dtypes, strict=True)
         ]
-        parts = [part for box in boxes if not box.empty for part in self._box(box, neutral)]
+        folded = [box for box in boxes if not box.empty]
+        parts = [part for box in folded for part in self._box(box, neutral, alone=len(folded) == 1)]
         touched = [self._place(box) for box in boxes]
 
         def run() -> None:
@@ -173,8 +174,8 @@ class RecordFold:
 
         return run
 
-    def _box(self, box: Piece, neutral: Sequence[Scalar]) -> list[Any]:
-        """Per slab of a box what folds it into the total."""
+    def _box(self, box: Piece, neutral: Sequence[Scalar], *, alone: bool) -> list[Any]:
+        """Per slab of a box what folds it into the total, which is the identity where the box is folded ``alone``."""
         assert isinstance(box.body, Call)
         scan = scan_in(box)
         if scan is not None:
@@ -188,7 +189,8 @@ class RecordFold:
             kernel.prepare({slab_shape(cut) for cut in cuts}, self.context.scratch)
             kernels.append(kernel)
         whole = self._place(box)
-        return [self._slab(kernels, cut, axes, whole) for cut in cuts]
+        first = alone and all(slab_shape(cut)[k] == box.shape[k] for cut in cuts for k in axes)
+        return [self._slab(kernels, cut, axes, whole, first=first) for cut in cuts]
 
     def _scanned(self, box: Piece, scan: Scan) -> Any:
         """What folds into the total, for each index, the records of all points before it."""
@@ -215,7 +217,10 @@ class RecordFold:
 
         return fold if is_folded.any() else lambda _: None
 
-    def _slab(self, kernels: Sequence[Any], cut: Any, axes: tuple[int, ...], whole: tuple[Array, ...]) -> Any:
+    def _slab(
+        self, kernels: Sequence[Any], cut: Any, axes: tuple[int, ...], whole: tuple[Array, ...], *, first: bool
+    ) -> Any:
+        """What folds a slab into the total; ``first``: nothing else does."""
         monoid, shape = self.monoid, slab_shape(cut)
         kept = [k for k in range(len(shape)) if k not in axes]
         at = tuple(row[tuple(cut[k] if row.shape[n] > 1 else slice(None) for n, k in enumerate(kept))] for row in whole)
@@ -225,11 +230,11 @@ class RecordFold:
         def fold(total: State) -> None:
             rows = []
             for kernel, array in zip(kernels, total, strict=True):
-                value = np.broadcast_to(np.asarray(kernel.at(cut)), shape).astype(array.dtype)
+                value = np.broadcast_to(np.asarray(kernel.at(cut)).astype(array.dtype), shape)
                 rows.append(value.transpose([*axes, *kept]).reshape(count, *rest))
             state = _pairwise(monoid, tuple(rows)) if by_rows is None else by_rows(tuple(rows))
-            before = tuple(array[at] for array in total)
-            for array, new in zip(total, combined(monoid, before, state), strict=True):
+            found = state if first else combined(monoid, tuple(array[at] for array in total), state)
+            for array, new in zip(total, found, strict=True):
                 array[at] = new
 
         return fold
