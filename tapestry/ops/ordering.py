@@ -6,10 +6,13 @@ So the largest k are a fold of keys by the monoid ``topK``, whose partial result
 is a network of minima and maxima (Batcher, Sorting networks and their applications, 1968). Elements are read at the
 places that come out, which is what differentiates.
 
-Elements of 64 bits have no such keys: each counts those before it, which takes the square of their number.
+Elements of 64 bits have no such keys: the network puts them in order beside their places, and of a few each counts
+those before it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ..dsl.define import axes_of, define
 from ..dsl.door import door
@@ -29,7 +32,8 @@ from .views import slice_view
 
 Axis = int | str
 PLACES = 2**32  # what a key holds of places
-LOWEST = -(2**63)  # below all keys
+LOWEST = -(2**63)  # no key is less, and no rank
+FEW = 128  # elements of 64 bits that count one another
 
 
 @door
@@ -108,27 +112,33 @@ def _at_place(x: Tensor, j: int, place: int) -> Tensor:
 
 def _places(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
     """Where the first k in the order stand, along axis j."""
-    if DTYPES[x.dtype].bytes > 4:
-        return _counted(x, j, k, falling)
     if x.shape[j] > PLACES:
         raise UsageError(f"the axis is longer than {PLACES}", sides={"x": repr(x)}, hint="order parts of it")
-    keys = _largest(x, j, k, falling) if k <= MOST_PLACES else _network(x, j, falling)
-    order = axes_of(keys)[:-1]
+    wide = DTYPES[x.dtype].bytes > 4
+    if wide and x.shape[j] <= FEW:
+        return _counted(x, j, k, falling)
+    found = _network(x, j, falling, wide) if wide or k > MOST_PLACES else _largest(x, j, k, falling)
+    order = axes_of(found)[:-1]
     place = Index(Affine.dim("place"), {"place": k})
-    out = (*order[:j], place, *order[j:])
-    return define(
-        "place", out, combine("subtract", PLACES - 1, combine("bitwise_and", keys[(*order, place)], PLACES - 1))
-    )
+    stands = element(found[(*order, place)])
+    if not wide:
+        stands = combine("subtract", PLACES - 1, combine("bitwise_and", stands, PLACES - 1))
+    return define("place", (*order[:j], place, *order[j:]), stands)
 
 
-def _key(x: Tensor, at: tuple[Index, ...], place: Index, falling: bool) -> Element:
-    """The key of an element: the larger, the earlier it comes."""
-    value = element(x[at])
+def _rank(x: Tensor, at: Sequence[Index | int], falling: bool) -> Element:
+    """An integer for an element: the larger, the earlier it comes."""
+    value = element(x[tuple(at)])
     rank = element(value.astype("int64")) if x.dtype == "bool" else combine("ordered", value)
     if x.dtype == "uint32":
         rank = combine("subtract", element(rank.astype("int64")), 2**31)
-    rank = rank if falling else combine("bitwise_not", rank)
-    return combine("add", combine("left_shift", rank, 32), combine("subtract", PLACES - 1, place))
+    return rank if falling else combine("bitwise_not", rank)
+
+
+def _key(x: Tensor, at: Sequence[Index], place: Index, falling: bool) -> Element:
+    """An integer for an element of 32 bits and its place: the larger, the earlier it comes."""
+    high = combine("left_shift", _rank(x, at, falling), 32)
+    return combine("add", high, combine("subtract", PLACES - 1, place))
 
 
 def _largest(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
@@ -137,36 +147,55 @@ def _largest(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
     return record_of(f"top{k}", x, _key(x, every, every[j], falling).expr, (j,))
 
 
-def _network(x: Tensor, j: int, falling: bool) -> Tensor:
-    """All keys along a last axis, in order: a bitonic network. Pairs that are ``apart`` are put in order, in runs that
-    rise and fall by turns and grow to twice their length.
+def _network(x: Tensor, j: int, falling: bool, wide: bool) -> Tensor:
+    """All keys along a last axis in order, or the places of elements that have none: a bitonic network.
+
+    Pairs that are ``apart`` are put in order, in runs that fall and rise by turns and grow to twice their length.
     """
-    length = 1 << (x.shape[j] - 1).bit_length()
-    *outer, last = axes_of(moveaxis(x, j, -1))
+    x = moveaxis(x, j, -1)
+    length = 1 << (x.shape[-1] - 1).bit_length()
+    *outer, last = axes_of(x)
     place = Index(Affine.dim(str(last)), {str(last): length})
-    key = _key(moveaxis(x, j, -1), (*outer, place), place, falling)
-    keys = define("key", (*outer, place), combine("where", place < x.shape[j], key, LOWEST))
+    at = (*outer, place)
+    key = _rank(x, at, falling) if wide else _key(x, at, place, falling)
+    rows = [define("key", at, combine("where", place < x.shape[-1], key, LOWEST))]
+    rows += [define("place", at, combine("add", place, 0))] if wide else []
     run = 2
     while run <= length:
         apart = run // 2
         while apart:
-            keys = _stage(keys, outer, apart, run)
+            rows = _stage(rows, outer, apart, run)
             apart //= 2
         run *= 2
-    return keys
+    return rows[-1]
 
 
-def _stage(keys: Tensor, outer: list[Index], apart: int, run: int) -> Tensor:
-    """Every pair in order, the larger one first in the even runs."""
-    *rest, length = keys.shape
+def _stage(rows: Sequence[Tensor], outer: Sequence[Index], apart: int, run: int) -> list[Tensor]:
+    """Every pair in order, the larger one first in the even runs; of equal ranks the one whose place is earlier."""
+    *rest, length = rows[0].shape
     names = unique_names((*map(str, outer), "pair", "side", "at"))[-3:]
     extents = dict(zip(names, (length // (2 * apart), 2, apart), strict=True))
-    pairs = keys.reshape(*rest, *extents.values())
     pair, side, at = (Index(Affine.dim(name), {name: extent}) for name, extent in extents.items())
-    one, other = pairs[(*outer, pair, 0, at)], pairs[(*outer, pair, 1, at)]
-    odd = pair // (run // (2 * apart)) % 2
-    ordered = combine("where", side - odd == 0, combine("maximum", one, other), combine("minimum", one, other))
-    return define("stage", (*outer, pair, side, at), ordered).reshape(*rest, length)
+    halves = [x.reshape(*rest, *extents.values()) for x in rows]
+    ones, others = ([element(x[(*outer, pair, which, at)]) for x in halves] for which in (0, 1))
+    larger, smaller = _compared(ones, others)
+    first = side - pair // (run // (2 * apart)) % 2 == 0
+    return [
+        define("stage", (*outer, pair, side, at), combine("where", first, a, b)).reshape(*rest, length)
+        for a, b in zip(larger, smaller, strict=True)
+    ]
+
+
+def _compared(ones: Sequence[Element], others: Sequence[Element]) -> tuple[list[Element], list[Element]]:
+    """The larger and the smaller of two keys, or of two ranks with their places."""
+    if len(ones) == 1:
+        return [combine("maximum", ones[0], others[0])], [combine("minimum", ones[0], others[0])]
+    tie = combine("logical_and", combine("equal", ones[0], others[0]), combine("less", ones[1], others[1]))
+    before = combine("logical_or", combine("greater", ones[0], others[0]), tie)
+    chosen = [
+        (combine("where", before, a, b), combine("where", before, b, a)) for a, b in zip(ones, others, strict=True)
+    ]
+    return [larger for larger, _ in chosen], [smaller for _, smaller in chosen]
 
 
 def _counted(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
@@ -175,10 +204,9 @@ def _counted(x: Tensor, j: int, k: int, falling: bool) -> Tensor:
     names = unique_names((*x.axes, "other", "place"))
     mine, place = every[j], Index(Affine.dim(names[-1]), {names[-1]: k})
     other = Index(Affine.dim(names[-2]), {names[-2]: n})
-    a = combine("ordered", x[every])
-    b = combine("ordered", x[(*every[:j], other, *every[j + 1 :])])
+    a, b = _rank(x, every, falling), _rank(x, (*every[:j], other, *every[j + 1 :]), falling)
     tie = combine("logical_and", combine("equal", a, b), other < mine)
-    before = combine("logical_or", combine("greater" if falling else "less", b, a), tie)
-    rank = define("rank", every, Reducer("sum")[other](combine("where", before, 1, 0)), dtype="int64")
-    chosen = combine("where", combine("equal", rank[every], place), mine, 0)
+    before = combine("where", combine("logical_or", combine("greater", b, a), tie), 1, 0)
+    count = define("rank", every, Reducer("sum")[other](before), dtype="int64")
+    chosen = combine("where", combine("equal", count[every], place), mine, 0)
     return define("place", (*every[:j], place, *every[j + 1 :]), Reducer("sum")[mine](chosen), dtype="int64")
