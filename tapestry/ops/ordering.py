@@ -20,10 +20,12 @@ from ..dsl.element import Element, combine, element
 from ..dsl.index import Index
 from ..dsl.reducer import Reducer
 from ..dsl.tensor import Tensor, unique_names
-from ..dsl.trace import composite
+from ..dsl.trace import composite, current
 from ..dtypes import DTYPES
 from ..errors import UsageError
-from ..expr import MOST_PLACES, Affine
+from ..expr import MOST_PLACES, Affine, Bound, Expr, Inside
+from ..expr.derivatives import call
+from ..program import Dim
 from .arranging import moveaxis
 from .gathering import take_along_axis
 from .records import record_of
@@ -164,37 +166,34 @@ def _network(x: Tensor, j: int, falling: bool, wide: bool) -> Tensor:
     while run <= length:
         apart = run // 2
         while apart:
-            rows = _stage(rows, outer, apart, run)
+            rows = _stage(rows, apart, run)
             apart //= 2
         run *= 2
     return rows[-1]
 
 
-def _stage(rows: Sequence[Tensor], outer: Sequence[Index], apart: int, run: int) -> list[Tensor]:
+def _stage(rows: Sequence[Tensor], apart: int, run: int) -> list[Tensor]:
     """Every pair in order, the larger one first in the even runs; of equal ranks the one whose place is earlier."""
-    *rest, length = rows[0].shape
-    names = unique_names((*map(str, outer), "pair", "side", "at"))[-3:]
-    extents = dict(zip(names, (length // (2 * apart), 2, apart), strict=True))
-    pair, side, at = (Index(Affine.dim(name), {name: extent}) for name, extent in extents.items())
-    halves = [x.reshape(*rest, *extents.values()) for x in rows]
-    ones, others = ([element(x[(*outer, pair, which, at)]) for x in halves] for which in (0, 1))
+    *outer, length = rows[0].shape
+    shape = (*outer, length // (2 * apart), 2, apart)
+    names = unique_names((*rows[0].axes[:-1], "pair", "side", "at"))
+    *kept, pair, side, at = map(Affine.dim, names)
+    ones, others = ([x.reshape(shape).at((*kept, pair, Affine.of(which), at)) for x in rows] for which in (0, 1))
     larger, smaller = _compared(ones, others)
-    first = side - pair // (run // (2 * apart)) % 2 == 0
-    return [
-        define("stage", (*outer, pair, side, at), combine("where", first, a, b)).reshape(*rest, length)
-        for a, b in zip(larger, smaller, strict=True)
-    ]
+    first = Inside((Bound(side - pair // (run // (2 * apart)) % 2, 0, 1),))
+    dims = [Dim(name, extent) for name, extent in zip(names, shape, strict=True)]
+    bodies = [call("where", first, a, b) for a, b in zip(larger, smaller, strict=True)]
+    trace = current("stage")
+    return [trace.compute("stage", dims, body, anonymous=True).reshape(rows[0].shape) for body in bodies]
 
 
-def _compared(ones: Sequence[Element], others: Sequence[Element]) -> tuple[list[Element], list[Element]]:
+def _compared(ones: Sequence[Expr], others: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
     """The larger and the smaller of two keys, or of two ranks with their places."""
     if len(ones) == 1:
-        return [combine("maximum", ones[0], others[0])], [combine("minimum", ones[0], others[0])]
-    tie = combine("logical_and", combine("equal", ones[0], others[0]), combine("less", ones[1], others[1]))
-    before = combine("logical_or", combine("greater", ones[0], others[0]), tie)
-    chosen = [
-        (combine("where", before, a, b), combine("where", before, b, a)) for a, b in zip(ones, others, strict=True)
-    ]
+        return [call("maximum", ones[0], others[0])], [call("minimum", ones[0], others[0])]
+    tie = call("logical_and", call("equal", ones[0], others[0]), call("less", ones[1], others[1]))
+    before = call("logical_or", call("greater", ones[0], others[0]), tie)
+    chosen = [(call("where", before, a, b), call("where", before, b, a)) for a, b in zip(ones, others, strict=True)]
     return [larger for larger, _ in chosen], [smaller for _, smaller in chosen]
 
 
