@@ -47,18 +47,28 @@ _prepared: dict[Hashable, Again] = {}
 
 
 def call_key(where: str, arrays: tuple[Any, ...], *settings: Any) -> Hashable:
-    """What a call depends on; False where no key can be made of it (lists, kinds of arrays not known by heart)."""
+    """What a call depends on; False where no key can be made of it (kinds of arrays not known by heart)."""
     try:
-        key = (where, *map(identity, arrays), *settings)
-        hash(key)
+        return (where, settings, *[identity(x) for x in arrays])
     except (TypeError, RuntimeError):  # torch: a sparse tensor has no address
         return False
-    return key
+
+
+def recalled(key: Hashable) -> Again | None:
+    """The call that was made with a key before; None of one that is no key, as settings may be lists."""
+    try:
+        return _prepared.get(key)
+    except TypeError:
+        return None
 
 
 def remember(key: Hashable, steps: prepare.Steps, like: DeviceArray) -> None:
-    """Keep a call for its key, at the cost of the oldest where there are many."""
+    """Keep a call for its key, at the cost of the oldest where there are many; one that is no key is not kept."""
     if not key:
+        return
+    try:
+        hash(key)
+    except TypeError:
         return
     if len(_prepared) >= prepare.REMEMBERED:
         _prepared.pop(next(iter(_prepared)), None)
@@ -87,7 +97,7 @@ def conv2d(
     """
     arrays = (x, w, out, bias, scale, residual)
     key = out is not None and call_key("conv2d", arrays, groups, stride, padding, dilation, activation, configuration)
-    if key and (again := _prepared.get(key)):
+    if key and (again := recalled(key)):
         again.run(stream)
         return out
     given, taps = operands.images(x, "x", "conv2d"), array(w, "w")
@@ -120,7 +130,7 @@ def conv2d_input_gradient(
     """
     where = "conv2d_input_gradient"
     key = out is not None and call_key(where, (dy, w, out), groups, stride, padding, dilation, (*shape,), configuration)
-    if key and (again := _prepared.get(key)):
+    if key and (again := recalled(key)):
         again.run(stream)
         return out
     problem, given, taps = input_gradient_problem(dy, w, shape, groups, stride, padding, dilation, where)
@@ -157,7 +167,7 @@ def conv2d_weight_gradient(
     key = out is not None and call_key(
         where, arrays, groups, stride, padding, dilation, (*filter, partial), configuration
     )
-    if key and (again := _prepared.get(key)):
+    if key and (again := recalled(key)):
         again.run(stream)
         return out
     problem, given, other = weight_gradient_problem(x, dy, filter, groups, stride, padding, dilation, where)

@@ -94,10 +94,20 @@ def identity(x: Any) -> Any:
 
     In less time than `array` takes. Raises TypeError for kinds of arrays that it does not know.
     """
-    return None if x is None else _identifier(type(x))(x)  # type: ignore[arg-type]
+    return None if x is None else _identifiers[type(x)](x)
 
 
-@functools.lru_cache(maxsize=256)
+class _Identifiers(dict[type, Callable[[Any], Any]]):
+    """By kind of array: asked for in every call, so that a lookup is all that it takes."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        found = self[kind] = _identifier(kind)
+        return found
+
+
+_identifiers = _Identifiers()
+
+
 def _identifier(kind: type) -> Callable[[Any], Any]:
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
