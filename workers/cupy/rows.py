@@ -19,6 +19,7 @@ from ...program import Block, Operation
 from ...space import IntSet
 from ..device import Chain, Evaluation, Stored
 from .arrays import DeviceArray, apart
+from .convolutions import convolution_of
 from .evaluating import jobs_of
 from .jobs import Job
 from .machine import Unit
@@ -83,8 +84,8 @@ def _of_rows(tasks: Sequence[Evaluation]) -> bool:
 
 
 def _elsewhere(job: Job) -> bool:
-    """Whether a fold is better left to others: a library's product, or one that goes to what its data select."""
-    return bool(job.placed or any(fold.chosen for fold in job.folds) or products_of(job))
+    """Whether a fold is better left to others: a library's, or one that goes to what its data select."""
+    return bool(job.placed or any(fold.chosen for fold in job.folds) or products_of(job) or convolution_of(job))
 
 
 def _strict(body: Expr) -> bool:

@@ -179,6 +179,18 @@ def test_groups_within_channels(machine: HostMachine, groups: int, axis: int) ->
     assert set(kernels) == {"convolution y", "convolution x", "convolution w"}
 
 
+@pytest.mark.parametrize("groups", [1, 4])
+def test_what_follows_leaves_it_to_the_library(machine: HostMachine, groups: int) -> None:
+    """A map of the result, of all channels at a point, is not computed together with the windows."""
+
+    @tp.program
+    def convolved(x: f32[Tensor, "n=2 c=4 y=8 x=8"], w: f32[Tensor, "k=8 j r=3 s=3"], b: f32[Tensor, "k=8"]) -> Tensor:
+        return tp.relu(tp.conv2d(x, w, groups=groups) + b[:, None, None])
+
+    program = convolved.bind(j=4 // groups)
+    assert run(program, machine) == ["convolution y"]
+
+
 def test_groups_as_a_dimension(machine: HostMachine) -> None:
     """Depthwise: image, filters and result have the channels alike."""
 
