@@ -2,6 +2,8 @@
 
 import gc
 import os
+import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,27 @@ collect_ignore = ["planner", "kernels", "workers", "build"]
 # Times say more about the machine than about the code; the same draws every time, except when fuzzing.
 settings.register_profile("tapestry", deadline=None, derandomize="TAPESTRY_FUZZ" not in os.environ)
 settings.load_profile("tapestry")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the texts that tests hold theirs against anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Hold a text against the file ``golden/NAME.txt`` beside the test; lines of files are left out of it."""
+    folder = request.path.parent / "golden"
+
+    def hold(name: str, text: str) -> None:
+        found = re.sub(r" +# [^\n]*", "", text).rstrip() + "\n"
+        file = folder / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            folder.mkdir(exist_ok=True)
+            file.write_text(found, encoding="utf-8")
+        written = file.read_text(encoding="utf-8") if file.exists() else ""
+        assert found == written, f"{file} says otherwise; if it is to say so: pytest --update-golden, and read the diff"
+
+    return hold
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

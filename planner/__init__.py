@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from .machine import load_machine as load_machine
     from .machine import machine_names as machine_names
     from .machine import parse_bytes as parse_bytes
+    from .search.ready import operation_seconds as operation_seconds
 
 _NAMES_OF = {
     "interface": "Plan load_plan plan",
     "machine": "Machine load_machine machine_names parse_bytes",
+    "search.ready": "operation_seconds",
 }
 
 if not TYPE_CHECKING:  # a type checker would take any name for a public one

@@ -14,9 +14,17 @@ from .plan_file import Json
 from .talk import put, put_json
 
 if TYPE_CHECKING:
-    from ...rewrites import Rewritten
+    from collections.abc import Sequence
 
-Names = Annotated[list[str] | None, typer.Option("--rule", metavar="NAME", help="A rule; several in this order.")]
+    from ...program import Program
+    from ...rewrites import Rewritten, Rule
+
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule", metavar="NAME[:SETTING=VALUE,...]", help="A rule, with settings if it has any; several in this order."
+    ),
+]
 
 
 @guarded
@@ -27,21 +35,63 @@ def rewrite(
     ] = None,
     rules: Names = None,
     at: Annotated[str | None, typer.Option(metavar="OP", help="Only at this operation.")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Only what makes it quicker on this machine, all its devices sharing."),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="The rules that there are, with what they do.")] = False,
     json: Json = False,
 ) -> None:
-    """Rewrite a program by rules, each until it applies no more, and show it before and after."""
+    """Rewrite a program by rules, each until it applies no more, and show it before and after.
+
+    With a machine, rules are applied where the planner's model of it says that the program becomes quicker.
+    """
     if listed:
         put_json(_rules_json()) if json else put(_rules_text())
         return
     if not program or not rules:
         raise UsageError("a program and a rule are given", hint="tapestry rewrite --list shows the rules")
-    from ...rewrites import apply
+    if machine is not None and at is not None:
+        raise UsageError(
+            "--at makes a change wherever it leads, --machine only what is quicker", hint="give one of them"
+        )
     from .program_file import load_program
 
     spec, more = split_programs(program)
-    found = apply(load_program(spec, parse_settings([*(settings or []), *more])), *rules, at=at)
+    bound = load_program(spec, parse_settings([*(settings or []), *more]))
+    chosen = [_rule(text) for text in rules]
+    found = _applied(bound, chosen, at) if machine is None else _quicker(bound, chosen, machine)
     put_json(_json(found)) if json else put(_text(found))
+
+
+def _applied(program: Program, rules: Sequence[Rule], at: str | None) -> Rewritten:
+    from ...rewrites import apply
+
+    return apply(program, *rules, at=at)
+
+
+def _quicker(program: Program, rules: Sequence[Rule], machine: str) -> Rewritten:
+    from ...rewrites import improve
+    from ..machine import load_machine
+    from ..search.ready import operation_seconds
+
+    described = load_machine(machine)
+    seconds = operation_seconds(described, (described.device_count,))
+    return improve(program, rules, seconds)
+
+
+def _rule(text: str) -> Rule:
+    """A rule of the registry with settings: split_reduction:dim=k,parts=4. Values that are numbers are numbers."""
+    from ...rewrites.rule import rule_named
+
+    name, _, given = text.partition(":")
+    options: dict[str, int | str] = {}
+    for part in filter(None, given.split(",")):
+        setting, equals, value = part.partition("=")
+        if not equals:
+            raise UsageError(f"{part!r} is no setting", where=f"--rule {text}", hint="NAME:SETTING=VALUE,...")
+        options[setting] = int(value) if value.isdecimal() else value
+    return rule_named(name).with_options(**options)
 
 
 def _text(found: Rewritten) -> str:

@@ -108,11 +108,15 @@ class Rule:
         return tuple(found)
 
     def with_options(self, **options: Any) -> Rule:
-        """The same rule with other settings. UsageError for one that it does not have."""
-        known = list(inspect.signature(self.find).parameters)[2:]
-        for name in options:
+        """The same rule with other settings. UsageError for one that it does not have, or a value of another type."""
+        known = dict(list(inspect.signature(self.find).parameters.items())[2:])
+        for name, value in options.items():
             if name not in known:
-                raise UsageError(f"the rule {self.name} has no setting {name!r}", hint=close_match(name, known))
+                raise UsageError(f"the rule {self.name} has no setting {name!r}", hint=close_match(name, list(known)))
+            default = known[name].default
+            if default is not None and type(value) is not type(default):
+                sides = {"given": repr(value), "wanted": type(default).__name__}
+                raise UsageError(f"the setting {name} of {self.name} is of another type", sides=sides)
         return replace(self, options={**self.options, **options})
 
     def changes(self, program: Program, op: Operation) -> Iterator[Change]:

@@ -42,3 +42,18 @@ def test_plan_and_see() -> None:
     assert "0.00 GiB moved, 5.3" in said
     assert "Infeasible: " in said
     assert "largest error" in said
+
+
+def test_rewrites() -> None:
+    said = printed(ran(FOLDER / "02-rewrites.ipynb"))
+    assert "streaming_softmax at matmul_4" in said
+    assert "looking 1 ahead: 2575 -> 2575 million" in said
+    assert "looking 2 ahead: 2575 -> 1800 million" in said
+    assert "proved on " in said
+    assert "triple computes something else" in said
+
+
+def test_train() -> None:
+    said = printed(ran(FOLDER / "03-train.ipynb"))
+    assert "1 devices: 0 bytes moved a step" in said
+    assert "the same to 1e-5: True" in said

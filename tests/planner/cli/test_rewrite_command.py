@@ -53,6 +53,18 @@ def test_where_no_rule_applies_it_says_so(tapestry: Tapestry, net: str) -> None:
     assert "no rule applies" in tapestry("rewrite", net, "n=3", "--rule", "dead_values").out
 
 
+def test_a_rule_takes_settings(tapestry: Tapestry, net: str) -> None:
+    out = tapestry("rewrite", net, "n=6", "--rule", "split_dimension:parts=3,dim=n").out
+    assert "exp[2*n0 + n1] = exp(x[2*n0 + n1])" in out
+
+
+def test_with_a_machine_what_is_quicker_on_it_is_done(tapestry: Tapestry, net: str) -> None:
+    names = [name for rule in ("unfuse", "fuse_pointwise", "common_subexpressions") for name in ("--rule", rule)]
+    found = json.loads(tapestry("rewrite", net, "n=1000", *names, "--machine", "cpu-4", "--json").out)
+    assert "common_subexpressions" in {step["rule"] for step in found["steps"]}
+    assert len(found["origins"]) < 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -60,6 +72,10 @@ def test_where_no_rule_applies_it_says_so(tapestry: Tapestry, net: str) -> None:
         (("--rule", "dead_values", "--at", "exp"), "dead_values does not apply here"),
         (("--rule", "dead_values", "--at", "nothing"), "there is no operation 'nothing'"),
         ((), "a program and a rule are given"),
+        (("--rule", "split_reduction:part=2"), "did you mean 'parts'"),
+        (("--rule", "split_reduction:parts"), "'parts' is no setting"),
+        (("--rule", "split_reduction:parts=x"), "of another type"),
+        (("--rule", "fuse_pointwise", "--machine", "cpu-4", "--at", "exp"), "give one of them"),
     ],
 )
 def test_bad_input_is_refused(tapestry: Tapestry, net: str, arguments: tuple[str, ...], message: str) -> None:
