@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -58,11 +59,12 @@ def maker(values: Iterable[Any]) -> Callable[[Array], Any]:
     if tensor is None:
         return lambda array: array
     library = namespace(tensor)
-    place = {} if is_host(tensor) else {"device": tensor.device}
+    place: AbstractContextManager[Any] = nullcontext() if is_host(tensor) else tensor.device
 
     def made(array: Array) -> Any:
-        if array.dtype == numpy_dtype("bf16"):
-            return library.asarray(array.view(np.int16), **place).view(library.bfloat16)
-        return library.asarray(array, **place)
+        with place:  # the device of both, torch's and CuPy's arrays, makes what is made inside lie there
+            if array.dtype == numpy_dtype("bf16"):
+                return library.asarray(array.view(np.int16)).view(library.bfloat16)
+            return library.asarray(array)
 
     return made

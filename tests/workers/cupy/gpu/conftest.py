@@ -24,10 +24,21 @@ def _a_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
     with Path(tempfile.gettempdir(), f"tapestry-gpu-tests-{os.getuid()}").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH)
         yield
-    if gpus() and "PYTEST_XDIST_WORKER" in os.environ:
-        from cupy.cuda import runtime
-
-        try:
-            runtime.deviceSynchronize()
-        except runtime.CUDARuntimeError:
+        if gpus() and "PYTEST_XDIST_WORKER" in os.environ and not _can_be_used():
             os._exit(70)
+
+
+def _can_be_used() -> bool:
+    """Whether the GPU answers this process, or was never asked, and no context is to be made for the question."""
+    from cupy.cuda import driver, runtime
+
+    try:
+        if not driver.ctxGetCurrent():
+            return True
+    except driver.CUDADriverError:  # nothing was initialised
+        return True
+    try:
+        runtime.deviceSynchronize()
+    except runtime.CUDARuntimeError:
+        return False
+    return True
