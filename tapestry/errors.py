@@ -38,6 +38,12 @@ class TapestryError(Exception):
         self.sides = dict(sides or {})
         super().__init__(what)
 
+    def to_json(self) -> dict[str, object]:
+        """Its class, its exit code and its parts; what is not said is None."""
+        sides = {label: str(text) for label, text in self.sides.items()}
+        parts = {"what": self.what, "where": self.where, "sides": sides, "witness": self.witness, "hint": self.hint}
+        return {"error": type(self).__name__, "exit_code": self.exit_code, **parts}
+
     def __str__(self) -> str:
         """The message as the user reads it.
 

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from ...errors import CheckFailed, Infeasible, TimeLimit
-from ...files import demand_writable
 from .guard import guarded
 from .options import Force
-from .talk import put, put_file, put_json, working
+from .talk import demand_place, put, put_file, put_json, working
 
 _CHECKING = 0.6  # checking and writing the answer takes no more of what reading took
 
@@ -44,7 +43,7 @@ def bench_iopddl(
     Exit code 3 where no choice keeps the memory limit, 4 where none was found in time.
     """
     if solution_out is not None:
-        demand_writable(solution_out, replace=force)
+        demand_place(solution_out, force=force)
     began = time.monotonic() - time.process_time()  # the start of the interpreter counts
     from ..solvers.assign import solve
     from ..solvers.assign.check import check_choice
@@ -104,7 +103,7 @@ def bench_pack(
     Exit code 3 where it is proved that none fits, 4 where none was found in time.
     """
     if solution_out is not None:
-        demand_writable(solution_out, replace=force)
+        demand_place(solution_out, force=force)
     began = time.monotonic()
     from ..solvers.pack import pack
     from ..solvers.pack.check import check_packing

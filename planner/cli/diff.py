@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .guard import guarded
-from .plan_file import Json
+from .plan_file import Json, given_plan
 from .talk import put, put_json, working
 
 
@@ -23,10 +23,8 @@ def diff(
     What was asked otherwise, what the second takes more or less, which operations are cut and which tensors lie
     otherwise, the largest change of time first.
     """
-    from .. import load_plan
-
     with working("comparing"):
-        found = load_plan(before).diff(load_plan(after))
+        found = given_plan(before).diff(given_plan(after))
     if json:
         put_json(found.to_json())
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .guard import guarded
-from .plan_file import Json, PlanFile
+from .plan_file import Json, PlanFile, given_plan
 from .talk import put, put_json, working
 
 
@@ -24,10 +24,9 @@ def explain(
 
     For each: its time, its traffic, the next best strategy and what that would cost.
     """
-    from .. import load_plan
 
     with working("explaining"):
-        explanation = load_plan(plan).explain(op)
+        explanation = given_plan(plan).explain(op)
     if json:
         put_json(explanation.to_json())
     else:

@@ -1,4 +1,5 @@
-"""Errors of commands, in one place: a message on stderr and the exit code of its class, never a traceback."""
+"""Errors of commands, in one place: a message on stderr and the exit code of its class, never a traceback. Where one
+JSON object was asked for, it is the error."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import typer
 
 from ...errors import TapestryError
 from ...printable import printable
+from .talk import put_json
 
 P = ParamSpec("P")
 
@@ -36,6 +38,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, BrokenPipeError):  # a chosen end, or a reader such as `head` that has gone
             raise
         except TapestryError as error:
+            if kwargs.get("json"):
+                put_json(error.to_json())
             _leave(full_text(error), error.exit_code)
         except Terminated as ended:
             _leave("terminated", ended.exit_code)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...errors import UsageError
-from ...files import demand_writable
 from .guard import guarded
 from .options import Force, is_setting, parse_memory, parse_mesh, parse_settings
 from .plan_file import Json
-from .talk import put, put_file, put_json, working
+from .talk import STREAM, demand_place, put, put_file, put_json, say, working
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -53,7 +52,9 @@ def plan(
     Reported with it: how far from the best it can be, what it moves, and what every device holds.
     """
     if output is not None:
-        demand_writable(output, replace=force)
+        demand_place(output, force=force)
+    if output == STREAM and json:
+        raise UsageError("-o - and --json both write to stdout", hint="give one of them a file, or leave it out")
     spec, more = split_programs(program)
     options: dict[str, Any] = {"objective": objective, "time_limit": time_limit, "seed": seed, "jobs": jobs}
     options["rewrite"] = rewrite
@@ -67,7 +68,7 @@ def plan(
     else:
         from .plan_text import plan_text
 
-        put(plan_text(found))
+        (say if output == STREAM else put)(plan_text(found))
 
 
 def split_programs(texts: list[str]) -> tuple[str, list[str]]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ...errors import UsageError
-from ...files import demand_writable
 from .guard import guarded
 from .options import Force, is_setting, parse_settings
 from .plan import Settings, split_programs
-from .talk import put, put_file, working
+from .talk import demand_place, put, put_file, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -52,7 +51,7 @@ def probe(
     transfers of every kind over sizes. With a program, also each of its operations as it is planned on this machine.
     """
     if output is not None:
-        demand_writable(output, replace=force)
+        demand_place(output, force=force)
     if add_to is not None and not program:
         raise UsageError("--add-to adds a program", hint="name it: FILE.py:PROGRAM")
     found = _program(program or [], settings or [])

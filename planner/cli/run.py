@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...errors import UsageError
-from ...files import demand_writable
 from ...printable import columns
 from .guard import guarded
 from .options import Force
-from .plan_file import Json, PlanFile
-from .talk import put, put_file, put_json, warnings_said, working
+from .plan_file import Json, PlanFile, given_plan
+from .talk import demand_place, put, put_file, put_json, warnings_said, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -52,13 +51,12 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a plan on workers and count what it moves."""
-    from .. import load_plan
     from ..measured import beside, walls
 
     for file in (outputs, trace):
         if file is not None:
-            demand_writable(file, replace=force)
-    planned = load_plan(plan)
+            demand_place(file, force=force)
+    planned = given_plan(plan)
     if verify and repeat > 1 and planned.document.states:
         names = ", ".join(planned.document.states)
         hint = "the reference takes one step; leave out --repeat, or --verify"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
-from ...files import demand_writable
 from .guard import guarded
 from .options import Force, is_setting, parse_settings
-from .talk import put, put_file, working
+from .plan_file import given_plan
+from .talk import demand_place, put, put_file, working
 
 if TYPE_CHECKING:
     from ...program import Program
@@ -45,7 +45,7 @@ def show(
     given = parse_settings([*(settings or []), *(word for word in what if is_setting(word))])
     files = {name: path for name, path in {"html": html, "svg": svg, "trace": trace}.items() if path is not None}
     for path in files.values():
-        demand_writable(path, replace=force)
+        demand_place(path, force=force)
     found = (_of_program if ".py:" in specs[0] else _of_plan)(specs[0], given, files)
     for name, path in files.items():
         put_file(path, found[name], force=force)
@@ -71,12 +71,11 @@ def _of_program(spec: str, settings: dict[str, str], files: dict[str, Path]) -> 
 
 
 def _of_plan(path: str, settings: dict[str, str], files: dict[str, Path]) -> dict[str, str]:
-    from .. import load_plan
     from ..views.text import plan_text
 
     if settings:
         raise UsageError("--set is for programs; a plan has its extents", where=path)
-    plan = load_plan(path)
+    plan = given_plan(Path(path))
     with working("drawing"):
         found = _pictures(plan, files)
     return {**found, "text": plan_text(plan)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...printable import columns
 from .guard import guarded
-from .plan_file import Json, PlanFile
+from .plan_file import Json, PlanFile, given_plan
 from .talk import put, put_json, working
 
 if TYPE_CHECKING:
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 @guarded
 def simulate(plan: PlanFile, json: Json = False) -> None:
     """Predict the timeline of a plan."""
-    from .. import load_plan
 
     with working("simulating"):
-        timeline = load_plan(plan).simulate()
+        timeline = given_plan(plan).simulate()
     busy = _busy(timeline)
     totals = {
         "makespan_s": timeline.makespan_s,

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...files import Content, write_file
+from ...files import Content, demand_writable, write_file
 from ...printable import printable
+
+STREAM = Path("-")  # stands for stdin where a plan is read, for stdout where something is written
 
 
 def say(message: str) -> None:
@@ -37,8 +39,19 @@ def put_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
+def demand_place(path: Path, *, force: bool) -> None:
+    """Raises what `put_file` would, before there is anything to write."""
+    if path != STREAM:
+        demand_writable(path, replace=force)
+
+
 def put_file(path: Path, *content: Content, force: bool) -> None:
-    """A file of data, and a line that says so. See `write_file`."""
+    """A file of data, and a line that says so (see `write_file`); for ``-`` the data on stdout."""
+    if path == STREAM:
+        for part in content:
+            sys.stdout.buffer.write(part.encode() if isinstance(part, str) else part)
+        sys.stdout.flush()
+        return
     write_file(path, *content, replace=force)
     say(f"wrote {path}")
 

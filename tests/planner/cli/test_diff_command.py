@@ -32,4 +32,4 @@ def test_two_files(tapestry: Callable[..., Any], tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tapestry: Callable[..., Any], tmp_path: Path) -> None:
     ended = tapestry("diff", tmp_path / "a.json", tmp_path / "b.json")
     assert ended.code == 2
-    assert "a.json: cannot read the plan" in ended.err
+    assert "a.json: cannot be read" in ended.err
