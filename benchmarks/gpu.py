@@ -1,10 +1,10 @@
-"""`make bench-gpu`: steps of programs on one and two GPUs beside what people have, and beside what was predicted.
+"""`make bench-gpu`: steps of programs on one, two and four GPUs beside what people have, and beside what was predicted.
 
 python benchmarks/gpu.py build/gpu.json [--machine h200x2] [--only llama1 llama2] [--time-limit 230]
 python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md       no GPU: the page of figures that are there
 
 Every figure is from a process of its own with a limit of its own; results are written as they come. Plans are made on
-the host meanwhile. Needs torch with CUDA, CuPy, and NVIDIA GPUs: rows of two are left out where there is one.
+the host meanwhile. Needs torch with CUDA, CuPy, and NVIDIA GPUs: rows of more GPUs than there are are left out.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from gpu_rows import ROOT, ROWS  # type: ignore[import-not-found, unused-ignore]
+from gpu_rows import ROOT, ROWS, Row  # type: ignore[import-not-found, unused-ignore]
 
 HERE = ROOT / "benchmarks"
 NO_GPU = 2
 POLL_S = 0.05
 PLANNERS = 4  # at once
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-            "127.0.0.1:0", "--local-addr", "127.0.0.1")  # fmt: skip
+LARGE = "h200x8"  # what plans for more than two GPUs are made for
 
 
 @dataclass(frozen=True)
@@ -84,26 +83,45 @@ def jobs(folder: Path, machine: str, gpus: int, only: Sequence[str]) -> list[Job
     """Plans first, then the others' figures, then ours."""
     rows = [row for row in ROWS if row.gpus <= gpus and (not only or row.name in only)]
     wanted = {row.beside for row in rows}
-    ours = (str(HERE / "gpu_ours.py"),)
-    planning = [
-        Job(f"plan-{row.name}", 0, (*ours, "plan", row.name, "--machine", machine, "--folder", str(folder)), 90)
-        for row in rows
+    return [
+        *(_planning(row, folder, machine) for row in rows),
+        *(job for job in _others() if job.name in wanted),
+        *(_ours(row, folder) for row in rows),
     ]
+
+
+def _planning(row: Row, folder: Path, machine: str) -> Job:
+    for_ = machine if row.gpus <= 2 else LARGE
+    command = (str(HERE / "gpu_ours.py"), "plan", row.name, "--machine", for_, "--folder", str(folder))
+    return Job(f"plan-{row.name}", 0, command, 90)
+
+
+def _ours(row: Row, folder: Path) -> Job:
+    command = (*_processes(row.gpus), str(HERE / "gpu_ours.py"), "run", row.name, "--folder", str(folder))
+    return Job(row.name, row.gpus, command, 60, (f"plan-{row.name}",))
+
+
+def _others() -> list[Job]:
     torch, hand = str(HERE / "gpu_torch.py"), str(HERE / "gpu_by_hand.py")
-    others = [
+    long = ("--layers", "4", "--tokens", "32768")
+    return [
         Job("torch-llama", 1, (torch, "llama"), 100),
         Job("torch-convnet16", 1, (torch, "convnet", "--images", "16"), 60),
         Job("torch-convnet1", 1, (torch, "convnet"), 60),
         Job("torch-corners", 1, (torch, "corners", "--side", "4096"), 60),
-        Job("hand-8192", 2, (*TORCHRUN, hand), 70),
-        Job("hand-32768", 2, (*TORCHRUN, hand, "--layers", "4", "--tokens", "32768"), 70),
+        Job("hand-8192", 2, (*_processes(2), hand), 70),
+        Job("hand-32768", 2, (*_processes(2), hand, *long), 70),
+        Job("hand4-8192", 4, (*_processes(4), hand), 70),
+        Job("hand4-32768", 4, (*_processes(4), hand, *long), 70),
     ]
-    running = [
-        Job(row.name, row.gpus, (*(TORCHRUN if row.gpus > 1 else ()), *ours, "run", row.name, "--folder", str(folder)),
-            60, (f"plan-{row.name}",))
-        for row in rows
-    ]  # fmt: skip
-    return [*planning, *(job for job in others if job.name in wanted), *running]
+
+
+def _processes(gpus: int) -> tuple[str, ...]:
+    """A process a GPU."""
+    if gpus == 1:
+        return ()
+    run, meet = "torch.distributed.run", ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
+    return ("-m", run, "--nproc-per-node", str(gpus), *meet, "--local-addr", "127.0.0.1")
 
 
 def run(waiting: list[Job], gpus: int, results: dict[str, Any], path: Path, until: float) -> None:
@@ -186,9 +204,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--doc", type=Path, help="write the page of the results, and run nothing")
-    parser.add_argument("--machine", default="h200x2", help="what the plans are made for: a name or a file")
+    parser.add_argument(
+        "--machine", default="h200x2", help="what plans for up to two GPUs are made for: a name or a file"
+    )
     parser.add_argument("--only", nargs="+", default=[], choices=[row.name for row in ROWS])
-    parser.add_argument("--gpus", type=int, default=2, help="at most so many")
+    parser.add_argument("--gpus", type=int, default=4, help="at most so many")
     parser.add_argument("--time-limit", type=float, default=230.0, help="seconds after which nothing is begun")
     options = parser.parse_args()
     if options.doc:

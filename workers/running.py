@@ -52,11 +52,13 @@ def run_each(
     patience_s: float = PATIENCE_S,
     repeat: int = 1,
     alone: bool = False,
+    joins: bool = True,
 ) -> list[RunResult]:
     """Run several plans, each on its own inputs, one after another; an engine that starts processes starts them once.
 
     What is said of `run` holds for each of them. The device is chosen by the machine of the first. ``alone``: after the
-    steps every task is measured by itself, again and again, which makes the last step of the result; engine "local".
+    steps every task is measured by itself, again and again, which makes the last step of the result; ``joins`` off: a
+    device that would do tasks together does each by itself. Both are the local engine's.
     """
     for plan, _ in jobs:
         given: object = plan
@@ -69,13 +71,13 @@ def run_each(
         raise UsageError("a run has one step or more", sides={"repeat": repeat})
     if not jobs:
         return []
-    if alone and engine != "local":
+    if (alone or not joins) and engine != "local":
         raise UsageError("tasks are measured alone by the local engine only", sides={"engine": engine})
     machine = jobs[0][0].resolved.document.machine
     chosen = chosen_device(device, machine)
     warn_of_other_hardware(chosen, machine)
     resolved = [(plan.resolved, inputs) for plan, inputs in jobs]
-    return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat, alone))
+    return _engine(engine).run_each(resolved, Settings(chosen, order, poison, patience_s, repeat, alone, joins))
 
 
 def _engine(name: str) -> Engine:

@@ -51,8 +51,9 @@ def measured_program(
     from ...workers.devices import device_class
 
     alone = device_class(device).graphs
+    runs = _alone_on(device, joins=True) if alone else runs_on(engine, device)
     return with_program(
-        machine, program, ways_on(engine, device).tasks, turns=engine == "local" and not alone, quick=quick,
+        machine, program, runs, turns=engine == "local" and not alone, quick=quick,
         ranks=ranks, rewrite=rewrite, alone=alone, say=say,
     )  # fmt: skip
 
@@ -62,14 +63,15 @@ def ways_on(engine: str, device: str) -> Ways:
     from ...workers.devices import device_class
 
     runs = runs_on(engine, device)
-    return Ways(_alone_on(device) if device_class(device).graphs else runs, runs)
+    return Ways(_alone_on(device, joins=False) if device_class(device).graphs else runs, runs)
 
 
-def _alone_on(device: str) -> Runs:
-    """All ranks in this process, their tasks measured by themselves."""
+def _alone_on(device: str, *, joins: bool) -> Runs:
+    """All ranks in this process, their tasks measured by themselves; ``joins``: those that the device does together are
+    one, whose time is the last one's."""
 
     def runs(jobs: Sequence[tuple[Plan, Mapping[str, np.ndarray]]], repeat: int) -> Sequence[Sequence[Step]]:  # noqa: ARG001
-        return [result.steps[-1:] for result in run_plans(jobs, engine="local", device=device, alone=True)]
+        return [result.steps[-1:] for result in run_plans(jobs, engine="local", device=device, alone=True, joins=joins)]
 
     return runs
 

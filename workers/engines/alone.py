@@ -11,8 +11,8 @@ from collections.abc import Hashable, Sequence
 from math import ceil
 from statistics import median
 
-from ...planner.format import Compute, Resolved, Task, Transfer
-from ..device import Device, Runner, in_order
+from ...planner.format import Compute, Resolved, Transfer
+from ..device import Bound, Device, Runner, Within, in_order, kernels_of
 from ..lanes import event_of
 from ..rank import Rank
 from ..result import Event, Step
@@ -32,7 +32,7 @@ def measured_alone(device: Device, plan: Resolved, ranks: Sequence[Rank]) -> Ste
     clocks = dict.fromkeys(range(len(ranks)), 0.0)
     order = Replayed(plan, list(ranks))
     for bound in order.steps:
-        key = _what(plan, ranks[bound.place.rank], bound.task)
+        key = _what(plan, ranks[bound.place.rank], bound)
         if key not in known:
             with bound.place:
                 known[key] = seconds_of(device, bound.run)
@@ -45,7 +45,11 @@ def measured_alone(device: Device, plan: Resolved, ranks: Sequence[Rank]) -> Ste
 
 
 def seconds_of(device: Device, run: Runner) -> float:
-    """Of one of many calls, each right behind the one before: the median of the later half of their graphs."""
+    """Of one of many calls, each right behind the one before: the median of the later half of their graphs. What is
+    done within another task takes no time of its own.
+    """
+    if isinstance(run, Within):
+        return LEAST_S
     run()
     once = max(LEAST_S, _took(device, run))
     count = max(1, min(MOST, int(GRAPH_S / once)))
@@ -63,11 +67,12 @@ def _took(device: Device, run: Runner) -> float:
     return end() - start()
 
 
-def _what(plan: Resolved, rank: Rank, task: Task) -> Hashable:
-    """Equal for tasks that do the same to arrays that lie the same way."""
+def _what(plan: Resolved, rank: Rank, bound: Bound) -> Hashable:
+    """Equal for tasks that do the same to arrays that lie the same way, by the same kernels."""
+    task = bound.task
     if not isinstance(task, Compute):
         return task.id, rank.number
     stored = [rank.memory[name] for name in (*task.reads, task.write)]
     lie = tuple(None if s is None else (s.grid, s.array.dtype.str) for s in stored)
     structure = plan.program.graph.structure(plan.program.op_by_name[task.op])
-    return structure, plan.regions(task.shards)[rank.number], lie, task.over is not None
+    return structure, plan.regions(task.shards)[rank.number], lie, task.over is not None, kernels_of(bound.run)

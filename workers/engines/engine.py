@@ -18,7 +18,7 @@ class Settings:
     """How to run. device: its name, or "module:Class". order: the seed of an adversarial order, None for the fixed
     one. poison: buffers are filled with NaN or garbage first. patience_s: a rank of which nothing is heard for so many
     seconds has failed. repeat: steps, one after another; params are loaded once, states go on. alone: after the steps
-    every task is measured by itself, and that is one step more (`alone`).
+    every task is measured by itself, and that is one step more (`alone`). joins: a device may do tasks together.
     """
 
     device: str
@@ -27,6 +27,7 @@ class Settings:
     patience_s: float = PATIENCE_S
     repeat: int = 1
     alone: bool = False
+    joins: bool = True
 
 
 Job = tuple[Resolved, Mapping[str, Array]]

@@ -58,7 +58,7 @@ class LocalEngine(Engine):
 
 def _loaded(device: Device, plan: Resolved, inputs: Mapping[str, Array], settings: Settings) -> list[Rank]:
     """All ranks of a plan, inputs in place. One alone has its lanes: no other takes turns with it."""
-    settled = {"poison": settings.poison, "lanes": plan.size == 1, "joins": not settings.alone}
+    settled = {"poison": settings.poison, "lanes": plan.size == 1, "joins": settings.joins}
     ranks = [Rank(device, plan, number, **settled) for number in range(plan.size)]
     for rank in ranks:
         rank.load(inputs)
