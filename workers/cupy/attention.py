@@ -11,8 +11,8 @@ import hashlib
 import numpy as np
 
 from ...dtypes import name_of
-from ...expr import Read
-from ...kernels.elementwise.indices import condition
+from ...expr import Affine, Read
+from ...kernels.elementwise.indices import condition, text
 from ...kernels.elementwise.loop import MAX_32
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
@@ -21,6 +21,7 @@ from ..device import Evaluation, Stored
 from .arrays import DeviceArray
 from .cells import Cell, cells_of
 from .jobs import Renaming
+from .limits import Limits, limits
 from .machine import Unit
 from .places import Place, place
 from .writing import HEADER, Written, places_of
@@ -163,7 +164,13 @@ class _Attention:
             "__syncthreads();",
         ]
         query = f"for (int c = int(lane); c < {self.width}; c += {THREADS}) query[c] = {self._load(k, 0, 'c')};"
-        loop = [f"for (int first = 0; first < {count}; first += {THREADS}) {{", *(f"    {line}" for line in tile), "}"]
+
+        def text_of(expr: Affine) -> str:
+            return text(expr, keys.ranges, self.names, self.kind)
+
+        ends = limits(where, dim, count, (), text_of) if dim else Limits("", count, (), ())
+        head = f"for (int first = int({ends.first}); first < int({ends.end}); first += {THREADS}) {{"
+        loop = ["{", *ends.declared(self.kind), head, *(f"    {line}" for line in tile), "}", "}"]
         return ["__syncthreads();", query, "__syncthreads();", *loop]
 
     def _reduced(self, value: str, combined: str) -> list[str]:

@@ -16,6 +16,7 @@ from ...kernels.elementwise.source import coordinates, indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray
 from .jobs import Dims, Field, Fold, Job, Store
+from .limits import limits
 from .machine import THREADS, Unit
 from .places import Place, place
 
@@ -183,10 +184,15 @@ class _Writer:
         return [f"{kind} {name} = {literal(c.identity_in(dtype), kind)};" for (name, kind), c, dtype in pairs]
 
     def _loops(self, fold: Fold) -> list[str]:
-        """The points of a fold one after another."""
+        """The points of a fold one after another; loops go no further than conditions hold."""
         lines = self._counting(fold)
+        inner: set[str] = set()
         for name, extent in reversed(fold.looped):
-            lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
+            ends = limits(fold.where, name, extent, inner, lambda expr: text(expr, self.ranges, self.names, self.kind))
+            head = f"for ({self.kind} {name} = {ends.first}; {name} < {ends.end}; ++{name}) {{"
+            loop = [*ends.declared(self.kind), head, *_in(lines), "}"]
+            lines = ["{", *_in(loop), "}"] if ends.told else loop
+            inner.add(name)
         return lines if fold.looped else ["{", *_in(lines), "}"]
 
     def _counting(self, fold: Fold) -> list[str]:
@@ -209,7 +215,14 @@ class _Writer:
         return [f"{kind} {name} = widen({here});", *self._point(fold), *self._stores()]
 
     def _strided(self, fold: Fold) -> list[str]:
-        """Every so many points of a fold."""
+        """Every so many points of a fold; of one dimension, those where conditions hold."""
+        if len(fold.looped) == 1:
+            [(name, extent)] = fold.looped
+            ends = limits(fold.where, name, extent, (), lambda expr: text(expr, self.ranges, self.names, self.kind))
+            if ends.told:
+                step = f"{name} = {ends.first} + {self.kind}(lane); {name} < {ends.end}; {name} += {self.group}"
+                inner = [f"for ({self.kind} {step}) {{", *_in(self._counting(fold)), "}"]
+                return ["{", *_in([*ends.declared(self.kind), *inner]), "}"]
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
         inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold)]
         return [head, *_in(inner), "}"]
