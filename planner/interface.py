@@ -102,7 +102,8 @@ class Plan:
     def compile(self, values: Mapping[str, np.ndarray], **options: Any) -> Compiled:
         """Prove the plan, load params and states (``values``, whole arrays by name) and bind its tasks, once.
 
-        The result is called once a step: see `tapestry.workers.Compiled` for it and for the options (``device``).
+        The result is called once a step: see `tapestry.workers.Compiled` for it and for the options (``device``,
+        ``engine``).
         """
         from ..workers import Compiled
 

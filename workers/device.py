@@ -312,6 +312,10 @@ class Device(ABC):
         now = perf_counter()
         return lambda: now
 
+    def reached(self) -> Callable[[], bool]:
+        """Whether all that was run so far is done, to be asked from time to time."""
+        return lambda: True
+
     def synchronise(self) -> None:
         """Wait until all that was run is done. TaskError for what went wrong in a runner that had returned."""
         return

@@ -264,6 +264,10 @@ class CudaMachine(Machine):
         found, origin = self._event(), self._origin
         return lambda: origin[1] + self.cupy.cuda.get_elapsed_time(origin[0], found) / 1e3
 
+    def reached(self) -> Callable[[], bool]:
+        found = self._event()
+        return lambda: bool(found.done)
+
     def _event(self) -> Any:
         event = self.cupy.cuda.Event()
         self.api.eventRecord(event.ptr, self.stream)

@@ -234,6 +234,9 @@ class CupyDevice(Device):
     def mark(self) -> Callable[[], float]:
         return self.machine.mark()
 
+    def reached(self) -> Callable[[], bool]:
+        return self.machine.reached()
+
     def synchronise(self) -> None:
         self.machine.synchronise()
         self._outside.demand_none()

@@ -228,6 +228,10 @@ class Machine(ABC):
         """See `Device.mark`."""
 
     @abstractmethod
+    def reached(self) -> Callable[[], bool]:
+        """See `Device.reached`."""
+
+    @abstractmethod
     def replay(self, tasks: Sequence[Bound], *, side_by_side: bool) -> Replay:
         """Tasks of one rank on their lanes side by side, or of any ranks in the order that is given."""
 

@@ -88,6 +88,18 @@ def _typed(error: BaseException, rank: int) -> BaseException:
     return found
 
 
+def demand_one_plan(plan: Resolved, group: Group) -> None:
+    """UsageError where this rank was given another plan than rank 0: both would run, and give other values."""
+    ours = digests(plan.document)
+    if group.rank == 0:
+        group.tell("plan", json.dumps(ours))
+        return
+    theirs = json.loads(group.heard_from("plan", 0))
+    if different := [part for part in ours if ours[part] != theirs[part]]:
+        sides = {"different": f"ranks 0 and {group.rank}", "in": ", ".join(different)}
+        raise UsageError("ranks were given different plans", sides=sides)
+
+
 class _Process:
     """One rank, or a spectator if there are fewer ranks than processes."""
 
@@ -102,23 +114,12 @@ class _Process:
 
     def run(self, inputs: Mapping[str, Array]) -> None:
         """Load, bind, run all lanes, gather."""
-        self._demand_one_plan()
+        demand_one_plan(self.plan, self.group)
         checked = checked_inputs(self.plan.program, inputs)
         device = open_device(self.settings.device)
         with device.running():
             self._run_on(device, checked)
         device.close()  # not after an error: what the device was asked for may wait for ranks that never come
-
-    def _demand_one_plan(self) -> None:
-        """UsageError where this rank was given another plan than rank 0: both would run, and give other values."""
-        ours = digests(self.plan.document)
-        if self.number == 0:
-            self.group.tell("plan", json.dumps(ours))
-            return
-        theirs = json.loads(self.group.heard_from("plan", 0))
-        if different := [part for part in ours if ours[part] != theirs[part]]:
-            sides = {"different": f"ranks 0 and {self.number}", "in": ", ".join(different)}
-            raise UsageError("ranks were given different plans", sides=sides)
 
     def _run_on(self, device: Device, inputs: Mapping[str, Array]) -> None:
         rank = (

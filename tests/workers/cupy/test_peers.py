@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
-from threading import Barrier, Condition, Thread
+from threading import Barrier, Condition, Thread, local
 from typing import Any
 
 import msgspec
@@ -13,12 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tapestry.errors import UsageError
 from tapestry.planner import load_machine
 from tapestry.planner.format import Document, Resolved
+from tapestry.planner.format.checked import Checked
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
+from tapestry.serialize import program_from_json, program_to_json
 from tapestry.testing import assert_close, inputs_for, partitions, programs
-from tapestry.workers import register_device
+from tapestry.workers import Compiled, register_device
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.peers import Peers
 from tapestry.workers.engines.engine import Settings
@@ -32,6 +37,7 @@ from .streams import StreamedMachine
 
 SEEDS = count()
 MACHINE = load_machine("h200x8")
+NAMED = {"device": {"name": "any"}}
 
 
 class Streamed(CupyDevice):
@@ -70,6 +76,18 @@ class Company(Group):
             assert self.words.changed.wait_for(lambda: (name, rank) in self.words.said, 60)
             return self.words.said[name, rank]
 
+    def begin(self) -> None:
+        """There is but one run."""
+
+    def told(self, name: str, rank: int) -> Any:
+        return self.words.said.get((name, rank))
+
+    def failure(self) -> None:
+        return None
+
+    def publish(self, error: BaseException) -> None:
+        self.words.together.abort()
+
     def transport(self, *given: Any) -> Transport:
         self.ways.append(super().transport(*given))
         return self.ways[-1]
@@ -91,21 +109,18 @@ class Company(Group):
         return [] if self.rank else parts
 
 
-def run(plan: Resolved, inputs: Mapping[str, Any], repeat: int = 1, spare: int = 0) -> RunResult:
-    """A process a rank, and some without one, as threads; what rank 0 has in the end."""
-    words = Words(plan.size + spare)
-    company = [Company(words, rank) for rank in range(words.size)]
-    ranks = [_Process(plan, one, Settings("streamed", repeat=repeat, poison=True)) for one in company]
+def side_by_side(works: Sequence[Callable[[], None]], words: Words) -> None:
+    """A thread each, all of which have to end."""
     failed: list[BaseException] = []
 
-    def work(rank: _Process) -> None:
+    def safely(work: Callable[[], None]) -> None:
         try:
-            rank.run(inputs)
+            work()
         except BaseException as error:
             failed.append(error)
             words.together.abort()
 
-    threads = [Thread(target=work, args=(rank,), daemon=True) for rank in ranks]
+    threads = [Thread(target=safely, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -113,6 +128,14 @@ def run(plan: Resolved, inputs: Mapping[str, Any], repeat: int = 1, spare: int =
     if failed:
         raise failed[0]
     assert not any(thread.is_alive() for thread in threads), "ranks wait for each other"
+
+
+def run(plan: Resolved, inputs: Mapping[str, Any], repeat: int = 1, spare: int = 0) -> RunResult:
+    """A process a rank, and some without one, as threads; what rank 0 has in the end."""
+    words = Words(plan.size + spare)
+    company = [Company(words, rank) for rank in range(words.size)]
+    ranks = [_Process(plan, one, Settings("streamed", repeat=repeat, poison=True)) for one in company]
+    side_by_side([partial(rank.run, inputs) for rank in ranks], words)
     assert all(isinstance(one.ways[0], Peers) for one in company[: plan.size])
     return ranks[0].result()
 
@@ -180,6 +203,49 @@ def test_ranks_of_several_hosts_take_the_other_way(monkeypatch: pytest.MonkeyPat
     with pytest.raises(LookupError):
         run(Resolved(halo_blur()), {"x": np.arange(8, dtype=np.float32)})
     assert asked == ["nccl", "nccl"]
+
+
+def test_compiled_steps_of_a_process_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """States go on, outputs and states come to rank 0."""
+    document = halo_blur()
+    program = program_from_json(document.program)
+    x, y, z = program.tensors
+    program = replace(program, tensors=(replace(x, role="state"), y, z), states=(("x", "z"),))
+    document = msgspec.structs.replace(
+        document, program=program_to_json(program), states={"x": document.outputs["z"]}, machine=NAMED
+    )
+    words, here, found = Words(2), local(), list[Any]()
+    monkeypatch.setenv("RANK", "any")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("tapestry.workers.engines.group.group", lambda: here.company)
+
+    def work(rank: int) -> None:
+        here.company = Company(words, rank)
+        plan, start = Checked(Resolved(document)), np.arange(8, dtype=np.float32)
+        with Compiled(plan, {"x": start}, device="streamed", engine="torchrun") as step:
+            for _ in range(3):
+                found.append((rank, step({}), step.states))
+
+    side_by_side([partial(work, rank) for rank in range(2)], words)
+    blurred = np.arange(8, dtype=np.float32)
+    for _, outputs, states in [one for one in found if one[0] == 0]:
+        blurred = zeros_padded_blur(zeros_padded_blur(blurred))
+        np.testing.assert_array_equal(outputs["z"], blurred)
+        np.testing.assert_array_equal(states["x"], blurred)
+    assert [one[1:] for one in found if one[0] == 1] == [({}, {})] * 3
+
+
+def test_a_plan_is_compiled_for_torchrun_inside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Checked(Resolved(msgspec.structs.replace(halo_blur(), machine=NAMED)))
+    with pytest.raises(UsageError, match="not started by torchrun"):
+        Compiled(plan, {}, device="numpy", engine="torchrun")
+    words, here = Words(1), local()
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    here.company = Company(words, 0)
+    monkeypatch.setattr("tapestry.workers.engines.group.group", lambda: here.company)
+    with pytest.raises(UsageError, match="one process a rank"):
+        Compiled(plan, {}, device="numpy", engine="torchrun")
 
 
 @settings(max_examples=5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
