@@ -68,8 +68,9 @@ def convolution_of(job: Job) -> Convolution | None:
     out = located(job, store.index, store.into.stored, store.into.dtype)
     for image, other in (reads, reads[::-1]):
         sides = None if out is None else _sides(job, image, other, out)
-        if sides is not None:
-            return _sorted(job, fold.dims, sides)
+        found = None if sides is None else _sorted(job, fold.dims, sides)
+        if found is not None:
+            return found
     return None
 
 
@@ -88,7 +89,7 @@ def _sides(job: Job, image: Read, other: Read, out: Factor) -> _Sides | None:
     directions = [_direction(job, image, fields[0].stored, axis) for axis in windows]
     rest = _without(image, fields[0].stored, windows)
     first = located(job, rest, fields[0].stored, fields[0].dtype)
-    if plain is None or first is None or None in directions or not 0 < len(windows) <= MOST_DIRECTIONS:
+    if plain is None or first is None or None in directions or len(windows) > MOST_DIRECTIONS:
         return None
     found = tuple(one for one in directions if one is not None)
     if not all(any(_within(bound, one) for one in found) for bound in image.guard):
@@ -204,24 +205,31 @@ def _built(job: Job, sides: _Sides, batch: Dims, channels: Dims, inner: Dims, gr
     directions = sides.directions
     transposed = {one.transposed for one in directions}
     kept, folded = (prod(extents[getattr(one, name)] for one in directions) for name in ("kept", "folded"))
-    weights = transposed == {False} and kept < folded
+    weights = transposed == {False} and kept < folded if directions else bool(c_left)
     if len(transposed) > 1 or k_left or g_left or (n_left if weights else c_left):
         return None
     whole = [prod(extent for _, extent in dims) for dims in (n, k, c, g, *((dim,) for dim in (*n_left, *c_left)))]
     if prod(whole) * kept * folded < WORTH:
         return None
     first = replace(image, offset=image.offset + sum(one.first * one.step for one in directions))
-    made = _Arrays(n, k, c, g, (*n_left, *c_left), directions, extents)
-    seen, taps, result = made.image(first, weights), made.other(other, weights), made.out(out, weights)
+    arrays = _Arrays(n, k, c, g, (*n_left, *c_left), directions, extents)
+    seen, taps, result = arrays.image(first, weights), arrays.other(other, weights), arrays.out(out, weights)
     count = prod(extent for _, extent in g)
-    windows = (*(_turned(one.window, weights) for one in directions), *(Window(1, 1, 0, 0) for _ in made.alone))
-    if len(windows) > MOST_DIRECTIONS or seen is None or taps is None or result is None:
+    windows = (*(_turned(one.window, weights) for one in directions), *(Window(1, 1, 0, 0) for _ in arrays.alone))
+    if not 0 < len(windows) <= MOST_DIRECTIONS or seen is None or taps is None or result is None:
         return None
     if weights:
-        return Convolution(seen, result, taps, windows, count, "w")
-    if True in transposed:
-        return _reached(Convolution(result, taps, seen, windows, count, "x"))
-    return Convolution(seen, taps, result, windows, count, "y")
+        made = Convolution(seen, result, taps, windows, count, "w")
+    elif True in transposed:
+        made = Convolution(result, taps, seen, windows, count, "x")
+    else:
+        made = Convolution(seen, taps, result, windows, count, "y")
+    return None if _thin(made) or _unreached(made) else made
+
+
+def _thin(convolution: Convolution) -> bool:
+    """Whether there is but one channel on a side: then next to nothing is added up that a library could share."""
+    return min(convolution.x.extents[1], convolution.y.extents[1]) < 2
 
 
 def _turned(window: Window, weights: bool) -> Window:
@@ -229,10 +237,9 @@ def _turned(window: Window, weights: bool) -> Window:
     return replace(window, stride=window.dilation, dilation=window.stride) if weights else window
 
 
-def _reached(convolution: Convolution) -> Convolution | None:
-    """None where no window reaches the last elements of x, and zeros cannot be as many on either side."""
-    short = [k for k, window in enumerate(convolution.windows) if window.after < 0 and not convolution.even(k)]
-    return None if short else convolution
+def _unreached(convolution: Convolution) -> bool:
+    """Whether no window reaches the last elements of x, and zeros cannot be as many on either side."""
+    return any(window.after < 0 and not convolution.even(k) for k, window in enumerate(convolution.windows))
 
 
 @dataclass(frozen=True)
@@ -259,7 +266,7 @@ class _Arrays:
         if weights:
             first = [_axis(factor, self.inner), self._grouped(factor, self.channels)]
             return _strided(factor, [*first, *lines, *self._alone(factor)])
-        turned = self.directions[0].transposed
+        turned = any(one.transposed for one in self.directions)
         k, c = (self.inner, self.channels) if turned else (self.channels, self.inner)
         return _strided(factor, [self._grouped(factor, k), _axis(factor, c), *lines, *self._taps()])
 

@@ -78,7 +78,7 @@ class Cudnn:
     def prepared(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
         """Ask for a convolution, on the stream that is current then; None where cuDNN takes none such."""
         dtypes = {name_of(one.array.dtype) for one in (convolution.x, convolution.w, convolution.y)}
-        if len(dtypes) > 1 or not dtypes <= set(TYPES) or convolution.groups > 1 or thin(convolution):
+        if len(dtypes) > 1 or not dtypes <= set(TYPES) or convolution.groups > 1:
             return None
         asked_for = CHANNELS_LAST if _channels_last(convolution) else CHANNELS_FIRST
         for layout, packed in ((asked_for, False), (CHANNELS_FIRST, True)):
@@ -223,11 +223,6 @@ class _Prepared:
     def kernels(self) -> tuple[str, ...]:
         """The function of the library."""
         return (self.function,)
-
-
-def thin(c: Convolution) -> bool:
-    """Whether there is but one channel on a side: then next to nothing is added up that a library could share."""
-    return min(c.x.extents[1], c.y.extents[1]) < 2
 
 
 def _channels_last(c: Convolution) -> bool:

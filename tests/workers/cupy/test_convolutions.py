@@ -142,6 +142,21 @@ def test_other_ranks(machine: HostMachine, rank: int) -> None:
     assert run(program, machine) == ["convolution y"]
 
 
+def test_filters_of_one_tap_with_steps(machine: HostMachine) -> None:
+    """What steps over rows and columns is no matrix product."""
+
+    @tp.program
+    def convolved(x: f32[Tensor, "n=9 c=3 y=18 x=8"], w: f32[Tensor, "k=5 c=3 r=1 s=1"]) -> Tensor:
+        return tp.sum(tp.conv2d(x, w, stride=2) ** 2)
+
+    @tp.program
+    def step(x: f32[Tensor, "n=9 c=3 y=18 x=8"], w: f32[Tensor, "k=5 c=3 r=1 s=1"]) -> dict[str, Tensor]:
+        value, found = tp.value_and_grad(convolved, wrt="w")(x, w)
+        return {"value": value, "dw": found}
+
+    assert run(step.bind(), machine) == ["convolution y", "convolution w"]
+
+
 def test_a_direction_without_taps_is_one_of_its_own(machine: HostMachine) -> None:
     """Filters of one column: what lies in columns is neither batch nor channel."""
 
