@@ -53,19 +53,19 @@ def planned(ranks: int) -> Plan:
 SAID = [  # what is given, and what is said of it; a place only where its memory is not another's by the end of the step
     ({"i": -1}, "entries", r"i(\[4\])? is -1", U),
     ({"j": 9}, "entries", r"j(\[4\])? is 9", V),
-    ({"i": 3}, "moved", r"the index computed from i is 5", U),
+    ({"i": 3}, "moved", r"the index computed from i(\[4\])? is 5", U),
 ]
 
 
-def check_what_is_said(device: str, ranks: int) -> None:
+def check_what_is_said(device: str, ranks: int, engine: str = "local") -> None:
     """Each index with its own axis, and the table that it is an index of."""
     made = planned(ranks)
     for changed, op, said, extent in SAID:
         with pytest.raises(
             TaskError, match=rf"{said}, outside of the axis[^$]*table[^$]*\[0, {extent - 1}\]"
         ) as caught:
-            made.run(inputs(**changed), device=device)
-        assert isinstance(caught.value.__cause__, IndexOutside)
+            made.run(inputs(**changed), device=device, engine=engine)
+        assert engine != "local" or isinstance(caught.value.__cause__, IndexOutside)
         assert (caught.value.rank, caught.value.name) == (ranks - 1, op)
         assert caught.value.task is not None
 

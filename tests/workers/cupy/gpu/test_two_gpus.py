@@ -31,6 +31,7 @@ from tapestry.workers.result import RunResult
 
 from ....planner.check.mutations import waits_removed
 from ...unchecked import run_unchecked
+from ..test_outside import check_what_is_said
 from .executed import EXAMPLES, MACHINE, cut_along, needs_two
 from .test_on_gpu import SMALL, example_program
 
@@ -94,6 +95,10 @@ def test_generated_plans_and_the_examples() -> None:
             jobs.append((program, document, random_inputs(program, 0)))
     faults = [wrong(*pair, steps=2) for pair in zip(jobs, launched(jobs, "cupy", repeat=2), strict=True)]
     assert not any(faults), next(filter(None, faults))
+
+
+def test_an_index_outside_of_its_axis_ends_both_processes() -> None:
+    check_what_is_said("cupy", 2, "torchrun")
 
 
 def test_late_tasks_change_nothing(delays: Path) -> None:
