@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=ROOT / "planner" / "machines")
     options = parser.parse_args()
     probed, names = load_machine(options.probed), names_in(options.probed)
+    probed = replace(probed, links=tuple(replace(link, kind="nvlink") for link in probed.links))
     when = probed.description.rpartition("probed on ")[2]
     one = f"NVIDIA H200 SXM (141 GB{{}}), probed on {when}"
     made = {
