@@ -35,6 +35,8 @@ class Function:
     strict       whether some arguments are an error, so that it is computed where it stands and nowhere else
     truths       ``yes``: works on truth values; ``only``: on nothing else; otherwise the operator to use instead, or
                  "cast" where there is none
+    cuda_into    what makes an integer in memory, by its address, the function of itself and another, at once among all
+                 threads; None where it hangs on their order, or nothing does
     derivative   the partial derivatives as expressions of the arguments a, b, c (see `derivatives.partials`); None
                  where it is no function of real numbers
     """
@@ -48,6 +50,7 @@ class Function:
     symbol: str = ""
     truths: Literal["yes", "only", "cast", "|", "&", "!=", "~"] = "yes"
     cuda_quick: str | None = None
+    cuda_into: str | None = None
     exact: bool = True
     derivative: tuple[Expr, ...] | None = None
     matrix: Literal["sum", "product", ""] = ""
@@ -88,7 +91,10 @@ _BODIES, _RANDOM = "tapestry.expr.numpy_bodies", "tapestry.expr.random_bodies"
 PAIR = "pair"
 
 for _function in (
-    Function("add", 2, "numpy:add", "add({0}, {1})", symbol="+", truths="|", derivative=d.ADD, matrix="sum"),
+    Function(
+        "add", 2, "numpy:add", "add({0}, {1})",
+        symbol="+", truths="|", derivative=d.ADD, matrix="sum", cuda_into="add_into({0}, {1})",
+    ),
     Function("subtract", 2, "numpy:subtract", "subtract({0}, {1})", symbol="-", truths="!=", derivative=d.SUBTRACT),
     Function(
         "multiply", 2, "numpy:multiply", "multiply({0}, {1})",

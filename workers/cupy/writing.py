@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...expr import Affine, Bound, Expr, Read, reads
+from ...dtypes import DTYPES
+from ...expr import FUNCTIONS, Affine, Bound, Expr, Read, reads
 from ...kernels.elementwise.emit import Emitter, Value, literal
 from ...kernels.elementwise.indices import condition, text
 from ...kernels.elementwise.loop import MAX_32
@@ -60,6 +61,15 @@ def sharing(job: Job) -> int:
     return 1 << (max(1, min(THREADS, wanted)).bit_length() - 1)
 
 
+def _into(job: Job) -> str | None:
+    """What folds integers into places that the data say, by all threads at once; None where that is not to be had."""
+    if not job.placed or job.record is None or DTYPES[job.record.dtypes[0]].kind != "int":
+        return None
+    function = job.record.monoid.function
+    wide = DTYPES[job.record.dtypes[0]].bytes >= 4
+    return FUNCTIONS[function].cuda_into if wide and function is not None else None
+
+
 def _along_fold(job: Job) -> bool:
     """Whether a read finds neighbours in memory along a folded dimension and none along the kept ones."""
     kept = {name for name, _ in job.kept}
@@ -83,7 +93,9 @@ class _Writer:
         self.kept = tuple(sorted(job.threads, key=lambda dim: -abs(self.targets[0].plain.coefficient(dim[0]))))
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
-        self.group = sharing(job)
+        self.group, self.into = sharing(job), _into(job)
+        longest = max((fold.points for fold in job.folds), default=1)
+        self.wanted = job.points * (longest if self.into else self.group)  # threads
         self.kind = "Int" if self._wide() else "int"
         self.names = {name: name for name in self.ranges}
         self.emitters = 0
@@ -100,20 +112,18 @@ class _Writer:
         sizes = [field.stored.array.size for field in self.job.fields.values()]
         sizes += [store.into.stored.array.size for store in self.job.stores]
         items = max([1, *(store.into.stored.array.dtype.itemsize for store in self.job.stores)])
-        most = max(
-            [self.job.points * self.group, *(fold.points for fold in self.job.folds), *(n * items for n in sizes)]
-        )
+        most = max([self.wanted, *(fold.points for fold in self.job.folds), *(n * items for n in sizes)])
         return most > MAX_32 or any(max(map(abs, expr.bounds(self.ranges))) > MAX_32 for expr in exprs)
 
     # -- the kernel --------------------------------------------------------------------------------------------------
 
     def written(self) -> Written:
-        body = [*self._reporting(), *(self._shared() if self.group > 1 else self._single())]
+        body = [*self._reporting(), *self._body()]
         head = (
             f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\nNAME({", ".join(self.parameters)}) {{\n'
         )
         source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
-        blocks = -(-self.job.points * self.group // THREADS)
+        blocks = -(-self.wanted // THREADS)
         digest = hashlib.sha256(f"{blocks} {source}".encode()).hexdigest()[:16]
         entry = f"general_{digest}"
         record = self.job.record
@@ -137,6 +147,25 @@ class _Writer:
 
     def _natural(self) -> str:
         return "Natural" if self.kind == "Int" else "unsigned"
+
+    def _body(self) -> list[str]:
+        if self.into is not None:
+            return self._scattered(self.into)
+        return self._shared() if self.group > 1 else self._single()
+
+    def _scattered(self, into: str) -> list[str]:
+        """One thread a point of a fold, whose value goes into the record where it stands, in whatever order."""
+        [store], [target] = self.job.stores, self.targets
+        lines = [f"const {self._natural()} k = {self._natural()}(blockIdx.x) * {THREADS}u + threadIdx.x;"]
+        for fold in self.job.folds:
+            emitter = self._emitter()
+            value = emitter.as_type(emitter.value(fold.values[0]), "Int")
+            here = f"&{self._element(store.into, target, constant=False)}"
+            point = [*emitter.outer, *emitter.inner, f"{into.format(here, value)};"]
+            dims = (*self.kept, *fold.looped)
+            inner = [*places_of(dims, self.kind, "k"), *self._under(self.job.where, self._counting(fold, point))]
+            lines += [f"if (k < {self.job.points * fold.points}u) {{", *_in(inner), "}"]
+        return lines
 
     def _single(self) -> list[str]:
         """One thread a point."""
@@ -185,7 +214,7 @@ class _Writer:
 
     def _loops(self, fold: Fold) -> list[str]:
         """The points of a fold one after another; loops go no further than conditions hold."""
-        lines = self._counting(fold)
+        lines = self._counting(fold, self._placed(fold) if self.job.placed else self._point(fold))
         inner: set[str] = set()
         for name, extent in reversed(fold.looped):
             ends = limits(fold.where, name, extent, inner, lambda expr: text(expr, self.ranges, self.names, self.kind))
@@ -195,9 +224,8 @@ class _Writer:
             inner.add(name)
         return lines if fold.looped else ["{", *_in(lines), "}"]
 
-    def _counting(self, fold: Fold) -> list[str]:
+    def _counting(self, fold: Fold, point: list[str]) -> list[str]:
         """One point; along dimensions that are selected from, the one that counts, if there is such."""
-        point = self._placed(fold) if self.job.placed else self._point(fold)
         lines = self._under(fold.where, point)
         for one in reversed(fold.chosen):
             emitter = self._emitter()
@@ -221,10 +249,10 @@ class _Writer:
             ends = limits(fold.where, name, extent, (), lambda expr: text(expr, self.ranges, self.names, self.kind))
             if ends.told:
                 step = f"{name} = {ends.first} + {self.kind}(lane); {name} < {ends.end}; {name} += {self.group}"
-                inner = [f"for ({self.kind} {step}) {{", *_in(self._counting(fold)), "}"]
+                inner = [f"for ({self.kind} {step}) {{", *_in(self._counting(fold, self._point(fold))), "}"]
                 return ["{", *_in([*ends.declared(self.kind), *inner]), "}"]
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
-        inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold)]
+        inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold, self._point(fold))]
         return [head, *_in(inner), "}"]
 
     def _point(self, fold: Fold) -> list[str]:

@@ -19,6 +19,16 @@ TAPESTRY_FN Int sign(Int a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
 TAPESTRY_FN Int minimum(Int a, Int b) { return b < a ? b : a; }
 TAPESTRY_FN Int maximum(Int a, Int b) { return b > a ? b : a; }
 
+// Into integers in memory, by many threads: in whatever order, the same bits.
+#if defined(__CUDA_ARCH__)
+TAPESTRY_FN void add_into(int* at, Int x) { atomicAdd(at, static_cast<int>(x)); }
+TAPESTRY_FN void add_into(unsigned* at, Int x) { atomicAdd(at, static_cast<unsigned>(x)); }
+TAPESTRY_FN void add_into(Int* at, Int x) { atomicAdd(reinterpret_cast<Natural*>(at), static_cast<Natural>(x)); }
+#else
+template <class T>
+void add_into(T* at, Int x) { *at = static_cast<T>(Natural(*at) + Natural(x)); }
+#endif
+
 // By zero: 0, as in NumPy. The least integer by -1 wraps.
 TAPESTRY_FN Int floor_divide(Int a, Int b) {
     if (b == 0) return 0;

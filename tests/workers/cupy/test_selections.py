@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor, bf16, f32, int32
+from tapestry import Tensor, bf16, f32, int32, num
 from tapestry.dtypes import numpy_dtype
 from tapestry.inputs import random_inputs
 from tapestry.planner import plan
@@ -14,11 +17,14 @@ from tapestry.program import Pin
 from tapestry.reference import evaluate
 from tapestry.space import Box
 from tapestry.testing import assert_close
+from tapestry.workers.cupy.arrays import DeviceArray
 from tapestry.workers.cupy.evaluating import jobs_of
-from tapestry.workers.device import Evaluation, Stored
+from tapestry.workers.cupy.machine import Unit as Kernel
+from tapestry.workers.device import Evaluation, Runner, Stored
 from tapestry.workers.faults import Place
 
 from ...kernels.elementwise.host import needs_compiler
+from .host_machine import HostMachine
 
 pytestmark = needs_compiler
 
@@ -90,3 +96,33 @@ def test_no_kernel_goes_through_what_cannot_count(name: str) -> None:
     wide = PROGRAM.tensor(op.output).dtype == "bf16" and bool(set(op.parallel_dims) & {c.dim for c in op.selections})
     worked = sum(job.points * max(fold.points for fold in job.folds) for job in jobs if job.folds)
     assert worked == points.size // (1 if wide else op.idle)
+
+
+@tp.op
+def gathered(x: num[Tensor, "t d"], at: int32[Tensor, "t"], *, v: int) -> num[Tensor, "v d"]:
+    t, d, v = tp.indices("t d v")
+    return tp.sum[t](tp.where(at[t] == v, x[t, d], 0))
+
+
+@tp.program
+def whole_numbers(x: int32[Tensor, "t d"], y: tp.int64[Tensor, "t d"], at: int32[Tensor, "t"]) -> tuple[Tensor, ...]:
+    return gathered(x, at, v=5), gathered(y, at, v=5), tp.bincount(at, 5)
+
+
+def test_integers_go_to_their_places_by_a_thread_each(on_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wrap to the same bits in whatever order: no thread waits for another."""
+    sources: list[str] = []
+    launch = HostMachine.launch
+
+    def listing(machine: HostMachine, unit: Kernel, arrays: Sequence[DeviceArray]) -> Runner:
+        sources.append(unit.source)
+        return launch(machine, unit, arrays)
+
+    monkeypatch.setattr(HostMachine, "launch", listing)
+    program = whole_numbers.bind(t=40, d=3)
+    inputs = random_inputs(program, seed=1) | {"at": np.random.default_rng(1).integers(-1, 6, 40).astype(np.int32)}
+    inputs["x"] = np.random.default_rng(2).integers(-(2**31), 2**31, (40, 3)).astype(np.int32)
+    found = plan(program, "cpu-4", mesh=(1,)).run(inputs, device=on_host, poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    threads = [re.findall(r"if \(k < (\d+)u\) \{", source) for source in sources if "_into(&" in source]
+    assert threads == [["120"], ["120"], ["40"]]
