@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 from .errors import ReadOutOfBounds
 from .expr import Affine, Bound
 from .space import Access, Box, IndexSet
 
 Ranges = Mapping[str, tuple[int, int]]
+LISTED = 1 << 22  # points at which expressions with tables are evaluated one by one
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ def _points(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> IndexSet:
 
 def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound]) -> dict[str, int] | None:
     """A point of the box that satisfies the bounds and where expr is outside 0:extent; the least one."""
+    listed = _listed(expr, ranges, bounds)
+    if listed is not None:
+        return _first(listed, extent)
     for outside in (Bound(expr, None, 0), Bound(expr, extent, None)):
         found = _points(expr, ranges, (*bounds, outside))
         point = found.witness()
@@ -79,12 +85,54 @@ def _witness(expr: Affine, extent: int, ranges: Ranges, bounds: Sequence[Bound])
 
 def _reached(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> tuple[int, int]:
     """The half-open interval from the least to the greatest value of expr where the bounds hold."""
+    listed = _listed(expr, ranges, bounds)
+    if listed is not None:
+        values = listed.values[listed.inside]
+        return int(values.min()), int(values.max()) + 1
     points = _points(expr, ranges, bounds)
     values = Access(points.dims, (expr,)).image_set(points)
     if not values:
         return expr.bounds(ranges)
     hull = values.hull()
     return hull.lo[0], hull.hi[0]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The values of an expression at all points of a box, and where the bounds hold."""
+
+    at: Mapping[str, Any]
+    values: Any
+    inside: Any
+
+
+def _listed(expr: Affine, ranges: Ranges, bounds: Sequence[Bound]) -> _Listed | None:
+    """Expressions with tables point by point: isl is told these case by case, which are many where tables are long.
+
+    None for others, and for too many points.
+    """
+    exprs = [expr, *(bound.expr for bound in bounds)]
+    names = sorted(set().union(*(one.dims for one in exprs)))
+    extents = [ranges[name][1] - ranges[name][0] for name in names]
+    if not any(table for one in exprs for table in one.tables if not table.is_step) or not 0 < prod(extents) <= LISTED:
+        return None
+    import numpy as np
+
+    at = dict(zip(names, np.meshgrid(*(np.arange(*ranges[name]) for name in names), indexing="ij"), strict=True))
+    inside = np.ones(extents, dtype=bool)
+    for bound in bounds:
+        value = np.broadcast_to(bound.expr.evaluate(at), inside.shape)
+        inside &= True if bound.lo is None else value >= bound.lo
+        inside &= True if bound.hi is None else value < bound.hi
+    return _Listed(at, np.broadcast_to(expr.evaluate(at), inside.shape), inside)
+
+
+def _first(listed: _Listed, extent: int) -> dict[str, int] | None:
+    """The least point at which the bounds hold and the value is outside 0:extent."""
+    import numpy as np
+
+    found = np.argwhere(listed.inside & ((listed.values < 0) | (listed.values >= extent)))
+    return {name: int(grid[tuple(found[0])]) for name, grid in listed.at.items()} if len(found) else None
 
 
 def out_of_bounds(

@@ -7,7 +7,7 @@ left:
     merge     dimensions that occur only through one combination (p and r in 2*p + r) become one: their sums
     project   a dimension that no row uses is eliminated from the conditions
     split     x under floor(x / c) becomes c*q + m, on few products of quotients and remainders
-    unravel   a table becomes its value, once for each of its steps
+    unravel   a table becomes its value, once for each of its steps; a row with a long one is looked up point by point
     tighten   conditions on several dimensions narrow each
     list      a small dimension that rows share is listed value by value
 
@@ -20,17 +20,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from math import prod
 
 from ..expr.index import Affine, Bound
 from ..expr.simplify import simplify_index
 from .cases import Bounds, Cases, Problem, Rows, Sets, clip_bounds, connected, merge, split, table_cases
 from .intset import IntSet
 from .region import Region
-from .runs import add, clip_linear, flipped, scale, unscale
+from .runs import RUN_LIMIT, add, clip_linear, flipped, scale, unscale
 
 SPLIT_LIMIT = 64  # pieces that one floor may be split into
 LIST_LIMIT = 16  # values of a shared dimension that are listed one by one
 PIECE_LIMIT = 512  # pieces in all, per grid
+POINT_LIMIT = 1 << 20  # points at which a row with tables is looked up one by one
 
 Pieces = tuple[tuple[IntSet, ...], ...]
 
@@ -77,6 +79,9 @@ class _Search:
     def _connected(self, problem: Problem) -> _Answer:
         if not problem.bounds and len(problem.rows) <= 1 and len(problem.sets) <= 1 and not _floored(problem):
             return _Answer([tuple(_single(row, problem.sets) for row in problem.rows)])
+        listed = _looked_up(problem)
+        if listed is not None:
+            return listed
         for step in (_project, self._split, self._unravel, _tighten, self._list):
             cases = step(problem)
             if cases is not None:
@@ -112,6 +117,33 @@ class _Search:
         if problem.bounds:
             return _Answer(self.solve(Problem(problem.rows, (), problem.sets)).pieces, exact=False)
         return _Answer([tuple(IntSet.interval(*row.bounds(problem.ranges)) for row in problem.rows)], exact=False)
+
+
+def _looked_up(problem: Problem) -> _Answer | None:
+    """The values of a row with long tables in it, point by point; None for others, and where these are too many."""
+    if len(problem.rows) != 1 or max((len(table.runs) for table in problem.tables), default=0) <= SPLIT_LIMIT:
+        return None
+    names = list(problem.sets)
+    if prod(values.size for values in problem.sets.values()) > POINT_LIMIT:
+        return None
+    import numpy as np
+
+    grid = np.meshgrid(*(np.array([*values], dtype=np.int64) for values in problem.sets.values()), indexing="ij")
+    at = dict(zip(names, grid, strict=True))
+    inside = np.ones(grid[0].shape, dtype=bool)
+    for bound in problem.bounds:
+        value = bound.expr.evaluate(at)
+        inside &= (value >= (value.min() if bound.lo is None else bound.lo)) & (
+            value < (value.max() + 1 if bound.hi is None else bound.hi)
+        )
+    found = np.unique(np.broadcast_to(problem.rows[0].evaluate(at), inside.shape)[inside])
+    if not found.size:
+        return _Answer([])
+    ends = np.flatnonzero(np.diff(found) != 1)
+    starts, stops = found[np.concatenate(([0], ends + 1))], found[np.concatenate((ends, [found.size - 1]))]
+    if len(starts) > RUN_LIMIT:
+        return None
+    return _Answer([(IntSet.of(*(range(lo, hi + 1) for lo, hi in zip(starts.tolist(), stops.tolist(), strict=True))),)])
 
 
 def _single(row: Affine, sets: Sets) -> IntSet:

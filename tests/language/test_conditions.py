@@ -107,3 +107,32 @@ def test_a_table_holds_integers_or_truth_values(values: Any) -> None:
 def test_a_table_takes_an_index_for_each_axis() -> None:
     with pytest.raises(UsageError, match=r"shape \(3, 3\)"):
         folded(lambda q, k: tp.table(BLOCKS)[q // 4])
+
+
+ROWS = [3, 1, 7, 5]
+STARTS = [0, 3, 4, 11]
+
+
+@tp.op
+def means(x: f32[Tensor, "n"]) -> f32[Tensor, "b"]:
+    """Means of rows that are stored one behind another."""
+    b, t = tp.indices("b", t=max(ROWS))
+    rows = tp.table(ROWS)
+    return tp.sum[t](x[tp.table(STARTS)[b] + t], where=t < rows[b]) / rows[b]
+
+
+@tp.program
+def jagged(x: f32[Tensor, "n"]) -> Tensor:
+    return means(x)
+
+
+def test_rows_may_be_stored_without_what_is_beyond_their_ends() -> None:
+    x = np.arange(16, dtype="f4")
+    parts = np.split(x, STARTS[1:])
+    expected = np.array([part.sum() / np.float32(len(part)) for part in parts])
+    assert np.array_equal(evaluate(jagged.bind(n=16), {"x": x})["out"], expected)
+
+
+def test_a_row_that_ends_beyond_its_storage_is_an_error_with_a_witness() -> None:
+    with pytest.raises(tp.ReadOutOfBounds, match=r"n in \[0, 14\] +witness: n=15  from b=3 t=4"):
+        jagged.bind(n=15)

@@ -148,3 +148,13 @@ def test_a_table_is_as_long_as_its_values_are_needed() -> None:
     assert str(simplify_index(lengths, {"b": (3, 4)})) == "7"
     assert str(simplify_index(at((0, 4, 8, 12), B), {"b": (0, 4)})) == "4*b"
     assert prod(len(table.values) for table in lengths.tables) == 4
+
+
+def test_rows_with_long_tables_are_looked_up() -> None:
+    """A shard of a packed triangle is one stretch of its storage."""
+    side = 400
+    start = at(tuple(k * (k + 1) // 2 for k in range(side)), Q)
+    shard = Box((100, 0), (300, side)).region()
+    image = projection(NAMES, (start + K,), (Bound(K - Q, None, 1),)).image(shard)
+    assert image.exact
+    assert str(image.region) == f"{100 * 101 // 2}:{300 * 301 // 2}"

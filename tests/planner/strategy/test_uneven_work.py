@@ -169,3 +169,35 @@ def test_the_planner_finds_the_cut_of_equal_work() -> None:
     assert row.held.busiest < 1.01
     assert check(made.document).ok
     assert not made.document.traffic.bytes_total
+
+
+SIDE = 160
+
+
+@tp.op
+def triangle_times(a: f32[Tensor, "n"], x: f32[Tensor, "s d"]) -> f32[Tensor, "t d"]:
+    """A lower triangle, stored row behind row without what lies above it, times x."""
+    t, s, d = tp.indices("t s d")
+    starts = tp.table([k * (k + 1) // 2 for k in range(SIDE)])
+    return tp.sum[s](a[starts[t] + s] * x[s, d], where=s <= t)
+
+
+@tp.program
+def packed(a: f32[Tensor, "n"], x: f32[Tensor, "s d"]) -> Tensor:
+    return triangle_times(a, x)
+
+
+def test_a_packed_triangle_lies_where_it_is_read_and_nothing_of_it_moves() -> None:
+    program = packed.bind(n=SIDE * (SIDE + 1) // 2, s=SIDE, d=2)
+    pin = Pin("op", "triangle_times", (("mesh0", "t"),), "balanced")
+    made = plan(program, load_machine("cpu-4"), mesh=(4,), pins=[pin])
+    assert check(made.document).ok
+    row = made.explain("triangle_times").rows[0]
+    assert [item.tensor for item in row.incoming] == ["x"]
+    assert row.held is not None
+    assert row.held.busiest <= 1 + 8 / SIDE  # an equal share and a row
+    rng = np.random.default_rng(0)
+    given = {t.name: rng.integers(-5, 5, t.shape).astype("f4") for t in program.of_role("input")}
+    lower = np.zeros((SIDE, SIDE), "f4")
+    lower[np.tril_indices(SIDE)] = given["a"]
+    assert np.array_equal(made.run(given).outputs["out"], lower @ given["x"])
