@@ -5,12 +5,15 @@ The library is NumPy here, asked as cuDNN is: filters dense, padding even.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, f32
@@ -31,6 +34,7 @@ from .conftest import OnHost
 from .host_machine import HostMachine
 
 pytestmark = needs_compiler
+EXAMPLES = int(os.environ.get("TAPESTRY_CUPY", 0)) or 4
 
 
 @pytest.fixture
@@ -59,8 +63,8 @@ def cut(op: Operation, axis: int, parts: int) -> list[Region]:
 def run(program: Program, machine: HostMachine, axis: int = 0, parts: int = 1) -> list[str]:
     """The convolutions asked for, once the values are those of the reference. Every operation is cut along an axis."""
     rng = np.random.default_rng(0)
-    given = [*program.of_role("input"), *program.of_role("param")]
-    inputs = {x.name: (rng.random(x.shape) - 0.5).astype(numpy_dtype(x.dtype)) for x in given}
+    tensors = [*program.of_role("input"), *program.of_role("param")]
+    inputs = {x.name: (rng.random(x.shape) - 0.5).astype(numpy_dtype(x.dtype)) for x in tensors}
     shards = {op.name: cut(op, min(axis, len(op.dims) - 1), parts) for op in program.operations if op.dims}
     shards |= {op.name: [Box((), ()).region()] * parts for op in program.operations if not op.dims}
     document = plan_partitions(program, load_machine("h200x8"), shards).document
@@ -69,12 +73,12 @@ def run(program: Program, machine: HostMachine, axis: int = 0, parts: int = 1) -
     return [name for name in machine.kernels if name.startswith("convolution")]
 
 
-def differentiated(**settings: object) -> Program:
+def differentiated(**given: object) -> Program:
     """A convolution [n, c, y, x] and the gradients of image and filters."""
 
     @tp.program
     def convolved(x: f32[Tensor, "n=2 c=4 y=9 x=10"], w: f32[Tensor, "k=6 c=4 r=3 s=3"]) -> Tensor:
-        y = tp.conv2d(x, w, **settings)
+        y = tp.conv2d(x, w, **given)
         return tp.sum(y * y)
 
     @tp.program
@@ -98,9 +102,9 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_forward_and_both_gradients(machine: HostMachine, settings: dict[str, object]) -> None:
-    assert sorted(run(differentiated(**settings), machine)) == ["convolution w", "convolution x", "convolution y"]
+@pytest.mark.parametrize("given", SETTINGS, ids=str)
+def test_forward_and_both_gradients(machine: HostMachine, given: dict[str, object]) -> None:
+    assert sorted(run(differentiated(**given), machine)) == ["convolution w", "convolution x", "convolution y"]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, 4, 5, 6])
@@ -167,11 +171,11 @@ def test_a_direction_without_taps_is_one_of_its_own(machine: HostMachine) -> Non
     assert run(convolved.bind(), machine) == ["convolution y"]
 
 
-@pytest.mark.parametrize("settings", [{"stride": 2}, {"padding": ((1, 0), (0, 2))}], ids=str)
-def test_by_way_of_dense_arrays(machine: HostMachine, settings: dict[str, object]) -> None:
+@pytest.mark.parametrize("given", [{"stride": 2}, {"padding": ((1, 0), (0, 2))}], ids=str)
+def test_by_way_of_dense_arrays(machine: HostMachine, given: dict[str, object]) -> None:
     """Where a library takes no steps between elements, they are copied together, and results apart."""
     machine.packed = True
-    assert len(run(differentiated(**settings), machine, 1, 2)) == 6
+    assert len(run(differentiated(**given), machine, 1, 2)) == 6
 
 
 @pytest.mark.parametrize("axis", [0, 2])
@@ -215,6 +219,46 @@ def test_groups_as_a_dimension(machine: HostMachine) -> None:
         return tp.sum[r, s](x[n, p + r, q + s, c] * w[r, s, c])
 
     assert run(of_params(depthwise, "f32", (2, 7, 6, 5), (3, 3, 5)), machine) == ["convolution y"]
+
+
+def test_any_convolution_however_cut(machine: HostMachine) -> None:
+    """Forward and both gradients of images of any extents, steps, gaps, padding and groups, in shards."""
+
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.data())
+    def execute(data: st.DataObject) -> None:
+        def drawn(low: int, high: int) -> int:
+            return data.draw(st.integers(low, high))
+
+        groups, extents, taps = drawn(1, 2), (drawn(5, 9), drawn(5, 9)), (drawn(1, 3), drawn(1, 3))
+        call = partial(
+            tp.conv2d,
+            stride=(drawn(1, 3), drawn(1, 3)),
+            dilation=(drawn(1, 2), drawn(1, 2)),
+            padding=((drawn(0, 2), drawn(0, 2)), (drawn(0, 2), drawn(0, 2))),
+            groups=groups,
+        )
+        program = with_gradients(call, (drawn(1, 3), 2 * groups, *extents), (2 * groups, 2, *taps))
+        run(program, machine, drawn(0, 5), drawn(1, 3))
+
+    (execute if "TAPESTRY_FUZZ" in os.environ else seed(0)(execute))()
+
+
+def with_gradients(call: Callable[..., Tensor], x: tuple[int, ...], w: tuple[int, ...]) -> Program:
+    """A convolution, and the gradients of image and filters for some gradient of the result."""
+
+    @tp.program
+    def weighted(x: Tensor, w: Tensor, dy: Tensor) -> Tensor:
+        return tp.sum(call(x, w) * dy)
+
+    @tp.program
+    def step() -> dict[str, Tensor]:
+        image, filters = tp.param("x", "f32", x), tp.param("w", "f32", w)
+        y = call(image, filters)
+        found = tp.grad(weighted, wrt=("x", "w"))(image, filters, tp.param("dy", "f32", y.shape))
+        return {"y": y, "dx": found["x"], "dw": found["w"]}
+
+    return step.bind()
 
 
 def test_what_windows_do_not_leave_out_alone_has_a_kernel_of_its_own(machine: HostMachine) -> None:
