@@ -82,10 +82,11 @@ class Cudnn:
             return None
         asked_for = CHANNELS_LAST if _channels_last(convolution) else CHANNELS_FIRST
         for layout, packed in ((asked_for, False), (CHANNELS_FIRST, True)):
-            asked = Asked(self.machine, _of_planes(convolution), take, layout, packed=packed)
-            if dtypes <= {"f16", "bf16"} and any(address % ALIGNED for address in asked.addresses):
-                continue
-            with contextlib.suppress(LaunchError):  # extents that no descriptor holds
+            # Extents that no descriptor holds, and copies that there is no room for, are left to other kernels.
+            with contextlib.suppress(LaunchError, MemoryError):
+                asked = Asked(self.machine, _of_planes(convolution), take, layout, packed=packed)
+                if dtypes <= {"f16", "bf16"} and any(address % ALIGNED for address in asked.addresses):
+                    continue
                 call = _Call(self, asked.convolution, layout)
                 way = self._way(call)
                 if way is not None:
