@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from ...expr import Affine, Expr, Read, rewrite
 from ...kernels.elementwise.kernel import compile_expression
 from ...kernels.elementwise.types import Layout
@@ -25,14 +27,21 @@ def written_map(job: Job) -> Written | None:
         return None
     if any(target.plain.coefficient(name) <= 0 for name, extent in job.kept):
         return None
-    operands = {read.tensor: _layout(job.fields[read.tensor]) for read in reads}
+    names = numbered(read.tensor for read in reads)
+    operands = {name: _layout(job.fields[tensor]) for tensor, name in names.items()}
     made = compile_expression(
-        job.kept, _flat(store.value, job), _layout(store.into), operands, write=(target.plain,), name="map"
+        job.kept, _flat(store.value, job, names), _layout(store.into), operands, write=(target.plain,), name="map"
     )
     if made.plan is None:
         return None
     unit = Unit(made.source, made.entry, made.plan.blocks, made.plan.threads)
-    return Written(unit, (*(_array(job.fields[name]) for name in made.operands), _array(store.into)))
+    arrays = {name: _array(job.fields[tensor]) for tensor, name in names.items()}
+    return Written(unit, (*(arrays[name] for name in made.operands), _array(store.into)))
+
+
+def numbered(tensors: Iterable[str]) -> dict[str, str]:
+    """Other names of tensors, the same for every layer of a model, so that equal kernels are one."""
+    return {tensor: f"x{k}" for k, tensor in enumerate(dict.fromkeys(tensors))}
 
 
 def _plain(job: Job, read: Read) -> bool:
@@ -40,14 +49,14 @@ def _plain(job: Job, read: Read) -> bool:
     return isinstance(field.stored.array, DeviceArray) and not place(read.index, field.stored, job.ranges).broken
 
 
-def _flat(value: Expr, job: Job) -> Expr:
-    """Every read at its offset in the array."""
+def _flat(value: Expr, job: Job, names: Mapping[str, str]) -> Expr:
+    """Every read at its offset in the array, by other names."""
 
     def leaf(node: Expr) -> Expr:
         if not isinstance(node, Read):
             return node
         at: Affine = place(node.index, job.fields[node.tensor].stored, job.ranges).plain
-        return Read(node.tensor, (at,), node.guard, node.fill)
+        return Read(names[node.tensor], (at,), node.guard, node.fill)
 
     return rewrite(value, leaf)
 

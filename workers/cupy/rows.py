@@ -6,11 +6,12 @@ mean[t] = sum[d] x[t, d] / D         y[t, d] = (x[t, d] - mean[t]) * w[d]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import prod
 
 from ...dtypes import name_of
-from ...expr import FUNCTIONS, Affine, Call, Expr, IndexValue, Inside, Read, walk
+from ...expr import FUNCTIONS, Affine, Call, Expr, IndexValue, Inside, Read, rewrite, walk
 from ...kernels.elementwise.shard import localised
 from ...kernels.elementwise.types import Layout
 from ...kernels.errors import KernelError
@@ -23,7 +24,7 @@ from .convolutions import convolution_of
 from .evaluating import jobs_of
 from .jobs import Job
 from .machine import Unit
-from .maps import ALIGNED
+from .maps import ALIGNED, numbered
 from .products import products_of
 from .writing import Written
 
@@ -36,17 +37,18 @@ def rows_of(chain: Chain) -> Written | None:
     arrays = arrays_of(chain.tasks)
     if arrays is None or not _of_rows(chain.tasks):
         return None
-    layouts = {name: _layout(stored.array) for name, stored in arrays.items()}
-    outputs = [task.op.output for task in chain.tasks if task.op.output in chain.stored]
-    local = [one for task in chain.tasks if (one := _local(task, arrays)) is not None]
+    names = numbered(arrays)
+    layouts = {names[tensor]: _layout(stored.array) for tensor, stored in arrays.items()}
+    outputs = [names[task.op.output] for task in chain.tasks if task.op.output in chain.stored]
+    local = [_renamed(one, names) for task in chain.tasks if (one := _local(task, arrays)) is not None]
     try:
         made = compile_rows(local, layouts, outputs=outputs) if len(local) == len(chain.tasks) else None
     except KernelError:
         return None
     if made is None:
         return None
-    taken = [arrays[name].array for name in made.operands]
-    given = [arrays[name].array for name in made.outputs]
+    known = {names[tensor]: stored.array for tensor, stored in arrays.items()}
+    taken, given = [known[name] for name in made.operands], [known[name] for name in made.outputs]
     if made.plan is None or made.needs.alone:
         return None
     if not all(apart(a, taken) or _in_place(made, k, a, taken) for k, a in enumerate(given)):
@@ -119,6 +121,16 @@ def _local(task: Evaluation, arrays: Mapping[str, Stored]) -> Operation | None:
     for name, stored in arrays.items():
         origins[name] = tuple(axis.runs[0].start if len(axis.runs) == 1 else 0 for axis in stored.grid.axes)
     return localised(op, points, origins)
+
+
+def _renamed(op: Operation, names: Mapping[str, str]) -> Operation:
+    """An operation on tensors of other names."""
+    assert not isinstance(op.body, Block)
+
+    def leaf(node: Expr) -> Expr:
+        return replace(node, tensor=names[node.tensor]) if isinstance(node, Read) else node
+
+    return replace(op, name=names[op.output], output=names[op.output], body=rewrite(op.body, leaf))
 
 
 def _plain(task: Evaluation, axes: Mapping[str, IntSet], broken: set[str]) -> bool:
