@@ -28,8 +28,8 @@ def over_records(task: Evaluation) -> Evaluation:
 
 
 def dtypes_of(task: Evaluation) -> dict[str, str]:
-    """The dtypes of the program's tensors."""
-    return {tensor.name: tensor.dtype for tensor in task.program.tensors}
+    """The dtypes of the tensors that the task has to do with."""
+    return {name: task.program.tensor(name).dtype for name in (*task.op.operands, task.op.output)}
 
 
 def value_dtype(task: Evaluation) -> str:

@@ -34,8 +34,8 @@ SHORTEST = 4
 
 def rows_of(chain: Chain) -> Written | None:
     """The kernel that folds rows and maps them with what was folded; None where the chain is none."""
-    arrays = arrays_of(chain.tasks)
-    if arrays is None or not _of_rows(chain.tasks):
+    arrays = arrays_of(chain.tasks) if _of_rows(chain.tasks) else None
+    if arrays is None:
         return None
     names = numbered(arrays)
     layouts = {names[tensor]: _layout(stored.array) for tensor, stored in arrays.items()}
@@ -76,13 +76,15 @@ def _of_rows(tasks: Sequence[Evaluation]) -> bool:
     folds = [task for task in tasks if task.op.monoid is not None]
     if not folds or any(isinstance(task.op.body, Block) or _strict(task.op.body) for task in tasks):
         return False
-    if any(len(task.points.grids) != 1 for task in tasks) or any(_elsewhere(job) for t in folds for job in jobs_of(t)):
+    if any(len(task.points.grids) != 1 for task in tasks):
         return False
     extents = dict(zip((dim.name for dim in folds[0].op.dims), folds[0].points.grids[0].axes, strict=True))
     rows = prod(axis.size for name, axis in extents.items() if name not in folds[0].op.reduce_dims)
     if folds[0].points.size < SHORTEST * rows:
         return False
-    return all(task.points.size in (folds[0].points.size, rows) for task in tasks)
+    if any(task.points.size not in (folds[0].points.size, rows) for task in tasks):
+        return False
+    return not any(_elsewhere(job) for task in folds for job in jobs_of(task))
 
 
 def _elsewhere(job: Job) -> bool:
