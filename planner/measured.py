@@ -22,7 +22,10 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Beside:
-    """A task on a rank; seconds from its start to its end, measured: the median of all steps. None: not in there."""
+    """A task on a rank; seconds from its start to its end, measured: the median of all steps. None: not in there.
+
+    ``kernel``: what computed it, as far as the device says; a task ``within`` another one is done by that one's kernel.
+    """
 
     rank: int
     lane: str
@@ -30,6 +33,7 @@ class Beside:
     name: str
     predicted_s: float | None
     measured_s: float | None
+    kernel: str = ""
 
 
 def beside(predicted: Iterable[Event], steps: Sequence[Step]) -> list[Beside]:
@@ -47,6 +51,7 @@ def beside(predicted: Iterable[Event], steps: Sequence[Step]) -> list[Beside]:
             rank, event.lane, task, event.name,
             foreseen[rank, task].end_s - foreseen[rank, task].start_s if (rank, task) in foreseen else None,
             median(spans[rank, task]) if (rank, task) in spans else None,
+            event.kernel,
         )
         for (rank, task), event in events.items()
     ]  # fmt: skip

@@ -110,16 +110,15 @@ class Chain:
 
 @dataclass(frozen=True)
 class Bound:
-    """A task with its runner; ``place`` turns what goes wrong inside into an error that names the task."""
+    """A task with its runner; ``place`` turns what goes wrong inside into an error that names the task.
+
+    ``kernels``: what computes it, the names of kernels in their order, as far as the device says.
+    """
 
     task: Task
     place: Place
     run: Runner
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """What computes it: the names of kernels, in their order, as far as the device says."""
-        return kernels_of(self.run)
+    kernels: tuple[str, ...] = ()
 
 
 class Replay(ABC):

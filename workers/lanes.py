@@ -111,4 +111,5 @@ class InTurn(Replay):
 
 def event_of(bound: Bound, start_s: float, end_s: float) -> Event:
     """A task that ran from one moment to another."""
-    return Event(bound.place.rank, bound.task.lane, bound.task.id, name_of(bound.task), start_s, end_s)
+    task, kernel = bound.task, ", ".join(bound.kernels)
+    return Event(bound.place.rank, task.lane, task.id, name_of(task), start_s, end_s, kernel)

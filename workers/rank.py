@@ -10,7 +10,7 @@ from ..dtypes import numpy_dtype
 from ..planner.format import Buffer, Compute, Copy, Resolved, Task, Transfer
 from ..space import Box
 from .chains import Links, chains_from
-from .device import Bound, Chain, Device, Evaluation, Runner, Stored, Within, nothing
+from .device import Bound, Chain, Device, Evaluation, Runner, Stored, Within, kernels_of, nothing
 from .faults import Place, demand
 from .memory import Memory
 from .result import name_of
@@ -69,9 +69,9 @@ class Rank:
             place = place_of(self.resolved, task, self.number)
             with place:
                 if task.id in joined:
-                    self.bound[task.id] = Bound(task, place, joined[task.id])
+                    self.bound[task.id] = _bound(task, place, joined[task.id])
                 elif not isinstance(task, Transfer):
-                    self.bound[task.id] = Bound(task, place, self._runner(task))
+                    self.bound[task.id] = _bound(task, place, self._runner(task))
                 elif transport is not None:
                     movement = Movement.of(self.resolved, task, memories, tags[task.id])
                     self.bound[task.id] = Bound(task, place, transport.bind(movement))
@@ -135,6 +135,10 @@ class Rank:
 
     def _buffer(self, name: str) -> Stored:
         return demand(self.memory[name], f"buffer {name}", rank=self.number)
+
+
+def _bound(task: Task, place: Place, run: Runner) -> Bound:
+    return Bound(task, place, run, kernels_of(run))
 
 
 def nothing_of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Stored:

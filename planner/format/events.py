@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """One task on one rank, in seconds from the start of the run."""
+    """One task on one rank, in seconds from the start of the run; ``kernel``: what computed it, where that is known."""
 
     rank: int
     lane: str
@@ -19,6 +19,7 @@ class Event:
     name: str
     start_s: float
     end_s: float
+    kernel: str = ""
 
 
 NONE_NAMED: Mapping[tuple[str, int], str] = {}
@@ -69,7 +70,7 @@ def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
         "dur": round((event.end_s - event.start_s) * 1e6, 6),
         "pid": pid,
         "tid": tid,
-        "args": {"task": event.task},
+        "args": {"task": event.task, **({"kernel": event.kernel} if event.kernel else {})},
     }
 
 

@@ -52,9 +52,16 @@ class Ordered:
     def events(self) -> list[Event]:
         """What ran when, once all is done."""
         return [
-            Event(number, task.lane, task.id, name_of(task), start() - self.began, end() - self.began)
+            Event(
+                number, task.lane, task.id, name_of(task), start() - self.began, end() - self.began,
+                self._kernel(number, task),
+            )
             for number, task, start, end in self.marks
-        ]
+        ]  # fmt: skip
+
+    def _kernel(self, number: int, task: Task) -> str:
+        bound = self.ranks[number].bound.get(task.id)
+        return "" if bound is None else ", ".join(bound.kernels)
 
     def elapsed(self) -> float:
         return max((event.end_s for event in self.events), default=0.0)
