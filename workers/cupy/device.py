@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from .attention import written_attention
 from .chained import added_products, finished_attentions, fused_maps
 from .convolutions import convolution_of
 from .declared import bind_declared
-from .evaluating import folding_jobs, jobs_of
+from .evaluating import folding_jobs, jobs_of, unfolded
 from .heads import attentions_of
 from .jobs import Job
 from .machine import Machine
@@ -122,7 +123,7 @@ class CupyDevice(Device):
             if BLOCKS[task.op.body.kernel].bodies is not None:
                 return bind_declared(self.machine, lambda job: in_order(self._job(job, task)), task)
             return self._attention(task)
-        return in_order([run for job in jobs_of(task) for run in self._job(job, task)])
+        return in_order([run for job in jobs_of(unfolded(task)) for run in self._job(job, task)])
 
     def _attention(self, task: Evaluation) -> Runner:
         """By a library where it has it, else by a kernel of its own."""
@@ -157,6 +158,7 @@ class CupyDevice(Device):
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished, maps of maps, folded rows that are mapped."""
+        chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
         made = [self.machine.product(one) for one in added_products(chain) or ()]
         made += [self.machine.attention(one) for one in finished_attentions(chain) or ()]
         if made and None not in made:

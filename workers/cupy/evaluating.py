@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from ...blocks import record_layout
 from ...dtypes import DTYPES, name_of
-from ...expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Monoid, Read
+from ...expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, Inside, Monoid, Read, substitute
+from ...expr.monoids import VALUE
+from ...program import Block
 from ...result_type import result_dtype
 from ...selection import Selection, neutral_value, selections
 from ...space import Grid, Region
@@ -15,6 +17,21 @@ from ..device import Evaluation, Packed, Stored, packets
 from ..lifting import dtypes_of, over_records, value_dtype, values_of
 from .cells import Cell, boxes, cells_of, overlaid
 from .jobs import Field, Fold, Job, Record, Renaming, Store
+
+
+def unfolded(task: Evaluation) -> Evaluation:
+    """A fold over a single point as the map that it is."""
+    op = task.op
+    gone = {k for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims}
+    if op.monoid is None or isinstance(op.body, Block) or op.where or any(op.dims[k].extent != 1 for k in gone):
+        return task
+    monoid = MONOIDS[op.monoid]
+    if monoid.function is None or monoid.components[0].lift != VALUE or any(not grid for grid in task.points.grids):
+        return task
+    body = substitute(op.body, {op.dims[k].name: Affine() for k in gone})
+    dims = tuple(dim for k, dim in enumerate(op.dims) if k not in gone)
+    grids = (Grid(tuple(axis for k, axis in enumerate(g.axes) if k not in gone)) for g in task.points.grids)
+    return replace(task, op=replace(op, dims=dims, reduce_dims=(), monoid=None, body=body), points=Region(tuple(grids)))
 
 
 def jobs_of(task: Evaluation) -> list[Job]:

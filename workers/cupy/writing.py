@@ -1,4 +1,8 @@
-"""The CUDA source of a job: one thread a point, or several threads where there are few points and long folds."""
+"""The CUDA source of a job: one thread a point, or several threads where there are few points and long folds.
+
+Threads that are neighbours share a fold where its points lie together in memory, otherwise they have neighbouring
+points. Where records stand at places that the data say, each of a point's threads sees to some of the places.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,12 @@ from .places import Place, place
 BUSY = 1 << 17
 # Points of a fold that are worth a thread.
 SHARE = 8
-# Components of 8 bytes that a block of threads has shared memory for, in the 48 KiB that need no asking.
+# Components of 8 bytes that a block of so many threads has shared memory for, in the 48 KiB that need no asking.
 ROOM = 16
+# Threads that share a fold and neighbouring points that a block has, where neighbours have points of their own.
+SHARED, NEIGHBOURS = 32, 32
+# Places that are asked for before one is gone to: nothing is read between them that might just have been written.
+AHEAD = 8
 HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
 
 
@@ -58,7 +66,19 @@ def sharing(job: Job) -> int:
     wanted = min(longest // SHARE, BUSY // job.points if job.points else 1)
     if _along_fold(job) and longest >= 2 * SHARE:
         wanted = max(wanted, longest // SHARE)
-    return 1 << (max(1, min(THREADS, wanted)).bit_length() - 1)
+    return _power(min(THREADS if _along_fold(job) else SHARED, wanted))
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is not larger, at least 1."""
+    return 1 << (max(1, number).bit_length() - 1)
+
+
+def seeing(job: Job) -> int:
+    """Threads of a point of which each sees to some of the places that its folds select."""
+    ahead = job.placed and all(len(fold.chosen) == 1 and fold.looped for fold in job.folds)
+    extent = min((n for name, n in job.kept if name in job.placed), default=1)
+    return _power(min(extent, BUSY // job.points)) if ahead and job.points else 1
 
 
 def _into(job: Job) -> str | None:
@@ -94,8 +114,12 @@ class _Writer:
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
         self.group, self.into = sharing(job), _into(job)
+        self.lanes = 1 if self.into else seeing(job)
         longest = max((fold.points for fold in job.folds), default=1)
-        self.wanted = job.points * (longest if self.into else self.group)  # threads
+        self.wanted = job.points * (longest if self.into else max(self.group, self.lanes))  # threads
+        few = job.record is not None and len(job.record.dtypes) * NEIGHBOURS * SHARED <= ROOM * THREADS
+        self.across = self.group > 1 and few and not _along_fold(job)
+        self.threads = max(THREADS, self.group * NEIGHBOURS) if self.across else THREADS
         self.kind = "Int" if self._wide() else "int"
         self.names = {name: name for name in self.ranges}
         self.emitters = 0
@@ -120,15 +144,17 @@ class _Writer:
     def written(self) -> Written:
         body = [*self._reporting(), *self._body()]
         head = (
-            f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\nNAME({", ".join(self.parameters)}) {{\n'
+            f'{HEADER}extern "C" __global__ void __launch_bounds__({self.threads})\n'
+            f"NAME({', '.join(self.parameters)}) {{\n"
         )
         source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
-        blocks = -(-self.wanted // THREADS)
+        blocks = -(-self.wanted // self.threads)
         digest = hashlib.sha256(f"{blocks} {source}".encode()).hexdigest()[:16]
         entry = f"general_{digest}"
         record = self.job.record
         exact = record is None or "float" in record.monoid.exact
-        return Written(Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, exact=exact), tuple(self.arrays))
+        unit = Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, self.threads, exact=exact)
+        return Written(unit, tuple(self.arrays))
 
     def _reporting(self) -> list[str]:
         """A function that hides the one of its name, which stops the kernel."""
@@ -169,20 +195,25 @@ class _Writer:
 
     def _single(self) -> list[str]:
         """One thread a point."""
-        lines = [f"const {self._natural()} k = {self._natural()}(blockIdx.x) * {THREADS}u + threadIdx.x;"]
-        lines += [f"if (k >= {self.job.points}u) return;", *places_of(self.kept, self.kind, "k")]
+        number, points = self._natural(), self.job.points
+        lines = [f"const {number} thread = {number}(blockIdx.x) * {THREADS}u + threadIdx.x;"]
+        lines += [f"if (thread >= {points * self.lanes}u) return;"]
+        if self.lanes > 1:
+            lines += [f"const {number} k = thread % {points}u, lane = thread / {points}u;"]
+        lines += places_of(self.kept, self.kind, "k" if self.lanes > 1 else "thread")
         inner = [] if self.job.placed else self._state()
         for fold in self.job.folds:
-            inner += self._loops(fold)
+            inner += self._ahead(fold) if self.lanes > 1 else self._loops(fold)
         inner += [] if self.job.placed else self._stores()
         return [*lines, *self._under(self.job.where, inner)]
 
     def _shared(self) -> list[str]:
         """Some threads a point, whose records are folded in shared memory."""
-        natural, group = self._natural(), self.group
+        natural, group, points = self._natural(), self.group, self.threads // self.group
+        own = (f"% {points}u", f"/ {points}u") if self.across else (f"/ {group}u", f"% {group}u")
         lines = [
-            f"const {natural} k = {natural}(blockIdx.x) * {THREADS // group}u + threadIdx.x / {group}u;",
-            f"const unsigned lane = threadIdx.x % {group}u;",
+            f"const {natural} k = {natural}(blockIdx.x) * {points}u + threadIdx.x {own[0]};",
+            f"const unsigned lane = threadIdx.x {own[1]};",
             *places_of(self.kept, self.kind, "k"),
             *self._state(),
         ]
@@ -224,6 +255,35 @@ class _Writer:
             inner.add(name)
         return lines if fold.looped else ["{", *_in(lines), "}"]
 
+    def _ahead(self, fold: Fold) -> list[str]:
+        """The points of a fold at the places that the thread sees to, some of which are asked for at a time."""
+        [one], (*others, (inner, count)) = fold.chosen, fold.looped
+        emitter, extent = self._emitter(), self.ranges[one.dim][1]
+        value = emitter.as_type(emitter.value(one.value), "Int")
+        at = f"const {self.kind} {inner} = first + u;"
+        asking = [at, f"if ({inner} < {count}) {{", *_in([*emitter.outer, *emitter.inner, f"asked[u] = {value};"]), "}"]
+        mine = f"0 <= asked[u] && asked[u] < {extent} && unsigned(asked[u]) % {self.lanes}u == lane"
+        found = [
+            at,
+            f"const {self.kind} {one.dim} = {self.kind}(asked[u]);",
+            *self._under(fold.where, self._placed(fold)),
+        ]
+        lines = [
+            f"Int asked[{AHEAD}];",
+            "#pragma unroll",
+            f"for (int u = 0; u < {AHEAD}; ++u) {{",
+            "    asked[u] = -1;",
+        ]
+        lines += [*_in(asking), "}", f"for (int u = 0; u < {AHEAD}; ++u) {{", f"    if ({mine}) {{", *_in(_in(found))]
+        lines = [
+            f"for ({self.kind} first = 0; first < {count}; first += {AHEAD}) {{",
+            *_in([*lines, "    }", "}"]),
+            "}",
+        ]
+        for name, extent in reversed(others):
+            lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
+        return lines
+
     def _counting(self, fold: Fold, point: list[str]) -> list[str]:
         """One point; along dimensions that are selected from, the one that counts, if there is such."""
         lines = self._under(fold.where, point)
@@ -253,7 +313,7 @@ class _Writer:
                 return ["{", *_in([*ends.declared(self.kind), *inner]), "}"]
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
         inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold, self._point(fold))]
-        return [head, *_in(inner), "}"]
+        return [*(["#pragma unroll 8"] if self.across and not fold.chosen else []), head, *_in(inner), "}"]
 
     def _point(self, fold: Fold) -> list[str]:
         """One point's values, folded into the record."""
@@ -290,9 +350,10 @@ class _Writer:
         combine = self._combine({f"{k}": f"b{k}" for k in range(len(names))})
         if len(names) > ROOM and len({kind for _, kind in names}) == 1:
             return self._tree_by_parts(names, combine)
-        lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k, (_, kind) in enumerate(names)]
+        far = f" * {self.threads // self.group}u" if self.across else ""
+        lines = [f"__shared__ {kind} h{k}[{self.threads}];" for k, (_, kind) in enumerate(names)]
         put = [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in enumerate(names)]
-        take = [f"const {kind} b{k} = h{k}[threadIdx.x + d];" for k, (_, kind) in enumerate(names)]
+        take = [f"const {kind} b{k} = h{k}[threadIdx.x + d{far}];" for k, (_, kind) in enumerate(names)]
         step = ["if (lane < d) {", *_in([*take, *combine, *put]), "}", "__syncthreads();"]
         return [*lines, *put, "__syncthreads();", *self._halving(step)]
 
