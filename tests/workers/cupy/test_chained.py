@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor, bf16, f32
+from tapestry import Tensor, bf16, f32, int32
 from tapestry.inputs import random_inputs
 from tapestry.planner import load_machine
 from tapestry.planner.format import Resolved
@@ -94,6 +94,11 @@ def biased(x: f32[Tensor, "t=33 d=96"], b: f32[Tensor, "d"], y: f32[Tensor, "t d
     return tp.gelu(x + b) * y
 
 
+@tp.program
+def updated(cache: bf16[Tensor, "s=33 e=64"], row: bf16[Tensor, "t=1 e=64"], at: int32[Tensor, ""]) -> Tensor:
+    return tp.dynamic_update_slice(cache, row, [at, 0])
+
+
 CASES: dict[str, tuple[Callable[[], Program], str]] = {
     "what is added to a product": (added.bind, "product"),
     "a product that is added to something": (added_first.bind, "product"),
@@ -103,6 +108,7 @@ CASES: dict[str, tuple[Callable[[], Program], str]] = {
     "a norm around the mean": (centred.bind, "rows"),
     "attention": (seen.bind, "library attention"),
     "maps of maps": (biased.bind, "map"),
+    "a fold of one point and a map": (updated.bind, "map"),
 }
 
 
