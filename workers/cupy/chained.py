@@ -33,10 +33,8 @@ def added_products(chain: Chain) -> list[Product] | None:
         return None
     first, second = chain.tasks
     other = _added(second, first)
-    if other is None or isinstance(first.op.body, Block):
-        return None
-    made = [products_of(job) for job in jobs_of(first)]
-    if not made or None in made:
+    made = None if other is None else plain_products(first)
+    if made is None or other is None:
         return None
     moved, beside = _shift(first.write, second.write), _shift(first.write, other)
     if moved is None or beside is None:
@@ -45,7 +43,7 @@ def added_products(chain: Chain) -> list[Product] | None:
     if not apart(second.write.array, taken) or not apart(second.write.array, [other.array], or_same=True):
         return None
     found = []
-    for one in (one for products in made for one in products or ()):
+    for one in made:
         out = replace(one.out, array=second.write.array, offset=one.out.offset + moved)
         found.append(replace(one, out=out, added=replace(out, array=other.array, offset=one.out.offset + beside)))
     return found
@@ -94,6 +92,29 @@ def finished_attentions(chain: Chain) -> list[Attention] | None:
         return None
     found = [replace(a, state=_narrowed(a.state, second.write.array, width), finished=True) for a in attentions]
     return found if len(found) == 1 or all(_harmless(a) for a in found) else None
+
+
+def read_attentions(chain: Chain) -> list[Attention] | None:
+    """Attention whose result is the left operand of a product, with or without an addition; None where it is none."""
+    first, rest = chain.tasks[:2], chain.tasks[2:]
+    if not 1 <= len(rest) <= 2 or chain.stored != {rest[-1].op.output}:
+        return None
+    attentions = finished_attentions(Chain(first, frozenset({first[-1].op.output})))
+    if attentions is None or len(attentions) != 1 or len(attentions[0].parts) != 1:
+        return None
+    made = added_products(Chain(rest, chain.stored)) if len(rest) == 2 else plain_products(rest[0])
+    result = first[-1].write
+    if made is None or len(made) != 1 or first[-1].points.size != result.grid.size:
+        return None
+    return [replace(attentions[0], read_by=made[0])] if made[0].left.array == result.array else None
+
+
+def plain_products(task: Evaluation) -> list[Product] | None:
+    """The matrix products that a task is, or None."""
+    if isinstance(task.op.body, Block):
+        return None
+    made = [products_of(job) for job in jobs_of(task)]
+    return None if not made or None in made else [one for products in made for one in products or ()]
 
 
 def _harmless(a: Attention) -> bool:

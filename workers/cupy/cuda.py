@@ -24,7 +24,7 @@ from ..device import Bound, Replay, Runner, in_order
 from . import sharing
 from .arrays import DeviceArray, Memory
 from .cudnn import Cudnn
-from .gemm import Cublas
+from .gemm import BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
 from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Product, Unit
@@ -187,7 +187,7 @@ class CudaMachine(Machine):
         run.held = held  # type: ignore[attr-defined]
         return run
 
-    def product(self, product: Product) -> Runner | None:
+    def product(self, product: Product) -> BoundProduct | None:
         if self._cublas is None:
             self._cublas = Cublas(lambda nbytes: self.memory("", nbytes))
         return self._cublas.prepared(product, lambda: self.stream)
@@ -202,7 +202,10 @@ class CudaMachine(Machine):
     def attention(self, attention: Attention) -> Runner | None:
         from .flash import LibraryAttention
 
-        return LibraryAttention(self, attention)
+        if attention.read_by is None:
+            return LibraryAttention(self, attention, None)
+        product = self.product(attention.read_by)
+        return None if product is None else LibraryAttention(self, attention, product)
 
     def tensor(self, array: DeviceArray) -> Any:
         import torch

@@ -20,7 +20,7 @@ from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, 
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
-from .chained import added_products, finished_attentions, fused_maps
+from .chained import added_products, finished_attentions, fused_maps, read_attentions
 from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
@@ -157,10 +157,10 @@ class CupyDevice(Device):
             return self.machine.convolution(found, lambda nbytes: self.take(nbytes, np.dtype(np.uint8), lane))
 
     def joined(self, chain: Chain) -> Runner | None:
-        """A product that adds, attention that is finished, maps of maps, folded rows that are mapped."""
+        """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
         made = [self.machine.product(one) for one in added_products(chain) or ()]
-        made += [self.machine.attention(one) for one in finished_attentions(chain) or ()]
+        made += [self.machine.attention(one) for one in finished_attentions(chain) or read_attentions(chain) or ()]
         if made and None not in made:
             return in_order([run for run in made if run is not None])
         maps = fused_maps(chain)

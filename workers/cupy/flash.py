@@ -18,6 +18,7 @@ from .writing import HEADER
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
+    from .gemm import BoundProduct
 
 ENTRY = "attention_state"
 
@@ -26,13 +27,15 @@ class LibraryAttention:
     """Bound calls, one a range of keys. What each gives is divided by its sum of weights already: a state of sum 1,
     with the log of that sum for its maximum; these are folded into one state, or into what a finished state gives.
 
+    A product that reads the only result, if it lies as it would be stored, reads it where the library has put it.
     The library allocates its results; what a graph was captured with is kept for as long as the graph may be launched.
     """
 
-    def __init__(self, machine: CudaMachine, attention: Attention) -> None:
+    def __init__(self, machine: CudaMachine, attention: Attention, product: BoundProduct | None) -> None:
         import torch
 
         self.torch: Any = torch
+        self.product = product
         self.machine, self.attention = machine, attention
         a = attention
         self.query = self._view(a.query, a.rows, a.heads, a.width)
@@ -47,7 +50,8 @@ class LibraryAttention:
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes it."""
-        return (*["cuDNN attention"] * len(self.parts), ENTRY)
+        library = ("cuDNN attention",) * len(self.parts)
+        return (*library, ENTRY) if self.product is None else (*library, *self.product.kernels)
 
     def _view(self, x: Heads, rows: int, heads: int, width: int) -> Any:
         """The vectors [batch, head, row, element]."""
@@ -60,13 +64,24 @@ class LibraryAttention:
         a = self.attention
         with self.torch.no_grad(), self.torch.cuda.stream(self.machine.torch_stream()):
             found = [self._called(*part) for part in self.parts]
+        if self.machine.capturing:
+            self.kept.append(found)
+        if self.product is not None and self._lies_as_wanted(found[0][0]):
+            self.product.reading(found[0][0].data_ptr() - a.state.offset * a.state.array.dtype.itemsize)
+            return
         if self.store is None:
             self.store = self._stored(found)
         pointers = [tensor.data_ptr() for pair in found for tensor in pair]
         pointers.append(a.state.array.pointer + a.state.offset * a.state.array.dtype.itemsize)
         self.store.launch(self.blocks, THREADS, pointers, stream=self.machine.stream)
-        if self.machine.capturing:
-            self.kept.append(found)
+        if self.product is not None:
+            self.product()
+
+    def _lies_as_wanted(self, found: Any) -> bool:
+        """Whether a result [batch, head, row, element] has the steps of the array that it would be stored in."""
+        to = self.attention.state
+        wanted = (to.batch if self.attention.batches > 1 else found.stride(0), to.head, to.row, 1)
+        return tuple(found.stride()) == wanted
 
     def _called(self, key: Any, value: Any, causal: bool) -> tuple[Any, Any]:
         """What the weights make of the values, and the logs of the weights' sums."""

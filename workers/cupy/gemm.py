@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..device import Runner
 from .arrays import Memory
 from .lt import COMPUTE, Call, CublasLt, Described, Matrix
 from .machine import Matrices, Product
@@ -14,6 +13,8 @@ from .products import dtype_of
 
 # What NVIDIA recommends for Hopper (cuBLAS documentation, "cublasSetWorkspace", 2025): 32 MiB a stream.
 WORKSPACE = 32 << 20
+# Streams and addresses for which a product keeps its arguments.
+ADDRESSES = 16
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def call_of(gemm: Gemm) -> Call:
 def _matrix(side: Side, rows: int, columns: int) -> Matrix:
     x = side.x
     extents = (columns, rows) if side.transposed else (rows, columns)
-    return Matrix(x.array.pointer + x.offset * x.array.dtype.itemsize, *extents, side.lead, x.batch)
+    first = x.array.pointer + x.offset * x.array.dtype.itemsize
+    return Matrix(x.array.pointer, first, *extents, side.lead, x.batch)
 
 
 class Cublas:
@@ -97,7 +99,7 @@ class Cublas:
             self.workspaces[stream] = self.allocate(WORKSPACE)
         return self.workspaces[stream].pointer
 
-    def prepared(self, product: Product, stream: Callable[[], int]) -> Runner | None:
+    def prepared(self, product: Product, stream: Callable[[], int]) -> BoundProduct | None:
         """Ask for a product, on the stream that is current then; None where the library has none."""
         described = Described(self.lt, call_of(gemm_of(product)), WORKSPACE)
         return None if described.algorithm is None else BoundProduct(self, described, stream, product)
@@ -112,7 +114,7 @@ class BoundProduct:
 
     def __init__(self, cublas: Cublas, described: Described, stream: Callable[[], int], product: Product) -> None:
         self.cublas, self.described, self.stream, self.product = cublas, described, stream, product
-        self.arguments: dict[int, tuple[Any, ...]] = {}
+        self.arguments: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -120,7 +122,14 @@ class BoundProduct:
         return ("cublasLtMatmul" if self.product.added is None else "cublasLtMatmul, added to what lies there",)
 
     def __call__(self) -> None:
+        self.reading(self.product.left.array.pointer)
+
+    def reading(self, left: int) -> None:
+        """With a left operand that lies in the same way from another address on."""
         stream = self.stream()
-        if stream not in self.arguments:
-            self.arguments[stream] = self.described.arguments(self.cublas.workspace(stream))
-        self.cublas.lt.multiply(self.arguments[stream], stream)
+        if (stream, left) not in self.arguments:
+            if len(self.arguments) >= ADDRESSES:
+                self.arguments.clear()
+            was = self.product.left.array.pointer
+            self.arguments[stream, left] = self.described.arguments(self.cublas.workspace(stream), was, left)
+        self.cublas.lt.multiply(self.arguments[stream, left], stream)

@@ -35,8 +35,12 @@ class Algorithm(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Matrix:
-    """Columns of ``rows`` elements, ``lead`` elements apart; matrices of a batch ``step`` elements apart."""
+    """Columns of ``rows`` elements, ``lead`` elements apart; matrices of a batch ``step`` elements apart.
 
+    ``array`` is the address of the array that they are in.
+    """
+
+    array: int
     pointer: int
     rows: int
     columns: int
@@ -129,10 +133,15 @@ class Described:
         self.lt.demand("MatmulPreferenceDestroy", preference)
         return None if status or not count.value or found.status else found
 
-    def arguments(self, workspace: int) -> tuple[Any, ...]:
-        """The arguments of cublasLtMatmul but the stream, of a call that has an algorithm."""
+    def arguments(self, workspace: int, was: int = 0, now: int = 0) -> tuple[Any, ...]:
+        """The arguments of cublasLtMatmul but the stream, of a call that has an algorithm.
+
+        The operand of the array that was at ``was`` is found in one that is at ``now``.
+        """
         assert self.algorithm is not None
-        (a, b, c, out), at = self.layouts, [ctypes.c_void_p(x.pointer) for x in self.matrices]
+        moved = [now - was if x.array == was and k < 2 else 0 for k, x in enumerate(self.matrices)]
+        at = [ctypes.c_void_p(x.pointer + far) for x, far in zip(self.matrices, moved, strict=True)]
+        a, b, c, out = self.layouts
         return (
             self.lt.handle, self.operation, ctypes.byref(self.one), at[0], a, at[1], b,
             ctypes.byref(self.beta), at[2], c, at[3], out,

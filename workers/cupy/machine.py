@@ -60,7 +60,8 @@ class Attention:
     """States (o, l, m) of queries over some ranges of keys.
 
     heads are those of queries, ``groups`` those of keys and values; a state's elements lie one after another.
-    ``finished``: not the states are wanted but o / l, as wide and of the type as the queries.
+    ``finished``: not the states are wanted but o / l, as wide and of the type as the queries. ``read_by``: nor is that
+    wanted, but the product whose left operand it is; it may be stored or not.
     """
 
     query: Heads
@@ -75,6 +76,7 @@ class Attention:
     scale: float
     parts: tuple[Keys, ...]
     finished: bool = False
+    read_by: Product | None = None
 
 
 @dataclass(frozen=True)

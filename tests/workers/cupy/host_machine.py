@@ -138,7 +138,14 @@ class HostMachine(Machine):
         return in_order([*asked.before, run, *asked.after])
 
     def attention(self, attention: Attention) -> Runner | None:
-        return (lambda: self._attend(attention)) if self.products else None
+        product = None if attention.read_by is None else self.product(attention.read_by)
+
+        def run() -> None:
+            self._attend(attention)
+            if product is not None:
+                product()
+
+        return run if self.products else None
 
     def _attend(self, a: Attention) -> None:
         """Attention of dense heads in f32, as the library computes it."""

@@ -52,6 +52,15 @@ def ends_and_middle(program: Program) -> dict[str, list[Region]]:
     return found
 
 
+def homes(program: Program, shards: dict[str, list[Region]], cut: Cut) -> dict[str, list[Region]]:
+    """Inputs whole on every rank, but for those that are cut as the result is, where that is stored in stretches."""
+    last, found = program.operations[-1], {}
+    for x in program.of_role("input"):
+        cut_too = cut is ends_and_middle and x.shape == program.tensor(last.output).shape
+        found[x.name] = shards[last.name] if cut_too else [Box.of_shape(x.shape).region()] * len(shards[last.name])
+    return found
+
+
 @tp.program
 def added(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "i=40 j=56"]) -> Tensor:
     return a @ b + r
@@ -90,6 +99,17 @@ def seen(
 
 
 @tp.program
+def projected(
+    q: bf16[Tensor, "t=240 h=4 e=64"],
+    k: bf16[Tensor, "t=240 g=2 e=64"],
+    v: bf16[Tensor, "t=240 g=2 e=64"],
+    w: bf16[Tensor, "h=4 e=64 d=40"],
+    r: bf16[Tensor, "t=240 d=40"],
+) -> Tensor:
+    return r + tp.einsum("the,hed->td", tp.attention(q, k, v, causal=True), w)
+
+
+@tp.program
 def biased(x: f32[Tensor, "t=33 d=96"], b: f32[Tensor, "d"], y: f32[Tensor, "t d"]) -> Tensor:
     return tp.gelu(x + b) * y
 
@@ -120,16 +140,30 @@ def test_tasks_that_are_one_kernel(machine: HostMachine, name: str, cut: Cut) ->
     program = made()
     shards = cut(program)
     ranks = len(next(iter(shards.values())))
-    last, homes = program.operations[-1], {}
-    for x in program.of_role("input"):
-        cut_too = cut is ends_and_middle and x.shape == program.tensor(last.output).shape
-        homes[x.name] = shards[last.name] if cut_too else [Box.of_shape(x.shape).region()] * ranks
-    document = plan_partitions(program, MACHINE, shards, homes=homes).document
+    document = plan_partitions(program, MACHINE, shards, homes=homes(program, shards, cut)).document
     inputs = random_inputs(program, 5)
     found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
     assert_close(program, inputs, found.outputs, evaluate(program, inputs))
     assert set(machine.kernels) == {kernel}
     assert len(machine.kernels) <= ranks + (cut is ends_and_middle)
+
+
+@needs_compiler
+@pytest.mark.parametrize("cut", [whole, ends_and_middle])
+def test_attention_is_read_where_the_library_has_put_it(machine: HostMachine, cut: Cut) -> None:
+    """By one product, of one range of keys; otherwise the result is stored first."""
+    program = projected.bind()
+    shards = cut(program)
+    document = plan_partitions(program, MACHINE, shards, homes=homes(program, shards, cut)).document
+    resolved = Resolved(document, program)
+    inputs = random_inputs(program, 5)
+    found = run_unchecked(resolved, inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    if cut is whole:
+        assert machine.kernels == ["library attention", "product"]
+    within = [event.kernel for event in found.events if event.rank == 0 and event.kernel.startswith("within")]
+    finish, last = program.operations[1].name, program.operations[-1].name
+    assert within.count(f"within {last if cut is whole else finish}") == (3 if cut is whole else 1)
 
 
 @tp.program
