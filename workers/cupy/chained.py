@@ -90,8 +90,7 @@ def finished_attentions(chain: Chain) -> list[Attention] | None:
     width = second.op.dims[-1].extent
     if any(a.width != width for a in attentions):
         return None
-    found = [replace(a, state=_narrowed(a.state, second.write.array, width), finished=True) for a in attentions]
-    return found if len(found) == 1 or all(_harmless(a) for a in found) else None
+    return [replace(a, state=_narrowed(a.state, second.write.array, width), finished=True) for a in attentions]
 
 
 def read_attentions(chain: Chain) -> list[Attention] | None:
@@ -115,17 +114,6 @@ def plain_products(task: Evaluation) -> list[Product] | None:
         return None
     made = [products_of(job) for job in jobs_of(task)]
     return None if not made or None in made else [one for products in made for one in products or ()]
-
-
-def _harmless(a: Attention) -> bool:
-    """Whether no other call finds its operands overwritten: the result lies apart, or in the queries' own places.
-
-    The call itself does not mind, since the library gives its result elsewhere first.
-    """
-    out, query = a.state, a.query
-    places = [(x.array.pointer, x.offset, x.batch, x.row, x.head) for x in (out, query)]
-    same = places[0] == places[1] and out.array.dtype == query.array.dtype
-    return apart(out.array, [a.key.array, a.value.array]) and (same or apart(out.array, [query.array]))
 
 
 def _divides(second: Evaluation, first: Evaluation) -> bool:

@@ -199,13 +199,13 @@ class CudaMachine(Machine):
             self._cudnn = Cudnn.found(self)
         return self._cudnn.prepared(convolution, take) if self._cudnn else None
 
-    def attention(self, attention: Attention) -> Runner | None:
-        from .flash import LibraryAttention
+    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
+        from .flash import LibraryAttention, Together
 
-        if attention.read_by is None:
-            return LibraryAttention(self, attention, None)
-        product = self.product(attention.read_by)
-        return None if product is None else LibraryAttention(self, attention, product)
+        products = [None if one.read_by is None else self.product(one.read_by) for one in attentions]
+        if any(one.read_by is not None and made is None for one, made in zip(attentions, products, strict=True)):
+            return None
+        return Together([LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)])
 
     def tensor(self, array: DeviceArray) -> Any:
         import torch

@@ -127,10 +127,9 @@ class CupyDevice(Device):
 
     def _attention(self, task: Evaluation) -> Runner:
         """By a library where it has it, else by a kernel of its own."""
-        made = [self.machine.attention(one) for one in attentions_of(task) or ()]
-        if made and None not in made:
-            return in_order([run for run in made if run is not None])
-        return in_order([self._launch(one) for one in written_attention(task)])
+        calls = attentions_of(task)
+        made = self.machine.attention(calls) if calls else None
+        return made or in_order([self._launch(one) for one in written_attention(task)])
 
     def _job(self, job: Job, task: Evaluation) -> list[Runner]:
         """A matrix product or a convolution by a library, a plain map by a vectorised kernel, anything else by one of
@@ -160,9 +159,11 @@ class CupyDevice(Device):
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
         made = [self.machine.product(one) for one in added_products(chain) or ()]
-        made += [self.machine.attention(one) for one in finished_attentions(chain) or read_attentions(chain) or ()]
         if made and None not in made:
             return in_order([run for run in made if run is not None])
+        calls = finished_attentions(chain) or read_attentions(chain)
+        if calls:
+            return self.machine.attention(calls)
         maps = fused_maps(chain)
         if maps is not None:
             return self.compute(maps)

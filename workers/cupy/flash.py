@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .gemm import BoundProduct
 
 ENTRY = "attention_state"
+# A result and the logs of sums of weights, for each range of keys.
+Parts = list[tuple[Any, Any]]
 
 
 class LibraryAttention:
@@ -60,12 +62,17 @@ class LibraryAttention:
         typed = flat.view(types[name_of(x.array.dtype)])
         return typed.as_strided((self.attention.batches, heads, rows, width), (x.batch, x.head, x.row, 1), x.offset)
 
-    def __call__(self) -> None:
-        a = self.attention
+    def computed(self) -> Parts:
+        """What the library gives for each range of keys."""
         with self.torch.no_grad(), self.torch.cuda.stream(self.machine.torch_stream()):
             found = [self._called(*part) for part in self.parts]
         if self.machine.capturing:
             self.kept.append(found)
+        return found
+
+    def given(self, found: Parts) -> None:
+        """Store what is wanted of it, or have it read."""
+        a = self.attention
         if self.product is not None and self._lies_as_wanted(found[0][0]):
             self.product.reading(found[0][0].data_ptr() - a.state.offset * a.state.array.dtype.itemsize)
             return
@@ -90,11 +97,27 @@ class LibraryAttention:
         found, log, *_ = call(self.query, key, value, None, True, 0.0, causal, False, scale=scale)
         return found, log
 
-    def _stored(self, found: list[tuple[Any, Any]]) -> Kernel:
+    def _stored(self, found: Parts) -> Kernel:
         """The kernel that makes states, or what they are finished to, of results and logs as they lie."""
         unit = storing_unit(self.attention, [(made.stride(), log.stride()[:3]) for made, log in found])
         self.blocks = unit.blocks
         return load(self.machine.compiled(unit), self.machine.device)
+
+
+class Together:
+    """Calls whose results may lie over operands of the others: all are computed before any is stored."""
+
+    def __init__(self, calls: Sequence[LibraryAttention]) -> None:
+        self.calls = calls
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What computes them."""
+        return tuple(name for one in self.calls for name in one.kernels)
+
+    def __call__(self) -> None:
+        for one, found in [(one, one.computed()) for one in self.calls]:
+            one.given(found)
 
 
 def _from(x: Heads, row: int) -> Heads:

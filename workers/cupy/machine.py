@@ -202,8 +202,8 @@ class Machine(ABC):
         """
 
     @abstractmethod
-    def attention(self, attention: Attention) -> Runner | None:
-        """Attention by a library; None where it has none for these."""
+    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
+        """Attention by a library, all computed before any result is written; None where it has none for these."""
 
     @abstractmethod
     def tensor(self, array: DeviceArray) -> Any:

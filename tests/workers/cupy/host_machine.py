@@ -137,29 +137,35 @@ class HostMachine(Machine):
 
         return in_order([*asked.before, run, *asked.after])
 
-    def attention(self, attention: Attention) -> Runner | None:
-        product = None if attention.read_by is None else self.product(attention.read_by)
+    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
+        products = [None if one.read_by is None else self.product(one.read_by) for one in attentions]
 
         def run() -> None:
-            self._attend(attention)
-            if product is not None:
-                product()
+            for store in [self._attend(one) for one in attentions]:
+                store()
+            for product in products:
+                if product is not None:
+                    product()
 
         return run if self.products else None
 
-    def _attend(self, a: Attention) -> None:
-        """Attention of dense heads in f32, as the library computes it."""
+    def _attend(self, a: Attention) -> Runner:
+        """Attention of dense heads in f32, as the library computes it, and what stores it."""
         self.kernels.append("library attention")
         q = heads(a, a.query, a.rows, a.heads, a.width).astype(np.float32)
         states = [self._part(a, q, part) for part in a.parts]
         m = np.maximum.reduce([log for _, log in states])
         total = sum(np.exp(log - m) for _, log in states)
         out = sum(np.exp(log - m)[..., None] * found for found, log in states)
-        if a.finished:
-            heads(a, a.state, a.rows, a.heads, a.width)[...] = out / total[..., None]
-            return
-        state = heads(a, a.state, a.rows, a.heads, a.width + 2)
-        state[..., : a.width], state[..., a.width], state[..., a.width + 1] = out, total, m
+
+        def store() -> None:
+            if a.finished:
+                heads(a, a.state, a.rows, a.heads, a.width)[...] = out / total[..., None]
+                return
+            state = heads(a, a.state, a.rows, a.heads, a.width + 2)
+            state[..., : a.width], state[..., a.width], state[..., a.width + 1] = out, total, m
+
+        return store
 
     def _part(
         self, a: Attention, q: np.ndarray[Any, Any], part: Keys

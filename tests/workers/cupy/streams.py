@@ -176,8 +176,8 @@ class StreamedMachine(HostMachine):
         found = super().product(product)
         return None if found is None else self._later(found)
 
-    def attention(self, attention: Any) -> Runner | None:
-        found = super().attention(attention)
+    def attention(self, attentions: Any) -> Runner | None:
+        found = super().attention(attentions)
         return None if found is None else self._later(found)
 
     def upload(self, host: bytes, target: DeviceArray) -> None:
