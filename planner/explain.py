@@ -69,7 +69,8 @@ class Row:
     """One operation: chosen strategy, compute time of its slowest rank, transfers into it, next best.
 
     ``held``: its points, where not all of its index space hold. ``made_of``: the
-    operations as written that it computes, where it was made of others (see `tapestry.rewrites`).
+    operations as written that it computes, where it was made of others (see `tapestry.rewrites`). ``kernels``: what
+    would compute it on a device that was asked (`tapestry explain --kernels`).
     """
 
     op: str
@@ -81,6 +82,7 @@ class Row:
     others: tuple[Alternative, ...]
     made_of: tuple[str, ...] = ()
     held: Held | None = None
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
         if row.made_of:
             yield f"  is      {', '.join(row.made_of)} as written"
+        if row.kernels:
+            yield f"  kernel  {', '.join(row.kernels)}"
         if row.held:
             some = f"{'' if row.held.exact else 'at most '}{row.held.points:,} of {row.held.of:,} points"
             yield f"  holds   {some}, the busiest rank {row.held.busiest:.3f} of an equal share"

@@ -162,6 +162,13 @@ class Device(ABC):
         return True
 
     @classmethod
+    def on_paper(cls) -> Device | None:
+        """The device without its hardware, to which tasks are bound so that they say what would compute them; None
+        where it has nothing to say.
+        """
+        return None
+
+    @classmethod
     def hardware(cls, ranks: int) -> Hardware:
         """What there is of it here, for so many ranks: by default the cores and the memory of this computer, on which
         transfers run beside compute if there are cores for both.

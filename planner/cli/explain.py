@@ -18,15 +18,26 @@ def explain(
         str | None,
         typer.Argument(metavar="OP", help="One operation, or all of a composite or layer; all where left out."),
     ] = None,
+    kernels: Annotated[
+        str, typer.Option("--kernels", metavar="DEVICE", help="Name what computes each on a device: cupy.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Say why each operation is cut as it is.
 
     For each: its time, its traffic, the next best strategy and what that would cost.
     """
+    from dataclasses import replace
 
     with working("explaining"):
-        explanation = given_plan(plan).explain(op)
+        loaded = given_plan(plan)
+        explanation = loaded.explain(op)
+        if kernels:
+            from ...workers.naming import kernels_of_plan
+
+            named = kernels_of_plan(loaded.resolved, kernels)
+            rows = tuple(replace(row, kernels=named.get(row.op, ())) for row in explanation.rows)
+            explanation = replace(explanation, rows=rows)
     if json:
         put_json(explanation.to_json())
     else:

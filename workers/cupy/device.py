@@ -73,6 +73,13 @@ class CupyDevice(Device):
             return False
 
     @classmethod
+    def on_paper(cls) -> Device:
+        """A GPU that has no memory."""
+        from .paper import PaperMachine
+
+        return cls(PaperMachine())
+
+    @classmethod
     def hardware(cls, ranks: int) -> Hardware:  # noqa: ARG003
         """The GPUs that CuPy sees; copies run beside kernels on them."""
         import cupy

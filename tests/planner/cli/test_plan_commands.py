@@ -186,6 +186,16 @@ def test_explain(tapestry: Tapestry, plan_file: Path) -> None:
     assert row["next_best"]["extra_s"] >= 0
 
 
+def test_explain_names_the_kernels_of_a_device_that_is_not_here(tapestry: Tapestry, plan_file: Path) -> None:
+    said = tapestry("explain", plan_file, "--kernels", "cupy").out
+    assert "  kernel  cublasLtMatmul\n" in said
+    (row,) = json.loads(tapestry("explain", plan_file, "relu", "--kernels", "cupy", "--json").out)["rows"]
+    assert row["kernels"][0].startswith("map_")
+    ended = tapestry("explain", plan_file, "--kernels", "numpy")
+    assert (ended.code, ended.out) == (2, "")
+    assert "these do: cupy" in ended.err
+
+
 def test_explain_an_operation_that_is_not_there(tapestry: Tapestry, plan_file: Path) -> None:
     ended = tapestry("explain", plan_file, "rellu")
     assert (ended.code, ended.out) == (2, "")
