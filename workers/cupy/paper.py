@@ -104,6 +104,9 @@ class PaperMachine(Machine):
     def captured(self, run: Runner) -> Runner:
         raise _never()
 
+    def reached(self) -> Callable[[], bool]:
+        raise _never()
+
     def before_torch(self) -> AbstractContextManager[Any]:
         raise _never()
 
