@@ -75,6 +75,6 @@ def plans(
 @st.composite
 def _plans(draw: Draw, program: Program | None, machine: st.SearchStrategy[Machine], ranks: int) -> Plan:
     found = draw(machine)
-    chosen = program if program is not None else draw(programs())
+    chosen = program if program is not None else draw(programs(wide=True))
     count = draw(st.integers(1, min(ranks, found.device_count)))
     return plan_partitions(chosen, found, draw(partitions(chosen, count)))

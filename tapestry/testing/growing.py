@@ -7,24 +7,31 @@ from dataclasses import dataclass
 from math import prod
 
 from ..dtypes import DTYPES
-from ..expr import Affine, Bound, Expr
+from ..expr import Affine, Bound, Cast, Expr
 from ..program import Block, Dim, Operation, Role, Tensor
 from .choices import Choices
-from .operands import Operand, some_view, whole
+from .operands import Operand, some_view, unsigned, whole
 
 DTYPES_OF = {
     "float": ("f32", "f32", "f64", "bf16", "f16"),
     "int": ("int32", "int8", "int64"),
     "bool": ("bool",),
 }
+EVERY_DTYPE_OF = DTYPES_OF | {"int": (*DTYPES_OF["int"], "uint8", "int16", "uint16", "uint32")}
+GIVEN_OF = EVERY_DTYPE_OF | {"float": (*DTYPES_OF["float"], *DTYPES_OF["float"], "f8e4m3", "f8e5m2")}
+"""Of what comes in. Floats of 8 bits are read only: a result that is rounded to one is far from its neighbours."""
 LETTERS = "ijklmnpqrs"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large generated programs grow: the largest extent, and what follows for elements of a tensor and points."""
+    """How large generated programs grow: the largest extent, and what follows for elements of a tensor and points.
+
+    ``wide``: whether of every dtype and of every kind of operation.
+    """
 
     largest: int = 9
+    wide: bool = False
 
     @property
     def elements(self) -> int:
@@ -45,7 +52,7 @@ class Growing:
         self.readable: list[Operand] = []
 
     def dtype(self, kinds: Sequence[str] = ("float", "int", "float", "int", "bool")) -> str:
-        return self.ch.pick(DTYPES_OF[self.ch.pick(kinds)])
+        return self.ch.pick((GIVEN_OF if self.size.wide else DTYPES_OF)[self.ch.pick(kinds)])
 
     def shape(self, ranks: tuple[int, int] = (0, 3)) -> tuple[int, ...]:
         """Extents up to the largest, few elements in all."""
@@ -67,7 +74,8 @@ class Growing:
 
     def _data(self, size: int, dtype: str) -> tuple[float | int | bool, ...]:
         scale = {"float": 0.25, "int": 1, "bool": True}[DTYPES[dtype].kind]
-        drawn = [self.ch.integer(-3, 3) for _ in range(size)]
+        least = int(max(-3, DTYPES[dtype].ends[0])) if DTYPES[dtype].kind == "int" else -3
+        drawn = [self.ch.integer(least, 3) for _ in range(size)]
         return tuple(value > 0 if scale is True else value * scale for value in drawn)
 
     def operand(self, kinds: Sequence[str] = ("float", "int", "bool"), ranks: tuple[int, int] = (0, 3)) -> Operand:
@@ -122,7 +130,9 @@ class Growing:
         where: tuple[Bound, ...] = (),
         bound: float = 1.0,
     ) -> Operand:
-        """Add an operation and the tensor it writes, as they are."""
+        """Add an operation and the tensor it writes, as they are; integers without a sign wrap when they are stored."""
+        if not isinstance(body, Block) and unsigned(dtype):
+            body = Cast("int64", body)
         number = len(self.operations)
         tensor = Tensor(f"t{number}", dtype, shape)
         self.tensors.append(tensor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..dtypes import DTYPES
-from ..expr import Affine, Bound, Call, Const, Expr, Inside, Read, rewrite
+from ..expr import Affine, Bound, Call, Cast, Const, Expr, Inside, Read, rewrite
 from ..program import Tensor
 from .choices import Choices
 
@@ -28,9 +28,19 @@ class Operand:
         return DTYPES[self.dtype].kind
 
 
+def unsigned(dtype: str) -> bool:
+    """Whether a dtype has no room for negative numbers, which bodies are full of."""
+    return DTYPES[dtype].kind == "int" and not DTYPES[dtype].ends[0]
+
+
 def whole(tensor: Tensor, bound: float = 1.0) -> Operand:
-    """The tensor itself."""
-    return Operand(tensor.shape, tensor.dtype, lambda index: Read(tensor.name, index), bound)
+    """The tensor itself; integers without a sign as wider ones."""
+
+    def at(index: Index) -> Expr:
+        read = Read(tensor.name, index)
+        return Cast("int64", read) if unsigned(tensor.dtype) else read
+
+    return Operand(tensor.shape, tensor.dtype, at, bound)
 
 
 def guarded(expr: Expr, bounds: tuple[Bound, ...], fill: float | int | bool) -> Expr:

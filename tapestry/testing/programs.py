@@ -10,6 +10,7 @@ from ..program import Block, Program
 from .choices import Choices, Draw
 from .growing import Growing, Size
 from .layers import Layers
+from .places import EVERY_KIND
 from .shapes import KINDS
 
 
@@ -21,20 +22,21 @@ def _programs(draw: Draw, max_ops: int, size: Size) -> Program:
     g = Growing(ch, size)
     wanted = ch.integer(1, max_ops)
     while len(g.operations) < wanted:
-        ch.pick(KINDS)(g)
+        ch.pick(EVERY_KIND if size.wide else KINDS)(g)
     return _finished(g)
 
 
-def programs(max_ops: int = 4, largest: int = 9) -> st.SearchStrategy[Program]:
+def programs(max_ops: int = 4, largest: int = 9, *, wide: bool = False) -> st.SearchStrategy[Program]:
     """Valid small programs of about ``max_ops`` operations; a quarter are layers of the standard operations.
 
     They cover elementwise chains with broadcasts, folds (over triangles too, and to several results), contractions,
-    windows with stride, dilation and uneven padding, stencils, composed views, attention, every dtype, constants,
-    params, states, tensors with several readers, several outputs, and scalars. Extents are 1 to ``largest`` (views
-    and windows somewhat more). Evaluating one takes milliseconds with the default. Float programs are well
-    conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
+    windows with stride, dilation and uneven padding, stencils, composed views, attention, the common dtypes, constants,
+    params, states, tensors with several readers, several outputs, and scalars. With ``wide`` also scans, lookups in
+    tables and sums at places that data say, and every dtype (floats of 8 bits as what comes in). Extents are 1 to
+    ``largest`` (views and windows somewhat more). Evaluating one takes milliseconds with the default. Float programs
+    are well conditioned for inputs in [-1, 1], which is what `inputs_for` draws: see `assert_close`.
     """
-    return _programs(max_ops, Size(largest))
+    return _programs(max_ops, Size(largest, wide))
 
 
 def _finished(g: Growing) -> Program:

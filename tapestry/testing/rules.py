@@ -80,7 +80,7 @@ def check_rule(
             prove_values(rule, change, data.draw(inputs_for(drawn)))
 
     # The example first: what is wrong shows on a program that is quickly made smaller.
-    for source in (_bindings(rule), programs if programs is not None else generated(5)):
+    for source in (_bindings(rule), programs if programs is not None else generated(5, wide=True)):
         settings(_QUIET, max_examples=examples // 2)(given(source, st.data())(hold))()
     assert matched, f"{rule.name} matched none of {examples} programs, its example neither"
     return matched

@@ -11,7 +11,7 @@ from ..dtypes import promote
 from ..expr import MONOIDS, Affine, Bound, Expr, Read
 from ..program import Block, Dim
 from .bodies import call, changed, chosen, joined, number
-from .growing import DTYPES_OF, LETTERS, Growing, index_of
+from .growing import DTYPES_OF, EVERY_DTYPE_OF, LETTERS, Growing, index_of
 from .operands import Operand, along, broadcast, guarded, padded, some_view
 
 REDUCTIONS = {
@@ -21,8 +21,8 @@ REDUCTIONS = {
 }
 
 
-def _result_dtype(g: Growing, kind: str) -> str:
-    return g.ch.pick(DTYPES_OF[kind])
+def result_dtype_of(g: Growing, kind: str) -> str:
+    return g.ch.pick((EVERY_DTYPE_OF if g.size.wide else DTYPES_OF)[kind])
 
 
 def elementwise(g: Growing) -> None:
@@ -38,7 +38,7 @@ def elementwise(g: Growing) -> None:
         body = chosen(ch, index, x.shape, body, other, kind) if ch.chance(20) else joined(ch, body, other, kind)
     for _ in range(ch.integer(0, 2)):
         body = changed(ch, body, kind)
-    g.emit(dict(zip(names, x.shape, strict=True)), body, _result_dtype(g, kind))
+    g.emit(dict(zip(names, x.shape, strict=True)), body, result_dtype_of(g, kind))
 
 
 def _fitting(g: Growing, shape: tuple[int, ...]) -> Operand:
@@ -73,13 +73,18 @@ def reduction(g: Growing) -> None:
     if monoid == "sum" and x.kind == "float":
         body = call("multiply", body, 1 / prod(extents[name] for name in reduce))
     g.emit(
-        extents, body, _folded(g, x, monoid), reduce=reduce, monoid=monoid, where=_triangle(g, names, reduce, x, monoid)
+        extents,
+        body,
+        folded_dtype(g, x, monoid),
+        reduce=reduce,
+        monoid=monoid,
+        where=_triangle(g, names, reduce, x, monoid),
     )
 
 
-def _folded(g: Growing, x: Operand, monoid: str) -> str:
+def folded_dtype(g: Growing, x: Operand, monoid: str) -> str:
     """Truths are counted in integers; all else may narrow, and then integers wrap before they are compared."""
-    return "int32" if x.kind == "bool" and monoid == "sum" else _result_dtype(g, x.kind)
+    return "int32" if x.kind == "bool" and monoid == "sum" else result_dtype_of(g, x.kind)
 
 
 def _triangle(g: Growing, names: str, reduce: tuple[str, ...], x: Operand, monoid: str) -> tuple[Bound, ...]:
@@ -108,7 +113,7 @@ def contraction(g: Growing) -> None:
     points = prod(extents[name] for name in reduce)
     if kind == "float":
         g.emit(
-            extents, call("multiply", left, right), _result_dtype(g, kind), reduce=reduce, monoid="sum", bound=points
+            extents, call("multiply", left, right), result_dtype_of(g, kind), reduce=reduce, monoid="sum", bound=points
         )
     elif kind == "int":
         inner, monoid = ch.pick((("multiply", "sum"), ("minimum", "max")))
@@ -160,7 +165,7 @@ def window(g: Growing) -> None:
     g.emit(
         extents,
         body,
-        _result_dtype(g, x.kind) if monoid == "sum" else x.dtype,
+        result_dtype_of(g, x.kind) if monoid == "sum" else x.dtype,
         reduce=reduce,
         monoid=monoid,
         bound=bound,
@@ -194,7 +199,7 @@ def stencil(g: Growing) -> None:
         term = call("multiply", moved.at(index_of(names)), weight)
         body = term if body is None else call("add", body, term)
     assert body is not None
-    g.emit(dict(zip(names, x.shape, strict=True)), body, _result_dtype(g, x.kind))
+    g.emit(dict(zip(names, x.shape, strict=True)), body, result_dtype_of(g, x.kind))
 
 
 def _shifted(x: Operand, axis: int, offset: int, extent: int, fill: float) -> Callable[[tuple[Affine, ...]], Expr]:
