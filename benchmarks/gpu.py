@@ -3,8 +3,9 @@
 python benchmarks/gpu.py build/gpu.json [--machine h200x2] [--only llama1 llama2] [--time-limit 230]
 python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md       no GPU: the page of figures that are there
 
-Every figure is from a process of its own with a limit of its own; results are written as they come. Plans are made on
-the host meanwhile. Needs torch with CUDA, CuPy, and NVIDIA GPUs: rows of more GPUs than there are are left out.
+Every figure is from a process of its own with a limit of its own; results are written as they come, and a second run
+goes on where the first one stopped. Plans are made on the host meanwhile. Needs torch with CUDA, CuPy, and NVIDIA GPUs;
+rows of more GPUs than there are here are left out.
 """
 
 from __future__ import annotations
@@ -161,7 +162,9 @@ def _run(waiting: list[Job], gpus: int, results: dict[str, Any], path: Path, unt
 
 
 def _begun(job: Job, gpus: list[int], folder: Path) -> Running:
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)), "NCCL_NVLS_ENABLE": "0"}
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    names = [seen[k] if k < len(seen) and seen[k] else str(k) for k in gpus]
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(names), "NCCL_NVLS_ENABLE": "0"}
     path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
     with (folder / f"{job.name}.out").open("w") as said, (folder / f"{job.name}.err").open("w") as errors:
         process = subprocess.Popen(
@@ -208,6 +211,7 @@ def main() -> int:
         "--machine", default="h200x2", help="what plans for up to two GPUs are made for: a name or a file"
     )
     parser.add_argument("--only", nargs="+", default=[], choices=[row.name for row in ROWS])
+    parser.add_argument("--jobs", nargs="+", default=[], help="only these of all that there is to do for the rows")
     parser.add_argument("--gpus", type=int, default=4, help="at most so many")
     parser.add_argument("--time-limit", type=float, default=230.0, help="seconds after which nothing is begun")
     options = parser.parse_args()
@@ -220,9 +224,12 @@ def main() -> int:
     gpus = min(count, options.gpus)
     if not gpus:
         return NO_GPU
-    results: dict[str, Any] = {"machine": facts, "gpus": gpus, "jobs": {}}
+    known = json.loads(options.results.read_text(encoding="utf-8"))["jobs"] if options.results.exists() else {}
+    done = {name for name, found in known.items() if "failed" not in found and not name.startswith("plan-")}
+    results: dict[str, Any] = {"machine": facts, "gpus": gpus, "jobs": {name: known[name] for name in sorted(done)}}
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as folder:
-        todo = jobs(Path(folder), options.machine, gpus, options.only)
+        todo = [job for job in jobs(Path(folder), options.machine, gpus, options.only) if job.name not in done]
+        todo = [job for job in todo if not options.jobs or job.name in options.jobs]
         run(todo, gpus, results, options.results, monotonic() + options.time_limit)
     return 0
 

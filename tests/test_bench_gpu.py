@@ -33,8 +33,11 @@ def job(bench: dict[str, Any], name: str, code: str, gpus: int = 1, **more: Any)
     return bench["gpu"].Job(name, gpus, ("-c", code), more.pop("limit_s", 60.0), **more)
 
 
-def test_each_job_has_gpus_of_its_own_and_none_loses_the_others(bench: dict[str, Any], tmp_path: Path) -> None:
+def test_each_job_has_gpus_of_its_own_and_none_loses_the_others(
+    bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = "import os, json; print(json.dumps({'on': os.environ['CUDA_VISIBLE_DEVICES']}))"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     jobs = [
         job(bench, "plan", "print('{}'); print('{\"plan_s\": 1}')", gpus=0),
         job(bench, "one", said),
@@ -59,6 +62,24 @@ def test_what_is_not_begun_in_time_is_said(bench: dict[str, Any], tmp_path: Path
     results: dict[str, Any] = {"jobs": {}}
     bench["gpu"].run([job(bench, "late", "print('{}')")], 1, results, tmp_path / "r.json", monotonic() - 1)
     assert results["jobs"] == {"late": {"failed": "the time was over"}}
+
+
+def test_a_second_run_goes_on_on_the_gpus_that_it_is_given(
+    bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "import os, json; print(json.dumps({'on': os.environ['CUDA_VISIBLE_DEVICES']}))"
+    todo = [job(bench, "known", said), job(bench, "failed", said), job(bench, "other", said)]
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"jobs": {"known": {"step_s": 1.0}, "failed": {"failed": "code 1"}}}))
+    monkeypatch.setattr(bench["gpu"], "here", lambda: ({}, 1))
+    monkeypatch.setattr(bench["gpu"], "jobs", lambda *_: todo)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr(sys, "argv", ["gpu.py", str(path), "--jobs", "known", "failed"])
+    assert bench["gpu"].main() == 0
+    found = json.loads(path.read_text())["jobs"]
+    assert found["known"] == {"step_s": 1.0}
+    assert found["failed"]["on"] == "3"
+    assert "other" not in found
 
 
 def test_rows_of_two_gpus_are_left_out_where_there_is_one(bench: dict[str, Any], tmp_path: Path) -> None:
