@@ -140,3 +140,28 @@ def test_partial_sums_have_the_exponents_of_their_accumulator() -> None:
 def test_a_name_is_taken_once() -> None:
     with pytest.raises(ValueError, match="the monoid sum is there already"):
         add_monoid(Monoid("sum", MONOIDS["sum"].components, MONOIDS["sum"].finish))
+
+
+WITH_ROWS = [*(name for name, monoid in MONOIDS.items() if monoid.rows), "top1", "top4", "top12"]
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_numpys_fold_of_rows_is_what_combining_them_comes_to(name: str, dtype: str) -> None:
+    """Of points all of which count, and where some, or all, are the identity; positions among NaN and equals too."""
+    rng = np.random.default_rng(len(name))
+    values = rng.integers(-3, 4, (9, 5)).astype(numpy_dtype(dtype)) / 4
+    values[4, 1] = values[7, 1] = np.nan if name.startswith("arg") else 5
+    fold = fold_of(name, dtype)
+    position = np.broadcast_to(np.arange(9)[:, None], values.shape)
+    lifted = tuple(np.broadcast_to(part, values.shape) for part in fold.lift(Value(values, dtype), position))
+    nothing = fold.identity(values.shape)
+    for counts in (np.ones(values.shape, bool), rng.random(values.shape) < 0.5, np.arange(5) * np.ones((9, 1)) > 2):
+        state = tuple(np.where(counts, part, none) for part, none in zip(lifted, nothing, strict=True))
+        assert fold.monoid.fold_rows is not None
+        found, wanted = fold.monoid.fold_rows(state), fold.reduce(state, (0,))
+        for mine, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7)
+    every = tuple(np.broadcast_to(part, values.shape) for part in fold.lift(Value(values, dtype), position))
+    for mine, other in zip(fold.monoid.fold_rows(every), fold.reduce(lifted, (0,)), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7)
