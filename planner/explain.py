@@ -15,6 +15,7 @@ from ..errors import CheckFailed, UsageError, close_match
 from ..program import Operation
 from ..records import width_of
 from ..space import Box, count_points
+from ..space.cuts import KINDS
 from .format import Compute, Document, Resolved, Transfer
 from .machine.embed import machine_from_json
 from .machine.units import format_seconds
@@ -22,7 +23,7 @@ from .origin import origins
 from .sharding.model import maximal
 from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
-from .strategy.layouts import Layout, Mesh
+from .strategy.layouts import Cut, Layout, Mesh
 from .strategy.strategies import Strategy, StrategyTable
 
 _CHECK = "tapestry check says what is wrong with the plan"
@@ -144,6 +145,13 @@ class Explainer:
             raise CheckFailed("no task of the plan computes it", where=f"operation {op.name}", hint=_CHECK)
         regions = self.resolved.regions(self.tasks[op.name].shards)
         for cuts in self.table.candidates(op):
+            strategy = self.table.strategy(op, cuts)
+            if strategy.shards == regions:
+                return strategy
+        stated = self.document.shardings.get(op.name)  # cut as a pin asks
+        if stated is not None and stated.kind in KINDS:
+            dims = {axis: dim for dim, axes in stated.partition.items() for axis in axes.split(",")}
+            cuts = tuple(Cut(dims[axis], stated.kind) if axis in dims else None for axis in self.mesh.axes)
             strategy = self.table.strategy(op, cuts)
             if strategy.shards == regions:
                 return strategy

@@ -14,8 +14,8 @@ from functools import cached_property
 from ...program import Operation, Program
 from ...records import free_axes
 from ...space import Grid, IntSet, Region
-from ...space.cuts import Block
-from ...space.partition import CutBy, Partition
+from ...space.cuts import CutKind
+from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis
 from .work import Works
@@ -65,7 +65,7 @@ class StrategyTable:
     def __init__(self, program: Program, mesh: Mesh, works: Works, layouts: Layouts) -> None:
         self.program, self.mesh, self.works, self.layouts = program, mesh, works, layouts
         self._zigzag = zigzag_dims(program)
-        self._unevens: dict[tuple[str, str], bool] = {}
+        self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
@@ -88,18 +88,24 @@ class StrategyTable:
         return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
 
     def _uneven(self, op: Operation, dim: str) -> bool:
-        """Whether equal parts of a dimension, as many as there are ranks, differ in work by more than a hundredth, and
-        parts of equal work can be told: the points of each are known exactly."""
+        """Whether parts of equal work are worth a look: they can be told, as the points of each are known exactly, and
+        neither equal parts of a dimension nor pairs of chunks are within a hundredth of an equal share."""
         if not any(dim in bound.expr.dims for bound in op.where):
             return False
-        key = (self.signature(op), dim)
+        pairs = (op.name, dim) in self._zigzag
+        key = (self.signature(op), dim, pairs)
         if key not in self._unevens:
-            axis, parts = list(op.extents).index(dim), min(self.mesh.size, op.extents[dim])
-            cut = Partition.product(tuple(op.extents.values()), (parts,), [CutBy(axis, Block(parts))])
-            counts = [count_points(op, shard) for shard in cut.shards()]
-            most, every = max(count.value for count in counts), sum(count.value for count in counts)
-            self._unevens[key] = all(count.exact for count in counts) and 100 * parts * most > 101 * every
+            self._unevens[key] = self._off(op, dim, "block") and (not pairs or self._off(op, dim, "zigzag"))
         return self._unevens[key]
+
+    def _off(self, op: Operation, dim: str, kind: CutKind) -> bool:
+        """Whether as many parts as there are ranks differ in work by more than a hundredth, exactly counted."""
+        extents = tuple(op.extents.values())
+        parts = min(self.mesh.size, op.extents[dim])
+        cut = Partition.by_kinds(extents, (parts,), [NamedCut(list(op.extents).index(dim), kind, (0,))])
+        counts = [count_points(op, shard) for shard in cut.shards()]
+        most, every = max(count.value for count in counts), sum(count.value for count in counts)
+        return all(count.exact for count in counts) and 100 * parts * most > 101 * every
 
     def _fills(self, op: Operation, cuts: Cuts) -> bool:
         parts: dict[str, int] = {}

@@ -201,3 +201,8 @@ def test_a_packed_triangle_lies_where_it_is_read_and_nothing_of_it_moves() -> No
     lower = np.zeros((SIDE, SIDE), "f4")
     lower[np.tril_indices(SIDE)] = given["a"]
     assert np.array_equal(made.run(given).outputs["out"], lower @ given["x"])
+
+
+def test_a_cut_that_a_pin_asks_for_is_named() -> None:
+    row = cut(folded(MASKS["causal"][0], 64), "q", "balanced").explain("chosen").rows[0]
+    assert row.strategy == "cut q balanced over mesh0"
