@@ -64,9 +64,9 @@ def test_many_threads_see_to_places_that_the_data_say() -> None:
     job = job_of(collected.bind())
     unit = written(job).unit
     assert job.placed == ("d0",)
-    assert seeing(job) == 512
-    assert unit.blocks * unit.threads == 96 * 512
-    assert f"% {512}u == lane" in unit.source
+    assert seeing(job) == 64
+    assert unit.blocks * unit.threads == 96 * 64
+    assert "% 64u == lane" in unit.source
 
 
 @pytest.mark.parametrize("program", [weighted, totals, collected])
