@@ -13,13 +13,12 @@ from ..planner.format.checked import Checked
 from ..program import Tensor
 from ..space import Box
 from .between import carrying, filling, first_buffers
-from .device import Runner, Stored, in_order
+from .device import DType, Runner, Stored, in_order
 from .devices import AUTO, chosen_device, open_device, warn_of_other_hardware
 from .engines.held import Held, held
 from .feeding import Feed
-from .stores.arrays import Array
 from .stores.inputs import checked_inputs
-from .tensors import host_array, is_host, maker
+from .tensors import host_array, is_host, maker, sample
 from .transport.counting import demand_planned, planned_bytes
 from .whole import whole_array
 
@@ -55,7 +54,7 @@ class Compiled:
         given: object = plan
         if not isinstance(given, Checked):
             raise UsageError("the plan was not checked", hint="Plan.compile checks it")
-        self._plan, self._like = given.resolved, maker(values.values())
+        self._plan, self._like = given.resolved, sample(values.values())
         values = checked_inputs(self._plan.program, values, "param", "state", elsewhere=True)
         machine = self._plan.document.machine
         chosen = chosen_device(device, machine)
@@ -79,10 +78,9 @@ class Compiled:
         self._feeds = {tensor.name: Feed(plan, self._device, ranks, tensor) for tensor in inputs}
         self._counts, self._kept = True, False
         self._planned = planned_bytes(plan, held.numbers)
-        self._outputs = {name: held.gathered(name, buffer) for name, buffer in plan.document.outputs.items()}
-        starts = {buffer.tensor: buffer.name for buffer in kept}
+        self._gathered: dict[tuple[str, str, bool], tuple[Any | None, Runner]] = {}
+        self._starts = {buffer.tensor: buffer.name for buffer in kept}
         self._carry = in_order([run for rank in ranks for run in carrying(self._device, plan, rank)])
-        self._started = {name: held.gathered(name, starts[name]) for name in plan.document.states}
 
     def _whole(self, tensor: Tensor, values: Mapping[str, Any]) -> Stored:
         """A param, state or constant, where the device can read it."""
@@ -104,12 +102,11 @@ class Compiled:
             with self._device.running():
                 feed()
                 self._step(held)
-                found = self._read(held, self._outputs)
+                found = self._read(held, self._plan.document.outputs, sample(inputs.values()))
                 self._carry()
                 held.wait()
                 self._device.synchronise()
-        like = maker(inputs.values())
-        return {name: like(array) for name, array in found.items()}
+        return found
 
     def _open(self) -> Held:
         if self._held is None:
@@ -126,21 +123,32 @@ class Compiled:
         if not self._kept:
             self._counts, self._kept = not held.replay.keep(timed=False), True
 
-    def _read(self, held: Held, gathered: Mapping[str, tuple[Array | None, Runner]]) -> dict[str, Array]:
+    def _read(self, held: Held, buffers: Mapping[str, str], like: Any | None) -> dict[str, Any]:
+        """Tensors from the buffers of all ranks, of the kind of another: on the GPU where that lies there."""
+        near = {name: like is not None and self._device.near(like, self._dtype(name)) for name in buffers}
+        arrays = {}
         held.wait()
-        for _, run in gathered.values():
+        for name, buffer in buffers.items():
+            key = name, buffer, near[name]
+            if key not in self._gathered:
+                self._gathered[key] = held.gathered(name, buffer, near=near[name])
+            arrays[name], run = self._gathered[key]
             run()
         held.wait()
         self._device.synchronise()
-        return {name: array.copy() for name, (array, _) in gathered.items() if array is not None}
+        here = {name: array for name, array in arrays.items() if array is not None}
+        return {name: self._device.given(a, like) if near[name] else maker(like)(a.copy()) for name, a in here.items()}
+
+    def _dtype(self, tensor: str) -> DType:
+        found: DType = numpy_dtype(self._plan.program.tensor(tensor).dtype)
+        return found
 
     @property
     def states(self) -> dict[str, Any]:
         """The states that the program updates, as the next step begins with them."""
-        held = self._open()
+        held, starts = self._open(), {name: self._starts[name] for name in self._plan.document.states}
         with held.watched():
-            found = self._read(held, self._started)
-        return {name: self._like(array) for name, array in found.items()}
+            return self._read(held, starts, self._like)
 
     def close(self) -> None:
         """Give the memory back. No step may follow."""

@@ -207,6 +207,14 @@ class Device(ABC):
         """
         return host_array(value) if is_host(value) else None
 
+    def near(self, value: Any, dtype: DType) -> bool:
+        """Whether a tensor lies where the device computes, and it can be `given` its like of a dtype there."""
+        return False
+
+    def given(self, array: Any, like: Any) -> Any:
+        """A copy of an array of the device as a tensor of the kind of one that is `near`; what wrote to it is done."""
+        raise NotImplementedError
+
     # -- binding ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -50,12 +50,16 @@ def namespace(value: Any) -> Any:
     return sys.modules[type(value).__module__.partition(".")[0]]
 
 
-def maker(values: Iterable[Any]) -> Callable[[Array], Any]:
-    """What turns NumPy's arrays into tensors of the kind of some values, on the device of the first that has one.
+def sample(values: Iterable[Any]) -> Any | None:
+    """The first of some values that is a tensor of another library."""
+    return next((v for v in values if hasattr(v, "__dlpack__") and not isinstance(v, np.ndarray | np.generic)), None)
 
-    They share the array's memory where that kind lies in host memory. Arrays stay arrays where no value is a tensor.
+
+def maker(tensor: Any | None) -> Callable[[Array], Any]:
+    """What turns NumPy's arrays into tensors of the kind of one, on its device. Arrays stay arrays where there is none.
+
+    They share the array's memory where that kind lies in host memory.
     """
-    tensor = next((v for v in values if hasattr(v, "__dlpack__") and not isinstance(v, np.ndarray | np.generic)), None)
     if tensor is None:
         return lambda array: array
     library = namespace(tensor)

@@ -53,7 +53,7 @@ class CudaMachine(Machine):
         import cupy
 
         self.cupy: Any = cupy
-        self.device = _device()
+        self.device = self.number = _device()
         self.api.setDevice(self.device)
         self.arch = device_architecture(self.device)
         if properties(self.device).capability < CAPABILITY:

@@ -24,6 +24,7 @@ from .chained import added_products, finished_attentions, fused_maps, read_atten
 from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
+from .giving import given, near
 from .heads import attentions_of
 from .jobs import Job
 from .machine import Machine
@@ -122,6 +123,12 @@ class CupyDevice(Device):
         with self.machine.behind():
             dense = cupy.ascontiguousarray(cupy.from_dlpack(raw))
         return DeviceArray(Memory(dense.data.ptr, dense.nbytes, dense), 0, tuple(value.shape), dtype)
+
+    def near(self, value: Any, dtype: DType) -> bool:
+        return near(value, dtype, self.machine.number)
+
+    def given(self, array: DeviceArray, like: Any) -> Any:
+        return given(array, like)
 
     # -- binding ---------------------------------------------------------------------------------------------------
 

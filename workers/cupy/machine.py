@@ -173,7 +173,9 @@ class Lines:
 
 
 class Machine(ABC):
-    """One GPU."""
+    """One GPU. ``number``: what CUDA calls it."""
+
+    number: int = 0
 
     @abstractmethod
     def memory(self, tier: str, nbytes: int) -> Memory:

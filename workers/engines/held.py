@@ -11,10 +11,9 @@ from typing import Any
 
 from ...errors import UsageError
 from ...planner.format import Resolved
-from ..device import Device, Replay, Runner
+from ..device import Device, Replay, Runner, Stored
 from ..memory import Memory
 from ..rank import Rank
-from ..stores.arrays import Array
 from ..transport.in_process import InProcess
 from ..transport.movement import Movement
 from ..transport.transport import Transport
@@ -41,9 +40,15 @@ class Held(ABC):
     def numbers(self) -> list[int]:
         return [rank.number for rank in self.ranks]
 
-    def gathered(self, tensor: str, buffer: str) -> tuple[Array | None, Runner]:
-        """A tensor of the results in the buffer of all ranks: the whole array, if it comes here, and what fills it."""
+    def gathered(self, tensor: str, buffer: str, *, near: bool) -> tuple[Any | None, Runner]:
+        """A tensor of the results in the buffer of all ranks: the whole array, if it comes here, and what fills it.
+
+        near: it is an array of the device, otherwise NumPy's.
+        """
         target = empty_whole(self.plan.program.tensor(tensor)) if self.gathers else None
+        if near and target is not None:
+            mine = self.device.take(target.array.size, target.array.dtype, None)
+            target = Stored(mine.reshape(target.array.shape), target.grid)
         tag = len(self.plan.document.tasks) + [name for name, _ in results(self.plan)].index(tensor)
         movement = Movement.to_rank_0(self.plan, tensor, buffer, self.memories(), target, tag)
         return None if target is None else target.array, self.carrier().bind(movement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from tapestry.workers.cupy.device import CupyDevice
 
 from ..sheets import Sheet, blur, split_matmul, zeros_padded_blur
 from ..unchecked import run_unchecked
+from .host_machine import host_bytes
 from .streams import StreamedMachine
 
 X = np.arange(8, dtype=np.float32)
@@ -102,3 +104,40 @@ def test_compiled_steps_are_graphs(streamed: str) -> None:
         for k in range(4):
             step({})
             np.testing.assert_array_equal(step.states["x"], after(k + 1))
+
+
+class Elsewhere:
+    """A tensor that lies on the GPU, as far as anyone is told."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack__(self) -> None:
+        raise AssertionError("nobody but the device reads it")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+class Owning(Streamed):
+    def adopt(self, value: Any, dtype: np.dtype[Any]) -> Any:
+        return value.array if isinstance(value, Elsewhere) else super().adopt(value, dtype)
+
+    def near(self, value: Any, dtype: np.dtype[Any]) -> bool:
+        return isinstance(value, Elsewhere)
+
+    def given(self, array: Any, like: Any) -> Any:
+        return Elsewhere(host_bytes(array).view(array.dtype).reshape(array.shape).copy())
+
+
+def test_what_comes_from_the_gpu_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte of a result goes by way of the host."""
+    monkeypatch.setattr("tapestry.workers.devices._registered", {"owning": f"{Owning.__module__}:Owning"})
+    monkeypatch.setattr(StreamedMachine, "download", None)
+    document = msgspec.structs.replace(blurred_twice(), machine={"device": {"name": "any"}})
+    with Compiled(Checked(Resolved(document)), {"x": Elsewhere(X)}, device="owning") as step:
+        for k in range(3):
+            step({})
+            found = step.states["x"]
+            assert isinstance(found, Elsewhere)
+            np.testing.assert_array_equal(found.array, after(k + 1))
