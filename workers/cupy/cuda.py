@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -67,6 +68,7 @@ class CudaMachine(Machine):
         self.planned = 0
         self.pending: list[_Launch] = []
         self.capturing = False
+        self._graphs: WeakSet[_Graph] = WeakSet()
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
         self._torch_streams: dict[int, Any] = {}
@@ -295,7 +297,9 @@ class CudaMachine(Machine):
             self.capturing = False
         graph = self.main.end_capture()
         graph.upload(self.main)
-        return lambda: graph.launch(self.main)
+        found = _Graph(graph, self.main)
+        self._graphs.add(found)
+        return found
 
     def record_in_graph(self, event: Any, stream: Any) -> None:
         """The moment at which a graph that is captured gets here, in every launch: a plain record only orders it."""
@@ -310,6 +314,8 @@ class CudaMachine(Machine):
 
     def close(self) -> None:
         self.synchronise()
+        for graph in self._graphs:
+            graph.graph = None
         if self._cublas is not None:
             self._cublas.close()
         if self._cudnn is not None:
@@ -325,6 +331,18 @@ class CudaMachine(Machine):
 
     def torch_device(self) -> str:
         return f"cuda:{self.device}"
+
+
+class _Graph:
+    """A graph and where it is launched. It goes when its machine is closed: NCCL leaves no group whose packets a graph
+    still holds.
+    """
+
+    def __init__(self, graph: Any, stream: Any) -> None:
+        self.graph, self.stream = graph, stream
+
+    def __call__(self) -> None:
+        self.graph.launch(self.stream)
 
 
 class _Launch:
