@@ -155,6 +155,7 @@ class StreamedMachine(HostMachine):
         self.main = Stream(cuda)
         self.stream = self.main.ptr
         self.capturing = False
+        self._graphs: set[Any] = set()
 
     def synchronise(self) -> None:
         self.cuda.synchronise()
