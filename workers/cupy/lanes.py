@@ -12,6 +12,7 @@ from ..device import Bound, Replay, Runner
 from ..faults import Deadlock
 from ..lanes import event_of
 from ..result import Event
+from .moments import APART_S, noted, spans
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
@@ -32,8 +33,8 @@ class Lanes(Replay):
     """Tasks as they are asked for, lane beside lane, or all on one stream as they are given.
 
     Kept as a graph they are captured from those very streams, which fork from the machine's main stream and join it
-    again. Moments in a graph are nodes of their own: 7 us a task where they stand before and after it, 0.7 us where one
-    stands beside what comes next (H200, 2026-11-22). So in a graph a task begins when what it waits for has ended.
+    again. Moments in a graph are nodes of their own, beside what comes next, and not of every task (`moments`): before
+    and after a task they cost it 7 us (H200, 2026-11-22).
     """
 
     def __init__(self, machine: CudaMachine, tasks: Sequence[Bound], *, side_by_side: bool) -> None:
@@ -49,6 +50,9 @@ class Lanes(Replay):
         lanes = sorted({one.lane for one in self.tasks})
         self.streams, self.beside = ({lane: cuda.Stream(non_blocking=True) for lane in lanes} for _ in range(2))
         self.by_id = {one.bound.task.id: one for one in self.tasks} if side_by_side else {}
+        self.placed = [(one.bound.task, one.lane) for one in self.tasks]
+        self.took = [APART_S] * len(self.tasks)
+        self.noted: list[bool] = []
         self.begun = cuda.Event()
         self.graph: Runner | None = None
         self.timed = True
@@ -71,6 +75,7 @@ class Lanes(Replay):
 
     def keep(self, *, timed: bool) -> bool:
         """As one CUDA graph."""
+        self.noted = noted(self.placed, self.took)
         self.graph, self.timed = self.machine.captured(lambda: self._forked(timed)), timed
         return True
 
@@ -93,11 +98,11 @@ class Lanes(Replay):
             stream.wait_event(forked)
         if timed:
             self.machine.record_in_graph(self.begun, streams[-1])
-        for one in self.tasks:
+        for one, note in zip(self.tasks, self.noted, strict=True):
             self._wait(one)
             self._ask(one)
             one.done.record(self.streams[one.lane])
-            if timed:
+            if timed and note:
                 self.beside[one.lane].wait_event(one.done)
                 self.machine.record_in_graph(one.end, self.beside[one.lane])
         for stream in streams:
@@ -120,20 +125,13 @@ class Lanes(Replay):
         def at(moment: Any) -> float:
             return offset + float(self.machine.cupy.cuda.get_elapsed_time(origin, moment)) / 1e3
 
-        ends = [at(one.end) for one in self.tasks]
-        starts = [at(one.start) for one in self.tasks] if self.graph is None else self._begun(at(self.begun), ends)
-        return [event_of(one.bound, *times) for one, *times in zip(self.tasks, starts, ends, strict=True)]
-
-    def _begun(self, first: float, ends: Sequence[float]) -> list[float]:
-        """When tasks could begin: after the one before on their lane, and what they wait for."""
-        of_lane, of_task, found = dict[str, float](), dict[int, float](), list[float]()
-        for one, end in zip(self.tasks, ends, strict=True):
-            waited = [of_task[wait] for wait in one.bound.task.waits if wait in of_task]
-            found.append(min(end, max([first, of_lane.get(one.lane, first), *waited])))
-            of_lane[one.lane] = end
-            if self.side_by_side:
-                of_task[one.bound.task.id] = end
-        return found
+        if self.graph is None:
+            found = [(at(one.start), at(one.end)) for one in self.tasks]
+            self.took = [end - start for start, end in found]
+        else:
+            ends = {k: at(one.end) for k, (one, note) in enumerate(zip(self.tasks, self.noted, strict=True)) if note}
+            found = spans(self.placed, self.took, ends, at(self.begun))
+        return [event_of(one.bound, *span) for one, span in zip(self.tasks, found, strict=True)]
 
     @contextmanager
     def _current(self, stream: Any) -> Iterator[None]:
