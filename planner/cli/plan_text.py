@@ -58,7 +58,7 @@ def _others(plan: Plan) -> list[list[str]]:
     """What the other meshes would give, where several were tried."""
     said = [
         f"{'x'.join(map(str, tried.mesh))} {'none' if tried.seconds is None else format_seconds(tried.seconds)}"
-        for tried in plan.document.claims.meshes
+        for tried in plan.document.claims.tried
         if tried.mesh != plan.document.mesh
     ]
     return [["meshes", f"this one of {len(said) + 1} tried: {', '.join(said)}"]] if said else []

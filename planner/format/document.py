@@ -176,7 +176,7 @@ class Claims(Struct, frozen=True):
     are timed by measurements which the document does not hold; `predicted` rests on them. ``origin``: what the
     embedded program was made from, if it is not the program as it was written (see `planner.origin`). A plan that was
     ``pinned`` (given) or ``measured`` (kept for its measured steps) is the answer of no model; those figures are 0.
-    ``meshes``: what the search found on each mesh that it tried, where none was asked for.
+    ``meshes``: what the search found on each mesh that it tried; not in the document where one was asked for.
     """
 
     status: str
@@ -187,7 +187,12 @@ class Claims(Struct, frozen=True):
     seed: Count
     kernels: tuple[KernelTime, ...] = ()
     origin: Origin | None = None
-    meshes: tuple[MeshTried, ...] = ()
+    meshes: tuple[MeshTried, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def tried(self) -> tuple[MeshTried, ...]:
+        """The meshes that were tried, if several were."""
+        return self.meshes or ()
 
     @property
     def searched(self) -> bool:

@@ -52,21 +52,23 @@ def test_a_small_product_takes_one_device_a_large_one_all(n: int, ranks: int) ->
 def test_a_network_that_eight_devices_slow_down_takes_four() -> None:
     made = plan(bound("convnet", "forward"), "h200x8", time_limit=600)
     assert made.document.mesh == (4,)
-    assert seconds(made) < 160e-6
+    [row] = [found.seconds for found in made.document.claims.tried if found.mesh == (8,)]
+    assert row is not None
+    assert seconds(made) < 0.95 * row
     assert made.check().ok
 
 
 def test_slow_links_between_hosts_are_not_crossed_for_little() -> None:
     made = plan(bound("llama", "forward", layers=1), "h200x8-2node", time_limit=600)
     assert made.document.mesh == (8,)
-    tried = {found.mesh: found.seconds for found in made.document.claims.meshes}
+    tried = {found.mesh: found.seconds for found in made.document.claims.tried}
     assert tried[8,] == seconds(made)
     assert all(found is None or found >= seconds(made) for found in tried.values())
 
 
 def test_what_the_others_would_give_is_said() -> None:
     made = plan(square(1024), "h200x8", time_limit=600)
-    assert "this one of 4 tried: 8 72.1" in plan_text(made)
+    assert "this one of 4 tried: 8 " in plan_text(made)
 
 
 def test_more_memory_or_more_devices_are_never_slower() -> None:
@@ -84,4 +86,10 @@ def test_what_fits_on_no_mesh_is_infeasible() -> None:
 def test_pins_speak_of_one_row_of_all_devices() -> None:
     made = plan(square(1024), "h200x8", pins=(Pin("op", "*", (("mesh0", "m"),)),), time_limit=600)
     assert made.document.mesh == (8,)
-    assert made.document.claims.meshes == ()
+    assert made.document.claims.tried == ()
+
+
+def test_a_plan_on_a_given_mesh_has_the_fields_that_it_always_had() -> None:
+    """Documents, and digests of them, that were written before meshes were tried stay as they are."""
+    assert b'"meshes"' not in plan(square(1024), "h200x8", mesh=(2,), time_limit=600).to_json()
+    assert b'"meshes"' in plan(square(1024), "h200x8", time_limit=600).to_json()
