@@ -112,11 +112,11 @@ def split_reduction(program: Program, op: Operation, *, dim: str | None = None, 
 
 
 def _splits(op: Operation, dim: str | None, parts: int) -> Iterator[Parts]:
-    """The dimensions that may be split; not those of blocks, scans and lookups, which are known by their form."""
+    """The dimensions that may be split; not those of blocks, scans, lookups and records, known by their form."""
     if isinstance(op.body, Block) or op.scan is not None or op.selections:
         return
     for one in op.dims:
-        found = Parts.of(op, one, parts) if dim in (None, one.name) else None
+        found = Parts.of(op, one, parts) if dim in (None, one.name) and one.name != op.record_dim else None
         if found is not None:
             yield found
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32
-from tapestry.program import Program
-from tapestry.rewrites import RULES, apply, matches
+from tapestry.expr import Affine, Read
+from tapestry.program import Operation, Program
+from tapestry.rewrites import RULES, Change, apply, matches
 from tapestry.testing import check_rule
+from tapestry.testing.rules import Proof
+
+from .wrong import Wrong, cases, spoiled, with_leaves
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in RULES.values() if rule.family == "splitting"])
@@ -67,3 +74,68 @@ def test_what_goes_by_the_order_or_position_of_points_is_folded_in_one() -> None
     assert matches("split_reduction", program) == ()
     uneven = RULES["split_dimension"].with_options(parts=2)
     assert [match.op.name for match in matches(uneven, program) if match.op.reduce_dims] == []
+
+
+def test_the_dimension_of_a_record_is_in_one_piece() -> None:
+    @tp.program
+    def net(x: f32[Tensor, "n k"]) -> dict[str, Tensor]:
+        values, places = tp.topk(x, 4, 1)
+        return {"values": values, "places": places}
+
+    program = net.bind(n=4, k=8)
+    split = [match.change.added[0] for match in matches("split_dimension", program) if match.op.record_dim]
+    assert [op.record_dim for op in split] == [program.operations[0].record_dim] * len(split)
+    assert len(split) > 0
+
+
+# -- wrong on purpose --------------------------------------------------------------------------------------------------
+
+
+def doubled(*, n: int = 6) -> tp.Tensor:
+    return (tp.input("x", "int32", (n,), axes=("n",)) * 2).named("y")
+
+
+def parts_exchanged(program: Program, op: Operation) -> Iterator[Change]:
+    """Go over a dimension in parts, and read as if part and place had changed places.
+
+    before:
+        y[n] = x[n] * 2
+    after:
+        y[3*n0 + n1] = x[3*n0 + n1] * 2
+    """
+
+    def fault(made: Operation) -> Operation:
+        other = Affine.dim("n0") + 2 * Affine.dim("n1")
+        return with_leaves(made, lambda node: replace(node, index=(other,)) if isinstance(node, Read) else node)
+
+    yield from spoiled("split_dimension", program, op, fault) if program.tensor("x").size % 2 == 0 else ()
+
+
+def flattened(*, a: int = 2, b: int = 4) -> tp.Tensor:
+    return tp.sum(tp.reshape(tp.input("x", "int32", (a * b,)), (a, b))).named("y")
+
+
+def one_too_few(program: Program, op: Operation) -> Iterator[Change]:
+    """Go over two dimensions as over one, and stop before the last element.
+
+    before:
+        y[] = sum[d0, d1] x[4*d0 + d1]
+    after:
+        y[] = sum[d0] x[d0]
+    """
+
+    def fault(made: Operation) -> Operation:
+        return replace(made, dims=tuple(replace(dim, extent=dim.extent - 1) for dim in made.dims))
+
+    yield from spoiled("merge_dimensions", program, op, fault) if op.name == "y" and op.dims[0].extent > 1 else ()
+
+
+WRONG = [
+    Wrong(parts_exchanged, doubled, ("sets", "values", "text")),
+    Wrong(one_too_few, flattened, ("sets", "values")),
+]
+
+
+@pytest.mark.parametrize(("wrong", "proof"), cases(WRONG))
+def test_each_proof_that_can_see_the_fault_does(wrong: Wrong, proof: Proof) -> None:
+    wrong.prove_seen_by(proof)
