@@ -16,6 +16,7 @@ import numpy as np
 from ...dtypes import name_of
 from ...errors import UsageError
 from ...kernels.errors import LaunchError, WrongDevice
+from ...kernels.elementwise.launch import PORTABLE_CLUSTER
 from ...kernels.runtime.bindings import runtime
 from ...kernels.runtime.compiler import Compiled, compile_source
 from ...kernels.runtime.device import device_architecture, device_count, properties
@@ -361,6 +362,8 @@ class _Launch:
         """The kernel loaded, the launch laid out, once."""
         if self.prepared is None:
             kernel = load(self.machine.compiled(self.unit), self.machine.device)
+            if self.unit.cluster > PORTABLE_CLUSTER:
+                kernel.allow_large_clusters()
             self.prepared = kernel.prepare(self.unit.blocks, self.unit.threads, self.arguments, self.unit.shared)
         return self.prepared
 

@@ -17,7 +17,7 @@ from tapestry.result_type import reduced_dtype
 from tapestry.testing import inputs_for, partitions, programs
 
 from ....examples.test_models import example
-from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu
+from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu, whole
 
 pytestmark = needs_gpu
 CHUNKS = 20
@@ -116,6 +116,17 @@ def test_the_examples(name: str, ranks: int, last: bool) -> None:
     """Every operation cut along its first dimension, or along its last, which may be one that is folded."""
     program = example_program(name)
     executed(program, cut_along(program, ranks, last=last), random_inputs(program, 0))
+
+
+def test_a_long_row_is_spread_over_a_large_cluster() -> None:
+    """Sixteen blocks that reach each other's memory, which has to be asked for."""
+    dims, at = (Dim("n", 1), Dim("k", 1 << 20)), (Affine.dim("n"), Affine.dim("k"))
+    square = Operation("square", dims, "z", at, Call("multiply", (Read("x", at), Read("x", at))))
+    total = Operation("total", dims, "y", at[:1], Read("z", at), ("k",), "sum")
+    shape = (1, 1 << 20)
+    tensors = (Tensor("x", "f32", shape, "input"), Tensor("z", "f32", shape), Tensor("y", "f32", (1,)))
+    program = Program("rows", tensors, (square, total), ("y",))
+    executed(program, whole(program), {"x": values("f32", shape)})
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
