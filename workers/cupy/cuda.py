@@ -15,8 +15,8 @@ import numpy as np
 
 from ...dtypes import name_of
 from ...errors import UsageError
-from ...kernels.errors import LaunchError, WrongDevice
 from ...kernels.elementwise.launch import PORTABLE_CLUSTER
+from ...kernels.errors import LaunchError, WrongDevice
 from ...kernels.runtime.bindings import runtime
 from ...kernels.runtime.compiler import Compiled, compile_source
 from ...kernels.runtime.device import device_architecture, device_count, properties
