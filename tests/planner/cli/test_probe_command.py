@@ -99,7 +99,7 @@ def test_bad_options_end_with_2_before_anything_is_measured(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(here, "run_plans", lambda *_, **__: pytest.fail("something was run"))
     (tmp_path / "taken.toml").write_text("mine", encoding="utf-8")
-    packaged = Path(__file__).parents[3] / "planner" / "machines" / "h200x8.toml"
+    packaged = Path(__file__).parents[3] / "planner" / "machines" / "cpu-4.toml"
     (tmp_path / "rates.toml").write_text(packaged.read_text(encoding="utf-8"), encoding="utf-8")
     ended = tapestry("machine", "probe", "--quick", *options)
     assert (ended.code, ended.out) == (2, "")
