@@ -33,7 +33,7 @@ from tapestry.workers.result import RunResult
 PLAN_S = 20.0
 # A step is run until so many seconds are over, so that the chip is as warm as at work.
 BUSY_S, LEAST_STEPS, MOST_STEPS = 1.0, 20, 60
-BLOCK = 1 << 20
+BLOCK = 1 << 26
 
 
 def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
 
 from tapestry.planner import load_machine
-from tapestry.planner.machine import Machine
+from tapestry.planner.machine import DeviceModel, Machine
 from tapestry.planner.machine.write import machine_toml
 
 PROBED = """Written by `tapestry machine probe --device cupy` on two NVIDIA H200 SXM; the description says when.
 Each task was measured by itself, in a CUDA graph, under sustained load. Rates are the best of the curves; host memory
 is read and written by one GPU alone. Assumed and not measured: the disk.
-Operations are those of the examples."""
+Operations are those of the examples but llama: its tasks are done together otherwise on one GPU than on two."""
 EIGHT = """What a GPU computes was written by `tapestry machine probe --device cupy`, on the date of the machine h200x2.
 The rest was measured by hand on H200 SXM, CUDA 13.0, torch 2.11: host memory 27.5 GB/s a GPU, pinned, all eight at once
 (one alone 55.4; 101 in both directions); disk 3.4 read and 1.4 to 2.2 write a host, an eighth for each device.
@@ -43,6 +44,8 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=ROOT / "planner" / "machines")
     options = parser.parse_args()
     probed, names = load_machine(options.probed), names_in(options.probed)
+    apart = {digest for digest, name in names.items() if not name.startswith("llama.")}
+    probed = replace(probed, device=knowing(probed.device, apart))
     probed = replace(probed, links=tuple(replace(link, kind="nvlink") for link in probed.links))
     when = probed.description.rpartition("probed on ")[2]
     one = f"NVIDIA H200 SXM (141 GB{{}}), probed on {when}"
@@ -65,10 +68,19 @@ def names_in(path: Path) -> dict[str, str]:
     return {own["digest"]: own["name"] for own in found if "name" in own}
 
 
+def knowing(device: DeviceModel, digests: Collection[str]) -> DeviceModel:
+    """A device with only some of the operations that were measured of themselves."""
+    paces = []
+    for pace in device.paces:
+        kept = tuple(own for own in pace.operations if own.operation in digests)
+        paces.append(replace(pace, operations=kept))
+    return replace(device, paces=tuple(paces))
+
+
 def with_device(machine: Machine, probed: Machine) -> Machine:
-    """A machine whose devices compute as the probed ones do; what lies behind their memory is its own."""
+    """A machine whose devices compute as the probed ones do, by kernel class; the rest is its own."""
     near = replace(probed.device.compute_tier, capacity_bytes=machine.device.compute_tier.capacity_bytes)
-    return replace(machine, device=replace(probed.device, tiers=(near, *machine.device.tiers[1:])))
+    return replace(machine, device=replace(knowing(probed.device, ()), tiers=(near, *machine.device.tiers[1:])))
 
 
 if __name__ == "__main__":
