@@ -37,6 +37,15 @@ machine `h200x2`, programs rewritten where the planner holds that for quicker; s
 GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the results."""
 
 
+PAUSES = """**Read the rows of Llama with care.** Between two steps of ours the host puts the inputs back, and the chip
+rests; torch's steps follow one another. Products of matrices are limited by the chip's power, and after a rest they run
+at 790 instead of 690 TFLOP/s, past the floor, which was measured under load. Without rests, measured the same day:
+52.0 ms on one GPU, after two seconds of load (torch.compile 53.8 likewise); on two GPUs 27.0 ms a launch of the graph
+and 28.0 eight in a row; with weights sharded 29.2 and 29.0. So the first row misses its 51 ms, and whether the two
+others reach what is wanted is decided by the temperature of the chips. The other programs compute in f32, or wait for
+memory, and are not limited so."""
+
+
 def _steps(jobs: dict[str, Any]) -> str:
     lines = [_line(row, jobs) for row in ROWS if row.name in jobs]
     head = ["program", "GPUs", "step", "predicted", "measured / predicted", "the best of others", "others / ours",
@@ -46,6 +55,8 @@ def _steps(jobs: dict[str, Any]) -> str:
 Milliseconds. The floor is the bound that no plan can beat on the machine as it was probed (see
 [planner.md](planner.md)). Others: torch as it is and compiled (f32 without TF32) on one GPU; by hand with NCCL, eager
 or as a CUDA graph, whichever is quicker, on two.
+
+{PAUSES}
 
 {_table(head, lines)}"""
 
