@@ -72,7 +72,7 @@ def by_hand(program: str, given: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[
         seen = (columns <= rows) & ((rows - columns < WINDOW) | (columns < SINKS))
         scores = np.where(seen, np.einsum("the,she->hts", given["q"], given["k"]) / WIDTH**0.5, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return np.einsum("hts,she->the", weights / weights.sum(-1, keepdims=True), given["v"])
+        return np.asarray(np.einsum("hts,she->the", weights / weights.sum(-1, keepdims=True), given["v"]))
     if program == "ragged":
         there = (np.arange(TOKENS) < np.array(LENGTHS)[:, np.newaxis])[:, :, np.newaxis]
         weights = np.exp(given["x"]) * there
