@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tapestry.dtypes import DTYPES, numpy_dtype
@@ -157,5 +157,7 @@ def interpret(program: Program, inputs: Mapping[str, np.ndarray]) -> dict[str, n
 @given(st.data())
 def test_reference_is_the_pointwise_meaning(data: st.DataObject) -> None:
     program = data.draw(programs(max_ops=3))
+    # Records of several results are written out value by value in the tests of their monoids.
+    assume(all(isinstance(op.body, Block) or op.monoid in (None, *FOLDS) for op in program.operations))
     inputs = data.draw(inputs_for(program))
     assert_close(program, inputs, evaluate(program, inputs), interpret(program, inputs))
