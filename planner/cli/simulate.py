@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 @guarded
 def simulate(plan: PlanFile, json: Json = False) -> None:
     """Predict the timeline of a plan."""
-
     with working("simulating"):
         timeline = given_plan(plan).simulate()
     busy = _busy(timeline)

@@ -27,7 +27,7 @@ def any_of(alternatives: Alternatives) -> tuple[Bound, ...]:
 
     >>> s, t = Affine.dim("s"), Affine.dim("t")
     >>> print(*any_of([[Bound(s, None, 4)], [Bound(t - s, 0, 128), Bound(t, 2)]]))
-    (s < 4 or 0 <= -s + t < 128 and 2 <= t)
+    (-127 <= s - t < 1 and 2 <= t or s < 4)
     """
     chosen = [tuple(bounds) for bounds in alternatives]
     if len(chosen) == 1:

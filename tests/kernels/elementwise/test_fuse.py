@@ -52,7 +52,9 @@ def test_fused_maps_agree_with_the_reference(data: st.DataObject) -> None:
         output = HostTensor(kernel.loop.output)
         if kernel.plan:
             run(library, unit_of(kernel), [*(HostTensor(v, values[n]) for n, v in kernel.loop.operands), output])
-        assert_same(kernel.name, kernel.loop.output.dtype, output.view, values[last_output(program, kernel.name)])
+        inner = [layout.dtype for _, layout in kernel.loop.operands]
+        want = values[last_output(program, kernel.name)]
+        assert_same(kernel.name, kernel.loop.output.dtype, output.view, want, inner)
 
 
 def plain(op: Operation) -> bool:

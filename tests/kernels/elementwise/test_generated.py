@@ -85,7 +85,8 @@ def test_programs_agree_with_the_reference(data: st.DataObject) -> None:
         operands = [HostTensor(layout, values[name]) for name, layout in kernel.loop.operands]
         if kernel.plan:
             run(library, unit_of(kernel), [*operands, output])
-        assert_same(str(op.body), kernel.loop.output.dtype, output.view, values[op.output])
+        inner = [layout.dtype for _, layout in kernel.loop.operands]
+        assert_same(str(op.body), kernel.loop.output.dtype, output.view, values[op.output], inner)
         assert (output.untouched() == SENTINEL).all(), f"{op.name} wrote beside its elements"
 
 
@@ -113,7 +114,8 @@ def test_shards_write_their_points_alone(data: st.DataObject) -> None:
         if kernel.plan:
             run(library, unit_of(kernel), [*operands, output])
         mine = written(op, points, output.view.shape)
-        assert_same(op.name, kernel.loop.output.dtype, output.view[mine], values[op.output][mine])
+        inner = [layout.dtype for _, layout in kernel.loop.operands]
+        assert_same(op.name, kernel.loop.output.dtype, output.view[mine], values[op.output][mine], inner)
         left = output.view[~mine].copy().view(np.uint8)
         assert (left == SENTINEL).all(), f"{op.name} wrote outside {points}"
 

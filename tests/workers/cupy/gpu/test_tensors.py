@@ -8,26 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import tapestry as tp
-from tapestry import Tensor, bf16, f32, param, state
 from tapestry.planner import Plan, plan
 from tapestry.workers import feeding
 
+from ...test_tensors import doubled, step
 from .executed import needs_gpu
 
 pytestmark = needs_gpu
-
-
-@tp.program
-def step(x: f32[Tensor, "n k"], w: param[f32[Tensor, "k m"]], seen: state[f32[Tensor, "m"]]) -> dict[str, Tensor]:
-    y = tp.relu(x @ w)
-    tp.update(seen, seen + tp.sum(y, axis=0))
-    return {"y": y}
-
-
-@tp.program
-def doubled(x: bf16[Tensor, "n"]) -> Tensor:
-    return x + x
 
 
 N, K, M = 512, 96, 64
