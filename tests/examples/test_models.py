@@ -6,10 +6,7 @@ dtypes.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -22,17 +19,9 @@ from tapestry.program import Pin, Program
 from tapestry.reference import evaluate
 from tapestry.testing.widening import in_f64
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from ..files import example
+
 Weights = dict[str, torch.Tensor]
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def compare(program: Program, model: object, unit: float) -> None:

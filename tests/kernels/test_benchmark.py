@@ -1,13 +1,13 @@
 """`make bench-kernels` where there is no GPU, and the tables it writes."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from ..files import benchmark
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {
@@ -18,15 +18,6 @@ MACHINE = {
     "date": "2026-11-21",
     "copy_bytes_per_s": 4e12,
 }
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -49,16 +40,16 @@ def test_without_a_gpu_it_says_so_and_ends_with_2(tmp_path: Path) -> None:
 
 def test_shares_of_the_copy_rate_are_bytes_over_time() -> None:
     """40 MB at 4 TB/s are 10 us: 20 us are half of the copy rate."""
-    cases = {f"table.64x64x64k3/{what}": case(20.0, 100.0) for what in module("kernel_tables").PASSES}
-    text = module("kernel_tables").tables({"machine": MACHINE, "cases": cases})
+    cases = {f"table.64x64x64k3/{what}": case(20.0, 100.0) for what in benchmark("kernel_tables").PASSES}
+    text = benchmark("kernel_tables").tables({"machine": MACHINE, "cases": cases})
     assert "| 64x64x64k3 | - - - | .10 .10 .10 | - - - | .50 .50 .50 | - - - | .75 .75 .65 |" in text
     assert "No shape is slower than cuDNN" in text
 
 
 def test_chains_have_a_table_of_their_own() -> None:
     chained = {"ours_chain_us": 16.0, "copy_chain_us": 12.5}
-    cases = {f"table.64x64x64k3/{what}": case(20.0, 100.0, **chained) for what in module("kernel_tables").PASSES}
-    text = module("kernel_tables").tables({"machine": MACHINE, "cases": cases})
+    cases = {f"table.64x64x64k3/{what}": case(20.0, 100.0, **chained) for what in benchmark("kernel_tables").PASSES}
+    text = benchmark("kernel_tables").tables({"machine": MACHINE, "cases": cases})
     assert "| 64x64x64k3 | .80 .80 .80 | - - - | .62 .62 .62 | .75 .75 .65 |" in text
 
 
@@ -70,7 +61,7 @@ def test_what_is_slower_wrong_or_refused_is_listed() -> None:
         "d/weight_gradient": case(5.0, 9.0, error=float("inf")),
         "e/input_gradient": {"bytes": 1, "cudnn_us": 3.0, "ours_failed": "BadConvolution()"},
     }
-    text = module("kernel_tables").tables({"machine": MACHINE, "cases": cases})
+    text = benchmark("kernel_tables").tables({"machine": MACHINE, "cases": cases})
     assert "1 cases" in text
     assert "| b/forward | 30.0 | 10.0 |" in text
     assert "c/forward" not in text
@@ -79,7 +70,7 @@ def test_what_is_slower_wrong_or_refused_is_listed() -> None:
 
 
 def test_tables_go_between_the_markers_of_a_page(tmp_path: Path) -> None:
-    tables, page = module("kernel_tables"), tmp_path / "page.md"
+    tables, page = benchmark("kernel_tables"), tmp_path / "page.md"
     page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n", encoding="utf-8")
     for text in ("first", "second"):
         tables.into(page, text)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,8 @@ from tapestry.planner import plan
 from tapestry.program import Program, Tensor
 from tapestry.reference import evaluate
 from tapestry.reference.rounding import Rounding
+
+from .. import files
 
 Array = NDArray[Any]
 FLOATS = ["bf16", "f16", "f32", "f64"]
@@ -36,13 +36,7 @@ EXAMPLES: dict[str, tuple[str, str, dict[str, int]]] = {
 def example(name: str, dtype: str) -> Program:
     """A small example with every float of it in one dtype."""
     file, program, settings = EXAMPLES[name]
-    path = Path(__file__).parents[2] / "examples" / f"{file}.py"
-    spec = importlib.util.spec_from_file_location(f"_example_{file}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    bound: Program = getattr(module, program).bind(**settings)
+    bound: Program = getattr(files.example(file), program).bind(**settings)
     return replace(bound, tensors=tuple(_in(tensor, dtype) for tensor in bound.tensors))
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,24 +14,14 @@ from tapestry.notation import format_operation
 from tapestry.program import Program
 from tapestry.reference import evaluate
 
+from ..files import EXAMPLES, example
+
 pytestmark = pytest.mark.long
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
 def llama() -> Program:
-    program: Program = load("llama").forward.bind()
+    program: Program = example("llama").forward.bind()
     return program
 
 
@@ -79,7 +66,7 @@ def test_llama_names_the_dimensions_that_one_cuts(llama: Program) -> None:
 
 def test_llama_computes_a_decoder() -> None:
     """One layer against the same formulas in NumPy, at a small size."""
-    program = load("llama").forward.bind(layers=1, d=16, heads=4, kv_heads=2, ffn=24, tokens=6)
+    program = example("llama").forward.bind(layers=1, d=16, heads=4, kv_heads=2, ffn=24, tokens=6)
     rng = np.random.default_rng(1)
     wide = {t.name.rpartition(".")[2]: rng.normal(size=t.shape) / 4 for t in program.of_role("input", "param")}
     import ml_dtypes
@@ -114,19 +101,19 @@ def test_llama_computes_a_decoder() -> None:
 
 
 def test_convnet_cuts_the_image_into_patches_and_keeps_its_extents() -> None:
-    program = load("convnet").forward.bind()
+    program = example("convnet").forward.bind()
     assert program.tensor("features").shape == (4, 56, 56, 96)
     windows = [op for op in program.operations if op.name.endswith("depthwise")]
     assert len(windows) == 3
     assert all("p + r - 3" in format_operation(op) for op in windows)
-    values = load("convnet").forward.bind(n=1, y=8, x=12, channels=8, blocks=1)
+    values = example("convnet").forward.bind(n=1, y=8, x=12, channels=8, blocks=1)
     rng = np.random.default_rng(0)
     inputs = {t.name: rng.normal(size=t.shape).astype(np.float32) for t in values.of_role("input", "param")}
     assert np.isfinite(evaluate(values, inputs)["features"]).all()
 
 
 def test_mlp_gives_probabilities() -> None:
-    program = load("mlp").forward.bind(n=5, d=7, hidden=6, k=3)
+    program = example("mlp").forward.bind(n=5, d=7, hidden=6, k=3)
     rng = np.random.default_rng(0)
     inputs = {t.name: rng.normal(size=t.shape).astype(np.float32) for t in program.of_role("input", "param")}
     np.testing.assert_allclose(evaluate(program, inputs)["probabilities"].sum(1), np.ones(5), rtol=1e-6)

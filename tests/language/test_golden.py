@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
 import tapestry as tp
 from tapestry.program import Program
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from ..files import example
+
 PROGRAMS: dict[str, tuple[str, Mapping[str, int]]] = {
     "mlp": ("forward", {"n": 6, "d": 4, "hidden": 8}),
     "corners": ("corners", {"y": 24, "x": 32}),
@@ -19,19 +18,10 @@ PROGRAMS: dict[str, tuple[str, Mapping[str, int]]] = {
 }
 
 
-def example(file: str, name: str, settings: Mapping[str, int]) -> Program:
-    spec = importlib.util.spec_from_file_location(f"golden_{file}", EXAMPLES / f"{file}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Program = getattr(module, name).bind(**settings)
-    return found
-
-
 @pytest.mark.parametrize("file", list(PROGRAMS))
 def test_an_example_is_printed_as_it_was(file: str, golden: Callable[[str, str], None]) -> None:
-    program = example(file, *PROGRAMS[file])
+    name, settings = PROGRAMS[file]
+    program: Program = getattr(example(file), name).bind(**settings)
     golden(file, str(program))
     assert str(tp.parse(str(program), constants=tp.constants_of(program))) == str(program)
 

@@ -6,10 +6,6 @@ counting.
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
 import tapestry as tp
@@ -17,6 +13,8 @@ from tapestry import Tensor, bf16, f16, f32, param
 from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, plan
 from tapestry.program import Pin, PinKind, Program
+
+from ..files import example
 
 RANKS = (2, 3, 4, 8)
 
@@ -148,15 +146,6 @@ def test_matrix_product_on_a_grid(grid: tuple[int, int, int]) -> None:
     ranks = p_m * p_n * p_k
     assert made.document.traffic.bytes_total == ranks * received * 4
     assert received >= least_received(m, n, k, ranks)
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "examples" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def decoder(tokens: int = 33, heads: int = 10, layers: int = 1) -> Program:

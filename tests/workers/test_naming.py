@@ -7,7 +7,7 @@ import pytest
 from tapestry.planner import plan
 from tapestry.workers.naming import kernels_of_plan
 
-from ..examples.test_models import example
+from ..files import example
 
 SMALL = {"d": 128, "heads": 2, "kv_heads": 1, "ffn": 256, "layers": 1}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +11,13 @@ from tapestry.planner import plan
 from tapestry.planner.search.rivals import rivals
 from tapestry.program import Program
 
+from ... import files
+
 pytestmark = pytest.mark.long
 
 
 def bound(example: str, name: str, **extents: Any) -> Program:
-    spec = importlib.util.spec_from_file_location(example, Path(__file__).parents[3] / "examples" / f"{example}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    program: Program = getattr(module, name).bind(**extents)
+    program: Program = getattr(files.example(example), name).bind(**extents)
     return program
 
 

@@ -24,3 +24,11 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("tapestry.workers.devices._registered", {})
     register_device("on_host", f"{OnHost.__module__}:OnHost")
     return "on_host"
+
+
+@pytest.fixture
+def machine(on_host: str, monkeypatch: pytest.MonkeyPatch) -> HostMachine:
+    """The machine of the device that "on_host" opens."""
+    found = HostMachine()
+    monkeypatch.setattr(OnHost, "__init__", lambda self: super(OnHost, self).__init__(found))
+    return found

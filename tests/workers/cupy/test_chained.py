@@ -22,7 +22,6 @@ from tapestry.workers.rank import Rank
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
-from .test_choosing import machine as machine
 
 MACHINE = load_machine("h200x8")
 Cut = Callable[[Program], dict[str, list[Region]]]

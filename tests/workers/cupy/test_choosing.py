@@ -22,24 +22,12 @@ from tapestry.reference import evaluate
 from tapestry.result_type import reduced_dtype
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close
-from tapestry.workers import register_device
 
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
-from .conftest import OnHost
 from .host_machine import HostMachine
 
 SIZES = dict(zip("ijkbtdhes", (40, 24, 56, 3, 33, 48, 4, 16, 17), strict=True))
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> HostMachine:
-    """The machine of the device that "on_host" opens."""
-    found = HostMachine()
-    monkeypatch.setattr("tapestry.workers.devices._registered", {})
-    monkeypatch.setattr(OnHost, "__init__", lambda self: super(OnHost, self).__init__(found))
-    register_device("on_host", f"{OnHost.__module__}:OnHost")
-    return found
 
 
 def contraction(spec: str, dtype: str) -> Program:

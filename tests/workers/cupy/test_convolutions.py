@@ -26,26 +26,19 @@ from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close
-from tapestry.workers import register_device
 
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
-from .conftest import OnHost
 from .host_machine import HostMachine
 
 pytestmark = needs_compiler
 EXAMPLES = int(os.environ.get("TAPESTRY_CUPY", 0)) or 4
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> HostMachine:
-    """The machine of the device that "on_host" opens."""
-    found = HostMachine()
-    monkeypatch.setattr("tapestry.workers.devices._registered", {})
-    monkeypatch.setattr(OnHost, "__init__", lambda self: super(OnHost, self).__init__(found))
-    register_device("on_host", f"{OnHost.__module__}:OnHost")
+@pytest.fixture(autouse=True)
+def _small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions go to the library however little they compute."""
     monkeypatch.setattr("tapestry.workers.cupy.convolutions.WORTH", 1)
-    return found
 
 
 def cut(op: Operation, axis: int, parts: int) -> list[Region]:

@@ -14,7 +14,6 @@ from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
 from .test_chained import MACHINE, added, whole
-from .test_choosing import machine as machine
 
 
 @needs_compiler

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from tapestry.dtypes import DTYPES
 from tapestry.inputs import random_inputs
-from tapestry.planner.format import Compute, Resolved
-from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.space import Region
 from tapestry.testing import assert_close, partitions
 
-from ....examples.test_models import example
+from ....files import example
 from ....language.test_scans import CUMULATIVE, recurrent, scanned
 from ....operations.test_dtypes import mixed_program, run_conversions
 from ....operations.test_random import assert_same_bits, drawing
@@ -29,7 +27,7 @@ from ...test_selections import inputs_of, selecting
 from ...unchecked import run_unchecked
 from .. import test_in_place as ways
 from ..test_selections import INPUTS, PROGRAM
-from .executed import EXAMPLES, MACHINE, cut_along, executed, executed_cut, needs_gpu, whole
+from .executed import EXAMPLES, cut_along, executed, executed_cut, needs_gpu, whole
 
 pytestmark = needs_gpu
 
@@ -63,14 +61,7 @@ def test_a_function_over_each_of_its_arguments(function: str) -> None:
 @pytest.mark.parametrize("cut", [ways.whole, ways.stretches])
 @pytest.mark.parametrize("name", ways.CASES)
 def test_what_is_written_over_is_read_first(name: str, cut: Callable[[Program], dict[str, list[Region]]]) -> None:
-    program, _ = ways.CASES[name]()
-    shards = cut(program)
-    homes = {tensor.name: shards[program.operations[-1].name] for tensor in program.of_role("input")[:1]}
-    document = plan_partitions(program, MACHINE, shards, homes=homes).document
-    assert [task.over for task in document.tasks if isinstance(task, Compute)][-1] is not None
-    inputs = random_inputs(program, 5)
-    found = run_unchecked(Resolved(document, program), inputs, device="cupy", poison=True)
-    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    ways.written_over(name, cut, "cupy")
 
 
 # -- scans and selections ----------------------------------------------------------------------------------------------

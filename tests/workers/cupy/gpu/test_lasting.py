@@ -20,7 +20,7 @@ from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Program
 from tapestry.workers import Compiled, TaskError
 
-from ....examples.test_models import example
+from ....files import example
 from ...unchecked import run_unchecked
 from .executed import MACHINE, needs_gpu, whole
 

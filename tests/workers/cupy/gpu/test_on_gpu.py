@@ -16,7 +16,7 @@ from tapestry.program import Dim, Operation, Program, Tensor
 from tapestry.result_type import reduced_dtype
 from tapestry.testing import inputs_for, partitions, programs
 
-from ....examples.test_models import example
+from ....files import example
 from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu, whole
 
 pytestmark = needs_gpu

@@ -13,7 +13,7 @@ from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.workers import Compiled
 
-from ....examples.test_models import example
+from ....files import example
 from .executed import cut, needs_gpu
 
 pytestmark = needs_gpu
