@@ -1,10 +1,14 @@
-"""The decoder layers of a Llama-like model, forward, in bf16. The defaults are the shapes of an 8-billion-parameter
-model.
+"""The decoder layers of a Llama-like model in bf16. The defaults are the shapes of an 8-billion-parameter model.
 
     python examples/llama.py
     tapestry plan examples/llama.py:forward --machine h200x8 --mesh 8 --set layers=4 tokens=4096
 
     tapestry plan examples/llama.py:decode_step --machine h200x8 --mesh 8 --set layers=4 context=4096
+
+    tapestry plan examples/llama.py:train_step --machine h200x8 --set layers=4 tokens=4096
+
+`train_step` is a step of training: forward, gradients and AdamW in one program, weights and what AdamW remembers as
+states.
 
 `decode_step` is one token more: it reads the token's row of the embedding, adds its keys and values to the cache, which
 is a state, and attends to what the cache holds so far.
@@ -13,8 +17,12 @@ Heads are dimensions of their own: Megatron's tensor parallelism is the cut of h
 context parallelism are cuts of t, and of the keys inside attention.
 """
 
+from collections.abc import Callable
+
 import tapestry as tp
 from tapestry import Tensor, anyfloat, bf16, int32
+
+Declare = Callable[..., Tensor]  # a weight of the layer being written, by its name and its axes
 
 
 @tp.op
@@ -29,7 +37,7 @@ def weight(name: str, **axes: int) -> Tensor:
     return tp.param(name, "bf16", tuple(axes.values()), axes=tuple(axes))
 
 
-def attend(x: Tensor, *, heads: int, kv_heads: int, theta: float) -> Tensor:
+def attend(x: Tensor, *, heads: int, kv_heads: int, theta: float, weight: Declare = weight) -> Tensor:
     """Causal attention with grouped heads, [t, d] -> [t, d]."""
     d = x.shape[1]
     e = d // heads
@@ -41,12 +49,26 @@ def attend(x: Tensor, *, heads: int, kv_heads: int, theta: float) -> Tensor:
     return tp.einsum("the,hed->td", seen, weight("wo", h=heads, e=e, d=d), name="o")
 
 
-def mlp(x: Tensor, *, ffn: int) -> Tensor:
+def mlp(x: Tensor, *, ffn: int, weight: Declare = weight) -> Tensor:
     """The gated MLP, [t, d] -> [t, d]."""
     d = x.shape[1]
     gate = tp.einsum("td,df->tf", x, weight("w_gate", d=d, f=ffn), name="gate")
     up = tp.einsum("td,df->tf", x, weight("w_up", d=d, f=ffn), name="up")
     return tp.einsum("tf,fd->td", gated(gate, up), weight("w_down", f=ffn, d=d), name="down")
+
+
+def decoder(
+    x: Tensor, *, layers: int, heads: int, kv_heads: int, ffn: int, theta: float, weight: Declare = weight
+) -> Tensor:
+    """Activations [t, d] through all decoder layers."""
+    h, d = x, x.shape[1]
+    for layer in range(layers):
+        with tp.name(f"layers.{layer}"):
+            normed = tp.rms_norm(h, weight("attention_norm", d=d))
+            h = h + attend(normed, heads=heads, kv_heads=kv_heads, theta=theta, weight=weight)
+            normed = tp.rms_norm(h, weight("mlp_norm", d=d))
+            h = h + mlp(normed, ffn=ffn, weight=weight)
+    return h
 
 
 @tp.program
@@ -62,14 +84,39 @@ def forward(
     theta: float = 500000.0,
 ) -> dict[str, Tensor]:
     """Activations [tokens, d] through all decoder layers."""
-    h = x
-    for layer in range(layers):
-        with tp.name(f"layers.{layer}"):
-            normed = tp.rms_norm(h, weight("attention_norm", d=d))
-            h = h + attend(normed, heads=heads, kv_heads=kv_heads, theta=theta)
-            normed = tp.rms_norm(h, weight("mlp_norm", d=d))
-            h = h + mlp(normed, ffn=ffn)
-    return {"out": h}
+    return {"out": decoder(x, layers=layers, heads=heads, kv_heads=kv_heads, ffn=ffn, theta=theta)}
+
+
+@tp.program
+def train_step(
+    x: bf16[Tensor, "t=tokens d"],
+    target: bf16[Tensor, "t d"],
+    *,
+    layers: int = 32,
+    d: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    ffn: int = 14336,
+    tokens: int = 8192,
+    theta: float = 500000.0,
+    rate: float = 1e-4,
+) -> dict[str, Tensor]:
+    """One step of AdamW towards activations ``target``: the loss is the mean square of what the normed result lacks."""
+    weights: list[Tensor] = []
+
+    def learned(name: str, **axes: int) -> Tensor:
+        weights.append(tp.state(name, "bf16", tuple(axes.values()), axes=tuple(axes)))
+        return weights[-1]
+
+    @tp.program
+    def loss(x: bf16[Tensor, "t d"], target: bf16[Tensor, "t d"]) -> Tensor:
+        h = decoder(x, layers=layers, heads=heads, kv_heads=kv_heads, ffn=ffn, theta=theta, weight=learned)
+        away = tp.rms_norm(h, learned("norm", d=d)).astype("f32") - target.astype("f32")
+        return tp.mean(away * away)
+
+    value, grads = tp.value_and_grad(loss, wrt=("layers.*", "norm"))(x, target)
+    tp.optim.adamw(dict(zip(grads, weights, strict=True)), grads, rate=rate)
+    return {"loss": value}
 
 
 @tp.op

@@ -9,7 +9,7 @@ from them, so that expert parallelism is a cut of x, and the way of the tokens t
 """
 
 import tapestry as tp
-from tapestry import Tensor, f32, int32, int64, param
+from tapestry import Tensor, f32, int32, int64, param, state
 
 
 @tp.op
@@ -56,6 +56,44 @@ def layer(
     hidden = tp.relu(tp.einsum("xcd,xdf->xcf", held, w_in, name="hidden"))
     computed = tp.einsum("xcf,xfd->xcd", hidden, w_out, name="computed")
     return combine(computed.reshape(x * capacity, d), place, tp.max(likes, axis="x"))
+
+
+@tp.program
+def loss(
+    tokens: f32[Tensor, "t d"],
+    target: f32[Tensor, "t d"],
+    router: param[f32[Tensor, "d x"]],
+    w_in: param[f32[Tensor, "x d f"]],
+    w_out: param[f32[Tensor, "x f d"]],
+    *,
+    room: float = 1.25,
+) -> Tensor:
+    """The mean square of what the layer, around which tokens pass too, lacks of the target."""
+    t, d = tokens.shape
+    x, _, f = w_in.shape
+    return tp.mse_loss(tokens + layer(tokens, router, w_in, w_out, t=t, d=d, x=x, f=f, room=room), target)
+
+
+@tp.program
+def train_step(
+    tokens: f32[Tensor, "t d"],
+    target: f32[Tensor, "t d"],
+    router: state[f32[Tensor, "d x"]],
+    w_in: state[f32[Tensor, "x d f"]],
+    w_out: state[f32[Tensor, "x f d"]],
+    *,
+    t: int = 512,
+    d: int = 64,
+    x: int = 8,
+    f: int = 256,
+    room: float = 1.25,
+    rate: float = 1e-3,
+) -> dict[str, Tensor]:
+    """One step of AdamW. The router learns by the weight that it gives to the expert it chose."""
+    weights = {"router": router, "w_in": w_in, "w_out": w_out}
+    value, grads = tp.value_and_grad(loss)(tokens, target, *weights.values(), room=room)
+    tp.optim.adamw(weights, grads, rate=rate)
+    return {"loss": value}
 
 
 if __name__ == "__main__":
