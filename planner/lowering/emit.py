@@ -104,7 +104,9 @@ def _task(
         case ComputeStep(op=op, strategy=strategy):
             reads = tuple(names[id(slot)] for slot in step.reads)
             write, shards = step.write, table.shards(strategy)
-            return Compute(number, step.lane, op.name, shards, reads, names[id(write)], waits, over=over.get(id(write)))
+            return Compute(
+                number, step.lane, op.name, shards, reads, names[id(write)], waits, step.ranks, over.get(id(write))
+            )
         case MoveStep():
             return Transfer(
                 number,
@@ -117,6 +119,7 @@ def _task(
                 table.of(step.need),
                 step.monoid,
                 waits,
+                step.ranks,
             )
 
 

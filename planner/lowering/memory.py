@@ -8,6 +8,7 @@ from math import inf
 
 from ..solvers.pack import Buffer, Packing, minimize_peak, pack
 from .replacements import Pair, replacements
+from .sides import Ranks, groups, within
 from .steps import MoveStep, Slot, Steps
 
 ALIGN = 256
@@ -58,6 +59,7 @@ RUNS = 64
 
 def place(steps: Steps, capacity: int) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
+    Groups of ranks that compute side by side have places of their own, at the same addresses.
 
     States that are updated in their place take no other. The peak may exceed the capacity; the caller decides what to
     do about it.
@@ -67,11 +69,48 @@ def place(steps: Steps, capacity: int) -> Arena:
     found = replacements(steps)
     follows = {id(slot) for chain in found.chains for slot in chain[1:]}
     places = [life for life in alive if id(life.slot) not in follows]
-    arena = packed(places, len(steps.steps), capacity, moved, found.pairs)
+    sides = groups(steps)
+    arena = _side_by_side(places, sides, len(steps.steps), capacity, moved, found.pairs) if len(sides) > 1 else None
+    if arena is None or arena.peak > capacity:
+        together = packed(places, len(steps.steps), capacity, moved, found.pairs)
+        arena = together if arena is None or together.peak <= arena.peak else arena
     offsets = dict(arena.offsets)
     for chain in found.chains:
         offsets |= {id(slot): offsets[id(chain[0])] for slot in chain}
     return Arena(offsets, arena.peak, alive, {**arena.over, **found.over})
+
+
+def _side_by_side(
+    alive: list[Lifetime],
+    sides: list[Ranks],
+    end: int,
+    capacity: int,
+    moved: set[int],
+    pairs: Mapping[int, Pair],
+) -> Arena:
+    """Each group of ranks packed for itself, as a slot takes no room on ranks that store nothing of it.
+
+    Slots on ranks of several groups, or of none, lie below the others on all ranks, for the whole run.
+    """
+    mine = [[life for life in alive if within(life.slot, ranks)] for ranks in sides]
+    inside = {id(life.slot) for lives in mine for life in lives}
+    common = [Lifetime(life.slot, -1, end, life.nbytes) for life in alive if id(life.slot) not in inside]
+    offsets: dict[int, int] = {}
+    over: dict[int, Slot] = {}
+    peak = 0
+    for lives in mine:
+        here = {id(life.slot) for life in lives}
+        arena = packed(
+            [*common, *lives],
+            end,
+            capacity,
+            moved,
+            {slot: pair for slot, pair in pairs.items() if slot in here and id(pair.over) in here},
+        )
+        offsets |= arena.offsets
+        over |= arena.over
+        peak = max(peak, arena.peak)
+    return Arena(offsets, peak, alive, over)
 
 
 def packed(

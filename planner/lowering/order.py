@@ -1,7 +1,8 @@
 """The order of operations by list scheduling: what waits for a transfer lets others go first.
 
-One compute lane and one lane of transfers stand for all ranks (every rank runs the same order). Among the operations
-whose producers are scheduled, the one that can start first goes next; on a tie the one with the longest way to the end.
+Ranks that compute the same operations have one compute lane and one lane of transfers together: one for all ranks where
+no operation leaves a rank idle. Among the operations whose producers are scheduled, the one that can start first goes
+next; on a tie the one with the longest way to the end.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from ...records import width_of
 from ..sharding.model import maximal
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
+from .sides import told_apart
 from .steps import Decisions
 
 
 @dataclass(eq=False)
 class _Lanes:
-    """When each lane is free, and when each layout of each tensor is there."""
+    """When each lane is free, by class of ranks, and when each layout of each tensor is there."""
 
-    compute: float = 0.0
-    comm: float = 0.0
+    compute: list[float]
+    comm: list[float]
     made: dict[str, float] = field(default_factory=dict)
     moved: dict[str, list[tuple[Layout, float]]] = field(default_factory=dict)
 
@@ -33,6 +35,14 @@ class _Lister:
             tensor.name: self._moves(tensor.name) for tensor in program.tensors if tensor.role in ("value", "input")
         }
         self.level = self._levels()
+        strategies = decisions.strategies.values()
+        self.sides = told_apart((s.ranks for s in strategies), max((len(s.shards) for s in strategies), default=1))
+
+    def _on(self, *ranks: tuple[int, ...] | None) -> list[int]:
+        """The numbers of the classes that some of these sets of ranks (None: all) reach."""
+        everyone = any(some is None for some in ranks)
+        some = {rank for few in ranks if few is not None for rank in few}
+        return [k for k, members in enumerate(self.sides) if everyone or not members.isdisjoint(some)]
 
     def _moves(self, name: str) -> list[tuple[Layout, float]]:
         """The layouts a tensor is moved to, with seconds."""
@@ -61,7 +71,8 @@ class _Lister:
         return level
 
     def order(self) -> list[Operation]:
-        lanes = _Lanes()
+        lanes = _Lanes([0.0] * len(self.sides), [0.0] * len(self.sides))
+        on = {name: self._on(strategy.ranks) for name, strategy in self.decisions.strategies.items()}
         for tensor in self.program.of_role("input"):
             self._produce(tensor.name, 0.0, lanes)
         waiting = {op.name: sum(n in self.program.producer for n in op.operands) for op in self.program.operations}
@@ -69,12 +80,15 @@ class _Lister:
         ready = [op for op in self.program.operations if not waiting[op.name]]
         found = []
         while ready:
-            start = {op.name: max(lanes.compute, self._available(op, lanes)) for op in ready}
+            free = {op.name: max(lanes.compute[k] for k in on[op.name]) for op in ready}
+            start = {op.name: max(free[op.name], self._available(op, lanes)) for op in ready}
             chosen = min(ready, key=lambda op: (start[op.name], -self.level[op.name], position[op.name]))
             ready.remove(chosen)
             found.append(chosen)
-            lanes.compute = start[chosen.name] + self.decisions.strategies[chosen.name].slowest
-            self._produce(chosen.output, lanes.compute, lanes)
+            end = start[chosen.name] + self.decisions.strategies[chosen.name].slowest
+            for side in on[chosen.name]:
+                lanes.compute[side] = end
+            self._produce(chosen.output, end, lanes)
             for reader in self.program.consumers[chosen.output]:
                 waiting[reader.name] -= 1
                 if not waiting[reader.name]:
@@ -85,8 +99,11 @@ class _Lister:
         lanes.made[name] = at
         lanes.moved[name] = []
         for need, seconds in self.moves[name]:
-            lanes.comm = max(lanes.comm, at) + seconds
-            lanes.moved[name].append((need, lanes.comm))
+            sides = self._on(self._have(name).ranks, need.ranks)
+            end = max(at, *(lanes.comm[side] for side in sides)) + seconds
+            for side in sides:
+                lanes.comm[side] = end
+            lanes.moved[name].append((need, end))
 
     def _available(self, op: Operation, lanes: _Lanes) -> float:
         """When all operands are there; resident ones always are (they are gathered ahead)."""

@@ -66,7 +66,7 @@ class Touch(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComputeStep:
-    """An operation on all ranks, before its task has an id."""
+    """An operation on the ranks that compute any of it, before its task has an id."""
 
     lane: ClassVar[str] = COMPUTE
 
@@ -80,10 +80,15 @@ class ComputeStep:
         pairs = zip(self.reads, self.strategy.needs, strict=True)
         return (*(Touch(slot, need, False) for slot, need in pairs), Touch(self.write, self.strategy.writes, True))
 
+    @property
+    def ranks(self) -> tuple[int, ...] | None:
+        """Those that compute any point of it; None: all."""
+        return self.strategy.ranks
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MoveStep:
-    """A transfer among all ranks, before its task has an id.
+    """A transfer among the ranks that have or need any of it, before its task has an id.
 
     ``kind`` names the collective, ``monoid`` what folds the contributions of a partial value. ``written`` is what
     ``target`` lacks of ``need``: all of it, unless the target is the source.
@@ -103,6 +108,14 @@ class MoveStep:
     @property
     def touched(self) -> tuple[Touch, ...]:
         return Touch(self.source, self.have, False), Touch(self.target, self.written, True)
+
+    @property
+    def ranks(self) -> tuple[int, ...] | None:
+        """Those that have or need anything of it, which all meet; None: all."""
+        if self.have.ranks is None or self.need.ranks is None:
+            return None
+        found = tuple(sorted({*self.have.ranks, *self.need.ranks}))
+        return None if len(found) == len(self.have.regions) else found
 
 
 Step = ComputeStep | MoveStep

@@ -7,9 +7,11 @@ Vector clocks over lanes leave out every wait that lane order and earlier waits 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from ..strategy.layouts import Layout
 from .memory import Arena
+from .sides import Ranks, classes, held_by
 from .steps import Slot, Step, Steps
 
 Clock = dict[str, int]
@@ -41,18 +43,28 @@ class _Owners:
 
 
 def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
-    """Per step the positions of the steps it waits for."""
-    owners, inherited = _Owners(), {}
+    """Per step the positions of the steps it waits for, on whichever of its ranks there is need to."""
+    found: list[set[int]] = [set() for _ in steps.steps]
+    for ranks in classes(steps):
+        for position, needed in _waits_on(ranks, steps, arena):
+            found[position].update(needed)
+    return [tuple(sorted(needed)) for needed in found]
+
+
+def _waits_on(ranks: Ranks, steps: Steps, arena: Arena) -> Iterator[tuple[int, list[int]]]:
+    """Position and waits of every step on a class of ranks that run the same steps."""
+    owners, inherited = _Owners(), dict[int, Clock]()
     last_touch: dict[int, Clock] = {}
     writers: dict[int, list[tuple[int, Layout]]] = {}
-    clocks: list[Clock] = []
+    clocks: dict[int, Clock] = {}
     lane_clock: dict[str, Clock] = {}
-    result = []
-    initial = [life for life in arena.lifetimes if life.first < 0]
-    sizes = {id(life.slot): life.nbytes for life in arena.lifetimes}
-    for life in initial:
-        inherited[id(life.slot)] = _claim(life.slot, owners, arena, sizes, last_touch)
+    sizes = {id(life.slot): life.nbytes if held_by(life.slot, ranks) else 0 for life in arena.lifetimes}
+    for life in arena.lifetimes:
+        if life.first < 0:
+            inherited[id(life.slot)] = _claim(life.slot, owners, arena, sizes, last_touch)
     for position, step in enumerate(steps.steps):
+        if step.ranks is not None and ranks.isdisjoint(step.ranks):
+            continue
         wanted: Clock = {}
         for slot, layout, write in step.touched:
             if id(slot) not in inherited:
@@ -67,12 +79,11 @@ def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
             if lane != step.lane and clock.get(lane, -1) < at:
                 needed.append(at)
                 _merge(clock, clocks[at])
-        result.append(tuple(sorted(needed)))
+        yield position, needed
         clock[step.lane] = position
-        clocks.append(clock)
+        clocks[position] = clock
         lane_clock[step.lane] = clock
         _touch(step, position, last_touch, writers)
-    return result
 
 
 def _claim(slot: Slot, owners: _Owners, arena: Arena, sizes: dict[int, int], last_touch: dict[int, Clock]) -> Clock:

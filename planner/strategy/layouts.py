@@ -89,6 +89,11 @@ class Layout:
         return np.array([region.size for region in self.regions], dtype=np.int64 if small else object)
 
     @cached_property
+    def ranks(self) -> tuple[int, ...] | None:
+        """Those that have anything; None: all, or none."""
+        return taking_part(self.regions)
+
+    @cached_property
     def _columns(self) -> Columns | None:
         return columns(self.shape, self.regions)
 
@@ -231,7 +236,7 @@ class Layouts:
 class Cut:
     """One mesh axis cuts dimension ``dim`` by a kind of `tapestry.space.cuts`.
 
-    ``dim`` SINGLE: only coordinate 0 of the axis has anything.
+    ``dim`` "@c": only coordinate c of the axis has anything, with c = 0 for SINGLE.
     """
 
     dim: str
@@ -244,6 +249,16 @@ class Cut:
     def chunks(self) -> int:
         """Elements that each part needs at least, so that none is empty."""
         return KINDS[self.kind].chunks
+
+    @property
+    def only(self) -> int | None:
+        """The coordinate that alone has anything; None: it cuts a dimension."""
+        return int(self.dim[1:]) if self.dim.startswith("@") else None
+
+    @staticmethod
+    def on(coordinate: int) -> Cut:
+        """All on one coordinate of the axis."""
+        return Cut(f"@{coordinate}")
 
 
 SINGLE = "@0"
@@ -265,7 +280,8 @@ class Shards:
 
         ``where``: conditions on the points at which there is work.
         """
-        used = [axis for axis, chosen in enumerate(cuts) if chosen is not None and chosen.dim != SINGLE]
+        only = {axis: c.only for axis, c in enumerate(cuts) if c is not None and c.only is not None}
+        used = [axis for axis, chosen in enumerate(cuts) if chosen is not None and axis not in only]
         axes_of: dict[Cut, list[int]] = {}
         for place, axis in enumerate(used):
             chosen = cuts[axis]
@@ -275,16 +291,21 @@ class Shards:
         named = [NamedCut(dims.index(c.dim), c.kind, tuple(axes)) for c, axes in axes_of.items()]
         sizes = [mesh.shape[axis] for axis in used]
         partition = Partition.by_kinds(tuple(extents.values()), sizes, named, dims, where)
-        alone = [axis for axis, chosen in enumerate(cuts) if chosen is not None and chosen.dim == SINGLE]
-        numbers = mesh.shard_index(used)[1]
-        held = zip(mesh.shard_index(alone)[1], numbers, strict=True)
-        return Shards(partition, tuple(None if other else number for other, number in held))
+        held = zip(mesh.coordinates, mesh.shard_index(used)[1], strict=True)
+        there = [(all(place[axis] == c for axis, c in only.items()), number) for place, number in held]
+        return Shards(partition, tuple(number if here else None for here, number in there))
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Per rank its points."""
         pieces = self.partition.shards()
         return tuple(Region() if number is None else pieces[number] for number in self.numbers)
+
+
+def taking_part(regions: Sequence[Region]) -> tuple[int, ...] | None:
+    """The ranks that have anything; None: all ranks, or none."""
+    found = tuple(rank for rank, region in enumerate(regions) if region)
+    return None if len(found) in (0, len(regions)) else found
 
 
 def kind_of(cuts: Sequence[Cut | None]) -> CutKind:

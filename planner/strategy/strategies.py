@@ -17,7 +17,7 @@ from ...space import Grid, IntSet, Region
 from ...space.cuts import CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image
-from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis
+from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis, taking_part
 from .work import Works
 
 Cuts = tuple[Cut | None, ...]
@@ -49,6 +49,11 @@ class Strategy:
     def busy(self) -> int:
         """Ranks that compute any point."""
         return sum(1 for points in self.points if points)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...] | None:
+        """Those with a shard; None: all."""
+        return taking_part(self.shards)
 
     @cached_property
     def alike(self) -> bool:
