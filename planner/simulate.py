@@ -43,7 +43,7 @@ class Prices:
         self.resolved = resolved
         mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
         self.book = book or PriceBook(machine_from_json(document.machine), mesh, document.devices)
-        self._compute: dict[tuple[str, str, bool], tuple[Work, ...]] = {}
+        self._compute: dict[tuple[str, str, bool, bool], tuple[Work, ...]] = {}
         self._seconds: dict[int, Any] = {}
         self._moves: dict[tuple[object, ...], Move] = {}
         self._links: dict[tuple[object, ...], dict[str, int]] = {}
@@ -53,10 +53,11 @@ class Prices:
         program = self.resolved.program
         op = program.op_by_name[task.op]
         partial = self.resolved.buffers[task.write].record is not None
-        key = (program.graph.structure(op), task.shards, partial)
+        onto = task.prior is not None
+        key = (program.graph.structure(op), task.shards, partial, onto)
         if key not in self._compute:
-            shards = self.resolved.regions(task.shards)
-            self._compute[key] = tuple(self.book.works.of(op, program, region, partial=partial) for region in shards)
+            shards, of = self.resolved.regions(task.shards), self.book.works.of
+            self._compute[key] = tuple(of(op, program, region, partial=partial, onto=onto) for region in shards)
         return self._compute[key]
 
     def seconds(self, task: Compute) -> Any:

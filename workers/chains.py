@@ -3,7 +3,7 @@
     t = a b        waits: 3        done where the last stands
     y = t + r      waits: -
 
-What only the others of a chain read need not be stored.
+What only the others of a chain read need not be stored. A task that folds onto partial results is in no chain.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Links:
 
 
 def _named(task: Task) -> tuple[str, ...]:
-    return (*task.reads, task.write) if isinstance(task, Compute) else (task.source, task.target)
+    if not isinstance(task, Compute):
+        return task.source, task.target
+    return (*task.reads, task.write, *(() if task.prior is None else (task.prior,)))
 
 
 def chains_from(tasks: Sequence[Task], links: Links) -> dict[int, list[Compute]]:
@@ -73,7 +75,7 @@ def chains_from(tasks: Sequence[Task], links: Links) -> dict[int, list[Compute]]
 def _chain(tasks: Sequence[Task], links: Links) -> list[Compute]:
     chain: list[Compute] = []
     for task in tasks:
-        if not isinstance(task, Compute) or (chain and not links.follows(chain, task)):
+        if not isinstance(task, Compute) or task.prior is not None or (chain and not links.follows(chain, task)):
             break
         chain.append(task)
     return chain

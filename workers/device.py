@@ -221,6 +221,14 @@ class Device(ABC):
     def compute(self, task: Evaluation) -> Runner:
         """Evaluate an operation at some points."""
 
+    def fold_onto(self, task: Evaluation, prior: Stored) -> Runner:
+        """Evaluate an operation at some points and fold that onto the partial results of the elements that they write,
+        into ``task.write``, which may be ``prior``: first what is there, then the fold of the points by themselves.
+        """
+        from .accumulating import bind_accumulated
+
+        return bind_accumulated(self, task, prior)
+
     def joined(self, chain: Chain) -> Runner | None:
         """Several tasks as one kernel or few; None where the device does them one by one.
 

@@ -119,7 +119,10 @@ class Rank:
     def _compute(self, task: Compute) -> Runner:
         if not self.resolved.regions(task.shards)[self.number]:
             return nothing
-        return self.device.compute(self._evaluation(task))
+        evaluation = self._evaluation(task)
+        if task.prior is None:
+            return self.device.compute(evaluation)
+        return self.device.fold_onto(evaluation, self._buffer(task.prior))
 
     def _evaluation(self, task: Compute) -> Evaluation:
         program = self.resolved.program

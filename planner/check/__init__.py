@@ -4,7 +4,8 @@ wellformed   every name resolves, every region is inside its space
 cover        the shards of every operation cover its domain
 in_place     a task that writes over what it reads does so element for element
 order        the plan cannot hang; tasks that touch the same memory are ordered
-flow         every task's operands are present, current and complete (`folds`: every share of a reduction once)
+flow         every task's operands are present, current and complete (`folds`: every share of a reduction once, `onto`:
+             also where one task folds onto what another left)
 ends         inputs and parameters are there at the start; outputs and states end complete
 memory       no tier holds more than it can; live buffers never share memory
 count        the stated traffic is what the tasks move

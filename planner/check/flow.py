@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..format.document import Compute, Copy, Task, Transfer
+from . import onto
 from .algebra import EMPTY
 from .folds import Contribution, Fold, fold_fault
 from .groups import Group, Groups, Touch
@@ -81,9 +82,12 @@ class Flow:
 
     def _read(self, task: Task, group: Group, touches: tuple[Touch, ...]) -> None:
         shares = isinstance(task, Copy) or (isinstance(task, Transfer) and self.case.parts(task.have) is not None)
+        prior = task.prior if isinstance(task, Compute) else None
         for touch in touches:
             if not touch.write:
-                self._present(task, group, touch, shares)
+                self._present(task, group, touch, shares or touch.buffer == prior)
+                if isinstance(task, Compute) and touch.buffer == prior:
+                    self._apart(task, group, touch)
 
     def _present(self, task: Task, group: Group, touch: Touch, shares: bool) -> None:
         """What is read is complete, or, where shares of a reduction will do (folds, copies), there."""
@@ -98,6 +102,22 @@ class Flow:
             message, tensor = f"{what} reads buffer {touch.buffer} {why}", self.case.buffers[touch.buffer].tensor
             witness = algebra.witness(shown)
             self.findings.add(code, message, rank=rank, task=task.id, tensor=tensor, witness=witness)
+
+    def _apart(self, task: Compute, group: Group, touch: Touch) -> None:
+        """Points are folded onto shares of the reduction that have none of them."""
+        asked = touch.regions, self._held(group, touch.buffer), self.groups.regions(task.shards, group)
+        for fault, why in (
+            (onto.folded_twice, "which has some of them already"),
+            (onto.finished, "where it is finished"),
+        ):
+            wrong = self.columns.apply(fault, asked, self.case.shape_of(task), self.memories)
+            for k in self.columns.nonzero(wrong):
+                message = f"{task.op} folds points onto buffer {touch.buffer}, {why}"
+                witness = self.case.algebra.witness(self.columns.values(wrong)[k])
+                tensor = self.case.buffers[touch.buffer].tensor
+                self.findings.add(
+                    Code.PARTS, message, rank=group.ranks[k], task=task.id, tensor=tensor, witness=witness
+                )
 
     def _absent(self, rank: int, buffer: str, missing: int) -> tuple[Code, str, int]:
         """Why elements are not there, worst first, and which."""
@@ -186,9 +206,16 @@ class Flow:
         buffer = self.case.buffers[touch.buffer]
         record = self.case.program.records.get(buffer.tensor)
         complete = self._nothing[group.number]
-        if buffer.record is None:
-            complete = self.columns.apply(_complete, (points,), shape)
-        pieces = self.columns.apply(_shared, (touch.regions, complete, points), shape.number, self.memories)
+        if task.prior is not None:
+            asked = touch.regions, self._held(group, task.prior), points
+            if buffer.record is None:
+                complete = self.columns.apply(onto.complete, asked, shape, self.memories)
+            joined = self.columns.apply(onto.pieces, asked, shape, self.memories)
+            pieces = self.columns.apply(onto.unfinished, (touch.regions, complete, joined), self.memories)
+        else:
+            if buffer.record is None:
+                complete = self.columns.apply(_complete, (points,), shape)
+            pieces = self.columns.apply(_shared, (touch.regions, complete, points), shape.number, self.memories)
         if record is not None and buffer.record is None:
             for k in self.columns.nonzero(pieces):
                 message = (

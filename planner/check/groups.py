@@ -80,7 +80,9 @@ class Groups:
         if isinstance(task, Compute):
             shape, points = self.case.shape_of(task), self.regions(task.shards, group)
             reads = [Touch(name, False, apply(_read, (points,), shape, k)) for k, name in enumerate(task.reads)]
-            return [*reads, Touch(task.write, True, apply(shape.image, (points,)))]
+            image = apply(shape.image, (points,))
+            prior = [] if task.prior is None else [Touch(task.prior, False, image)]
+            return [*reads, *prior, Touch(task.write, True, image)]
         need = self.regions(task.need, group)
         if isinstance(task, Transfer):
             have = self.regions(task.have, group)

@@ -58,6 +58,8 @@ class Work:
         partial = case.buffers[task.write].record is not None
         written = case.record_bytes(op.output) if partial else case.item_bytes(op.output)
         dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
+        if task.prior is not None:
+            written += case.record_bytes(op.output)
         key = (case.shape(op).number, dtypes, written, self.rates.own(op, case.program))
         if (*key, task.shards) not in self._task:
             seconds = [self._seconds(op, key, points, written) for points in case.layouts[task.shards]]
@@ -65,7 +67,9 @@ class Work:
         return self._task[*key, task.shards]
 
     def _seconds(self, op: Operation, key: tuple[object, ...], points: int, written: int) -> float:
-        """``written``: bytes of one element that is written, a record where it is a contribution to a fold."""
+        """``written``: bytes of one element that is written, a record where it is a contribution to a fold; and those
+        of the record that it is folded onto, if any.
+        """
         if (*key, points) not in self._shard:
             case, shape = self.case, self.case.shape(op)
             count, elements = shape.count(points), case.algebra.size(shape.image(points))

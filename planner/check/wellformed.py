@@ -128,7 +128,8 @@ def _names(document: Document, program: Program, tiers: Mapping[str, Memory], fi
             if task.op not in program.op_by_name:
                 findings.add(Code.REFERENCE, f"there is no operation {task.op!r}", task=task.id)
             refer("layout", (task.shards,), task.id)
-            refer("buffer", (*task.reads, task.write, *([] if task.over is None else [task.over])), task.id)
+            named = (task.over, task.prior)
+            refer("buffer", (*task.reads, task.write, *(n for n in named if n is not None)), task.id)
         else:
             refer("tensor", (task.tensor,), task.id)
             refer("buffer", (task.source, task.target), task.id)
@@ -279,13 +280,23 @@ def _compute_faults(case: Case, task: Compute, fast: str | None) -> Iterator[str
     given = tuple(case.buffers[name].tensor for name in (*task.reads, task.write))
     if given != (*op.operands, op.output):
         yield f"{task.op} is given {given}, wants {(*op.operands, op.output)}"
-    slow = sorted({name for name in (*task.reads, task.write) if case.buffers[name].tier != fast})
+    prior = () if task.prior is None else (task.prior,)
+    slow = sorted({name for name in (*task.reads, task.write, *prior) if case.buffers[name].tier != fast})
     if slow:
         yield f"buffers {slow} are not in {fast}, where devices compute"
     if task.over is not None and task.over not in task.reads:
         yield f"{task.op} says that it writes over buffer {task.over}, which it does not read"
+    yield from _onto_faults(case, op, prior)
     if case.parts(task.shards) is not None:
         yield f"layout {task.shards} numbers contributions: shards are points"
+
+
+def _onto_faults(case: Case, op: Operation, prior: tuple[str, ...]) -> Iterator[str]:
+    for name in prior:
+        if op.monoid is None:
+            yield f"{op.name} folds nothing, so that nothing can be folded onto buffer {name}"
+        elif case.buffers[name].tensor != op.output:
+            yield f"{op.name} folds onto buffer {name}, which is of {case.buffers[name].tensor}, not of {op.output}"
 
 
 def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
@@ -305,6 +316,8 @@ def _have(case: Case, findings: Findings) -> None:
     for task in case.tasks:
         if isinstance(task, Copy) and case.buffers[task.source].record != case.buffers[task.target].record:
             findings.add(Code.RECORD, "it copies between records and elements", task=task.id, tensor=task.tensor)
+        if isinstance(task, Compute):
+            _onto_records(case, task, findings)
         if not isinstance(task, Transfer):
             continue
         partial, producer = case.parts(task.have) is not None, case.program.producer.get(task.tensor)
@@ -320,6 +333,15 @@ def _have(case: Case, findings: Findings) -> None:
             message = f"layout {task.have} has elements that buffer {task.source} is not laid out for"
             witness = case.algebra.witness(extra)
             findings.add(Code.LAYOUT, message, rank=rank, task=task.id, tensor=task.tensor, witness=witness)
+
+
+def _onto_records(case: Case, task: Compute, findings: Findings) -> None:
+    """What points are folded onto is held as their fold leaves it."""
+    wanted = case.program.records.get(case.program.op_by_name[task.op].output)
+    if task.prior is not None and case.buffers[task.prior].record != wanted:
+        held, wants = (", ".join(r or ("its elements",)) for r in (case.buffers[task.prior].record, wanted))
+        message = f"buffer {task.prior} holds {held}, where {task.op} is folded onto {wants}"
+        findings.add(Code.RECORD, message, task=task.id, tensor=case.buffers[task.prior].tensor)
 
 
 def _records(case: Case, task: Transfer, partial: bool, findings: Findings) -> None:

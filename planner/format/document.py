@@ -17,9 +17,14 @@ Semantics (what `check` proves and the workers obey)
   points leave out part of a reduction, what it writes is *partial*: the fold so far, a record of the operation's
   monoid.
   Where such a record is not an element of the tensor (the sum of f16 so far is an f32), ``write`` says which
-  ``record`` it holds, then nothing in it is finished, and only a transfer with ``parts`` reads it.
+  ``record`` it holds, then nothing in it is finished, and only a transfer with ``parts`` or a compute ``onto`` it reads
+  it.
   ``over`` names the one of ``reads`` in whose place ``write`` lies (None: it shares memory with none of them). Then
   the points are taken in any order, and each reads all that it reads before it writes.
+  ``onto`` names a buffer of partial results of the same operation (there only where it is used). Then each element
+  that the points write is the fold, in this order, of two records: the one that ``onto`` holds of it, and the fold of
+  the points by themselves. It stands for both shares of the reduction together, and is complete where they are all of
+  it. ``onto`` may be ``write`` itself; elements that the points do not write stay as they are.
 - transfer: after it, ``target`` holds ``need[rank]`` complete on every participating rank, taken from what the
   participants ``have[rank]`` in their ``source`` buffers; elements that a rank itself has are taken locally and cost no
   traffic. If the source is partial, the layout ``have`` has ``parts``: parts[rank] numbers the share of the reduction
@@ -84,6 +89,12 @@ class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
     waits: tuple[Count, ...] = ()
     ranks: tuple[Count, ...] | None = None
     over: str | None = None
+    onto: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def prior(self) -> str | None:
+        """The buffer of partial results that the points are folded onto, if there is one."""
+        return None if isinstance(self.onto, msgspec.UnsetType) else self.onto
 
 
 class Transfer(Struct, frozen=True, tag="transfer", tag_field="do"):

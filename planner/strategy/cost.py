@@ -31,14 +31,15 @@ def compute_seconds(
     *,
     ranks: int,
     partial: bool,
+    onto: bool = False,
 ) -> float:
     """What the machine says, or what the model of the kernel says where that is more; 0 for no points.
 
     ranks: how many devices are at work. partial: what is written are contributions to a fold, whose records may be
-    wider than elements.
+    wider than elements. onto: the points are folded onto such records, which are read as well.
     """
     kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
-    least = machine_seconds(op, program, machine, points, reads, written, ranks=ranks, partial=partial)
+    least = machine_seconds(op, program, machine, points, reads, written, ranks=ranks, partial=partial, onto=onto)
     return max(least, kernel or 0.0)
 
 
@@ -52,6 +53,7 @@ def machine_seconds(
     *,
     ranks: int,
     partial: bool,
+    onto: bool = False,
 ) -> float:
     """The operation's own curve + start where it was measured, else max(operations' time, bytes' time) + start; 0 for
     no points. Each element moves once.
@@ -65,7 +67,7 @@ def machine_seconds(
     if measured is not None:
         return measured.seconds(points) + device.start_s(ranks)
     width = width_of(program, op.output)
-    moved = written.size * (width.partial if partial else width.complete)
+    moved = written.size * ((width.partial if partial else width.complete) + (width.partial if onto else 0))
     counting = -(-points // op.idle)
     for name, image in reads.items():
         size = min(image.region.size, counting) if name in op.data_dependent else image.region.size

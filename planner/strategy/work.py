@@ -25,21 +25,24 @@ class Works:
 
     def __init__(self, machine: Machine, ranks: int) -> None:
         self.machine, self.ranks = machine, ranks
-        self._known: dict[tuple[str, Region, bool], Work] = {}
+        self._known: dict[tuple[str, Region, bool, bool], Work] = {}
 
-    def of(self, op: Operation, program: Program, region: Region, *, partial: bool) -> Work:
-        """What one shard of an operation takes, which may leave partial results; nothing where there are no points."""
-        key = (program.graph.structure(op), region, partial)
+    def of(self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool = False) -> Work:
+        """What one shard of an operation takes, which may leave partial results, or be folded onto some; nothing where
+        there are no points.
+        """
+        key = (program.graph.structure(op), region, partial, onto)
         if key not in self._known:
-            self._known[key] = self._priced(op, program, region, partial) if region else Work(0.0, 0, False)
+            priced = self._priced(op, program, region, partial=partial, onto=onto) if region else Work(0.0, 0, False)
+            self._known[key] = priced
         return self._known[key]
 
-    def _priced(self, op: Operation, program: Program, region: Region, partial: bool) -> Work:
+    def _priced(self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool) -> Work:
         shapes = {name: program.tensor(name).shape for name in op.operands}
         points = count_points(op, region).value
         priced = (points, operand_images(op, shapes, region), write_image(op, region).region)
         seconds, least = (
-            price(op, program, self.machine, *priced, ranks=self.ranks, partial=partial)
+            price(op, program, self.machine, *priced, ranks=self.ranks, partial=partial, onto=onto)
             for price in (compute_seconds, machine_seconds)
         )
         return Work(seconds, points, seconds > least)

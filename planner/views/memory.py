@@ -36,7 +36,8 @@ def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: floa
     makers: dict[str, str] = {}
     for task in resolved.document.tasks:
         if isinstance(task, Compute):
-            touched, written = (*task.reads, task.write), task.write
+            prior = () if task.prior is None else (task.prior,)
+            touched, written = (*task.reads, *prior, task.write), task.write
         else:
             touched, written = (task.source, task.target), task.target
         makers.setdefault(written, kinds[task.id])

@@ -49,6 +49,19 @@ def added_products(chain: Chain) -> list[Product] | None:
     return found
 
 
+def products_onto(task: Evaluation, prior: Stored) -> list[Product] | None:
+    """Products that add what lies at every element of partial results, which may be where they write; None where the
+    task is none, or its partial results are of another dtype.
+    """
+    made, beside = plain_products(task), _shift(task.write, prior)
+    taken = [task.reads[name].array for name in task.op.operands]
+    if made is None or beside is None or not apart(task.write.array, taken):
+        return None
+    if not apart(task.write.array, [prior.array], or_same=True):
+        return None
+    return [replace(p, added=replace(p.out, array=prior.array, offset=p.out.offset + beside)) for p in made]
+
+
 def _added(second: Evaluation, first: Evaluation) -> Stored | None:
     """What a task adds to the result of another, element by element, over all of it."""
     op, result = second.op, first.op.output

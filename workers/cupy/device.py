@@ -20,7 +20,7 @@ from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, 
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
-from .chained import added_products, finished_attentions, fused_maps, read_attentions
+from .chained import added_products, finished_attentions, fused_maps, products_onto, read_attentions
 from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
@@ -168,6 +168,13 @@ class CupyDevice(Device):
             return None
         with self.temporaries(lane):
             return self.machine.convolution(found, lambda nbytes: self.take(nbytes, np.dtype(np.uint8), lane))
+
+    def fold_onto(self, task: Evaluation, prior: Stored) -> Runner:
+        """A product adds to what lies there; anything else is folded by a kernel of its own."""
+        made = [self.machine.product(one) for one in products_onto(task, prior) or ()]
+        if made and None not in made:
+            return in_order([run for run in made if run is not None])
+        return super().fold_onto(task, prior)
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""

@@ -72,7 +72,8 @@ def _what(plan: Resolved, rank: Rank, bound: Bound) -> Hashable:
     task = bound.task
     if not isinstance(task, Compute):
         return task.id, rank.number
-    stored = [rank.memory[name] for name in (*task.reads, task.write)]
+    prior = None if task.prior is None else rank.memory[task.prior]
+    stored = [*(rank.memory[name] for name in (*task.reads, task.write)), prior]
     lie = tuple(None if s is None else (s.grid, s.array.dtype.str) for s in stored)
     structure = plan.program.graph.structure(plan.program.op_by_name[task.op])
     return structure, plan.regions(task.shards)[rank.number], lie, task.over is not None, kernels_of(bound.run)

@@ -128,7 +128,8 @@ def bind_fold(parts: Sequence[tuple[Region, Stored | Packed]], target: Stored, m
         source, unpacking = _stored(held) if isinstance(held, Packed) else (held, nothing)
         first, again = region - started, region & started
         pairs = [(total.array[to], source.array[from_]) for from_, to in region_pairs(again, source, total)]
-        steps += [unpacking, bind_move(source, total, first), _combining(pairs, entry)]
+        moving = nothing if source.array is total.array else bind_move(source, total, first)
+        steps += [unpacking, moving, _combining(pairs, entry)]
         started = started | region
     if total is not target:
         pairs = [(target.array[to], total.array[from_]) for from_, to in region_pairs(covered, total, target)]

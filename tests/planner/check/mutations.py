@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tapestry.planner.format.document import Compute, Document, LayoutText, Task, Transfer
@@ -242,6 +243,17 @@ def over_changed(document: Document) -> Altered:
             yield f"task {task.id} writes over {over}", replace(document, tasks=changed)
 
 
+def onto_changed(document: Document) -> Altered:
+    """A task folds onto nothing, or onto another buffer of its tensor; or one that folds onto nothing onto one."""
+    tensors = {buffer.name: buffer.tensor for buffer in document.buffers}
+    for k, task in enumerate(document.tasks):
+        if isinstance(task, Compute) and any(isinstance(t, Compute) and t.onto for t in document.tasks):
+            same = (name for name, tensor in tensors.items() if tensor == tensors[task.write])
+            for onto in (UNSET, *same):
+                changed = _swapped(document.tasks, k, replace(task, onto=onto))
+                yield f"task {task.id} folds onto {onto or 'nothing'}", replace(document, tasks=changed)
+
+
 def order_changed(document: Document) -> Altered:
     """Two tasks exchange places, or one goes to the front or the end."""
     tasks = document.tasks
@@ -279,6 +291,7 @@ FAMILIES = {
         buffers_changed,
         tasks_changed,
         over_changed,
+        onto_changed,
         order_changed,
         ends_changed,
     )

@@ -229,6 +229,62 @@ def causal_keys_split() -> Document:
     return s.done({"o": "o"})
 
 
+def shares_in_turn() -> Document:
+    """Two ranks: a product with the weight's rows shifted from one to the other, half of the reduction at a time.
+
+    Both halves are folded into one buffer; the second half of the weight arrives while the first is used.
+    """
+    p = _program(
+        "turns",
+        [tensor("x", 4, 4, role="input"), tensor("w", 4, 2, role="param"), tensor("y", 4, 2), tensor("z", 4, 2)],
+        [matmul("mm", "x", "w", "y", 4, 4, 2), scaled("f", "y", "z", 3, 4, 2)],
+        ["z"],
+    )
+    s = Sheet(p, 2)
+    own, other = s.layout(["0:2,0:2", "2:4,0:2"]), s.layout(["2:4,0:2", "0:2,0:2"])
+    x, w = s.given("x", s.layout(["0:2,0:4", "2:4,0:4"])), s.given("w", own)
+    passed, y, z = s.buffer("w.passed", "w", other), s.buffer("y", "y", own), s.buffer("z", "z", own)
+    shift = s.transfer("all_to_all", "w", w, passed, own, other)
+    s.compute("mm", s.layout(["0:2,0:2,0:2", "2:4,0:2,2:4"]), [x, w], y)
+    s.compute("mm", s.layout(["0:2,0:2,2:4", "2:4,0:2,0:2"]), [x, passed], y, [shift], onto=y)
+    s.compute("f", own, [y], z)
+    return s.done({"z": "z"})
+
+
+def causal_in_turn() -> Document:
+    """Causal attention in miniature, keys passed on: the first rank has nothing to fold the second time.
+
+    The outcome of the second turn lies in a buffer of its own; what the first turn finished is brought along.
+    """
+    s = Sheet(causal_program(6), 2)
+    own, past = s.layout(["0:3", "3:6"]), s.layout(["empty", "0:3"])
+    q, k, v = (s.given(name, own) for name in "qkv")
+    earlier = [s.buffer(f"{name}.past", name, past) for name in "kv"]
+    part, o = s.buffer("o.part", "o", own), s.buffer("o", "o", own)
+    moved = [s.transfer("shift", name, name, to, own, past) for name, to in zip("kv", earlier, strict=True)]
+    s.compute("attend", s.layout(["0:3,0:3", "3:6,3:6"]), [q, k, v], part)
+    s.compute("attend", s.layout(["0:3,3:6", "3:6,0:3"]), [q, *earlier], o, moved, onto=part)
+    return s.done({"o": "o"})
+
+
+def shares_of_shares() -> Document:
+    """A reduction cut over two ranks, each of which folds its half in two turns; then one fold over both."""
+    p = _program(
+        "halves",
+        [tensor("x", 2, 4, role="input"), tensor("w", 4, 2, role="param"), tensor("y", 2, 2)],
+        [matmul("mm", "x", "w", "y", 2, 4, 2)],
+        ["y"],
+    )
+    s = Sheet(p, 2)
+    whole, rows_ = s.layout("0:2,0:2"), s.layout(["0:1,0:2", "1:2,0:2"])
+    x, w = s.given("x", s.layout(["0:2,0:2", "0:2,2:4"])), s.given("w", s.layout(["0:2,0:2", "2:4,0:2"]))
+    part, y = s.buffer("y.part", "y", whole), s.buffer("y", "y", rows_)
+    s.compute("mm", s.layout(["0:2,0:2,0:1", "0:2,0:2,2:3"]), [x, w], part)
+    work = s.compute("mm", s.layout(["0:2,0:2,1:2", "0:2,0:2,3:4"]), [x, w], part, onto=part)
+    s.transfer("reduce_scatter", "y", part, y, s.layout("0:2,0:2", (0, 1)), rows_, [work], monoid="sum")
+    return s.done({"y": "y"})
+
+
 def stages() -> Document:
     """Two stages on two ranks; the second sends its result back. Tasks of single ranks, a transfer with empty needs."""
     p = _program(
@@ -327,6 +383,9 @@ ALL: dict[str, Callable[[], Document]] = {
         gather_twice,
         causal_zigzag,
         causal_keys_split,
+        shares_in_turn,
+        causal_in_turn,
+        shares_of_shares,
         stages,
         chunked,
         state,

@@ -93,6 +93,33 @@ def needless_records() -> Document:
     return replace(document, buffers=(*document.buffers[:-1], last))
 
 
+def _turned_once_more() -> Document:
+    """A product that is finished, and a turn folded onto it."""
+    tensors = (
+        writing.tensor("x", 2, 4, role="param"),
+        writing.tensor("w", 4, 2, role="param"),
+        writing.tensor("y", 2, 2),
+    )
+    s = writing.Sheet(Program("again", tensors, (writing.matmul("mm", "x", "w", "y", 2, 4, 2),), ("y",)), 1)
+    given = [s.given("x", s.layout("0:2,0:4")), s.given("w", s.layout("0:4,0:2"))]
+    y, whole = s.buffer("y", "y", s.layout("0:2,0:2")), s.layout("0:2,0:2,0:4")
+    s.compute("mm", whole, given, y)
+    s.compute("mm", whole, given, y, onto=y)
+    return s.done({"y": "y"})
+
+
+def _turn_twice() -> Document:
+    """The second half of a reduction is folded onto the first, and again onto both."""
+    document = plans.shares_in_turn()
+    again = replace(document.tasks[2], id=9)
+    return replace(document, tasks=(*document.tasks[:3], again, document.tasks[3]))
+
+
+def _turn_left_out() -> Document:
+    document = plans.shares_in_turn()
+    return replace(document, tasks=(*document.tasks[:2], document.tasks[3]))
+
+
 PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("records where no fold takes any", Code.RECORD, needless_records),
     ("a program that is no program", Code.PROGRAM, lambda: replace(plans.elementwise(), program={"format": "?"})),
@@ -253,6 +280,15 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("an objective that nobody knows", Code.CLAIM, lambda: _claimed(objective="beauty")),
     ("a computation on a lane of transfers", Code.TASK, lambda: _on_lane("comm")),
     ("an image that is known as a hull only", Code.UNPROVEN, lambda: _hull()),
+    ("a turn taken twice", Code.PARTS, _turn_twice),
+    ("a turn left out", Code.UNFOLDED, _turn_left_out),
+    ("a turn folded onto what nobody wrote", Code.MISSING, lambda: task(plans.shares_in_turn(), 1, onto="y")),
+    ("a turn folded onto what is finished", Code.PARTS, _turned_once_more),
+    ("a turn that forgets what was before", Code.UNFOLDED, lambda: task(plans.shares_in_turn(), 2, onto=msgspec.UNSET)),
+    ("a fold over ranks before the last turn", Code.RACE, lambda: task(plans.shares_of_shares(), 2, waits=())),
+    ("a turn folded onto another tensor", Code.TASK, lambda: task(plans.shares_in_turn(), 2, onto="z")),
+    ("a map folded onto something", Code.TASK, lambda: task(plans.shares_in_turn(), 3, onto="z")),
+    ("a turn folded onto no buffer", Code.REFERENCE, lambda: task(plans.shares_in_turn(), 2, onto="")),
 ]
 
 

@@ -125,6 +125,7 @@ class Toy:
         elements = sorted({*written, *touched})  # a reduction over nothing is its identity
         slot = np.array([elements.index(element) for element in written], dtype=np.int64)
         cells, tier = self._cells(task.write, rank, elements), self.buffers[task.write].tier
+        prior = None if task.prior is None else (self.buffers[task.prior].tier, self._cells(task.prior, rank, elements))
         if task.over is not None and op.monoid is None:
             alone = [
                 {read: self._loads(read, given[read.tensor], rank, [point]) for read in op.reads} for point in shard
@@ -134,6 +135,7 @@ class Toy:
         def work(memory: Memory, rng: random.Random) -> None:
             if not elements:
                 return
+            before = None if prior is None else memory[rank][prior[0]][prior[1]].copy()
             memory[rank][tier][cells] = rng.getrandbits(40)  # a kernel may clear what it writes before it reads
             values = _value(op, loads, memory[rank], len(shard))
             result = np.zeros(len(elements), dtype=np.int64)
@@ -142,6 +144,7 @@ class Toy:
             else:
                 result[:] = 0 if op.monoid == "sum" else np.iinfo(np.int64).min
                 FOLD[op.monoid].at(result, slot, values)
+                result = result if before is None else FOLD[op.monoid](before, result)
             memory[rank][tier][cells] = result
 
         return work

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from tapestry.expr import Affine, Call, Const, Read
 from tapestry.planner.format.document import (
     Buffer,
@@ -109,8 +111,12 @@ class Sheet:
         ranks: tuple[int, ...] | None = None,
         *,
         over: str | None = None,
+        onto: str | None = None,
     ) -> int:
-        return self._add(lambda k: Compute(k, "compute", op, shards, tuple(reads), write, tuple(waits), ranks, over))
+        prior = UNSET if onto is None else onto
+        return self._add(
+            lambda k: Compute(k, "compute", op, shards, tuple(reads), write, tuple(waits), ranks, over, prior)
+        )
 
     def transfer(
         self,
