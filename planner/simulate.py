@@ -78,18 +78,24 @@ class Prices:
         return self._moves[key]
 
     def links(self, task: Transfer) -> dict[str, int]:
-        """Bytes received from other ranks by kind of link, which hangs on their hosts alone."""
-        document, machine = self.resolved.document, self.book.machine
+        """Bytes received from other ranks by kind of link, which hangs on where their devices are alone."""
         width = width_of(self.resolved.program, task.tensor)
         key = (width, task.have, task.need, task.ranks, task.monoid)
         if key not in self._links:
-            hosts = [machine.host_of(device) for device in document.devices]
-            found: dict[str, int] = {}
-            for way, nbytes in self.resolved.received(task, hosts).items():
-                kind = machine.link_of(one_host=way.one_host).kind
-                found[kind] = found.get(kind, 0) + nbytes
-            self._links[key] = found
+            self._links[key] = self._by_link(task)
         return self._links[key]
+
+    def _by_link(self, task: Transfer) -> dict[str, int]:
+        machine, nearest = self.book.machine, 0
+        found: dict[str, int] = {}
+        for scope, size in machine.reaches:
+            groups = [device // size for device in self.resolved.document.devices]
+            within = sum(n for way, n in self.resolved.received(task, groups).items() if way.one_host)
+            if within > nearest:
+                kind = machine.link_of(scope).kind
+                found[kind] = found.get(kind, 0) + within - nearest
+                nearest = within
+        return found
 
     def _layout(self, shape: tuple[int, ...], layout: str, ranks: tuple[int, ...] | None) -> Layout:
         """Ranks that take no part have nothing and need nothing."""

@@ -16,9 +16,9 @@ from .storage import BYTES, record_size
 
 @dataclass(frozen=True)
 class Memory:
-    """A tier as the plan's machine describes it; ``shared`` by the devices of a host."""
+    """A tier as the plan's machine describes it: what it holds on each rank; ``shared`` by the devices of a host."""
 
-    capacity: int
+    capacities: tuple[int, ...]
     shared: bool
 
 

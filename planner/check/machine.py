@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,21 +16,42 @@ _PACE = ("ranks", "start_s", "copy", "curves", "operations")
 _TIER = ("name", "capacity_bytes", "read_gb_per_s", "write_gb_per_s", "shared_per_host")
 _LINK = ("kind", "gb_per_s", "latency_s", "scope", "curve")
 _CURVE = ("collective", "ranks", "points")
-_SCOPES = ("host", "cluster")
+_SCOPES = ("island", "host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
+# Fields that are there where they say something.
+_MACHINE_MORE, _LINK_MORE = ("devices_per_island", "others"), ("shared_by",)
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """How many devices there are and what their memories hold; the tier that devices compute in comes first."""
+    """How many devices there are and what their memories hold; the tier that devices compute in comes first.
+
+    ``sizes``: of every tier what it holds, for the first kind of devices and for each of the others; ``shared``: those
+    that a host's devices share. ``others``: per other kind the ranges of its devices.
+    """
 
     hosts: int
     devices_per_host: int
-    tiers: Mapping[str, Memory]
+    sizes: Mapping[str, tuple[int, ...]]
+    shared: frozenset[str]
+    others: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def devices(self) -> int:
         return self.hosts * self.devices_per_host
+
+    def memories(self, devices: Iterable[int]) -> dict[str, Memory]:
+        """Every tier as these devices have it."""
+        kinds = [self.kind(device) for device in devices]
+        return {
+            name: Memory(tuple(sizes[kind] for kind in kinds), name in self.shared)
+            for name, sizes in self.sizes.items()
+        }
+
+    def kind(self, device: int) -> int:
+        """The number of a device's description: 0 of the first, k of the k-th of the others."""
+        found = [k for k, mine in enumerate(self.others, start=1) if any(a <= device < b for a, b in mine)]
+        return found[0] if found else 0
 
 
 def read(machine: Mapping[str, Any]) -> Hardware | list[str]:
@@ -38,12 +59,17 @@ def read(machine: Mapping[str, Any]) -> Hardware | list[str]:
     faults = list(_faults(machine))
     if faults:
         return faults
-    tiers = {t["name"]: Memory(t["capacity_bytes"], t["shared_per_host"]) for t in machine["device"]["tiers"]}
-    return Hardware(machine["hosts"], machine["devices_per_host"], tiers)
+    others = machine.get("others", [])
+    tiers = machine["device"]["tiers"]
+    every = [tiers, *(other["device"]["tiers"] for other in others)]
+    sizes = {tier["name"]: tuple(mine[k]["capacity_bytes"] for mine in every) for k, tier in enumerate(tiers)}
+    shared = frozenset(tier["name"] for tier in tiers if tier["shared_per_host"])
+    ranges = tuple(tuple((first, end) for first, end in other["ranges"]) for other in others)
+    return Hardware(machine["hosts"], machine["devices_per_host"], sizes, shared, ranges)
 
 
 def _faults(machine: Mapping[str, Any]) -> Iterator[str]:
-    yield from _fields(machine, _MACHINE, "machine")
+    yield from _fields(machine, _MACHINE, "machine", _MACHINE_MORE)
     yield from _texts(machine, ("name", "description"), "machine")
     for name in ("hosts", "devices_per_host"):
         yield from _whole(machine.get(name), 1, f"machine.{name}")
@@ -52,16 +78,82 @@ def _faults(machine: Mapping[str, Any]) -> Iterator[str]:
         yield from _link_faults(link, f"machine.links[{k}]")
     if not isinstance(links, list):
         yield "machine.links is not a list"
-    yield from _device_faults(machine.get("device"))
+    yield from _device_faults(machine.get("device"), "machine.device")
+    if not any(True for name in ("hosts", "devices_per_host") for _ in _whole(machine.get(name), 1, "")):
+        yield from _island_faults(machine, links if isinstance(links, list) else [])
+        yield from _other_faults(machine)
+
+
+def _island_faults(machine: Mapping[str, Any], links: list[Any]) -> Iterator[str]:
+    """Islands are equal parts of a host, or whole hosts, where there are any."""
+    hosts, per_host, size = machine["hosts"], machine["devices_per_host"], machine.get("devices_per_island")
+    if size is None:
+        if any(isinstance(link, Mapping) and link.get("scope") == "island" for link in links):
+            yield "machine.links reach over islands, and there are none"
+        return
+    wrong = [*_whole(size, 1, "machine.devices_per_island")]
+    if not wrong and per_host % size and (size % per_host or hosts * per_host % size):
+        wrong = [f"machine.devices_per_island is {size}, neither a part of the {per_host} of a host nor whole hosts"]
+    yield from wrong
+
+
+def _other_faults(machine: Mapping[str, Any]) -> Iterator[str]:
+    """Devices that are not like the first: each described once, with memories of the same names."""
+    others, count = machine.get("others", []), machine["hosts"] * machine["devices_per_host"]
+    taken: list[tuple[int, int]] = []
+    if not isinstance(others, list):
+        yield "machine.others is not a list"
+        return
+    for k, other in enumerate(others):
+        at = f"machine.others[{k}]"
+        yield from _fields(other, ("device", "ranges"), at)
+        if not isinstance(other, Mapping):
+            continue
+        wrong = list(_device_faults(other.get("device"), f"{at}.device"))
+        yield from wrong
+        if not wrong and isinstance(machine.get("device"), Mapping) and not _alike(machine["device"], other["device"]):
+            yield f"{at}.device has not the memories and the overlap of machine.device"
+        ranges = _ranges(other.get("ranges"), count)
+        if ranges is None:
+            yield f"{at}.ranges is not a list of pairs (first, behind the last) of devices"
+            return
+        taken += ranges
+    if any(a[1] > b[0] for a, b in pairwise(sorted(taken))):
+        yield "machine.others describe a device twice"
+
+
+def _ranges(value: object, count: int) -> list[tuple[int, int]] | None:
+    """Pairs of numbers of devices, the second behind the last."""
+    found: list[tuple[int, int]] = []
+    for pair in value if isinstance(value, list) else [None]:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(type(end) is int for end in pair):
+            return None
+        if not 0 <= pair[0] < pair[1] <= count:
+            return None
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Memories of the same names in the same order, shared alike; both overlap, or neither."""
+
+    def facts(device: Mapping[str, Any]) -> object:
+        tiers = device.get("tiers")
+        known = [tier for tier in tiers if isinstance(tier, Mapping)] if isinstance(tiers, list) else []
+        return device.get("overlap"), [(tier.get("name"), tier.get("shared_per_host")) for tier in known]
+
+    return facts(one) == facts(other)
 
 
 def _link_faults(link: object, at: str) -> Iterator[str]:
-    yield from _fields(link, _LINK, at)
+    yield from _fields(link, _LINK, at, _LINK_MORE)
     yield from _rate(link, "gb_per_s", at)
     yield from _time(link, "latency_s", at)
     if not isinstance(link, Mapping):
         return
     yield from _texts(link, ("kind", "scope"), at)
+    if "shared_by" in link:
+        yield from _whole(link["shared_by"], 1, f"{at}.shared_by")
     if link.get("scope") not in _SCOPES:
         yield f"{at}.scope is none of {', '.join(_SCOPES)}"
     curves = link.get("curve")
@@ -88,8 +180,7 @@ def _curve_faults(curve: object, at: str) -> Iterator[str]:
         yield f"{at}.points is not two pairs or more of bytes and GB/s, bytes and times increasing"
 
 
-def _device_faults(device: object) -> Iterator[str]:
-    at = "machine.device"
+def _device_faults(device: object, at: str) -> Iterator[str]:
     yield from _fields(device, _DEVICE, at)
     if not isinstance(device, Mapping):
         return
@@ -162,11 +253,11 @@ def _tier_faults(tier: object, at: str) -> Iterator[str]:
             yield f"{at}.shared_per_host is not true or false"
 
 
-def _fields(value: object, names: tuple[str, ...], at: str) -> Iterator[str]:
+def _fields(value: object, names: tuple[str, ...], at: str, more: tuple[str, ...] = ()) -> Iterator[str]:
     if not isinstance(value, Mapping):
         yield f"{at} is not an object"
-    elif set(value) != set(names):
-        odd = sorted(map(str, set(value) ^ set(names)))
+    elif set(value) - set(more) != set(names):
+        odd = sorted(map(str, (set(value) - set(more)) ^ set(names)))
         yield f"{at} has the fields {', '.join(names)}; missing or unknown: {', '.join(odd)}"
 
 

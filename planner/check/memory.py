@@ -42,10 +42,12 @@ def prove(case: Case, findings: Findings) -> None:
         taken = 0 if top is None else top.offset + top.nbytes
         per_host = int(case.document.machine["devices_per_host"])
         together = _fullest_host(case, per_host) if memory.shared else 1
-        if top is not None and taken * together > memory.capacity:
-            message = f"{tier} holds {memory.capacity} bytes" + (f" for {together} ranks" if memory.shared else "")
+        least = min(memory.capacities)
+        if top is not None and taken * together > least:
+            rank = memory.capacities.index(least) if least < max(memory.capacities) else None
+            message = f"{tier} holds {least} bytes" + (f" for {together} ranks" if memory.shared else "")
             message += f"; buffer {top.name} ends at {taken}"
-            findings.add(Code.CAPACITY, message, tensor=top.tensor, witness=(taken * together,))
+            findings.add(Code.CAPACITY, message, rank=rank, tensor=top.tensor, witness=(taken * together,))
         _peak(case, tier, taken, findings)
 
 

@@ -28,39 +28,55 @@ Column = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Move:
-    """``inside``: bytes that stay on a host, ``across``: bytes that do not, ``loose``: bytes of either kind.
+    """``within``: bytes between ranks of one group, for the groups that links of every scope connect, the nearest
+    first; of ``loose`` bytes more that is not settled.
 
     Loose are folds of regions that are not one grid, whose shares the format leaves to who makes the messages.
     """
 
     kind: str
-    inside: int
-    across: int
-    loose: int
+    within: tuple[int, ...]
+    loose: tuple[int, ...]
     seconds: float
 
 
 def prove(case: Case, moves: Moves, findings: Findings) -> None:
     """Findings KIND and LINKS."""
-    inside = across = loose = 0
+    scopes = [scope for scope, _ in moves.rates.reach]
+    within, loose = [0] * len(scopes), [0] * len(scopes)
     for task in case.tasks:
         if isinstance(task, Transfer):
             move = moves.of(task)
-            inside, across, loose = inside + move.inside, across + move.across, loose + move.loose
+            within = [a + b for a, b in zip(within, move.within, strict=True)]
+            loose = [a + b for a, b in zip(loose, move.loose, strict=True)]
             if task.kind != move.kind:
                 message = f"it is called {task.kind}; by what is there and what is needed it is {move.kind}"
                 findings.add(Code.KIND, message, task=task.id, tensor=task.tensor)
-    least: Counter[str] = Counter()
-    for nbytes, one_host in ((inside, True), (across, False)):
-        if nbytes or loose:
-            least[str(moves.rates.link(one_host=one_host)["kind"])] += nbytes
+    least, most = Counter[str](), Counter[str]()
+    nearer, unsettled = 0, 0
+    for scope, near, open_ in zip(scopes, within, loose, strict=True):
+        if near + open_ > nearer:
+            kind = str(moves.rates.link(scope)[0]["kind"])
+            least[kind] += max(0, near - nearer - unsettled)
+            most[kind] += near + open_ - nearer
+        nearer, unsettled = near, open_
     stated = case.document.traffic.bytes_by_link
-    for kind in sorted({*least, *stated}):
+    for kind in sorted({*most, *stated}):
         said = stated.get(kind, 0)
-        if not least[kind] <= said <= least[kind] + loose or sum(stated.values()) != inside + across + loose:
-            at_most = f" to {least[kind] + loose}" if loose else ""
+        if not least[kind] <= said <= most[kind] or sum(stated.values()) != within[-1]:
+            at_most = f" to {most[kind]}" if most[kind] > least[kind] else ""
             message = f"bytes_by_link states {said} over {kind}; the transfers move {least[kind]}{at_most}"
             findings.add(Code.LINKS, message, witness=(least[kind],))
+
+
+class Groups:
+    """The ranks whose devices links of one scope connect. ``of``: by rank the number of its group."""
+
+    def __init__(self, scope: str, of: list[int]) -> None:
+        self.scope, self.of = scope, of
+        self.members: dict[int, list[int]] = {}
+        for rank, group in enumerate(of):
+            self.members.setdefault(group, []).append(rank)
 
 
 class Moves:
@@ -68,11 +84,8 @@ class Moves:
 
     def __init__(self, case: Case, rates: Rates) -> None:
         self.case, self.rates = case, rates
-        per_host = int(case.document.machine["devices_per_host"])
-        self.host = [device // per_host for device in case.document.devices]
-        self.hosts: dict[int, list[int]] = {}
-        for rank, host in enumerate(self.host):
-            self.hosts.setdefault(host, []).append(rank)
+        devices = case.document.devices
+        self.groups = [Groups(scope, [device // size for device in devices]) for scope, (size, _) in rates.reach]
         self._known: dict[tuple[object, ...], Move] = {}
 
     def of(self, task: Transfer) -> Move:
@@ -92,14 +105,18 @@ class Moves:
         if parts is None:
             lacks = [self.case.algebra.size(self.case.algebra.minus(n, h)) for h, n in zip(have, need, strict=True)]
             kind = self._named(have, need, lacks)
-            own = self._own_complete(have, need) * item
-            seconds = self._seconds(kind, max(lacks) * item, self._crossing(have, need) * item)
-            return Move(kind, own, total - own, 0, seconds)
+            own = tuple(self._own_complete(have, need, groups) * item for groups in self.groups)
+            outside = [self._outside(have, need, groups) * item for groups in self.groups]
+            receiving = [rank for rank, lack in enumerate(lacks) if lack]
+            seconds = self._seconds(kind, max(lacks) * item, outside, receiving)
+            return Move(kind, own, (0,) * len(own), seconds)
         kind = self._named_fold(need)
-        own, loose = self._own_fold(task, have, need, parts, (record, item))
-        busiest = -(-total // max(1, sum(region != EMPTY for region in need)))
-        seconds = self._seconds(kind, busiest, busiest if len(self.hosts) > 1 else 0)
-        return Move(kind, own, total - own - loose, loose, seconds)
+        counted = [self._own_fold(task, have, need, parts, (record, item), groups) for groups in self.groups]
+        receiving = [rank for rank, region in enumerate(need) if region != EMPTY]
+        busiest = -(-total // max(1, len(receiving)))
+        outside = [busiest if len(groups.members) > 1 else 0 for groups in self.groups]
+        seconds = self._seconds(kind, busiest, outside, receiving)
+        return Move(kind, tuple(own for own, _ in counted), tuple(loose for _, loose in counted), seconds)
 
     def _among(self, task: Transfer, column: Column) -> Column:
         if task.ranks is None:
@@ -142,43 +159,48 @@ class Moves:
 
     # Seconds
 
-    def _seconds(self, kind: str, received: int, crossing: int) -> float:
-        """Of the busiest rank: what it can only get from another host takes the link between hosts."""
-        ranks = self.case.ranks
-        if not crossing:
-            return self.rates.receive(received, kind, ranks, one_host=True)
-        first = next(iter(self.hosts.values()))
-        inside = self.rates.receive(received - crossing, kind, 2, one_host=True) if len(first) > 1 else 0.0
-        return self.rates.receive(crossing, kind, ranks, one_host=False) + inside
+    def _seconds(self, kind: str, received: int, outside: Sequence[int], receiving: Sequence[int]) -> float:
+        """Of the busiest rank: what it can only get from outside of a group takes the link that connects groups."""
+        devices = [self.case.document.devices[rank] for rank in receiving]
+        seconds, taken, ranks = 0.0, 0, self.case.ranks
+        for k in reversed(range(len(self.groups))):
+            if k and self.groups[k - 1].members == self.groups[k].members:
+                continue  # a nearer link connects the same ranks
+            nbytes = received if k == 0 else outside[k - 1]
+            if nbytes > taken and any(len(members) > 1 for members in self.groups[k].members.values()):
+                seconds += self.rates.receive(nbytes - taken, kind, ranks, self.groups[k].scope, devices)
+                taken, ranks = nbytes, 2
+        return seconds
 
-    def _crossing(self, have: Column, need: Column) -> int:
-        if len(self.hosts) == 1:
+    def _outside(self, have: Column, need: Column, groups: Groups) -> int:
+        """Most elements that a rank can only get from outside of its group."""
+        if len(groups.members) == 1:
             return 0
         algebra = self.case.algebra
-        at_home = {host: algebra.join(have[rank] for rank in ranks) for host, ranks in self.hosts.items()}
-        return max(algebra.size(algebra.minus(n, at_home[self.host[rank]])) for rank, n in enumerate(need))
+        near = {group: algebra.join(have[rank] for rank in ranks) for group, ranks in groups.members.items()}
+        return max(algebra.size(algebra.minus(n, near[groups.of[rank]])) for rank, n in enumerate(need))
 
     # Bytes by link
 
-    def _own_complete(self, have: Column, need: Column) -> int:
-        """Elements that a rank gets from another one of its host."""
+    def _own_complete(self, have: Column, need: Column, groups: Groups) -> int:
+        """Elements that a rank gets from another one of its group."""
         algebra = self.case.algebra
         lacking = [algebra.minus(n, h) for h, n in zip(have, need, strict=True)]
-        if len(self.hosts) == 1:
+        if len(groups.members) == 1:
             return sum(map(algebra.size, lacking))
         if self._disjoint(have):
-            at_home = {host: algebra.join(have[rank] for rank in ranks) for host, ranks in self.hosts.items()}
-            return sum(algebra.size(algebra.meet(lack, at_home[self.host[r]])) for r, lack in enumerate(lacking))
-        holders = _by_region(have)
-        return sum(self._taken_at_home(rank, lack, holders) for rank, lack in enumerate(lacking) if lack != EMPTY)
+            near = {group: algebra.join(have[rank] for rank in ranks) for group, ranks in groups.members.items()}
+            return sum(algebra.size(algebra.meet(lack, near[groups.of[r]])) for r, lack in enumerate(lacking))
+        holders, of = _by_region(have), groups.of
+        return sum(self._taken_near(rank, lack, holders, of) for rank, lack in enumerate(lacking) if lack != EMPTY)
 
-    def _taken_at_home(self, rank: int, lacking: int, holders: dict[int, list[int]]) -> int:
+    def _taken_near(self, rank: int, lacking: int, holders: dict[int, list[int]], of: Sequence[int]) -> int:
         """The next holder after the rank sends; regions in the order of their next holders."""
         algebra, size, found = self.case.algebra, self.case.ranks, 0
         nearest = sorted(((_next(ranks, rank) - rank) % size, region) for region, ranks in holders.items())
         for step, region in nearest:
             algebra.budget.spend(1, "holders of what is moved")
-            if self.host[(rank + step) % size] == self.host[rank]:
+            if of[(rank + step) % size] == of[rank]:
                 found += algebra.size(algebra.meet(lacking, region))
             lacking = algebra.minus(lacking, region)
             if lacking == EMPTY:
@@ -186,11 +208,11 @@ class Moves:
         return found
 
     def _own_fold(
-        self, task: Transfer, have: Column, need: Column, parts: Sequence[int], sizes: tuple[int, int]
+        self, task: Transfer, have: Column, need: Column, parts: Sequence[int], sizes: tuple[int, int], groups: Groups
     ) -> tuple[int, int]:
-        """Bytes between ranks of one host, and bytes of which it is not settled."""
+        """Bytes between ranks of one group, and bytes of which it is not settled."""
         algebra, (record, item), own, loose = self.case.algebra, sizes, 0, 0
-        if len(self.hosts) == 1:
+        if len(groups.members) == 1:
             contributions, elements = received(self.case, task)
             return contributions * record + elements * item, 0
         packed = task.monoid is not None and task.monoid in MONOIDS and MONOIDS[task.monoid].packed
@@ -203,7 +225,7 @@ class Moves:
             held.pop(EMPTY, None)
             for part, holders in self._pieces(held):
                 tiles = algebra.form(part).tiles
-                fold = _Fold(needers, holders, parts, self.host)
+                fold = _Fold(needers, holders, parts, groups.of)
                 if len(tiles) > 1 and len(fold.roots) > 1:
                     count = len({parts[rank] for rank in holders}) - bool(set(needers) & set(holders))
                     loose += algebra.size(part) * (count * record + (len(needers) - 1) * item)

@@ -8,7 +8,8 @@ rank's bytes on the link that reaches all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from math import log2
 from typing import Any
@@ -53,6 +54,11 @@ class Rates:
         self._peak = {(peak["kernel"], peak["dtype"]): float(peak["tflops"]) * 1e12 for peak in device["peak"]}
         self._tiers = {tier["name"]: tier for tier in device["tiers"]}
         self._links: list[Mapping[str, Any]] = machine["links"]
+        per_host, islands = machine["devices_per_host"], machine.get("devices_per_island", 0)
+        sizes = {"host": (per_host, 1), "cluster": (per_host * machine["hosts"], 2)}
+        sizes |= {"island": (islands, 0)} if islands else {}
+        # How many devices next to one another links of a scope connect, the fewest first.
+        self.reach: list[tuple[str, tuple[int, int]]] = sorted(sizes.items(), key=lambda each: each[1])
 
     def work(self, op: Operation, program: Program, points: int, nbytes: int, elements: int) -> float:
         """Seconds of one shard, its start included; none for no points.
@@ -100,24 +106,35 @@ class Rates:
         rate = min(self._tiers[source]["read_gb_per_s"], self._tiers[target]["write_gb_per_s"])
         return nbytes / (float(rate) * 1e9)
 
-    def link(self, *, one_host: bool) -> Mapping[str, Any]:
-        """The fastest link among devices of one host, or of several."""
-        reaching = [link for link in self._links if one_host or link["scope"] == "cluster"]
+    def link(self, scope: str, receiving: Iterable[int] = ()) -> tuple[Mapping[str, Any], float]:
+        """The fastest link among devices of an island, a host or the machine, with its bytes a second for each of the
+        devices that receive: where some have it together, they divide it."""
+        chosen = tuple(receiving)
+        reach = dict(self.reach)
+        reaching = [link for link in self._links if reach.get(link["scope"], (0, 0)) >= reach[scope]]
         if not reaching:
-            raise Unpriced(f"machine.links has no link {'within a host' if one_host else 'between hosts'}")
-        return max(reaching, key=lambda link: float(link["gb_per_s"]))
+            raise Unpriced(f"machine.links has no link within one {scope}")
+        rates = [float(link["gb_per_s"]) * 1e9 / _users(link, chosen) for link in reaching]
+        fastest = max(range(len(rates)), key=rates.__getitem__)
+        return reaching[fastest], rates[fastest]
 
-    def receive(self, nbytes: int, kind: str, ranks: int, *, one_host: bool) -> float:
+    def receive(self, nbytes: int, kind: str, ranks: int, scope: str, receiving: Iterable[int]) -> float:
         """Seconds in which a rank has received so many bytes; a measured collective takes what its curve says."""
         if nbytes <= 0:
             return 0.0
-        link = self.link(one_host=one_host)
-        streamed = nbytes / (float(link["gb_per_s"]) * 1e9)
+        link, rate = self.link(scope, receiving)
+        streamed = nbytes / rate
         curves = [curve for curve in link["curve"] if curve["collective"] == kind]
         if not curves:
             return float(link["latency_s"]) + streamed
         nearest = min(curves, key=lambda curve: (abs(log2(curve["ranks"] / ranks)), curve["ranks"]))
         return max(streamed, _on_curve(nearest["points"], nbytes))
+
+
+def _users(link: Mapping[str, Any], receiving: Iterable[int]) -> int:
+    """Most devices that have one share of a link together."""
+    shares = Counter(device // link.get("shared_by", 1) for device in receiving)
+    return max(shares.values(), default=1)
 
 
 def _at(points: list[list[float]], size: float) -> float:

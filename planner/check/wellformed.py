@@ -82,7 +82,7 @@ def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
         )
     if any(not 0 <= device < count for device in devices):
         findings.add(Code.MACHINE, f"devices {devices} are not all among the machine's {count}")
-    return dict(hardware.tiers)
+    return hardware.memories(devices)
 
 
 def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[str, tuple[int, ...]]:

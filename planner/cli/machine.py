@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ...printable import columns
-from ..machine import Machine, format_bytes, load_machine, machine_names, machine_to_json
+from ..machine import DeviceModel, Machine, format_bytes, load_machine, machine_names, machine_to_json
 from .guard import guarded
 from .probe import probe
 from .talk import put, put_json
@@ -45,24 +45,47 @@ def show_machine(
 
 def _text(machine: Machine) -> str:
     hosts = "1 host" if machine.hosts == 1 else f"{machine.hosts} hosts"
-    return "\n\n".join(
-        [
-            f"{machine.name}: {machine.description}\n{hosts} x {machine.devices_per_host} x {machine.device.name}, "
-            f"{machine.device.launch_overhead_s * 1e6:g} us to start a kernel",
-            "memory\n" + columns(_tiers(machine), indent="  "),
-            "sustained rates (10^12 operations a second, a multiply-add counts two)\n"
-            + columns(_rates(machine), indent="  ")
-            + (
-                f"\n\nmeasured, by ranks at work\n{columns(_paces(machine), indent='  ')}"
-                if machine.device.paces
-                else ""
-            ),
-            "links\n" + (columns(_links(machine), indent="  ") if machine.links else "  none: one device"),
-        ]
-    )
+    size = machine.devices_per_island
+    islands = f", in islands of {size}" if size else ""
+    alike = not machine.others
+    what = machine.device.name if alike else "devices"
+    parts = [f"{machine.name}: {machine.description}\n{hosts} x {machine.devices_per_host} x {what}{islands}"]
+    if alike:
+        parts[0] += f", {machine.device.launch_overhead_s * 1e6:g} us to start a kernel"
+        parts += _device(machine.device)
+    for device in () if alike else machine.devices:
+        numbers = _numbers([k for k in range(machine.device_count) if machine.device_of(k) == device])
+        parts.append(f"{device.name}, {device.launch_overhead_s * 1e6:g} us to start a kernel: devices {numbers}")
+        parts += _device(device)
+    parts.append("links\n" + (columns(_links(machine), indent="  ") if machine.links else "  none: one device"))
+    return "\n\n".join(parts)
 
 
-def _tiers(machine: Machine) -> list[list[str]]:
+def _numbers(devices: list[int]) -> str:
+    """Ascending numbers, those next to one another together.
+
+    >>> _numbers([0, 1, 4, 5, 6, 9])
+    '0-1, 4-6, 9'
+    """
+    runs: list[list[int]] = []
+    for number in devices:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _device(device: DeviceModel) -> list[str]:
+    rates = columns(_rates(device), indent="  ")
+    found = [
+        "memory\n" + columns(_tiers(device), indent="  "),
+        f"sustained rates (10^12 operations a second, a multiply-add counts two)\n{rates}",
+    ]
+    return found + ([f"measured, by ranks at work\n{columns(_paces(device), indent='  ')}"] if device.paces else [])
+
+
+def _tiers(device: DeviceModel) -> list[list[str]]:
     return [
         [
             tier.name,
@@ -70,15 +93,15 @@ def _tiers(machine: Machine) -> list[list[str]]:
             f"read {tier.read_gb_per_s:g} GB/s",
             f"write {tier.write_gb_per_s:g} GB/s",
         ]
-        for tier in machine.device.tiers
+        for tier in device.tiers
     ]
 
 
-def _rates(machine: Machine) -> list[list[str]]:
-    return [[rate.kernel, rate.dtype, f"{rate.tflops:g}"] for rate in machine.device.peak]
+def _rates(device: DeviceModel) -> list[list[str]]:
+    return [[rate.kernel, rate.dtype, f"{rate.tflops:g}"] for rate in device.peak]
 
 
-def _paces(machine: Machine) -> list[list[str]]:
+def _paces(device: DeviceModel) -> list[list[str]]:
     return [
         [
             f"{pace.ranks} at work",
@@ -86,17 +109,19 @@ def _paces(machine: Machine) -> list[list[str]]:
             f"{len(pace.curves)} curves of kernels",
             f"{len(pace.operations)} of single operations",
         ]
-        for pace in machine.device.paces
+        for pace in device.paces
     ]
 
 
 def _links(machine: Machine) -> list[list[str]]:
-    reach = {"host": "inside a host", "cluster": "between all devices"}
+    reach = {"island": "inside an island", "host": "inside a host", "cluster": "between all devices"}
     return [
         [
             link.kind,
             reach[link.scope],
-            f"{link.gb_per_s:g} GB/s a device and direction",
+            f"{link.gb_per_s:g} GB/s "
+            + (f"for {link.shared_by} devices together" if link.shared_by > 1 else "a device")
+            + " and direction",
             f"{link.latency_s * 1e6:g} us",
             f"{len(link.curve)} measured curves" if link.curve else "",
         ]

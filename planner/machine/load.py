@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from ...dtypes import DTYPES
 from ...errors import close_match
 from .machine import (
     COLLECTIVES,
     KERNEL_CLASSES,
+    SCOPES,
     Curve,
     DeviceModel,
     Link,
     Machine,
     MachineError,
     OperationCurve,
+    OtherDevices,
     Pace,
     Rate,
+    Scope,
     Tier,
     WorkCurve,
 )
@@ -57,26 +60,73 @@ def _machine(table: TomlTable) -> Machine:
     name = table.text("name")
     if not _NAME.fullmatch(name):
         raise table.error("name", "letters, digits, '.', '_' and '-'", name)
+    hosts, per_host = table.integer("hosts", least=1), table.integer("devices_per_host", least=1)
+    device, others = _devices(table, hosts, per_host)
     machine = Machine(
         name=name,
         description=table.text("description"),
-        device=_device(table.table("device")),
-        hosts=table.integer("hosts", least=1),
-        devices_per_host=table.integer("devices_per_host", least=1),
+        device=device,
+        hosts=hosts,
+        devices_per_host=per_host,
         links=tuple(_link(link) for link in table.tables("links")),
+        devices_per_island=_island(table, hosts, per_host),
+        others=others,
     )
     table.close()
     _connected(machine, table)
     return machine
 
 
+def _devices(table: TomlTable, hosts: int, per_host: int) -> tuple[DeviceModel, tuple[OtherDevices, ...]]:
+    """One table: what every device is. Several, [[device]], each with a count: the devices in their order, of the
+    machine or of each host."""
+    if not table.holds_tables("device"):
+        return _device(table.table("device")), ()
+    tables = table.tables("device")
+    counts = [each.integer("count", least=1) for each in tables]
+    found = [_device(each) for each in tables]
+    if sum(counts) not in (per_host, hosts * per_host):
+        wanted = " or ".join(str(count) for count in dict.fromkeys((per_host, hosts * per_host)))
+        raise table.error("device", f"counts that add up to {wanted}, the devices of a host or of all", sum(counts))
+    for device, each in zip(found, tables, strict=True):
+        if [tier.name for tier in device.tiers] != [tier.name for tier in found[0].tiers]:
+            raise each.error(
+                "tiers", "the same tiers as the first device has, in its order", [t.name for t in device.tiers]
+            )
+        if device.overlap != found[0].overlap:
+            raise each.error("overlap", "what it is for the first device", device.overlap)
+    ranges: dict[DeviceModel, list[tuple[int, int]]] = {}
+    first = 0
+    while first < hosts * per_host:
+        for device, count in zip(found, counts, strict=True):
+            ranges.setdefault(device, []).append((first, first + count))
+            first += count
+    return found[0], tuple(OtherDevices(d, tuple(mine)) for d, mine in ranges.items() if d != found[0])
+
+
+def _island(table: TomlTable, hosts: int, per_host: int) -> int:
+    """Devices of an island, 0 where there are none."""
+    if "devices_per_island" not in table:
+        return 0
+    size = table.integer("devices_per_island", least=1)
+    if per_host % size and (size % per_host or hosts * per_host % size):
+        raise table.error("devices_per_island", f"a part of the {per_host} devices of a host, or whole hosts", size)
+    return size
+
+
 def _connected(machine: Machine, table: TomlTable) -> None:
     """Every pair of devices has a link."""
     scopes = {link.scope for link in machine.links}
-    if machine.hosts > 1 and "cluster" not in scopes:
-        raise table.error("links", f"one link with scope 'cluster' for {machine.hosts} hosts", sorted(scopes))
-    if machine.devices_per_host > 1 and not scopes:
-        raise table.error("links", f"a link between the {machine.devices_per_host} devices of a host", [])
+    if "island" in scopes and not machine.devices_per_island:
+        raise table.error(
+            "devices_per_island", "how many devices an island has, as a link has the scope 'island'", None
+        )
+    reach = {scope: size for scope, size in machine.reaches if scope in scopes}
+    if max(reach.values(), default=1) < machine.device_count:
+        if machine.hosts > 1:
+            raise table.error("links", f"one link with scope 'cluster' for {machine.hosts} hosts", sorted(scopes))
+        expected = f"a link between the {machine.devices_per_host} devices of a host"
+        raise table.error("links", expected, sorted(scopes))
 
 
 def _device(table: TomlTable) -> DeviceModel:
@@ -175,8 +225,9 @@ def _link(table: TomlTable) -> Link:
         kind=table.text("kind"),
         gb_per_s=table.number("gb_per_s", above=0.0),
         latency_s=table.number("latency_us", least=0.0) * 1e-6,
-        scope=cast('Literal["host", "cluster"]', table.choice("scope", ("host", "cluster"))),
+        scope=cast("Scope", table.choice("scope", SCOPES)),
         curve=tuple(_curve(curve) for curve in table.tables("curves")),
+        shared_by=table.integer("shared_by", least=1) if "shared_by" in table else 1,
     )
     table.close()
     return link

@@ -7,6 +7,7 @@ bounds hold for the machine as described here.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import log2
@@ -15,6 +16,10 @@ from typing import Literal
 from ...errors import UsageError, close_match
 from .timing import Points, Timing
 from .units import parse_bytes
+
+Scope = Literal["island", "host", "cluster"]
+SCOPES: tuple[Scope, ...] = ("island", "host", "cluster")
+"""How far a link reaches, the nearest first."""
 
 KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce", "shift", "sends")
@@ -93,17 +98,29 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How devices reach one another: all pairs on one host (`scope` "host") or all pairs of the machine ("cluster").
+    """How devices reach one another: all pairs of an island (`scope` "island"), of a host ("host") or of the machine
+    ("cluster").
 
     `gb_per_s` is what one device can receive and, at the same time, send while all others do the same (10^9 bytes); no
-    transfer is modelled faster. `latency_s` is the fixed cost of one message or collective.
+    transfer is modelled faster. Where `shared_by` is above 1, so many devices next to one another have it together, as
+    GPUs behind one PCIe switch do: those of them that receive at once divide it. `latency_s` is the fixed cost of one
+    message or collective.
     """
 
     kind: str
     gb_per_s: float
     latency_s: float
-    scope: Literal["host", "cluster"]
+    scope: Scope
     curve: tuple[Curve, ...] = ()
+    shared_by: int = 1
+
+    def users(self, devices: Iterable[int]) -> int:
+        """How many of these devices have the busiest share of it together: 1 where it is not shared."""
+        return max(Counter(device // self.shared_by for device in devices).values(), default=1)
+
+    def among(self, users: int) -> Link:
+        """The link as each of so many users at once has it."""
+        return self if users == 1 else replace(self, gb_per_s=self.gb_per_s / users, shared_by=1)
 
     def seconds(self, received_bytes: float, collective: str | None = None, ranks: int = 2) -> float:
         """Time in which the busiest rank has received its bytes: 0 for none, else latency + bytes / bandwidth.
@@ -242,8 +259,21 @@ def _fallbacks(kernel: str, dtype: str) -> Iterable[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherDevices:
+    """Devices of a machine that are not like its first: `ranges` of their numbers, each (first, behind the last)."""
+
+    device: DeviceModel
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """`hosts` equal hosts of `devices_per_host` equal devices, numbered host by host."""
+    """`hosts` hosts of `devices_per_host` devices, numbered host by host; `device` is what those are that no `others`
+    name.
+
+    Where `devices_per_island` is not 0, so many devices next to one another are an island, within which links of that
+    scope connect: a part of a host, or several hosts.
+    """
 
     name: str
     description: str
@@ -251,10 +281,28 @@ class Machine:
     hosts: int
     devices_per_host: int
     links: tuple[Link, ...]
+    devices_per_island: int = 0
+    others: tuple[OtherDevices, ...] = ()
 
     @property
     def device_count(self) -> int:
         return self.hosts * self.devices_per_host
+
+    def device_of(self, number: int) -> DeviceModel:
+        """What a device is."""
+        for other in self.others:
+            if any(first <= number < end for first, end in other.ranges):
+                return other.device
+        return self.device
+
+    @property
+    def devices(self) -> tuple[DeviceModel, ...]:
+        """The different devices there are, the first device first."""
+        return (self.device, *(other.device for other in self.others))
+
+    def of_one_kind(self, device: DeviceModel) -> Machine:
+        """The same machine if all its devices were such."""
+        return replace(self, device=device, others=()) if self.others else self
 
     def host_of(self, device: int) -> int:
         if not 0 <= device < self.device_count:
@@ -263,37 +311,50 @@ class Machine:
             )
         return device // self.devices_per_host
 
-    def link_among(self, devices: Iterable[int]) -> Link:
-        """The fastest link that connects every pair of two or more devices."""
+    @property
+    def reaches(self) -> tuple[tuple[Scope, int], ...]:
+        """The scopes there are, by how many devices next to one another they take in, the fewest first."""
+        sizes: dict[Scope, int] = {"host": self.devices_per_host, "cluster": self.device_count}
+        if self.devices_per_island:
+            sizes["island"] = self.devices_per_island
+        return tuple(sorted(sizes.items(), key=lambda each: (each[1], SCOPES.index(each[0]))))
+
+    def link_among(self, devices: Iterable[int], users: Iterable[int] | None = None) -> Link:
+        """The fastest link that connects every pair of two or more devices, as it is for each of them while ``users``
+        (all of them by default) receive at once."""
         group = set(devices)
-        found = self._fastest(one_host=len({self.host_of(device) for device in group}) == 1)
-        if len(group) < 2 or found is None:
+        for device in group:
+            self.host_of(device)
+        scope = next(scope for scope, size in self.reaches if len({device // size for device in group}) == 1)
+        found = self.link_of(scope, group if users is None else users)
+        if len(group) < 2:
             raise MachineError(f"no link among devices {sorted(group)}", where=self.name)
         return found
 
-    def link_of(self, *, one_host: bool) -> Link:
-        """The fastest link between devices of one host, or of different hosts."""
-        found = self._fastest(one_host=one_host)
-        if found is None:
-            raise MachineError("no link among devices of " + ("a host" if one_host else "hosts"), where=self.name)
-        return found
+    def link_of(self, scope: Scope, users: Iterable[int] = ()) -> Link:
+        """The fastest link that connects all devices of an island, a host or the machine, while ``users`` receive."""
+        chosen = tuple(users)
+        wide = {name: place for place, (name, _) in enumerate(self.reaches)}
+        reaching = [link for link in self.links if wide.get(link.scope, -1) >= wide[scope]]
+        if not reaching:
+            raise MachineError(f"no link among devices of one {scope}", where=self.name)
+        return max((link.among(link.users(chosen)) for link in reaching), key=lambda link: link.gb_per_s)
 
-    def _fastest(self, *, one_host: bool) -> Link | None:
-        reaching = [link for link in self.links if one_host or link.scope == "cluster"]
-        return max(reaching, key=lambda link: link.gb_per_s, default=None)
-
-    def capacity_bytes(self, tier: str) -> int:
-        """What one device may use of a tier: all of its own, or its equal share of one the host's devices share."""
-        found = self.device.tier(tier)
+    def capacity_bytes(self, tier: str, number: int = 0) -> int:
+        """What a device may use of a tier: all of its own, or its equal share of one the host's devices share."""
+        found = self.device_of(number).tier(tier)
         return found.capacity_bytes // (self.devices_per_host if found.shared_per_host else 1)
 
     def with_memory(self, budgets: Mapping[str, int | str]) -> Machine:
         """The same machine with other capacities: {"hbm": "3.5GiB", "host": 0}, per device or per host as the tier is.
 
-        A budget may exceed the hardware: that asks what more memory would buy.
+        A budget may exceed the hardware: that asks what more memory would buy. It is that of every device.
         """
         sizes = {self.device.tier(name).name: parse_bytes(size) for name, size in budgets.items()}
-        tiers = tuple(
-            replace(tier, capacity_bytes=sizes.get(tier.name, tier.capacity_bytes)) for tier in self.device.tiers
-        )
-        return replace(self, device=replace(self.device, tiers=tiers))
+        others = tuple(replace(other, device=_with_memory(other.device, sizes)) for other in self.others)
+        return replace(self, device=_with_memory(self.device, sizes), others=others)
+
+
+def _with_memory(device: DeviceModel, sizes: Mapping[str, int]) -> DeviceModel:
+    tiers = (replace(tier, capacity_bytes=sizes.get(tier.name, tier.capacity_bytes)) for tier in device.tiers)
+    return replace(device, tiers=tuple(tiers))

@@ -146,6 +146,10 @@ class TomlTable:
             raise self.error(key, f"a list of tables, [[{key}]]", value)
         return [self._child(f"{key}.{number}", item) for number, item in enumerate(value)]
 
+    def holds_tables(self, key: str) -> bool:
+        """Whether there is a list at a key, [[key]], and not one table."""
+        return isinstance(self._raw.get(key), list)
+
     def _child(self, key: str, raw: Mapping[str, object]) -> TomlTable:
         return TomlTable(self.file, key if self.path == "top level" else f"{self.path}.{key}", raw, self._error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 
 from .machine import Curve, DeviceModel, Link, Machine, Pace, Tier
 from .timing import Points
@@ -18,8 +19,11 @@ def machine_toml(machine: Machine, comment: str = "", names: Mapping[str, str] |
     """
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     lines += [_entry("name", machine.name), _entry("description", machine.description)]
-    lines += [_entry("hosts", machine.hosts), _entry("devices_per_host", machine.devices_per_host), ""]
-    lines += _device(machine.device, names or {})
+    lines += [_entry("hosts", machine.hosts), _entry("devices_per_host", machine.devices_per_host)]
+    lines += [_entry("devices_per_island", machine.devices_per_island)] if machine.devices_per_island else []
+    lines.append("")
+    for device, count in _tables(machine):
+        lines += _device(device, names or {}, count if machine.others else 0)
     for link in machine.links:
         lines += _link(link)
     return "\n".join(lines).rstrip() + "\n"
@@ -43,8 +47,20 @@ def _times(key: str, points: Points) -> str:
     return _pairs(key, [(int(size) if size == int(size) else size, seconds * 1e6) for size, seconds in points])
 
 
-def _device(device: DeviceModel, names: Mapping[str, str]) -> Iterator[str]:
-    yield "[device]"
+def _tables(machine: Machine) -> list[tuple[DeviceModel, int]]:
+    """The devices in their order, so many of a kind next to one another; of one host where all hosts are alike."""
+    if not machine.others:
+        return [(machine.device, machine.device_count)]
+    every = [machine.device_of(number) for number in range(machine.device_count)]
+    host = every[: machine.devices_per_host]
+    return [(kind, len(list(mine))) for kind, mine in groupby(host if every == host * machine.hosts else every)]
+
+
+def _device(device: DeviceModel, names: Mapping[str, str], count: int) -> Iterator[str]:
+    """``count``: how many there are next to one another, where not all are of this kind."""
+    yield "[[device]]" if count else "[device]"
+    if count:
+        yield _entry("count", count)
     yield _entry("name", device.name)
     yield _entry("launch_overhead_us", device.launch_overhead_s * 1e6)
     yield _entry("overlap", device.overlap)
@@ -97,6 +113,8 @@ def _link(link: Link) -> Iterator[str]:
     yield _entry("scope", link.scope)
     yield _entry("gb_per_s", link.gb_per_s)
     yield _entry("latency_us", link.latency_s * 1e6)
+    if link.shared_by > 1:
+        yield _entry("shared_by", link.shared_by)
     yield ""
     for curve in link.curve:
         yield from _curve(curve)

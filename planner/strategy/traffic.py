@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...records import Width
-from ..machine import COLLECTIVES, Link, Machine
+from ..machine import COLLECTIVES, Link, Machine, Scope
 from .layouts import Layout, Mesh
 
 
@@ -37,6 +37,14 @@ class Move:
     received: int = 0
 
 
+@dataclass(frozen=True)
+class Level:
+    """Ranks in the groups that links of a scope connect: all of them, those of a host, those of an island."""
+
+    scope: Scope
+    groups: tuple[tuple[int, ...], ...]
+
+
 class Traffic:
     """Prices transfers on one mesh of a machine, cached by layout pair."""
 
@@ -44,16 +52,21 @@ class Traffic:
         """``devices``: of every rank; the first ones by default."""
         self.mesh, self.machine = mesh, machine
         self.devices = tuple(range(mesh.size)) if devices is None else tuple(devices)
+        self._shared = any(link.shared_by > 1 for link in machine.links)
+        self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._keep: list[Layout] = []
 
     @cached_property
-    def hosts(self) -> tuple[tuple[int, ...], ...]:
-        """Ranks by host."""
-        found: dict[int, list[int]] = {}
-        for rank, device in enumerate(self.devices):
-            found.setdefault(self.machine.host_of(device), []).append(rank)
-        return tuple(tuple(ranks) for ranks in found.values())
+    def levels(self) -> tuple[Level, ...]:
+        """All ranks together first, then the groups within which a nearer link connects, the widest first."""
+        found: dict[tuple[tuple[int, ...], ...], Scope] = {}
+        for scope, size in reversed(self.machine.reaches):
+            groups: dict[int, list[int]] = {}
+            for rank, device in enumerate(self.devices):
+                groups.setdefault(device // size, []).append(rank)
+            found[tuple(map(tuple, groups.values()))] = scope
+        return tuple(Level(scope, groups) for groups, scope in found.items())
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """The transfer that completes ``need`` from ``have``."""
@@ -73,36 +86,39 @@ class Traffic:
         if not total:
             return Move(0, 0, 0, "local", 0.0)
         kind, size = complete_kind(have, need, missing), width.complete
-        seconds = self._seconds(kind, busiest * size, self._crossing(have, need) * size)
+        around = [max(have.around(level.groups).missing(need)) * size for level in self.levels[1:]]
+        receivers = tuple(rank for rank, lack in enumerate(missing) if lack)
+        seconds = self._seconds(kind, [*around, busiest * size], receivers)
         return Move(total, total * size, busiest, kind, seconds, busiest * size)
-
-    def _crossing(self, have: Layout, need: Layout) -> int:
-        """Most elements that a rank can only get from another host."""
-        if len(self.hosts) == 1:
-            return 0
-        return max(have.around(self.hosts).missing(need))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         total, results = have.moved(need), need.total - need.everything.size
         nbytes = (total - results) * width.partial + results * width.complete
-        receivers = max(1, sum(bool(region) for region in need.regions))
+        receivers = tuple(rank for rank, region in enumerate(need.regions) if region)
         kind = partial_kind(need)
-        busiest = -(-total // receivers)
-        received = -(-nbytes // receivers)
-        seconds = self._seconds(kind, received, received if len(self.hosts) > 1 else 0)
+        busiest = -(-total // max(1, len(receivers)))
+        received = -(-nbytes // max(1, len(receivers)))
+        seconds = self._seconds(kind, [received] * len(self.levels), receivers)
         return Move(total, nbytes, busiest, kind, seconds, received)
 
-    def _seconds(self, kind: str, received: int, crossing: int) -> float:
-        """Time for the busiest rank to receive its bytes; what crosses hosts takes the slower link."""
+    def _seconds(self, kind: str, cumulated: Sequence[int], receivers: tuple[int, ...]) -> float:
+        """Time for the busiest rank to receive its bytes. ``cumulated``: per level those from outside of the groups of
+        the next one, all of them at last; what crosses groups takes the link that connects them.
+        """
         collective = kind if kind in COLLECTIVES else None
-        if not crossing:
-            return self._link(self.hosts[0]).seconds(received, collective, self.mesh.size)
-        network = self._link(range(self.mesh.size)).seconds(crossing, collective, self.mesh.size)
-        inside = self._link(self.hosts[0]).seconds(received - crossing, collective) if len(self.hosts[0]) > 1 else 0.0
-        return network + inside
+        seconds, before, ranks = 0.0, 0, self.mesh.size
+        for level, nbytes in zip(self.levels, cumulated, strict=True):
+            if nbytes > before and any(len(group) > 1 for group in level.groups):
+                seconds += self._link(level.scope, receivers).seconds(nbytes - before, collective, ranks)
+                before, ranks = nbytes, 2
+        return seconds
 
-    def _link(self, ranks: Sequence[int]) -> Link:
-        return self.machine.link_among(self.devices[rank] for rank in ranks)
+    def _link(self, scope: Scope, receivers: tuple[int, ...]) -> Link:
+        """As each of the ranks that receive at once has it."""
+        key = (scope, receivers if self._shared else ())
+        if key not in self._links:
+            self._links[key] = self.machine.link_of(scope, [self.devices[rank] for rank in key[1]])
+        return self._links[key]
 
 
 def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:
