@@ -14,8 +14,8 @@ from ...records import width_of
 from ..sharding.model import maximal
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
+from .decisions import Decisions
 from .sides import told_apart
-from .steps import Decisions
 
 
 @dataclass(eq=False)
@@ -46,17 +46,13 @@ class _Lister:
 
     def _moves(self, name: str) -> list[tuple[Layout, float]]:
         """The layouts a tensor is moved to, with seconds."""
-        have = self._have(name)
+        have = self.decisions.made(self.program, name)
         needs = [self._need(op, name) for op in self.program.consumers[name]]
         width = width_of(self.program, name)
         return [
             (need, self.traffic.move(have, need, width).seconds)
             for need in maximal([n for n in needs if not have.satisfies(n)])
         ]
-
-    def _have(self, name: str) -> Layout:
-        producer = self.program.producer.get(name)
-        return self.decisions.homes[name] if producer is None else self.decisions.strategies[producer.name].writes
 
     def _need(self, op: Operation, name: str) -> Layout:
         return self.decisions.strategies[op.name].needs[op.operands.index(name)]
@@ -99,7 +95,7 @@ class _Lister:
         lanes.made[name] = at
         lanes.moved[name] = []
         for need, seconds in self.moves[name]:
-            sides = self._on(self._have(name).ranks, need.ranks)
+            sides = self._on(self.decisions.made(self.program, name).ranks, need.ranks)
             end = max(at, *(lanes.comm[side] for side in sides)) + seconds
             for side in sides:
                 lanes.comm[side] = end
@@ -113,7 +109,7 @@ class _Lister:
                 continue
             need = self._need(op, name)
             moved = next((end for layout, end in lanes.moved[name] if need.within(layout)), lanes.made[name])
-            latest = max(latest, lanes.made[name] if self._have(name).satisfies(need) else moved)
+            latest = max(latest, lanes.made[name] if self.decisions.made(self.program, name).satisfies(need) else moved)
         return latest
 
 

@@ -8,6 +8,7 @@ old one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +49,7 @@ def replacements(steps: Steps) -> Replacements:
     aims = [(starts[name], new) for name, new in steps.states.items() if id(starts[name]) not in ends]
     last = {id(touch.slot): k for k, step in enumerate(steps.steps) for touch in step.touched}
     states = {id(old) for old, _ in aims}
+    writes = Counter(id(step.write) for step in steps.steps if isinstance(step, ComputeStep))
     sent: dict[int, int] = {}
     pairs: dict[int, Pair] = {}
     origins: dict[int, dict[int, Slot]] = {}
@@ -58,6 +60,8 @@ def replacements(steps: Steps) -> Replacements:
             written.setdefault(id(step.target), at)
             continue
         written.setdefault(id(step.write), at)
+        if writes[id(step.write)] > 1:  # it is there since the first piece, and what the last one reads dies then
+            continue
         dying = [slot for slot in _exchanged(step) if last[id(slot)] == at and id(slot) not in ends]
         free = [Pair(slot, at, sent.get(id(slot), -1)) for slot in dying if not slot.keep]
         if free:

@@ -30,8 +30,12 @@ def told_apart(sets: Iterable[tuple[int, ...] | None], size: int) -> list[Ranks]
 
 def groups(steps: Steps) -> list[Ranks]:
     """Sets of ranks, such that each operation that leaves some idle is computed within one of them."""
-    sets = (step.strategy.ranks for step in steps.steps if isinstance(step, ComputeStep))
-    return joined(frozenset(ranks) for ranks in sets if ranks is not None)
+    size = size_of(steps)
+    pieces: dict[str, set[int]] = {}
+    for step in steps.steps:
+        if isinstance(step, ComputeStep):
+            pieces.setdefault(step.op.name, set()).update(range(size) if step.ranks is None else step.ranks)
+    return joined(frozenset(ranks) for ranks in pieces.values() if len(ranks) < size)
 
 
 def joined(sets: Iterable[Ranks]) -> list[Ranks]:

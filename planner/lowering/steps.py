@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -12,29 +11,10 @@ from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
+from .decisions import Decisions, Schedule, Unit, units_of
+from .parts import Part, Reader, Written, apart, by_piece, parts, united
 
 COMPUTE, COMM = "compute", "comm"
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """What was decided: where source tensors lie, how operations are sharded, how partial outputs end."""
-
-    homes: Mapping[str, Layout]
-    strategies: Mapping[str, Strategy]
-    ends: Mapping[str, Layout]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How far ahead of use (in operations) resident tensors are gathered, and whether before fresh values.
-
-    ``listed``: operations in list-scheduled order instead of the program's (`planner.lowering.order`).
-    """
-
-    ahead: int = 2
-    gathers_first: bool = False
-    listed: bool = False
 
 
 @dataclass(eq=False)
@@ -123,12 +103,11 @@ Step = ComputeStep | MoveStep
 
 @dataclass(eq=False)
 class _Move:
-    """A pending transfer of a tensor to one needed layout."""
+    """A pending transfer of a part of a tensor."""
 
     tensor: Tensor
-    need: Layout
+    part: Part
     target: Slot
-    slot: int
 
 
 @dataclass(eq=False)
@@ -154,57 +133,105 @@ class StepBuilder:
         self.have: dict[str, Layout] = {}
         self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
         self.pending: dict[int, list[_Move]] = {}
-        self.index = {op.name: k for k, op in enumerate(program.operations)}
+        self.units = units_of(program, decisions)
+        self.units_of: dict[str, list[tuple[int, Unit]]] = {}
+        for k, unit in enumerate(self.units):
+            self.units_of.setdefault(unit.op.name, []).append((k, unit))
 
     def build(self) -> Steps:
         for tensor in self.program.of_role("input", "param", "state", "const"):
-            self._settle(tensor, self.decisions.homes[tensor.name], -1)
-        for k, op in enumerate(self.program.operations):
+            have = self.decisions.homes[tensor.name]
+            self._settle(tensor, have, [Written(-1, have)])
+        for k, unit in enumerate(self.units):
             self._emit_moves(k)
-            self._emit_compute(op)
-            self._settle(self.program.tensor(op.output), self.decisions.strategies[op.name].writes, k)
-        self._emit_moves(len(self.program.operations))
+            self._emit_compute(unit)
+            mine = self.units_of[unit.op.name]
+            if k == mine[0][0]:
+                written = [Written(at, piece.strategy.writes) for at, piece in mine]
+                whole = self.decisions.strategies[unit.op.name].writes
+                self._settle(self.program.tensor(unit.op.output), whole, written)
+        self._emit_moves(len(self.units))
         self._finish()
         return self.result
 
-    def _settle(self, tensor: Tensor, have: Layout, made: int) -> None:
+    def _settle(self, tensor: Tensor, have: Layout, written: list[Written]) -> None:
         """Register where a tensor is, and schedule the moves its consumers need."""
         self.have[tensor.name] = have
-        needs = self._needs(tensor)
-        moved = maximal([need for _, need in needs if not have.satisfies(need)])
-        grown = self._in_place(tensor, have, moved)
-        if made < 0:
+        lacking = [reader for reader in self._readers(tensor) if not have.satisfies(reader.need)]
+        by_op: dict[str, list[Layout]] = {}
+        for reader in lacking:
+            by_op.setdefault(reader.op, []).append(reader.need)
+        moved = maximal([self._moved_for(tensor, have, op, needs) for op, needs in by_op.items()])
+        grown = next((need for need in moved if self._grows(tensor, have, need)), None)
+        if written[0].at < 0:
             keep = tensor.role in ("param", "state", "const") or tensor.name in self.program.outputs
             self.home[tensor.name] = self._slot(tensor.name, tensor, grown or have, have, keep)
         elif grown is not None:
             self.home[tensor.name].layout = grown
         self.copies[tensor.name] = []
-        for number, need in enumerate(moved):
-            target = self.home[tensor.name] if need is grown else self._slot(f"{tensor.name}>{number}", tensor, need)
+        served: dict[Layout, list[Reader]] = {need: [] for need in moved}
+        for reader in lacking:
+            served[next(need for need in moved if reader.need.within(need))].append(reader)
+        for need in moved:
+            groups = by_piece(served[need], self.layouts)
+            if need is not grown and apart(need, groups):
+                for group in groups:
+                    self._move_to(tensor, group.need, [group], written, self._copy(tensor, group.need))
+            else:
+                target = self.home[tensor.name] if need is grown else self._copy(tensor, need)
+                self._move_to(tensor, need, groups, written, target)
+
+    def _moved_for(self, tensor: Tensor, have: Layout, op: str, needs: list[Layout]) -> Layout:
+        """What an operation reads that is moved for it: nothing for the pieces that read what is there, unless that
+        is where it is moved to.
+        """
+        if op in self.decisions.pieces:
+            strategy = self.decisions.strategies[op]
+            whole = strategy.needs[self.program.op_by_name[op].operands.index(tensor.name)]
+            if self._grows(tensor, have, whole):
+                return whole
+        return united(needs, self.layouts)
+
+    def _copy(self, tensor: Tensor, need: Layout) -> Slot:
+        copies = self.copies[tensor.name]
+        copies.append((need, self._slot(f"{tensor.name}>{len(copies)}", tensor, need)))
+        return copies[-1][1]
+
+    def _move_to(
+        self, tensor: Tensor, need: Layout, groups: list[Reader], written: list[Written], target: Slot
+    ) -> None:
+        if target is self.home[tensor.name]:
             self.copies[tensor.name].append((need, target))
-            first = min(at for at, other in needs if other.within(need))
-            slot = max(0, first - self.schedule.ahead) if made < 0 else max(made + 1, first - 3)
-            self.pending.setdefault(slot, []).append(_Move(tensor, need, target, first))
+            if len(written) > 1:
+                need = self.layouts.of(need.shape, self.have[tensor.name].lacking(need))
+        pieced = len(written) > 1 or any(group.piece for group in groups)
+        for part in parts(need, groups, written, self.layouts):
+            if part.after < 0:
+                slot = max(0, part.first - self.schedule.ahead)
+            else:
+                slot = part.after + 1 if pieced else max(part.after + 1, part.first - 3)
+            self.pending.setdefault(slot, []).append(_Move(tensor, part, target))
 
-    def _needs(self, tensor: Tensor) -> list[tuple[int, Layout]]:
-        """(operation index, layout) of every consumer, the end of the program included."""
+    def _readers(self, tensor: Tensor) -> list[Reader]:
+        """What every task needs that reads it, and the end of the program."""
         found = []
-        end = len(self.program.operations)
+        end = len(self.units)
         for op in self.program.consumers[tensor.name]:
-            strategy = self.decisions.strategies[op.name]
-            found.append((self.index[op.name], strategy.needs[op.operands.index(tensor.name)]))
+            operand = op.operands.index(tensor.name)
+            found += [Reader(k, u.strategy.needs[operand], op.name, u.piece) for k, u in self.units_of[op.name]]
         if tensor.name in self.decisions.ends and self.have[tensor.name].parts is not None:
-            found.append((end, self.decisions.ends[tensor.name]))
+            found.append(Reader(end, self.decisions.ends[tensor.name], "@end"))
         # The new value of a state ends where the state started.
-        found += [(end, self.have[state]) for state, value in self.program.states if value == tensor.name]
-        return found
+        states = [state for state, value in self.program.states if value == tensor.name]
+        return found + [Reader(end, self.have[state], f"@{state}") for state in states]
 
-    def _in_place(self, tensor: Tensor, have: Layout, moved: list[Layout]) -> Layout | None:
-        """A needed layout so little larger than the home that the home is laid out for it (a halo), without a copy."""
+    def _grows(self, tensor: Tensor, have: Layout, need: Layout) -> bool:
+        """Whether a needed layout is so little larger than the home that the home is laid out for it (a halo), without
+        a copy.
+        """
         if tensor.role in ("param", "state", "const") or have.parts is not None:
-            return None
-        near = [need for need in moved if have.within(need) and need.storage_size <= 1.5 * have.storage_size]
-        return near[0] if near else None
+            return False
+        return have.within(need) and need.storage_size <= 1.5 * have.storage_size
 
     def _slot(
         self, name: str, tensor: Tensor, layout: Layout, initial: Layout | None = None, keep: bool = False
@@ -216,35 +243,33 @@ class StepBuilder:
     def _emit_moves(self, k: int) -> None:
         moves = self.pending.pop(k, [])
         early = 0 if self.schedule.gathers_first else 1
-        moves.sort(key=lambda move: (early if move.tensor.role != "value" else 1 - early, move.slot))
+        moves.sort(key=lambda move: (early if move.tensor.role != "value" else 1 - early, move.part.first))
         for move in moves:
             self._emit_move(move)
 
     def _emit_move(self, move: _Move) -> None:
-        source, have = self.home[move.tensor.name], self.have[move.tensor.name]
-        written = move.need
+        source, (have, need, *_) = self.home[move.tensor.name], move.part
+        written = need
         if move.target is source:
-            written = self._difference(move.need, have)
-        kind = self.traffic.move(have, move.need, width_of(self.program, move.tensor.name)).kind
+            written = self.layouts.of(need.shape, have.lacking(need))
+        kind = self.traffic.move(have, need, width_of(self.program, move.tensor.name)).kind
         monoid = self._monoid(move.tensor)
-        self.result.steps.append(MoveStep(move.tensor, source, move.target, have, move.need, written, kind, monoid))
+        self.result.steps.append(MoveStep(move.tensor, source, move.target, have, need, written, kind, monoid))
 
     def _monoid(self, tensor: Tensor) -> str | None:
         """What folds the contributions of a partial value."""
         return self.program.producer[tensor.name].monoid if self.have[tensor.name].parts is not None else None
 
-    def _difference(self, need: Layout, have: Layout) -> Layout:
-        return self.layouts.of(need.shape, have.lacking(need))
-
-    def _emit_compute(self, op: Operation) -> None:
-        strategy = self.decisions.strategies[op.name]
+    def _emit_compute(self, unit: Unit) -> None:
+        op, strategy = unit.op, unit.strategy
         reads = tuple(self._source(name, need) for name, need in zip(op.operands, strategy.needs, strict=True))
         out = self.program.tensor(op.output)
-        write = self._slot(out.name, out, strategy.writes, keep=out.name in self.program.outputs)
-        if strategy.writes.parts is not None:
-            write.record = self.program.records.get(out.name)
-        self.home[out.name] = write
-        self.result.steps.append(ComputeStep(op, strategy, reads, write))
+        if out.name not in self.home:
+            whole = self.decisions.strategies[op.name].writes
+            self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
+            if whole.parts is not None:
+                self.home[out.name].record = self.program.records.get(out.name)
+        self.result.steps.append(ComputeStep(op, strategy, reads, self.home[out.name]))
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""

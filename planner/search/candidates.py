@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..format import Claims, Document, Predicted, Resolved, Traffic
+from ..lowering.decisions import Decisions, Schedule
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import place
 from ..lowering.order import reordered
-from ..lowering.steps import Decisions, Schedule, StepBuilder
+from ..lowering.steps import StepBuilder
 from ..lowering.waits import waits_of
 from ..sharding.model import Model
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..simulate import Prices, simulate
-from ..strategy.layouts import Layout
 from ..timeline import Timeline
 from .question import Question
 
@@ -99,15 +99,11 @@ def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
     roles = ("param", "state", "const") if resident else ("input", "value")
     for op in question.program.operations:
         for name, need in zip(op.operands, decisions.strategies[op.name].needs, strict=True):
-            if question.program.tensor(name).role in roles and not _home(question, decisions, name).satisfies(need):
+            if question.program.tensor(name).role in roles and not decisions.made(question.program, name).satisfies(
+                need
+            ):
                 return True
     return False
-
-
-def _home(question: Question, decisions: Decisions, name: str) -> Layout:
-    """Where a tensor is before it is moved."""
-    producer = question.program.producer.get(name)
-    return decisions.homes[name] if producer is None else decisions.strategies[producer.name].writes
 
 
 def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...errors import UsageError
-from ...program import Program
+from ...program import Operation, Program
 from ...records import free_axes
 from ...space import Region
 from ..interface import Plan
-from ..lowering.steps import Decisions, Schedule
+from ..lowering.decisions import Decisions, Pieces, Schedule
 from ..machine import Machine
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh
+from ..strategy.strategies import Strategy
 from .candidates import lower
 from .question import Question
 from .report import with_prediction
@@ -26,18 +28,30 @@ def plan_partitions(
     *,
     homes: Mapping[str, Regions] | None = None,
     ends: Mapping[str, Regions] | None = None,
+    pieces: Mapping[str, Sequence[Regions]] | None = None,
     schedule: Schedule | None = None,
 ) -> Plan:
     """Lower a program whose every operation has an explicit partition: one region of its index space per rank.
 
     The regions of an operation cover its domain; ranks may repeat a region (redundant computation). homes: where
     inputs, params, states start, per rank (default: inputs cut along their longest axis, all else on every rank). ends:
-    where partial outputs are folded to (default: cut along the longest axis). UsageError if an operation has no
-    partition or the numbers of ranks differ.
+    where partial outputs are folded to (default: cut along the longest axis). pieces: of operations that are computed
+    one part after another, what every rank computes of each; together they are the partition, and none leaves out part
+    of a reduction. UsageError if an operation has no partition or the numbers of ranks differ.
     """
     question, decisions = decisions_of(program, machine, partitions, homes or {}, ends or {})
+    ops = ((program.op_by_name[name], given) for name, given in (pieces or {}).items())
+    cut = {op.name: _pieces(question, op, decisions.strategies[op.name], given) for op, given in ops}
+    decisions = replace(decisions, pieces=cut)
     candidate = lower(question, decisions, schedule or Schedule())
     return Plan(with_prediction(candidate.document, candidate.timeline, question), program)
+
+
+def _pieces(question: Question, op: Operation, strategy: Strategy, given: Sequence[Regions]) -> Pieces:
+    columns = zip(*given, strict=True)
+    if not all(Region.union(parts).same(shard) for parts, shard in zip(columns, strategy.shards, strict=True)):
+        raise UsageError("the pieces of an operation make up its partition", where=f"operation {op.name}")
+    return tuple((question.table.piece(op, strategy, regions),) for regions in given)
 
 
 def decisions_of(

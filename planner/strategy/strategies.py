@@ -73,6 +73,7 @@ class StrategyTable:
         self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
+        self._pieces: dict[tuple[str, tuple[Region, ...], tuple[int, ...] | None], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 
     def signature(self, op: Operation) -> str:
@@ -146,6 +147,14 @@ class StrategyTable:
             parts = reduction_parts(op, key[1])
             self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), key[1], parts)
         return self._given[key]
+
+    def piece(self, op: Operation, of: Strategy, regions: Iterable[Region]) -> Strategy:
+        """Some of a strategy's points on every rank, along parallel dimensions: the shares of a reduction stay whose
+        they are."""
+        key = (self.signature(op), tuple(regions), of.writes.parts)
+        if key not in self._pieces:
+            self._pieces[key] = self._from_shards(op, of.cuts, key[1], of.writes.parts)
+        return self._pieces[key]
 
     def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
         regions = Shards.of(self.mesh, op.extents, cuts, op.where).regions

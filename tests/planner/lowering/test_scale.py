@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tapestry.planner.format.codec import decode, encode
-from tapestry.planner.lowering.steps import Schedule
+from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.search.candidates import lower
 from tapestry.planner.search.explicit import decisions_of
 

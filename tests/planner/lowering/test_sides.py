@@ -8,8 +8,8 @@ import tapestry as tp
 from tapestry import Tensor
 from tapestry.planner import Plan, load_machine
 from tapestry.planner.format import Transfer
+from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.lowering.sides import joined, told_apart
-from tapestry.planner.lowering.steps import Schedule
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.planner.strategy.layouts import Cut, Mesh, Shards
 from tapestry.program import Program

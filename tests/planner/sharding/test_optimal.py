@@ -13,7 +13,7 @@ from tapestry import Tensor, f32, param
 from tapestry.errors import Infeasible
 from tapestry.planner import load_machine, plan
 from tapestry.planner.clock import Clock
-from tapestry.planner.lowering.steps import Schedule
+from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.search.candidates import decide, lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translation, solve

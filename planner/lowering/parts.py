@@ -1,0 +1,112 @@
+"""The parts in which a tensor is moved to a layout that is needed: what each piece of its readers is the first to need,
+as soon as the pieces of its operation that it comes from are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...space import Region
+from ..strategy.layouts import Layout, Layouts
+
+
+class Written(NamedTuple):
+    """A part of a tensor, and the position of the task that leaves it; -1: it is there before the run."""
+
+    at: int
+    layout: Layout
+
+
+class Reader(NamedTuple):
+    """What a task reads of a tensor, by its position; ``piece`` of all that operation ``op`` reads.
+
+    The end of the program reads outputs and states: it has no name and is in no pieces.
+    """
+
+    at: int
+    need: Layout
+    op: str
+    piece: int = 0
+
+
+class Part(NamedTuple):
+    """A transfer to be: it follows the task at position ``after``, and the one at ``first`` is the first to need it."""
+
+    have: Layout
+    need: Layout
+    after: int
+    first: int
+
+
+def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:
+    """On every rank all that some of these layouts have, of one tensor and complete."""
+    different = list(dict.fromkeys(needs))
+    if len(different) == 1:
+        return different[0]
+    columns = zip(*(need.regions for need in different), strict=True)
+    return layouts.of(different[0].shape, [Region.union(regions) for regions in columns])
+
+
+def by_piece(readers: Sequence[Reader], layouts: Layouts) -> list[Reader]:
+    """The readers in the order of the tasks, those of one piece as one."""
+    groups: dict[tuple[str, int], list[Reader]] = {}
+    for reader in sorted(readers, key=lambda reader: reader.at):
+        groups.setdefault((reader.op, reader.piece), []).append(reader)
+    return [group[0]._replace(need=united([r.need for r in group], layouts)) for group in groups.values()]
+
+
+def apart(need: Layout, groups: Sequence[Reader]) -> bool:
+    """Whether the pieces of one operation, and nothing else, share the layout out among them."""
+    pieces = {group.piece for group in groups}
+    one = len({group.op for group in groups}) == 1 and len(pieces) > 1
+    return one and sum(group.need.total for group in groups) == need.total
+
+
+def parts(need: Layout, groups: Sequence[Reader], written: Sequence[Written], layouts: Layouts) -> Iterator[Part]:
+    """The transfers that complete ``need`` for its readers (`by_piece`).
+
+    What an operation reads that is computed at once comes at once, with all else that is lacking.
+    """
+    left, pieced = need, {group.op for group in groups if group.piece}
+    for group in groups:
+        mine = left if group.op not in pieced or group is groups[-1] else _common(group.need, left, layouts)
+        if mine.total:
+            yield from _from_pieces(mine, written, group.at, layouts)
+        if mine is left:
+            return
+        left = layouts.of(need.shape, mine.lacking(left))
+
+
+def _from_pieces(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
+    """A transfer for each piece of the operation that brings something: all contributions to a fold must be there,
+    and of complete elements one copy.
+    """
+    if len(written) == 1:
+        yield Part(written[0].layout, need, written[0].at, first)
+        return
+    folded, left, found = written[0].layout.parts is not None, need, list[Part]()
+    order = range(len(written))
+    for k in reversed(order) if folded else order:
+        mine = _within(left, written[k].layout.everything, layouts)
+        if mine.total:
+            earlier = [w.layout for w in written[: k + 1]] if folded else [written[k].layout]
+            found.append(Part(_restricted(earlier, mine.everything, layouts), mine, written[k].at, first))
+            left = layouts.of(need.shape, mine.lacking(left))
+    yield from reversed(found) if folded else found
+
+
+def _restricted(held: Sequence[Layout], to: Region, layouts: Layouts) -> Layout:
+    columns = zip(*(layout.regions for layout in held), strict=True)
+    regions = [Region.union(regions) & to for regions in columns]
+    return layouts.of(held[0].shape, regions, held[0].parts)
+
+
+def _within(layout: Layout, to: Region, layouts: Layouts) -> Layout:
+    return layouts.of(layout.shape, [region & to for region in layout.regions])
+
+
+def _common(one: Layout, other: Layout, layouts: Layouts) -> Layout:
+    if one.within(other):
+        return one
+    return layouts.of(one.shape, [a & b for a, b in zip(one.regions, other.regions, strict=True)])
