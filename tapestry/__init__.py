@@ -201,6 +201,10 @@ if TYPE_CHECKING:
     from .ops.filling import ones_like as ones_like
     from .ops.filling import zeros as zeros
     from .ops.filling import zeros_like as zeros_like
+    from .ops.fourier import fft as fft
+    from .ops.fourier import ifft as ifft
+    from .ops.fourier import irfft as irfft
+    from .ops.fourier import rfft as rfft
     from .ops.gathering import cross_entropy as cross_entropy
     from .ops.gathering import dynamic_slice as dynamic_slice
     from .ops.gathering import dynamic_update_slice as dynamic_update_slice
@@ -261,6 +265,9 @@ if TYPE_CHECKING:
     from .ops.pooling import avg_pool1d as avg_pool1d
     from .ops.pooling import avg_pool2d as avg_pool2d
     from .ops.pooling import avg_pool3d as avg_pool3d
+    from .ops.pooling import lp_pool1d as lp_pool1d
+    from .ops.pooling import lp_pool2d as lp_pool2d
+    from .ops.pooling import lp_pool3d as lp_pool3d
     from .ops.pooling import max_pool1d as max_pool1d
     from .ops.pooling import max_pool2d as max_pool2d
     from .ops.pooling import max_pool3d as max_pool3d
@@ -297,6 +304,8 @@ if TYPE_CHECKING:
     from .ops.resizing import pixel_shuffle as pixel_shuffle
     from .ops.resizing import pixel_unshuffle as pixel_unshuffle
     from .ops.rotary import rotary as rotary
+    from .ops.sampling import affine_grid as affine_grid
+    from .ops.sampling import grid_sample as grid_sample
     from .ops.scan import cummax as cummax
     from .ops.scan import cummin as cummin
     from .ops.scan import cumprod as cumprod
@@ -375,6 +384,7 @@ _NAMES_OF = {
         "sinh sqrt subtract tan tanh trunc where"
     ),
     "ops.filling": "arange eye full_like linspace ones ones_like zeros zeros_like",
+    "ops.fourier": "fft ifft irfft rfft",
     "ops.gathering": (
         "cross_entropy dynamic_slice dynamic_update_slice embedding one_hot scatter_add segment_sum take "
         "take_along_axis"
@@ -391,13 +401,14 @@ _NAMES_OF = {
         "rad2deg reciprocal square"
     ),
     "ops.ordering": "argsort kthvalue max_with_index median min_with_index sort topk",
-    "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d",
+    "ops.pooling": "avg_pool1d avg_pool2d avg_pool3d lp_pool1d lp_pool2d lp_pool3d max_pool1d max_pool2d max_pool3d",
     "ops.products": "addmm bilinear bmm cross inner kron linear outer tensordot vdot",
     "ops.random": "bernoulli dropout normal random_bits random_integers uniform",
     "ops.records": "components",
     "ops.reduction": "all any argmax argmin logsumexp max mean min prod sum variance",
     "ops.resizing": "channel_shuffle interpolate pixel_shuffle pixel_unshuffle",
     "ops.rotary": "rotary",
+    "ops.sampling": "affine_grid grid_sample",
     "ops.scan": "cummax cummin cumprod cumsum logcumsumexp recurrence scan",
     "ops.statistics": "aminmax average count_nonzero nansum norm ptp std std_mean var var_mean",
     "ops.transposed": "conv_transpose1d conv_transpose2d conv_transpose3d",

@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from . import fourier
 from .dtypes import DTYPES
 from .errors import ProgramError, close_match
 from .expr import MONOIDS, Monoid
@@ -42,7 +43,7 @@ class Bodies:
     torch       of torch's tensors on a GPU; None: the kernel runs on no GPU
     derivative  of tensors of the DSL: the cotangent of the result, the operands, attributes by name, to one cotangent
                 (or None) an operand, each with that operand's axes; None: the kernel has no derivative
-    home        the file that declares it, for processes that have not run it
+    home        the file that declares it, for processes that have not run it; "": all of them know it
     """
 
     numpy: Callable[..., Any]
@@ -207,5 +208,40 @@ add_block(
         check=_attention_fault,
         pieces="tapestry.autodiff.attention:pieces",
         spread=("q", "k"),
+    )
+)
+add_block(
+    BlockKernel(
+        "fft",
+        ("x",),
+        (Attribute("inverse", bool),),
+        folded=2,
+        uncut=2,
+        work=fourier.operations,
+        check=fourier.fault_of_transform,
+        bodies=Bodies(fourier.transformed, torch=fourier.transformed_torch, derivative=fourier.turned_back),
+    )
+)
+add_block(
+    BlockKernel(
+        "rfft",
+        ("x",),
+        folded=1,
+        uncut=2,
+        work=fourier.operations,
+        check=fourier.fault_of_reals,
+        bodies=Bodies(fourier.of_reals, torch=fourier.of_reals_torch, derivative=fourier.of_reals_back),
+    )
+)
+add_block(
+    BlockKernel(
+        "irfft",
+        ("x",),
+        (Attribute("length", int),),
+        folded=2,
+        uncut=1,
+        work=fourier.operations,
+        check=fourier.fault_to_reals,
+        bodies=Bodies(fourier.to_reals, torch=fourier.to_reals_torch, derivative=fourier.to_reals_back),
     )
 )

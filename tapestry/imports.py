@@ -44,7 +44,7 @@ def declaring_files(programs: Iterable[Program]) -> str:
     bodies_of = (op.body for program in programs for op in program.operations)
     for kernel in dict.fromkeys(body.kernel for body in bodies_of if isinstance(body, Block)):
         bodies = BLOCKS[kernel].bodies
-        if bodies is None:
+        if bodies is None or not bodies.home:
             continue
         if not Path(bodies.home).is_file():
             what = f"the block kernel {kernel} is unknown to other processes"
@@ -56,7 +56,8 @@ def declaring_files(programs: Iterable[Program]) -> str:
 
 def import_declared() -> None:
     """Run the files that `DECLARING` lists, those left out whose kernels are here."""
-    here = {str(Path(entry.bodies.home).resolve()) for entry in BLOCKS.values() if entry.bodies is not None}
+    homes = [entry.bodies.home for entry in BLOCKS.values() if entry.bodies is not None]
+    here = {str(Path(home).resolve()) for home in homes if home}
     for file in filter(None, os.environ.get(DECLARING, "").split(os.pathsep)):
         if file not in here:
             run_file(Path(file))

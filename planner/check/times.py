@@ -26,10 +26,6 @@ TOLERANCE = 1e-9  # of floating-point sums
 Vector = Any  # seconds, per rank
 
 
-def agree(stated: float, proved: float) -> bool:
-    return bool(abs(stated - proved) <= TOLERANCE * abs(proved))
-
-
 def prove(case: Case, moves: Moves, findings: Findings) -> None:
     """Findings CLAIM and PREDICTED."""
     work = Work(case, moves.rates)

@@ -92,6 +92,38 @@ def avg_pool3d(
     return _avg_pool(3, x, window, stride, padding, count_include_pad, name)
 
 
+@door
+def lp_pool1d(x: Tensor, power: float, window: Pair, *, stride: Pair | None = None, name: str = "") -> Tensor:
+    """x [n, c, x] -> [n, c, q]. See `lp_pool2d`."""
+    return _lp_pool(1, x, power, window, stride, name)
+
+
+@door
+def lp_pool2d(x: Tensor, power: float, window: Pair, *, stride: Pair | None = None, name: str = "") -> Tensor:
+    """(sum over the window of x ** power) ** (1 / power), as torch has it: signs count where the power is odd."""
+    return _lp_pool(2, x, power, window, stride, name)
+
+
+@door
+def lp_pool3d(x: Tensor, power: float, window: Pair, *, stride: Pair | None = None, name: str = "") -> Tensor:
+    """x [n, c, z, y, x] -> [n, c, o, p, q]. See `lp_pool2d`."""
+    return _lp_pool(3, x, power, window, stride, name)
+
+
+def _lp_pool(rank: int, x: Tensor, power: float, window: Pair, stride: Pair | None, name: str) -> Tensor:
+    call = f"lp_pool{rank}d"
+    if power <= 0 or DTYPES[x.dtype].kind != "float":
+        raise UsageError(f"{call} takes floats and a power above 0", sides={"x": repr(x), "power": power})
+    extents = _window(call, rank, x, window)
+    lead, out, inner = _indices(rank)
+    steps = per_axis(call, "stride", window if stride is None else stride, rank)
+    at = [a * i + j for a, i, j in zip(steps, out, inner, strict=True)]
+    value = cast(x[(*lead, *at)], DTYPES[x.dtype].compute) ** power
+    body = fold[tuple(inner)](value) ** (1 / power)
+    ranges = dict(zip(map(str, inner), extents, strict=True))
+    return define(call, [*lead, *out], body, dtype=x.dtype, explicit=name, extents=ranges)
+
+
 def _max_pool(
     rank: int, x: Tensor, window: Pair, stride: Pair | None, padding: Padding, dilation: Pair, name: str
 ) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Literal
 
@@ -14,10 +14,13 @@ from ..dtypes import DTYPES, promote
 from ..errors import UsageError
 from ..expr import Affine, Expr
 from .elementwise import cast, where
-from .views import reshape, transpose
+from .views import pad, reshape, transpose
 
-Mode = Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "area"]
-_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+Mode = Literal["nearest", "nearest-exact", "linear", "bilinear", "trilinear", "bicubic", "area"]
+_RANK = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+_KEYS = -0.75
+Weighed = tuple[tuple[Index, Tensor], ...]  # elements beside a place, and their weights
+Beside = Callable[[Index, int, int, str], Weighed]
 
 
 @door
@@ -34,7 +37,8 @@ def interpolate(
 
     "nearest" reads x[p in // out], "nearest-exact" x[(2 p + 1) in // (2 out)], "area" the mean of what falls on p (see
     `adaptive_avg_pool2d`), the linear modes weigh the two neighbours along each axis: at (p + 1/2) in / out - 1/2, not
-    below 0, or, with ``align_corners``, at p (in - 1) / (out - 1). Raises UsageError for a size that does not fit.
+    below 0, or, with ``align_corners``, at p (in - 1) / (out - 1). "bicubic" weighs four along each axis (Keys, 1981,
+    with a = -3/4), edges continued. Raises UsageError for a size that does not fit.
     """
     rank = x.ndim - 2
     if rank < 1 or not all(x.shape[2:]):
@@ -44,10 +48,13 @@ def interpolate(
         from .adaptive import adaptive_mean
 
         return adaptive_mean("interpolate", x, new, name)
-    if mode in _LINEAR:
-        if _LINEAR[mode] != rank:
-            raise UsageError(f"interpolate: {mode} is for {_LINEAR[mode]} spatial axes", sides={"x": repr(x)})
-        return _linear(x, new, align_corners, name)
+    if mode in _RANK:
+        if _RANK[mode] != rank:
+            raise UsageError(f"interpolate: {mode} is for {_RANK[mode]} spatial axes", sides={"x": repr(x)})
+        beside, taken = (
+            (_four, pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")) if mode == "bicubic" else (_two, x)
+        )
+        return _weighed(x, taken, new, beside, align_corners, name)
     return _nearest(x, new, mode == "nearest-exact")
 
 
@@ -74,15 +81,18 @@ def _nearest(x: Tensor, new: tuple[int, ...], exact: bool) -> Tensor:
     return x.view((*x.shape[:2], *new), x.axes, at)
 
 
-def _linear(x: Tensor, new: tuple[int, ...], align: bool, name: str) -> Tensor:
-    """The sum over the corners of a cell of an element times the product of its weights."""
+def _weighed(x: Tensor, taken: Tensor, new: tuple[int, ...], beside: Beside, align: bool, name: str) -> Tensor:
+    """The sum over the elements beside a place, along each axis, of an element times the product of its weights.
+
+    ``taken``: x, or what continues it.
+    """
     wide = promote(x.dtype, "f32") if DTYPES[x.dtype].kind == "float" else "f32"
     every = axes_of(x)
     out = tuple(indices("", **{str(i): m}) for i, m in zip(every[2:], new, strict=True))
-    sides = [_neighbours(p, n, m, align, wide) for p, n, m in zip(out, x.shape[2:], new, strict=True)]
+    sides = [beside(*_place(p, n, m, align), n, wide) for p, n, m in zip(out, x.shape[2:], new, strict=True)]
     total: Tensor | None = None
     for corner in product(*sides):
-        term = x.get(*every[:2], *(place for place, _ in corner))
+        term = taken.get(*every[:2], *(place for place, _ in corner))
         for _, weight in corner:
             term = term * weight
         total = term if total is None else total + term
@@ -91,15 +101,33 @@ def _linear(x: Tensor, new: tuple[int, ...], align: bool, name: str) -> Tensor:
     return define("interpolate", (*every[:2], *out), total, dtype=stored, explicit=name)
 
 
-def _neighbours(p: Index, n: int, m: int, align: bool, wide: str) -> tuple[tuple[Index, Tensor], tuple[Index, Tensor]]:
-    """The two elements beside position p, and their weights. Where one of them is not there the other has all weight.
+def _place(p: Index, n: int, m: int, align: bool) -> tuple[Index, int]:
+    """Where the p-th of m lies among n: so much over so much, exact, whatever the floats."""
+    return (p * (n - 1), max(1, m - 1)) if align else ((2 * p + 1) * n - m, 2 * m)
 
-    The position is over / under, the lower neighbour over // under: exact, whatever the floats.
-    """
-    over, under = (p * (n - 1), max(1, m - 1)) if align else ((2 * p + 1) * n - m, 2 * m)
+
+def _two(over: Index, under: int, n: int, wide: str) -> Weighed:
+    """The two elements beside a place. Where one of them is not there the other has all weight."""
     low = over // under
     share = cast(over % under, wide) / under
     return (low, where(low >= n - 1, 1.0, 1 - share)), (low + 1, where(low < 0, 1.0, share))
+
+
+def _four(over: Index, under: int, n: int, wide: str) -> Weighed:
+    """The four elements beside a place, of what has two more elements before."""
+    low = over // under
+    t = cast(over % under, wide) / under
+    return tuple((low + 1 + k, weight) for k, weight in enumerate((_far(t + 1), _near(t), _near(1 - t), _far(2 - t))))
+
+
+def _near(t: Tensor) -> Tensor:
+    """The weight of an element no farther than 1."""
+    return ((_KEYS + 2) * t - (_KEYS + 3)) * t * t + 1
+
+
+def _far(t: Tensor) -> Tensor:
+    """The weight of an element between 1 and 2 away."""
+    return ((t - 5) * t + 8) * t * _KEYS - 4 * _KEYS
 
 
 @door

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import elementwise, gathering, ordering, randoms, scans, tensors
+from . import elementwise, gathering, ordering, randoms, scans, tensors, transforms
 from .registry import Case
 
 CASES: list[Case] = [
@@ -12,5 +12,6 @@ CASES: list[Case] = [
     *scans.CASES,
     *randoms.CASES,
     *ordering.CASES,
+    *transforms.CASES,
 ]
 FIRST: dict[str, Case] = {case.name: case for case in reversed(CASES)}

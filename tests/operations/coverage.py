@@ -14,8 +14,10 @@ import numpy as np
 import torch
 
 import tapestry as tp
+from tapestry.blocks import BLOCKS
 from tapestry.dsl.reducer import Reducer
 from tapestry.ops.elementwise import Elementwise
+from tapestry.program import Block, Program
 
 from . import jax_names
 from .cases import CASES, FIRST
@@ -29,7 +31,13 @@ def columns(name: str) -> tuple[str, ...]:
     """What the tests of an operation's cases prove."""
     mine = [case for case in CASES if case.name == name]
     ticks = [True, True, any(case.differentiates for case in mine), any(case.torch for case in mine)]
-    return (*("x" if tick else "" for tick in ticks), "generated")
+    return (*("x" if tick else "" for tick in ticks), "torch's" if _declared(mine[0].program) else "generated")
+
+
+def _declared(program: Program) -> bool:
+    """Whether a block kernel of it is a function of torch's tensors on a GPU."""
+    blocks = [op.body for op in program.operations if isinstance(op.body, Block)]
+    return any(BLOCKS[block.kernel].bodies is not None for block in blocks)
 
 
 def summary(name: str) -> str:
@@ -87,7 +95,8 @@ Made by `make docs-operations` from the tests in `tests/operations`: {len(FIRST)
 - **sharded run**: planned and run in f32 over two to four ranks, cut at random.
 - **adjoint**: `tp.grad` gives torch.autograd's gradient in f64, to 1e-10.
 - **torch agreement**: the values are compared with torch's.
-- **GPU kernel**: the CuPy device generates its kernels; compiled for the host they agree with the reference in f32."""
+- **GPU kernel**: the CuPy device generates its kernels; compiled for the host they agree with the reference in f32.
+  *torch's*: a block kernel that is a function of torch's tensors there."""
 _NAMES = """\
 All public functions of a module are counted, also those that no program of tensors can have (files, printing)."""
 

@@ -73,3 +73,28 @@ CASES.torch(
     CUBE,
     whole(4, 5, low=0, high=3),
 )
+PICTURES, POINTS = floats(2, 3, 4, 5, seed=6), floats(2, 3, 4, 2, low=-1.3, high=1.3, seed=7)
+for setting in (
+    {},
+    {"align_corners": True},
+    {"padding": "border"},
+    {"mode": "nearest"},
+    {"mode": "nearest", "padding": "border", "align_corners": True},
+):
+    CASES.torch(
+        "grid_sample",
+        lambda x, grid, s=setting: tp.grid_sample(x, grid, **s),
+        lambda x, grid, s=setting: F.grid_sample(
+            x, grid, s.get("mode", "bilinear"), s.get("padding", "zeros"), s.get("align_corners", False)
+        ),
+        PICTURES,
+        POINTS,
+        held=(1,) if "mode" in setting else (),
+    )
+for aligned in (False, True):
+    CASES.torch(
+        "affine_grid",
+        lambda theta, a=aligned: tp.affine_grid(theta, (2, 1, 4, 3), align_corners=a),
+        lambda theta, a=aligned: F.affine_grid(theta, (2, 1, 4, 3), align_corners=a),
+        floats(2, 2, 3, seed=8),
+    )

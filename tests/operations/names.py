@@ -19,7 +19,7 @@ TORCH = same(
     mish mse_loss nll_loss normalize pad pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu
     relu6 rms_norm selu sigmoid silu smooth_l1_loss soft_margin_loss softmax softmin softplus softshrink softsign tanh
     tanhshrink threshold triplet_margin_loss unfold
-    cross_entropy embedding one_hot
+    cross_entropy embedding one_hot affine_grid grid_sample lp_pool1d lp_pool2d lp_pool3d
     """,
     dropout="=",
     dropout1d="tp.dropout(shared=2)",
@@ -63,7 +63,7 @@ JAX = same(
     dynamic_slice dynamic_update_slice scatter_add
     """,
     associative_scan="tp.scan", cumlogsumexp="tp.logcumsumexp",
-    batch_matmul="tp.matmul", broadcast="tp.broadcast_to", broadcast_in_dim="tp.broadcast_to",
+    fft="tp.fft", batch_matmul="tp.matmul", broadcast="tp.broadcast_to", broadcast_in_dim="tp.broadcast_to",
     broadcasted_iota="tp.arange", clamp="tp.clip", collapse="tp.flatten", concatenate="tp.concat", conv="tp.conv2d",
     conv_general_dilated="tp.conv2d", conv_general_dilated_patches="tp.unfold", conv_transpose="tp.conv_transpose2d",
     conv_with_general_padding="tp.conv2d", convert_element_type="tp.cast", div="tp.divide", dot="tp.matmul",

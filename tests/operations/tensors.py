@@ -178,10 +178,21 @@ CASES.torch(
     lambda x: F.fold(x, (5, 6), (2, 3), 1, 1, (1, 2)),
     floats(2, 12, 18),
 )
+POSITIVE = floats(2, 4, 7, 6, low=0.2, high=2.0)
+CASES.torch("lp_pool1d", lambda x: tp.lp_pool1d(x, 3, 2), lambda x: F.lp_pool1d(x, 3, 2), POSITIVE[..., 0])
+CASES.torch("lp_pool2d", lambda x: tp.lp_pool2d(x, 2, (2, 3)), lambda x: F.lp_pool2d(x, 2, (2, 3)), SQUARE)
+CASES.torch(
+    "lp_pool2d",
+    lambda x: tp.lp_pool2d(x, 1.5, 3, stride=2),
+    lambda x: F.lp_pool2d(x, 1.5, 3, stride=2),
+    POSITIVE,
+)
+CASES.torch("lp_pool3d", lambda x: tp.lp_pool3d(x, 2, 2), lambda x: F.lp_pool3d(x, 2.0, 2), CUBE)
 for mode, image in (
     ("nearest", SQUARE),
     ("nearest-exact", SQUARE),
     ("bilinear", SQUARE),
+    ("bicubic", SQUARE),
     ("linear", LINE),
     ("trilinear", CUBE),
     ("area", SQUARE),
@@ -197,6 +208,12 @@ CASES.torch(
     "interpolate",
     lambda x: tp.interpolate(x, (9, 5), mode="bilinear", align_corners=True),
     lambda x: F.interpolate(x, (9, 5), mode="bilinear", align_corners=True),
+    SQUARE,
+)
+CASES.torch(
+    "interpolate",
+    lambda x: tp.interpolate(x, (2, 7), mode="bicubic", align_corners=True),
+    lambda x: F.interpolate(x, (2, 7), mode="bicubic", align_corners=True),
     SQUARE,
 )
 CASES.torch("interpolate", lambda x: tp.interpolate(x, scale=2), lambda x: F.interpolate(x, scale_factor=2), SQUARE)

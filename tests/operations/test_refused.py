@@ -54,6 +54,19 @@ REFUSED: list[tuple[str, Callable[..., Any], np.ndarray[Any, Any]]] = [
     ("a stands twice on one side", lambda x: tp.rearrange(x, "a a -> a a"), X),
     ("nothing gives the extent of c", lambda x: tp.repeat(x, "a b -> a b c"), X),
     ("b is not on the right side", lambda x: tp.repeat(x, "a b -> a"), X),
+    ("fft takes pairs (real, imaginary) along a last axis", lambda x: tp.fft(x), X),
+    ("rfft takes an axis of f32 or f64", lambda x: tp.rfft(x), N),
+    ("irfft of 3 pairs cannot be 6 long", lambda x: tp.irfft(tp.reshape(x, (4, 3, 2)), 6), X),
+    ("norm is 'both'", lambda x: tp.rfft(x, norm="both"), X),  # type: ignore[arg-type]
+    ("bicubic is for 2 spatial axes", lambda x: tp.interpolate(x[0], 3, mode="bicubic"), IMAGE),
+    ("lp_pool2d takes floats and a power above 0", lambda x: tp.lp_pool2d(x, 0, 2), IMAGE),
+    ("grid_sample takes x [n, c, h, w] and grid", lambda x: tp.grid_sample(x, x), IMAGE),
+    (
+        "padding is 'circular'",
+        lambda x: tp.grid_sample(x, x[..., :2], padding="circular"),  # type: ignore[arg-type]
+        IMAGE,
+    ),
+    ("affine_grid takes theta [n, 2, 3]", lambda x: tp.affine_grid(x, (4, 1, 2, 2)), X),
     ("fold is 'median'", lambda x: tp.reduce(x, "a b -> a", "median"), X),  # type: ignore[arg-type]
 ]
 
