@@ -11,10 +11,10 @@ GPU_ARGS ?=
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-solver docs-figures docs-operations clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-solver docs-figures docs-operations docs-parallelisms clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stamps are rewritten when the dependencies change; an editable install needs nothing else.
 $(BIN)/python:
@@ -75,6 +75,9 @@ docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 
 docs-operations: $(VENV)/.tapestry-dev  ## write the table of operations, docs/operations.md
 	$(BIN)/python -m tests.operations.coverage
+
+docs-parallelisms: $(VENV)/.tapestry-dev  ## write the page of ways of sharding that have names, docs/parallelisms.md
+	$(BIN)/python -m tests.planner.search.named_page
 
 clean:  ## remove what the targets above made, .venv excepted
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info

@@ -192,7 +192,9 @@ class Explainer:
         """The layouts in which a partial result may end; nothing to choose for all others."""
         program = self.resolved.program
         last = name in program.outputs or any(value == name for _, value in program.states)
-        return list(sink_node(program.tensor(name), self.table).needs) if last and have.parts is not None else [()]
+        return (
+            list(sink_node(program.tensor(name), self.table, [have]).needs) if last and have.parts is not None else [()]
+        )
 
     def _need(self, reader: Operation, name: str, changed: Operation, strategy: Strategy) -> Layout:
         return (strategy if reader is changed else self.chosen(reader)).needs[reader.operands.index(name)]

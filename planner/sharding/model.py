@@ -1,7 +1,8 @@
 """Sharding as one assignment problem: one option per node, the price of every transfer, the memory of every instant.
 
-A tensor is moved once for each layout that some consumer needs and that no larger needed layout contains. Repeated
-layers are tied: their nodes share one decision and their costs are multiplied, so that depth costs nothing.
+A tensor is moved once for each layout that some consumer needs and that no larger needed layout contains. A state's new
+value is moved to where the state lies. Repeated layers are tied: their nodes share one decision and their costs are
+multiplied, so that depth costs nothing.
 
 Objective ``time``, in seconds: T + (A + B + C) / 1024 with T = max(A + B, B + C), where A is compute (slowest rank of
 each operation), B transfers of inputs and computed values, which something waits for, and C transfers of resident
@@ -184,19 +185,22 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
         elif isinstance(node, OperationNode):
             for j, name in enumerate(node.op.operands):
                 readers_of[name].append((k, j))
+    for state, value in program.states:
+        readers_of[value].append((home_of[state], 0))
     outputs = {*program.outputs, *(value for _, value in program.states)}
     end = len(program.operations)
     flows = []
     for name, home in home_of.items():
         tensor = program.tensor(name)
         source = isinstance(nodes[home], SourceNode)
-        at = tuple(op_index.get(nodes[k].name, end) for k, _ in readers_of[name])
+        readers = [nodes[k] for k, _ in readers_of[name]]
+        at = tuple(op_index[node.name] if isinstance(node, OperationNode) else end for node in readers)
         stays = name in outputs or tensor.role in ("param", "state", "const")
         first = -1 if source else op_index[nodes[home].name]
         last = end if stays else max(at, default=first)
-        readers = tuple((tied_to[k], j) for k, j in readers_of[name])
+        asking = tuple((tied_to[k], j) for k, j in readers_of[name])
         resident = tensor.role in ("param", "state", "const")
-        flows.append(Flow(name, tied_to[home], readers, first, last, resident, width_of(program, name), at))
+        flows.append(Flow(name, tied_to[home], asking, first, last, resident, width_of(program, name), at))
     return flows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -10,7 +10,7 @@ from functools import cached_property
 from ...errors import UsageError
 from ...program import Operation, Pin, Program, Tensor
 from ...records import free_axes
-from ...space import Region
+from ...space import Box, Region
 from ...space.cuts import CutKind
 from ..clock import Clock
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
@@ -33,7 +33,8 @@ class SourceNode:
 
     @property
     def needs(self) -> tuple[Needs, ...]:
-        return ((),) * len(self.homes)
+        """Of a state's new value, which ends where the state lies."""
+        return tuple((home,) for home in self.homes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,15 +265,47 @@ def _label(tensor: Tensor, cuts: Sequence[Cut | None]) -> str:
     return "(" + ", ".join(names) + ")"
 
 
-def sink_node(tensor: Tensor, table: StrategyTable) -> SinkNode:
-    """How an output that may be partial ends: one copy of each element, cut along any axes or on one rank."""
+def sink_node(tensor: Tensor, table: StrategyTable, partials: Iterable[Layout]) -> SinkNode:
+    """How an output that may be partial ends: one copy of each element, cut along any axes, on one rank, or each part
+    shared out among the ranks that have contributions to it, which no order of the mesh's axes may say.
+
+    ``partials``: the layouts that its operation may leave it in.
+    """
     able = tensor.shape[: free_axes(table.program, tensor.name)]
     options = [*(Cut(str(k)) for k, n in enumerate(able) if n > 1), Cut(SINGLE)]
     ends: dict[Layout, str] = {}
     for cuts in choices_per_axis(options, table.mesh):
         if all(_fits(tensor, cuts, table.mesh)):
             ends.setdefault(table.layouts.cut(tensor.shape, cuts), _label(tensor, cuts))
+    for partial in partials:
+        regions = _shared_out(partial, len(able)) if partial.parts is not None else None
+        if regions is not None:
+            ends.setdefault(table.layouts.of(tensor.shape, regions), "shared out")
     return SinkNode(tensor, tuple(ends.values()), tuple(ends))
+
+
+def _shared_out(partial: Layout, able: int) -> list[Region] | None:
+    """Per rank its share of what it has a part of: as long as there are ranks, slices along the longest axis that may
+    be cut. None where that leaves a rank without any, or a region is not one dense box."""
+    members: dict[Region, list[int]] = {}
+    for rank, region in enumerate(partial.regions):
+        members.setdefault(region, []).append(rank)
+    found = [Region()] * len(partial.regions)
+    for region, ranks in members.items():
+        axes = region.grids[0].axes if len(region.grids) == 1 else ()
+        if not axes[:able] or any(axis.hi - axis.lo != axis.size for axis in axes):
+            return None
+        at = max(range(able), key=lambda k: axes[k].size)
+        if axes[at].size < len(ranks):
+            return None
+        for number, rank in enumerate(ranks):
+            ends = [axes[at].lo + end * axes[at].size // len(ranks) for end in (number, number + 1)]
+            low, high = (
+                tuple(ends[side] if k == at else (axis.lo, axis.hi)[side] for k, axis in enumerate(axes))
+                for side in (0, 1)
+            )
+            found[rank] = Box(low, high).region()
+    return found
 
 
 def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequence[Pin], clock: Clock) -> list[Node]:
@@ -285,7 +318,7 @@ def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequ
             wanted.setdefault(name, {}).update(dict.fromkeys(needs[j] for needs in node.needs))
     roles = program.of_role("input", "param", "state", "const")
     sources = [source_node(t, table, list(wanted.get(t.name, ())), pins) for t in roles]
-    partial = {node.tensor.name for node in ops if any(home.parts is not None for home in node.homes)}
+    partial = {node.tensor.name: node.homes for node in ops if any(home.parts is not None for home in node.homes)}
     ends = [*program.outputs, *(value for _, value in program.states)]
-    sinks = [sink_node(program.tensor(name), table) for name in dict.fromkeys(ends) if name in partial]
+    sinks = [sink_node(program.tensor(name), table, partial[name]) for name in dict.fromkeys(ends) if name in partial]
     return [*sources, *ops, *sinks]
