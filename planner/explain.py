@@ -151,7 +151,9 @@ class Explainer:
         stated = self.document.shardings.get(op.name)  # cut as a pin asks
         if stated is not None and stated.kind in KINDS:
             dims = {axis: dim for dim, axes in stated.partition.items() for axis in axes.split(",")}
-            cuts = tuple(Cut(dims[axis], stated.kind) if axis in dims else None for axis in self.mesh.axes)
+            chosen = {axis: Cut(dim, stated.kind) for axis, dim in dims.items()}
+            chosen |= {axis: Cut.on(at) for axis, at in (stated.only or {}).items()}
+            cuts = tuple(chosen.get(axis) for axis in self.mesh.axes)
             strategy = self.table.strategy(op, cuts)
             if strategy.shards == regions:
                 return strategy
@@ -224,13 +226,11 @@ class Explainer:
         )
 
     def name_of(self, strategy: Strategy) -> str:
-        """``cut n over mesh0``; several mesh axes joined by commas."""
-        parts = [
-            f"{c.dim}{'' if c.kind == 'block' else f' {c.kind}'} over {axis}"
-            for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True)
-            if c is not None
-        ]
-        return "cut " + ", ".join(parts) if parts else "replicated"
+        """``cut n over mesh0``; several mesh axes joined by commas; ``on mesh0 = 1`` where the others are idle."""
+        named = [(axis, c) for axis, c in zip(self.mesh.axes, strategy.cuts, strict=True) if c is not None]
+        parts = [f"{c.dim}{'' if c.kind == 'block' else f' {c.kind}'} over {a}" for a, c in named if c.only is None]
+        places = [f"on {axis} = {c.only}" for axis, c in named if c.only is not None]
+        return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places) or "replicated"
 
     def _incoming(self, op: Operation) -> Iterator[Incoming]:
         for name, buffer in zip(op.operands, self.tasks[op.name].reads, strict=True):

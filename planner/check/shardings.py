@@ -21,11 +21,11 @@ from .report import Code, Findings
 KINDS = ("block", "zigzag", "cyclic", "balanced")
 UNCUT = ("replicated", "explicit")
 NO_AXIS = "it names a mesh axis that is not there"
-ALONE = "@0"  # in a pin of a tensor: on the first rank of a mesh axis alone
+ALONE = "@0"  # in a pin of a tensor: on the first rank of a mesh axis alone; "@1" on the second, and so on
 
 Column = tuple[int, ...]
 Cuts = Mapping[str, tuple[str, str]]
-"""Mesh axis -> the dimension that it cuts (or ALONE), and how."""
+"""Mesh axis -> the dimension that it cuts (or the coordinate that is ALONE), and how."""
 
 
 def prove(case: Case, findings: Findings) -> None:
@@ -68,7 +68,7 @@ class Shards:
 
     def _regions(self, extents: Mapping[str, int], cuts: Cuts, op: Operation | None) -> Column:
         found = []
-        alone = [axis for axis, (dim, _) in cuts.items() if dim == ALONE]
+        alone = {axis: int(dim[1:]) for axis, (dim, _) in cuts.items() if dim.startswith("@")}
         by_dim = {dim: [axis for axis in self.axes if cuts.get(axis, ("",))[0] == dim] for dim in extents}
         kinds = dict(cuts.values())
         below = {dim: self._below(op, k) for k, dim in enumerate(extents)}
@@ -82,7 +82,7 @@ class Shards:
                 if (dim, index) not in parts:
                     parts[dim, index] = part(kinds.get(dim, "block"), index, count, extent, below[dim])
                 grid.append(parts[dim, index])
-            empty = any(place[axis] for axis in alone) or not all(grid)
+            empty = any(place[axis] != at for axis, at in alone.items()) or not all(grid)
             found.append(self.case.algebra.stated(NOTHING if empty else Form((tuple(grid),))))
         return tuple(found)
 
@@ -151,7 +151,8 @@ def _computed(case: Case) -> dict[str, Column]:
 
 def _sharding(shards: Shards, op: Operation, stated: Sharding, column: Column, findings: Findings) -> Cuts | None:
     """The cuts that the plan states, where the tasks compute what they say; a finding where they do not."""
-    key = (shards.case.shape(op).number, tuple(stated.partition.items()), stated.kind, stated.ranks, column)
+    only = tuple((stated.only or {}).items())
+    key = (shards.case.shape(op).number, tuple(stated.partition.items()), stated.kind, stated.ranks, only, column)
     if key not in shards.verdicts:
         shards.verdicts[key] = _resolved(shards, op, stated, column)
     found = shards.verdicts[key]
@@ -167,21 +168,26 @@ def _resolved(shards: Shards, op: Operation, stated: Sharding, column: Column) -
     busy = sum(shape.count(points) > 0 for points in column)
     if stated.ranks != busy:
         return f"{stated.ranks} ranks are stated; {busy} compute points of it"
-    axes = [axis for text in stated.partition.values() for axis in text.split(",")]
+    only = stated.only or {}
+    axes = [*only, *(axis for text in stated.partition.values() for axis in text.split(","))]
     extents = {dim.name: dim.extent for dim in op.dims}
     if {*axes} - {*shards.axes} or len({*axes}) < len(axes) or {*stated.partition} - {*extents}:
         return f"{stated.partition} does not give mesh axes, each once, to dimensions of it"
-    if stated.kind not in (KINDS if stated.partition else UNCUT):
+    if stated.kind not in (KINDS if stated.partition or only else UNCUT):
         return f"{stated.partition} is not cut in the kind {stated.kind}"
+    if not all(0 <= at < shards.axes[axis] for axis, at in only.items()):
+        return f"{only} does not give coordinates of mesh axes"
     if stated.kind == "explicit":
         return {}
     for kinds in product(dict.fromkeys(("block", stated.kind)), repeat=len(stated.partition)):
-        if stated.kind in (*kinds, "replicated"):
+        if stated.kind in (*kinds, "replicated") or not kinds:
             by_dim = dict(zip(stated.partition, kinds, strict=True))
             cuts = {axis: (dim, by_dim[dim]) for dim, text in stated.partition.items() for axis in text.split(",")}
+            cuts |= {axis: (f"@{at}", "block") for axis, at in only.items()}
             if shards.same(shards.of(extents, cuts, op), column):
                 return cuts
     said = ", ".join(f"{dim} over {text}" for dim, text in stated.partition.items()) or "not cut"
+    said += "".join(f", on {axis} = {at} alone" for axis, at in only.items())
     return f"{said} ({stated.kind}) is not what its tasks compute"
 
 

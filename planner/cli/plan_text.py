@@ -82,6 +82,7 @@ def _shardings(plan: Plan) -> str:
     rows = [["operation", "cut", "ranks", "kind"]]
     for op, sharding in list(plan.document.shardings.items())[:SHOWN]:
         cuts = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) or "not cut"
-        rows.append([op, cuts, str(sharding.ranks), sharding.kind])
+        places = ", ".join(f"on {axis} = {at}" for axis, at in (sharding.only or {}).items())
+        rows.append([op, f"{cuts}, {places}" if places else cuts, str(sharding.ranks), sharding.kind])
     more = len(plan.document.shardings) - SHOWN
     return columns(rows) + (f"\nand {more} operations more: --json, or `tapestry explain`" if more > 0 else "")

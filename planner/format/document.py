@@ -129,12 +129,14 @@ class Sharding(Struct, frozen=True):
     """How one operation is cut: dimension -> mesh axes, ranks that compute points of it, kind of cut.
 
     A kind other than ``block`` is that of some of the dimensions, the others are cut in blocks. Without a partition:
-    ``replicated``, all of it on every rank, or ``explicit``, shards that no cut of dimensions gives.
+    ``replicated``, all of it on every rank, or ``explicit``, shards that no cut of dimensions gives. ``only``: mesh
+    axes of which one coordinate alone computes anything; not in the document where there are none.
     """
 
     partition: dict[str, str]
     ranks: Count
     kind: str
+    only: dict[str, Count] | msgspec.UnsetType = msgspec.UNSET
 
 
 class LowerBound(Struct, frozen=True):

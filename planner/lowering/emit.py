@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
 from ..strategy.layouts import Layout, Mesh, kind_of
 from ..strategy.strategies import Strategy
@@ -127,7 +129,10 @@ def sharding_of(strategy: Strategy, mesh: Mesh) -> Sharding:
     """The choice of one operation, for people and for `--json`."""
     partition: dict[str, str] = {}
     for axis, chosen in zip(mesh.axes, strategy.cuts, strict=True):
-        if chosen is not None:
+        if chosen is not None and chosen.only is None:
             partition[chosen.dim] = f"{partition[chosen.dim]},{axis}" if chosen.dim in partition else axis
     alike = "replicated" if strategy.alike else "explicit"
-    return Sharding(partition, strategy.busy, kind_of(strategy.cuts) if partition else alike)
+    named = zip(mesh.axes, strategy.cuts, strict=True)
+    only = {axis: chosen.only for axis, chosen in named if chosen is not None and chosen.only is not None}
+    kind = kind_of(strategy.cuts) if partition or only else alike
+    return Sharding(partition, strategy.busy, kind, only or UNSET)

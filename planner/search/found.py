@@ -10,7 +10,11 @@ from .candidates import Candidate
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """``solution`` is the solver's answer to the model itself."""
+    """``solution`` is the solver's answer to the model itself.
+
+    ``choice`` is empty where operations were placed on groups of ranks: then the solution's objective and bound are
+    those of the placement.
+    """
 
     candidate: Candidate
     choice: dict[int, int]

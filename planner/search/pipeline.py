@@ -18,15 +18,13 @@ from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
 from ..sharding.bound import Certificate, lower_bound
-from ..sharding.model import build_model
-from ..sharding.nodes import all_nodes
-from ..sharding.repetition import find_repetition
 from ..strategy.layouts import Mesh
 from .found import Found
+from .groups import side_by_side
 from .meshes import finer_meshes, plain_meshes
 from .question import Question
 from .report import with_report
-from .search import Search
+from .search import Search, searched
 
 Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answered in so many seconds
 
@@ -38,17 +36,8 @@ def make_plan(question: Question) -> Document:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
     search = searched(question)
     bound = lower_bound(question.program, question.machine, question.mesh.size)
-    return with_report(search.run(), search.model, bound, question)
-
-
-def searched(question: Question) -> Search:
-    """The problem of a question, ready to be solved."""
-    question.say("strategies")
-    nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
-    repetition = find_repetition(question.program)
-    model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
-    question.say("solving")
-    return Search(question, model)
+    found = search.run()
+    return with_report(side_by_side(question, found, found.makespan_s) or found, search.model, bound, question)
 
 
 @dataclass(frozen=True)
@@ -80,8 +69,14 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Document:
     best = meshes.sorted()[0]
     best.search.allow(clock)
     found = best.search.improved(best.found)
-    document = with_report(found, best.search.model, best.bound, best.search.question)
     tried = {**meshes.tried, best.rows: found.makespan_s}
+    for answer in meshes.sorted():
+        answer.search.allow(clock)
+        base = best.found if answer is best else answer.found
+        other = side_by_side(answer.search.question, base, found.makespan_s)
+        if other is not None:
+            best, found, tried[answer.rows] = answer, other, other.makespan_s
+    document = with_report(found, best.search.model, best.bound, best.search.question)
     claims = msgspec.structs.replace(document.claims, meshes=tuple(starmap(MeshTried, tried.items())))
     return msgspec.structs.replace(document, claims=claims)
 

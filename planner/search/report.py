@@ -6,7 +6,7 @@ import msgspec
 
 from ..format import Claims, Compute, Document, KernelTime, LowerBound, Predicted, Resolved, Traffic, Transfer
 from ..sharding.bound import Certificate
-from ..sharding.model import PICO, Model, evaluate
+from ..sharding.model import PICO, TIE, Model, evaluate
 from ..simulate import Prices
 from ..timeline import Timeline
 from .found import Found
@@ -17,7 +17,8 @@ def with_report(found: Found, model: Model, bound: Certificate, question: Questi
     """Fill in what was achieved: objective, bounds, prediction, traffic."""
     document, timeline = found.candidate.document, found.candidate.timeline
     choice, solution = found.choice, found.solution
-    _, parts = evaluate(model, choice)
+    placed = {"compute": solution.objective // TIE, "values": 0, "resident": 0}
+    parts = evaluate(model, choice)[1] if choice else placed
     by_bytes = question.objective == "bytes"
     objective = 0.0 if by_bytes else max(parts["compute"], parts["resident"]) + parts["values"]
     gap = max(0.0, 1 - solution.bound / solution.objective) if solution.objective else 0.0

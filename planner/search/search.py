@@ -16,8 +16,9 @@ from functools import cached_property
 from ...errors import TimeLimit
 from ..clock import Clock
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
-from ..sharding.model import PICO, TIE, Model, evaluate, least_objective
-from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
+from ..sharding.model import PICO, TIE, Model, build_model, evaluate, least_objective
+from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
+from ..sharding.repetition import find_repetition
 from ..sharding.shortage import shortage
 from .candidates import best_candidate, decide, lower
 from .found import Found
@@ -37,6 +38,16 @@ MANY = 300
 VIEW_WORK = 50
 # A choice proved to be this near to the best is not improved further by the solver.
 ENOUGH = 0.005
+
+
+def searched(question: Question) -> Search:
+    """The problem of a question, ready to be solved."""
+    question.say("strategies")
+    nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
+    repetition = find_repetition(question.program)
+    model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
+    question.say("solving")
+    return Search(question, model)
 
 
 class Search:

@@ -34,11 +34,13 @@ def notes_of(resolved: Resolved) -> Notes:
 
 
 def cut_text(sharding: Sharding) -> str:
-    """``cut x over mesh0``."""
+    """``cut x over mesh0``; ``cut x over mesh1, on mesh0 = 2`` where the other ranks compute nothing of it."""
+    places = [f"on {axis} = {at}" for axis, at in (sharding.only or {}).items()]
     if not sharding.partition:
-        return f"on all {sharding.ranks} ranks alike"
+        return ", ".join(places) or f"on all {sharding.ranks} ranks alike"
     kind = "" if sharding.kind == "block" else f" ({sharding.kind})"
-    return "cut " + ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) + kind
+    cuts = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items())
+    return ", ".join([f"cut {cuts}{kind}", *places])
 
 
 def move_text(resolved: Resolved, move: Transfer | Copy) -> str:

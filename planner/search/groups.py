@@ -1,0 +1,196 @@
+"""Plans with operations side by side on groups of ranks, where enough of them depend on none of the others.
+
+The model of the solver adds up operations, as if all ranks worked on each. Here each operation is put on one of several
+groups (`sharding.placement`), cut within it as the solver would cut it on a mesh of that size alone, and the plan is
+kept where it simulates shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...program import Operation, Program, Tensor
+from ...records import width_of
+from ..lowering.steps import Decisions
+from ..sharding.assignment import OutOfTime, Solution
+from ..sharding.model import PICO, TIE
+from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, placed
+from ..strategy.grouping import Grouping, groupings
+from ..strategy.layouts import Layout, Layouts
+from ..strategy.strategies import Cuts, Strategy
+from .candidates import best_candidate, decide
+from .found import Found
+from .question import Question
+from .search import WORTH, searched
+
+# Operations times groups that are placed at most, and operations that are cut within groups: what a few seconds afford.
+PLACED = 4000
+CUT_WITHIN = 300
+
+
+def side_by_side(question: Question, best: Found, below: float) -> Found | None:
+    """The shortest plan that takes less than ``below`` seconds with operations on groups of ranks, if there is one.
+
+    ``best`` is the best plan without; what gains nothing by a group is computed as it is there.
+    """
+    if question.objective != "time" or question.pins or len(question.program.operations) > PLACED // 2:
+        return None
+    found = None
+    for grouping in groupings(question.mesh, question.machine):
+        if not question.clock.up and len(grouping.places) * len(question.program.operations) <= PLACED:
+            other = _grouped(question, best.candidate.decisions, grouping, below)
+            if other is not None and other.makespan_s < WORTH * below:
+                found, below = other, other.makespan_s
+    return found
+
+
+def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
+    """The plan with these groups; None where none can be that short, or it does not fit."""
+    program = question.program
+    if not _promising(program, Scaled(question, everywhere, len(grouping.places)), below):
+        return None
+    inner = within(question, grouping)
+    if inner is None:
+        return None
+    costs = GroupCosts(question, grouping, inner, everywhere)
+    if not _promising(program, costs, below):
+        return None
+    question.say("placing")
+    apart = beside(program, costs)
+    return realised(question, costs, placed(program, costs, apart), least_seconds(program, costs, apart))
+
+
+def _promising(program: Program, costs: Works, below: float) -> bool:
+    """Whether some operations are worth groups, and all may end in less time with them."""
+    apart = beside(program, costs)
+    return any(group != ALL for group in apart.values()) and least_seconds(program, costs, apart) < WORTH * below
+
+
+def realised(question: Question, costs: GroupCosts, placement: Placement, least: float) -> Found | None:
+    """A placement as a plan, if it fits. ``least``: seconds below which no placement of the kind ends."""
+    decisions = costs.decisions(placement.groups)
+    candidate = best_candidate(question, decisions, placement.seconds)
+    if candidate.peak > question.capacity:
+        return None
+    objective, bound = (round(seconds * TIE * PICO) for seconds in (placement.seconds, least))
+    return Found(candidate, {}, Solution("feasible", {}, objective, min(bound, objective)))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """What operations would take on groups at best: as much longer as there are fewer ranks, less their starts."""
+
+    question: Question
+    everywhere: Decisions
+    count: int
+
+    def seconds(self, op: Operation, group: int) -> float:
+        seconds = self.everywhere.strategies[op.name].slowest
+        start = self.question.machine.device.start_s(self.question.mesh.size)
+        return seconds if group == ALL else seconds + (self.count - 1) * max(0.0, seconds - start)
+
+
+def within(question: Question, grouping: Grouping) -> Inner | None:
+    """How a group by itself is cut: not at all where it is one rank, else as the solver says. None: it says nothing."""
+    program, mesh = question.program, grouping.inner
+    if mesh.size == 1:
+        layouts, sources = Layouts(mesh), program.of_role("input", "param", "state", "const")
+        homes = {tensor.name: layouts.replicated(tensor.shape) for tensor in sources}
+        return Inner({op.name: () for op in program.operations}, homes, {})
+    if len(program.operations) > CUT_WITHIN:
+        return None
+    alone = Question.of(
+        program, question.machine, mesh, question.objective,
+        time_limit=max(0.05, question.clock.left), seed=question.seed, jobs=question.jobs, say=question.say,
+    )  # fmt: skip
+    search = searched(alone)
+    try:
+        # Each group holds its part of what is resident, all of it at most.
+        solution = search.asked(len(grouping.places) * question.capacity)
+    except OutOfTime:
+        return None
+    if not solution.choice:
+        return None
+    made = decide(search.model.nodes, search.model, solution.choice)
+    return Inner({name: strategy.cuts for name, strategy in made.strategies.items()}, made.homes, made.ends)
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """What was decided for one group by itself: cuts of operations, homes of sources, ends of partial outputs."""
+
+    cuts: Mapping[str, Cuts]
+    homes: Mapping[str, Layout]
+    ends: Mapping[str, Layout]
+
+
+@dataclass(eq=False)
+class GroupCosts:
+    """What operations take on groups, and what it takes to move between them. ``everywhere``: the decisions for
+    operations on all ranks."""
+
+    question: Question
+    grouping: Grouping
+    inner: Inner
+    everywhere: Decisions
+
+    @property
+    def count(self) -> int:
+        return len(self.grouping.places)
+
+    @cached_property
+    def program(self) -> Program:
+        return self.question.program
+
+    def strategy(self, op: Operation, group: int) -> Strategy:
+        if group == ALL:
+            return self.everywhere.strategies[op.name]
+        return self.grouping.strategy(self.question.table, op, self.inner.cuts[op.name], group)
+
+    def seconds(self, op: Operation, group: int) -> float:
+        return self.strategy(op, group).slowest
+
+    def moving(self, tensor: str, made: int, reader: Operation, group: int) -> float:
+        have = self._made(tensor, made)
+        need = self.strategy(reader, group).needs[reader.operands.index(tensor)]
+        if have.satisfies(need):
+            return 0.0
+        return self.question.pricing.move(have, need, width_of(self.program, tensor)).seconds
+
+    def _made(self, tensor: str, group: int) -> Layout:
+        producer = self.program.producer.get(tensor)
+        if producer is None:
+            return self.home(self.program.tensor(tensor), [group])
+        return self.strategy(producer, group).writes
+
+    def home(self, tensor: Tensor, groups: list[int]) -> Layout:
+        """Where a source lies for the operations of some groups that read it."""
+        if tensor.role == "const" or not groups:
+            return self.everywhere.homes[tensor.name]
+        layouts, inner = self.question.layouts, self.inner.homes[tensor.name]
+        if ALL in groups and tensor.role == "input":
+            return self.everywhere.homes[tensor.name]
+        found = self.grouping.lifted(layouts, inner, [group for group in groups if group != ALL])
+        if ALL not in groups:
+            return found
+        both = zip(found.regions, self.everywhere.homes[tensor.name].regions, strict=True)
+        return layouts.of(tensor.shape, [one | other for one, other in both])
+
+    def decisions(self, groups: Mapping[str, int]) -> Decisions:
+        """Spelled out. An input lies where it is read first, what is resident on all groups that read it."""
+        strategies = {op.name: self.strategy(op, groups[op.name]) for op in self.program.operations}
+        homes = {}
+        for tensor in self.program.of_role("input", "param", "state", "const"):
+            readers = list(dict.fromkeys(groups[op.name] for op in self.program.consumers[tensor.name]))
+            homes[tensor.name] = self.home(tensor, readers[:1] if tensor.role == "input" else readers)
+        ends = {}
+        last = dict.fromkeys([*self.program.outputs, *(value for _, value in self.program.states)])
+        for name in [name for name in last if name in self.program.producer]:
+            group = groups[self.program.producer[name].name]
+            if group == ALL and name in self.everywhere.ends:
+                ends[name] = self.everywhere.ends[name]
+            elif group != ALL and name in self.inner.ends:
+                ends[name] = self.grouping.lifted(self.question.layouts, self.inner.ends[name], [group])
+        return Decisions(homes, strategies, ends)
