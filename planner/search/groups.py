@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ...program import Operation, Program, Tensor
 from ...records import width_of
-from ..lowering.steps import Decisions
+from ..lowering.decisions import Decisions
 from ..sharding.assignment import OutOfTime, Solution
 from ..sharding.model import PICO, TIE
 from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, placed
