@@ -19,7 +19,7 @@ from ...records import Width
 from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
-from ..strategy.layouts import Layout
+from ..strategy.layouts import Layout, relate
 from .model import TIE, Flow, Model
 from .nodes import SinkNode
 
@@ -116,6 +116,9 @@ class Translation:
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
         needs = [[model.need(reader, k) for k in mine] for reader, mine in zip(flow.readers, options, strict=True)]
         homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
+        asked = list(dict.fromkeys(need for mine in needs for need in mine))
+        relate(asked, asked)
+        model.traffic.prime(homes, asked)
         return [
             self._together(flows, group, [needs[j] for j in group], homes)
             for group in _sharing([list(dict.fromkeys(mine)) for mine in needs])

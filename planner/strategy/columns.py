@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...space import IntSet, Region
 
+Ints = NDArray[np.int64]
 Sizes = Any  # elements, per rank: a vector of int64, or of Python's integers where these may be greater
+
+MOST_CELLS = 62  # of an axis: the bits of an integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +28,29 @@ class Column:
     """One axis of the regions of all ranks: the different sets, and per rank which one it has."""
 
     sets: tuple[IntSet, ...]
-    codes: np.ndarray[tuple[int], np.dtype[np.int64]]
+    codes: Ints
+
+    @cached_property
+    def apart(self) -> bool:
+        """No two of the sets have a value in common."""
+        return IntSet().union(*self.sets).size == sum(values.size for values in self.sets)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Values that each rank has."""
+        return np.array([values.size for values in self.sets], dtype=np.int64)[self.codes]
+
+    @cached_property
+    def spans(self) -> tuple[Ints, Ints] | None:
+        """[set, interval] where the intervals of each set begin and end; None where some set has gaps within a run."""
+        if any(run.step != 1 for values in self.sets for run in values.runs):
+            return None
+        most = max((len(values.runs) for values in self.sets), default=0)
+        ends = np.zeros((2, len(self.sets), most), dtype=np.int64)
+        for k, values in enumerate(self.sets):
+            for j, run in enumerate(values.runs):
+                ends[:, k, j] = run.start, run.stop
+        return ends[0], ends[1]
 
 
 Columns = tuple[Column, ...]
@@ -32,7 +58,7 @@ Columns = tuple[Column, ...]
 
 def columns(shape: Sequence[int], regions: Sequence[Region]) -> Columns | None:
     """The axes of regions that are one grid each, or empty; None for others, and where 64 bits may not do."""
-    if not shape or prod(shape) >= 1 << 62 or any(len(region.grids) > 1 for region in regions):
+    if not shape or prod(shape) * len(regions) >= 1 << 62 or any(len(region.grids) > 1 for region in regions):
         return None
     nothing = (IntSet(),) * len(shape)
     grids = (region.grids[0].axes if region else nothing for region in regions)
@@ -46,17 +72,83 @@ def _column(sets: tuple[IntSet, ...]) -> Column:
     return Column(tuple(number), np.array([number[axis] for axis in sets], dtype=np.int64))
 
 
-@lru_cache(maxsize=4096)
-def _common(a: Column, b: Column) -> Sizes:
-    """Per rank how many values its two sets have in common."""
-    pairs, which = np.unique(a.codes * len(b.sets) + b.codes, return_inverse=True)
-    met = [(a.sets[k // len(b.sets)] & b.sets[k % len(b.sets)]).size for k in pairs.tolist()]
-    return np.array(met, dtype=np.int64)[which]
+@lru_cache(maxsize=1024)
+def _turned(column: Column, by: int) -> Column:
+    """Every rank has what the rank ``by`` before it had."""
+    return Column(column.sets, np.roll(column.codes, by))
+
+
+@dataclass(frozen=True, eq=False)
+class Met:
+    """What the ranks have of both of two columns: per rank its size, and a number that is equal only for equal sets."""
+
+    pairs: tuple[tuple[IntSet, IntSet], ...]
+    codes: Ints
+    sizes: Ints
+    apart: bool  # different numbers have no value in common
+
+    @cached_property
+    def cells(self) -> tuple[Ints, Ints] | None:
+        """Per rank which cells of the axis it has, as bits, and the cells' sizes; None where there are too many."""
+        met = [a & b for a, b in self.pairs]
+        if any(run.step != 1 for values in met for run in values.runs):
+            return None
+        ends = sorted({end for values in met for run in values.runs for end in (run.start, run.stop)})
+        if len(ends) > MOST_CELLS:
+            return None
+        number = {end: k for k, end in enumerate(ends)}
+        bits = [
+            sum((1 << number[run.stop]) - (1 << number[run.start]) for run in values.runs) for values in met
+        ]  # fmt: skip
+        return np.array(bits, dtype=np.int64)[self.codes], np.diff(np.array(ends, dtype=np.int64))
+
+
+@lru_cache(maxsize=8192)
+def met(a: Column, b: Column) -> Met:
+    """What two columns have in common."""
+    pairs, codes = np.unique(a.codes * len(b.sets) + b.codes, return_inverse=True)
+    of_a, of_b = np.divmod(pairs, len(b.sets))
+    both = tuple((a.sets[i], b.sets[j]) for i, j in zip(of_a.tolist(), of_b.tolist(), strict=True))
+    if a.spans is None or b.spans is None:
+        sizes = np.array([(mine & theirs).size for mine, theirs in both], dtype=np.int64)
+    else:
+        (a_lo, a_hi), (b_lo, b_hi) = a.spans, b.spans
+        low = np.maximum(a_lo[of_a][:, :, None], b_lo[of_b][:, None, :])
+        high = np.minimum(a_hi[of_a][:, :, None], b_hi[of_b][:, None, :])
+        sizes = np.maximum(high - low, 0).sum(axis=(1, 2))
+    return Met(both, codes, sizes[codes], a.apart and b.apart)
 
 
 def common(a: Columns, b: Columns) -> Sizes:
     """Per rank how many elements its two regions have in common."""
-    found = _common(a[0], b[0])
+    found = met(a[0], b[0]).sizes
     for mine, theirs in zip(a[1:], b[1:], strict=True):
-        found = found * _common(mine, theirs)
+        found = found * met(mine, theirs).sizes
     return found
+
+
+def beside(have: Columns, need: Columns, numbers: Ints) -> Sizes | None:
+    """Per rank how many elements that it needs it has itself or one of the ranks before and after it; None where the
+    sets of what is there overlap on some axis. ``numbers``: per rank, equal where regions of ``have`` are."""
+    if not all(axis.apart for axis in have):
+        return None
+    before, after = np.roll(numbers, 1), np.roll(numbers, -1)
+    earlier = (before != numbers) & (np.arange(len(numbers)) > 0)
+    later = (after != numbers) & (np.arange(len(numbers)) < len(numbers) - 1)
+    later &= ~earlier | (after != before)
+    found = common(have, need)
+    for by, counts in ((1, earlier), (-1, later)):
+        found = found + np.where(counts, common(tuple(_turned(axis, by) for axis in have), need), 0)
+    return found
+
+
+def covered(axes: Columns, ranks: Sequence[int]) -> int | None:
+    """Elements that these ranks have together, each once; None where their sets on some axis overlap."""
+    if not all(axis.apart for axis in axes):
+        return None
+    mine = np.array(ranks, dtype=np.int64)
+    key, sizes = np.zeros(len(mine), dtype=np.int64), np.ones(len(mine), dtype=np.int64)
+    for axis in axes:
+        key = np.unique(key * len(axis.sets) + axis.codes[mine], return_inverse=True)[1]
+        sizes = sizes * axis.sizes[mine]
+    return int(sizes[np.unique(key, return_index=True)[1]].sum())

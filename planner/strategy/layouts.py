@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -16,7 +16,8 @@ from ...expr import Bound
 from ...space import Box, Grid, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
-from .columns import Columns, Sizes, columns, common
+from .columns import Columns, Sizes, beside, columns, common, covered
+from .pairs import Pair, Stack, pairs
 
 MAX_RANKS = 4096
 
@@ -79,7 +80,7 @@ class Layout:
     regions: tuple[Region, ...]
     parts: tuple[int, ...] | None = None
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
-    _within: dict[Layout, bool] = field(default_factory=dict, repr=False)
+    _pairs: dict[Layout, Pair] = field(default_factory=dict, repr=False)
     _around: dict[tuple[tuple[int, ...], ...], Layout] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -118,11 +119,18 @@ class Layout:
         """All elements that some rank has."""
         return self.union(range(len(self.regions)))
 
+    @cached_property
+    def holders(self) -> int:
+        """Ranks that have any element."""
+        return sum(map(bool, self.regions))
+
     def union(self, ranks: Sequence[int] | range) -> Region:
         """All elements that some of these ranks have."""
         key = tuple(ranks)
         if key not in self._meets:
-            self._meets[key] = Region.union(self.regions[rank] for rank in key)
+            whole = self._columns is not None and covered(self._columns, key) == prod(self.shape)
+            united = full_box(self.shape) if whole else Region.union(self.regions[rank] for rank in key)
+            self._meets[key] = united
         return self._meets[key]
 
     def around(self, groups: tuple[tuple[int, ...], ...]) -> Layout:
@@ -173,6 +181,16 @@ class Layout:
             ranks.setdefault(part, []).append(rank)
         return Counter(self.union(mine) for mine in ranks.values())
 
+    def pair(self, need: Layout) -> Pair:
+        """What this layout has to do with one that is needed."""
+        if need not in self._pairs:
+            relate([self], [need])
+        return self._pairs[need]
+
+    def knows(self, needs: Iterable[Layout]) -> bool:
+        """Whether all is known of this layout and these."""
+        return all(need in self._pairs for need in needs)
+
     def missing(self, need: Layout) -> list[int]:
         """Per rank how many elements of ``need`` it does not hold."""
         found: list[int] = (need.sizes - self.common(need)).tolist()
@@ -184,15 +202,26 @@ class Layout:
         Complete: what each rank is missing. Partial: one for each part that an element has, and for each needer, but
         those whose own part the fold begins with, and the one that folds.
         """
+        pair = self.pair(need)
         if self.parts is None:
-            return sum(self.missing(need))
-        if need.within(self):
-            kept = need.everything.size
-        else:
-            kept = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
+            return pair.missing
+        assert pair.kept is not None
         wanted = need.everything
-        contributed = sum(count * wanted.meet_size(region) for region, count in self.shares.items())
-        return contributed - wanted.size + need.total - kept
+        everywhere = wanted.size == prod(self.shape)
+        contributed = sum(
+            count * (region.size if everywhere else wanted.meet_size(region)) for region, count in self.shares.items()
+        )
+        return contributed - wanted.size + need.total - pair.kept
+
+    def near(self, need: Layout) -> bool:
+        """Every rank finds all that it needs on itself and the ranks one before and one after it."""
+        if self._columns is not None and need._columns is not None:
+            found = beside(self._columns, need._columns, Stack.of([self._columns]).regions[0])
+            if found is not None:
+                return bool((found == need.sizes).all())
+        size = len(self.regions)
+        around = ([r for r in (rank - 1, rank, rank + 1) if 0 <= r < size] for rank in range(size))
+        return all(region <= self.union(ranks) for region, ranks in zip(need.regions, around, strict=True))
 
     def lacking(self, need: Layout) -> list[Region]:
         """Per rank the elements of ``need`` that it does not hold."""
@@ -200,13 +229,40 @@ class Layout:
 
     def within(self, other: Layout) -> bool:
         """Every rank's region is inside the other's (which is complete)."""
-        if other not in self._within:
-            self._within[other] = self is other or bool((self.common(other) == self.sizes).all())
-        return self._within[other]
+        turned = other._pairs.get(self)
+        return self is other or (self.pair(other).inside if turned is None else turned.missing == 0)
 
     def meets(self, other: Layout) -> bool:
         """On some rank the two have an element in common."""
         return bool(self.common(other).any())
+
+
+def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
+    """Find out, for all pairs at once, what is asked about each of them later (`Layout.pair`)."""
+    for kept in (False, True):
+        mine = [have for have in dict.fromkeys(haves) if (have.parts is not None) is kept and not have.knows(needs)]
+        grids = [[one for one in some if one._columns is not None] for some in (mine, dict.fromkeys(needs))]
+        if all(grids):
+            known = [[one._columns for one in some if one._columns is not None] for some in grids]
+            for i, j, pair in pairs(*known, kept=kept):
+                grids[0][i]._pairs[grids[1][j]] = pair
+        for have in mine:
+            for need in needs:
+                pair = have._pairs.get(need)
+                if pair is None or (kept and pair.kept is None):
+                    have._pairs[need] = _counted(have, need)
+
+
+def _counted(have: Layout, need: Layout) -> Pair:
+    """The same for any regions, by their sets."""
+    common = have.common(need)
+    missing = (need.sizes - common).tolist()
+    needers = {region for region, lack in zip(need.regions, missing, strict=True) if lack}
+    inside = have is need or bool((common == have.sizes).all())
+    both = (n & h for n, h in zip(need.regions, have.regions, strict=True))
+    kept = Region.union(both).size if have.parts is not None else None
+    lacking = sum(map(bool, missing))
+    return Pair(sum(missing), max(missing), lacking, len(needers) <= 1, inside, kept)
 
 
 class Layouts:

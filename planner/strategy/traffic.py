@@ -19,7 +19,7 @@ from functools import cached_property
 
 from ...records import Width
 from ..machine import COLLECTIVES, Link, Machine, Scope
-from .layouts import Layout, Mesh
+from .layouts import Layout, Mesh, relate
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Traffic:
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._keep: list[Layout] = []
+        self._times: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
@@ -78,26 +79,31 @@ class Traffic:
             )
         return self._moves[key]
 
+    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
+        """What the times of all these transfers are asked of, found out at once."""
+        relate(haves, needs)
+        for level in self.levels[1:]:
+            relate([have.around(level.groups) for have in haves if have.parts is None], needs)
+
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         if have is need:
             return Move(0, 0, 0, "local", 0.0)
-        missing = have.missing(need)
-        total, busiest = sum(missing), max(missing)
+        pair = have.pair(need)
+        total, busiest = pair.missing, pair.busiest
         if not total:
             return Move(0, 0, 0, "local", 0.0)
-        kind, size = complete_kind(have, need, missing), width.complete
-        around = [max(have.around(level.groups).missing(need)) * size for level in self.levels[1:]]
-        receivers = tuple(rank for rank, lack in enumerate(missing) if lack)
+        kind, size = complete_kind(have, need), width.complete
+        around = [have.around(level.groups).pair(need).busiest * size for level in self.levels[1:]]
+        receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
         seconds = self._seconds(kind, [*around, busiest * size], receivers)
         return Move(total, total * size, busiest, kind, seconds, busiest * size)
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         total, results = have.moved(need), need.total - need.everything.size
         nbytes = (total - results) * width.partial + results * width.complete
-        receivers = tuple(rank for rank, region in enumerate(need.regions) if region)
+        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
         kind = partial_kind(need)
-        busiest = -(-total // max(1, len(receivers)))
-        received = -(-nbytes // max(1, len(receivers)))
+        busiest, received = (-(-amount // max(1, need.holders)) for amount in (total, nbytes))
         seconds = self._seconds(kind, [received] * len(self.levels), receivers)
         return Move(total, nbytes, busiest, kind, seconds, received)
 
@@ -105,6 +111,12 @@ class Traffic:
         """Time for the busiest rank to receive its bytes. ``cumulated``: per level those from outside of the groups of
         the next one, all of them at last; what crosses groups takes the link that connects them.
         """
+        key = (kind, tuple(cumulated), receivers)
+        if key not in self._times:
+            self._times[key] = self._timed(*key)
+        return self._times[key]
+
+    def _timed(self, kind: str, cumulated: Sequence[int], receivers: tuple[int, ...]) -> float:
         collective = kind if kind in COLLECTIVES else None
         seconds, before, ranks = 0.0, 0, self.mesh.size
         for level, nbytes in zip(self.levels, cumulated, strict=True):
@@ -121,36 +133,23 @@ class Traffic:
         return self._links[key]
 
 
-def complete_kind(have: Layout, need: Layout, missing: list[int]) -> str:
+def complete_kind(have: Layout, need: Layout) -> str:
     """What a library would call the transfer of complete data."""
-    needers = [region for region, lack in zip(need.regions, missing, strict=True) if lack]
-    same = all(region is needers[0] or region == needers[0] for region in needers)
-    holders = [rank for rank, region in enumerate(have.regions) if region]
-    if len(holders) == 1:
-        return "broadcast" if same else "sends"
-    if same and have.disjoint and len(needers) == len(need.regions):
+    pair = have.pair(need)
+    if have.holders == 1:
+        return "broadcast" if pair.alike else "sends"
+    if pair.alike and have.disjoint and pair.lacking == len(need.regions):
         return "all_gather"
     if have.disjoint and need.disjoint and need.total == have.total:
         return "all_to_all"
-    if need.part_count == 1 and have.within(need):
-        return "shift" if _neighbours_only(have, need) else "all_gather"
+    if need.part_count == 1 and pair.inside:
+        return "shift" if have.near(need) else "all_gather"
     return "sends"
-
-
-def _neighbours_only(have: Layout, need: Layout) -> bool:
-    """Every rank finds all it lacks on ranks one away."""
-    size = len(have.regions)
-    for rank, region in enumerate(need.regions):
-        near = [r for r in (rank - 1, rank, rank + 1) if 0 <= r < size]
-        if not region <= have.union(near):
-            return False
-    return True
 
 
 def partial_kind(need: Layout) -> str:
     """What a library would call the transfer that folds partial data."""
-    needers = [region for region in need.regions if region]
-    if len(needers) == 1:
+    if need.holders == 1:
         return "reduce"
     if need.disjoint:
         return "reduce_scatter"
