@@ -6,6 +6,7 @@ from .answer import (
     DualCertificate,
     EliminationCertificate,
     EngineClaim,
+    PartedCertificate,
     SplitCertificate,
 )
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
@@ -21,6 +22,7 @@ __all__ = [
     "EliminationCertificate",
     "EngineClaim",
     "InvalidProblem",
+    "PartedCertificate",
     "ProblemBuilder",
     "SplitCertificate",
     "Supply",

@@ -85,7 +85,19 @@ class SplitCertificate:
     kept: tuple[tuple[int, ...], ...] = ()
 
 
-Certificate = DualCertificate | EliminationCertificate | SplitCertificate
+@dataclass(frozen=True, eq=False)
+class PartedCertificate:
+    """What certifies the problem in which every reader of a supply pays its share alone: no choice costs more there.
+
+    With n readers each pays an n-th, rounded down, of the cheapest item that has its own within or is it.
+    `kept` as for an elimination: these strategies per node come first, and all else is about them.
+    """
+
+    part: EliminationCertificate
+    kept: tuple[tuple[int, ...], ...] = ()
+
+
+Certificate = DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate
 
 
 @dataclass(frozen=True)
@@ -176,6 +188,8 @@ class Assignment:
                 return "elimination"
             case SplitCertificate():
                 return "elimination, case by case"
+            case PartedCertificate():
+                return "elimination, shared supplies in parts"
         return None
 
     @property

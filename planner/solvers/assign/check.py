@@ -7,15 +7,24 @@ the problem's own validation keeps from overflowing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from .answer import Assignment, Certificate, Conflict, DualCertificate, EliminationCertificate, SplitCertificate
+from .answer import (
+    Assignment,
+    Certificate,
+    Conflict,
+    DualCertificate,
+    EliminationCertificate,
+    PartedCertificate,
+    SplitCertificate,
+)
 from .check_duals import dual_bound
 from .check_elimination import demand_no_worse, eliminated_bound
-from .problem import FORBIDDEN, AssignmentProblem, cost_bound
+from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
+from .supply import Supply
 
 Verdict = Literal[
     "wrong length", "no such strategy", "forbidden strategy", "forbidden pair", "forbidden supply", "over the limit",
@@ -141,6 +150,8 @@ def certified_bound(problem: AssignmentProblem, certificate: Certificate) -> int
             bound = eliminated_bound(problem, certificate)
         case SplitCertificate():
             bound = _split_bound(problem, certificate)
+        case PartedCertificate():
+            bound = _parted_bound(problem, certificate)
     if not isinstance(certificate, DualCertificate) and certificate.kept:
         problem = problem.restricted(certificate.kept)
     return bound if bound <= cost_bound(problem) else _NEVER
@@ -162,6 +173,29 @@ def _split_bound(problem: AssignmentProblem, certificate: SplitCertificate) -> i
         kept = [range(count) if w != v else group for w, count in enumerate(problem.strategy_counts.tolist())]
         least = min(least, certified_bound(problem.restricted(kept), part))
     return least
+
+
+def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) -> int:
+    """Of the problem in which each reader of a supply pays its share of what serves it, whatever the others want."""
+    if certificate.kept:
+        demand_no_worse(problem, certificate.kept)
+        problem = problem.restricted(certificate.kept)
+    supplies: list[Supply] = []
+    for supply in problem.supplies:
+        readers = len(supply.readers)
+
+        def share(amounts: Ints, supply: Supply = supply, readers: int = readers) -> Ints:
+            found = amounts.copy()
+            for item in range(supply.item_count):
+                for larger in np.flatnonzero(supply.within[item]).tolist():
+                    found[:, item] = np.minimum(found[:, item], amounts[:, larger])
+            return np.where(found < FORBIDDEN // 2, found // max(1, readers), found)
+
+        costs, uses = share(supply.costs), tuple(replace(use, amounts=share(use.amounts)) for use in supply.uses)
+        alone = replace(supply, within=np.zeros_like(supply.within), costs=costs, uses=uses)
+        pairs = zip(supply.readers, supply.asks, strict=True)
+        supplies += [replace(alone, readers=(v,), asks=(asks,)) for v, asks in pairs] if readers > 1 else [supply]
+    return eliminated_bound(replace(problem, supplies=tuple(supplies)), certificate.part)
 
 
 def check_conflict(problem: AssignmentProblem, conflict: Conflict) -> list[Fault]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .answer import Assignment, Certificate, EliminationCertificate, EngineClaim, Status
+from .answer import Assignment, Certificate, EngineClaim, Status
 from .condition import Cases
 from .dominance import Kept, settled, undominated
 from .eliminate import MOST_WORK
@@ -135,8 +135,10 @@ def _renumbered(hint: Sequence[int] | None, kept: Kept) -> list[int] | None:
 def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     state.offer(hint or ())
     relaxation = _relaxed(state)
-    if not state.infeasible and (relaxation is None or state.best is None):
-        for choice in first_choices(Terms.of(state.places), seed=state.request.seed):
+    loose = relaxation is None or relaxation.in_parts
+    if not state.infeasible and (state.best is None or (loose and not state.proved)):
+        seen = [trial.choice for trial in relaxation.trials] if relaxation is not None and loose else []
+        for choice in first_choices(Terms.of(state.places), seed=state.request.seed, also=seen):
             state.offer(choice)
     if relaxation is None:
         _in_cases(state)
@@ -173,11 +175,15 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
 
 
 def _relaxed(state: _State) -> Relaxation | None:
-    """Elimination under multipliers; None where the problem is too wide for it."""
+    """Elimination under multipliers, in parts where the problem is too wide; None where it is too wide even so."""
+    most_work = min(MOST_WORK, int(_ENTRIES_PER_S * state.request.left))
     try:
-        relaxation = Relaxation.of(state.places, min(MOST_WORK, int(_ENTRIES_PER_S * state.request.left)))
+        relaxation = Relaxation.of(state.places, most_work)
     except TooWide:
-        return None
+        try:
+            relaxation = Relaxation.of_parts(state.places.problem, most_work)
+        except TooWide:
+            return None
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
     _take(state, relaxation)
     return relaxation
@@ -219,14 +225,18 @@ def _take(state: _State, relaxation: Relaxation) -> None:
         state.offer(trial.choice)
 
 
-def _certificate(relaxation: Relaxation, kept: Kept) -> EliminationCertificate:
+def _certificate(relaxation: Relaxation, kept: Kept) -> Certificate:
     return replace(leaf(relaxation), kept=kept)
 
 
 def _in_shells(state: _State, relaxation: Relaxation | None) -> None:
-    """CP-SAT on the strategies within δ of the bound, for wider and wider δ; on all where there is no bound."""
+    """The strategies within δ of the bound, for wider and wider δ; all where there is no bound.
+
+    Decided by CP-SAT, or, where the bound is of parts, by elimination once few enough strategies are left.
+    """
     spare = relaxation.spare() if relaxation is not None else None
     low = relaxation.bound if relaxation is not None else 0
+    loose = relaxation is not None and relaxation.in_parts
     reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))
     while not state.done and state.request.left > 0:
         if state.best is not None:
@@ -234,11 +244,33 @@ def _in_shells(state: _State, relaxation: Relaxation | None) -> None:
         allowed = _allowed(state.places.problem, spare, reach)
         whole = _allowed(state.places.problem, None, reach)
         everything = all((some == all_).all() for some, all_ in zip(allowed, whole, strict=True))
-        if not _within(state, allowed, None if everything else low + reach + 1) or everything:
+        outside = None if everything else low + reach + 1
+        narrowed = outside is not None and loose and _narrowed(state, allowed, outside)
+        if not (narrowed or _within(state, allowed, outside)) or everything:
             return
         if state.best is not None and state.best.cost <= low + reach:
             return
         reach *= _WIDER
+
+
+def _narrowed(state: _State, allowed: list[NDArray[np.bool_]], outside: int) -> bool:
+    """Whether elimination among some strategies finds the best of them; what it says is a claim about the whole."""
+    kept = tuple(tuple(np.flatnonzero(mask).tolist()) for mask in allowed)
+    if not all(kept):
+        state.trust(EngineClaim("elimination", "optimal", outside))
+        return True
+    try:
+        relaxation = Relaxation.of(places_of(state.places.problem.restricted(kept)), _NARROW_WORK)
+    except TooWide:
+        return False
+    relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
+    for trial in relaxation.trials:
+        state.offer(tuple(mine[s] for mine, s in zip(kept, trial.choice, strict=True)))
+    bound = min(relaxation.bound, outside)
+    if state.enough is None or bound < min(state.enough, outside):
+        return False
+    state.trust(EngineClaim("elimination", "optimal", bound))
+    return True
 
 
 def _allowed(

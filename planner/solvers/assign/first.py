@@ -22,15 +22,18 @@ _SHARES = 12  # one start takes one of so many parts of the work at most
 _SHARE = 4  # of the nodes one in so many is then
 
 
-def first_choices(terms: Terms, work: int = WORK, seed: int = 0) -> Iterator[tuple[int, ...]]:
+def first_choices(
+    terms: Terms, work: int = WORK, seed: int = 0, also: Sequence[Sequence[int]] = ()
+) -> Iterator[tuple[int, ...]]:
     """Choices, each better than the one before; the last may still choose something forbidden or break a limit.
 
+    `also`: choices to start from before any other.
     There is always one. `work`: decisions before it is left at that, the first pass over all nodes not counted.
     """
     most = work // _SHARES
     several = [v for v, costs in enumerate(terms.costs) if len(costs) > 1]
     best: tuple[Rank, list[int]] | None = None
-    for start in _starts(terms):
+    for start in (*map(list, also), *_starts(terms)):
         standing = Standing(terms, start)
         work -= _descend(standing, several, min(work, most))
         rank = standing.rank()

@@ -17,7 +17,8 @@ from math import inf
 
 from .eliminate import MOST_WORK, Elimination
 from .factors import PRICE_UNIT, Factors
-from .places import Places, asked_of
+from .parts import parted
+from .places import Places, asked_of, places_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import supplied
 
@@ -70,6 +71,7 @@ class Relaxation:
     multipliers: Mapping[int, int] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     attempts: int = 0
+    in_parts: bool = False  # of the problem whose shared supplies are parted
 
     @staticmethod
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
@@ -77,6 +79,16 @@ class Relaxation:
         factors = Factors(places)
         elimination = Elimination(factors.sizes, factors.scopes(), most_work, factors.place)
         return Relaxation(places, factors, elimination, cost_bound(places.problem))
+
+    @staticmethod
+    def of_parts(problem: AssignmentProblem, most_work: int = MOST_WORK) -> Relaxation:
+        """Of a problem that may be too wide itself: its bound holds, its choices may cost more than they seem to.
+
+        Raises TooWide.
+        """
+        found = Relaxation.of(places_of(parted(problem)), most_work)
+        found.most, found.in_parts = cost_bound(problem), True
+        return found
 
     @property
     def impossible(self) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .answer import EliminationCertificate, SplitCertificate
+from .answer import EliminationCertificate, PartedCertificate, SplitCertificate
 from .factors import PRICE_UNIT, TooWide
 from .lagrange import Relaxation
 from .places import places_of
@@ -27,7 +27,8 @@ _WIDEST = 4_000_000  # entries of one elimination
 
 Prices = Mapping[tuple[int, int], int]
 Kept = tuple[tuple[int, ...], ...]
-Proof = EliminationCertificate | SplitCertificate
+Leaf = EliminationCertificate | PartedCertificate
+Proof = Leaf | SplitCertificate
 
 
 class _TooLong(Exception):
@@ -60,7 +61,7 @@ class _Prover:
         if self.cases > _CASES or self.work > _WORK or time.monotonic() > self.until:
             raise _TooLong
         try:
-            relaxation = Relaxation.of(places_of(problem), _WIDEST)
+            relaxation = _relaxation(problem)
         except TooWide:
             return self._each(problem, _widest(problem), {})
         self._bound(relaxation, prices)
@@ -104,6 +105,14 @@ class _Prover:
         return SplitCertificate(v, groups, tuple(self.case(only(problem, v, group), prices) for group in groups))
 
 
+def _relaxation(problem: AssignmentProblem) -> Relaxation:
+    """Of the problem, or of it in parts. Raises TooWide."""
+    try:
+        return Relaxation.of(places_of(problem), _WIDEST)
+    except TooWide:
+        return Relaxation.of_parts(problem, _WIDEST)
+
+
 def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> AssignmentProblem:
     """The problem in which a node has some of its strategies alone, numbered anew."""
     return problem.restricted(
@@ -111,11 +120,12 @@ def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> Assig
     )
 
 
-def leaf(relaxation: Relaxation) -> EliminationCertificate:
+def leaf(relaxation: Relaxation) -> Leaf:
     """What certifies the bound of a relaxation."""
     prices = tuple(sorted((r, t, price) for (r, t), price in _named(relaxation).items()))
     order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    return EliminationCertificate(order, prices, PRICE_UNIT)
+    found = EliminationCertificate(order, prices, PRICE_UNIT)
+    return PartedCertificate(found) if relaxation.in_parts else found
 
 
 def _named(relaxation: Relaxation) -> dict[tuple[int, int], int]:
