@@ -6,6 +6,7 @@ layouts is a product of vectors that are known.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -100,7 +101,8 @@ class Met:
         bits = [
             sum((1 << number[run.stop]) - (1 << number[run.start]) for run in values.runs) for values in met
         ]  # fmt: skip
-        return np.array(bits, dtype=np.int64)[self.codes], np.diff(np.array(ends, dtype=np.int64))
+        sizes = [high - low for low, high in itertools.pairwise(ends)]
+        return np.array(bits, dtype=np.int64)[self.codes], np.array(sizes, dtype=np.int64)
 
 
 @lru_cache(maxsize=8192)

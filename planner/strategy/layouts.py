@@ -248,8 +248,8 @@ def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
                 grids[0][i]._pairs[grids[1][j]] = pair
         for have in mine:
             for need in needs:
-                pair = have._pairs.get(need)
-                if pair is None or (kept and pair.kept is None):
+                found = have._pairs.get(need)
+                if found is None or (kept and known_pair.kept is None):
                     have._pairs[need] = _counted(have, need)
 
 

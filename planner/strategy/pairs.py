@@ -78,8 +78,9 @@ def pairs(haves: Sequence[Columns], needs: Sequence[Columns], *, kept: bool) -> 
         block = _Block(have.some(start, start + step), need)
         together = block.kept if kept else None
         for k, row in enumerate(zip(*(fact.tolist() for fact in block.facts()), strict=True)):
-            for j, facts in enumerate(zip(*row, strict=True)):
-                yield start + k, j, Pair(*facts, None if together is None else together[k][j])
+            for j, (missing, busiest, lacking, alike, inside) in enumerate(zip(*row, strict=True)):
+                shared = None if together is None else together[k][j]
+                yield start + k, j, Pair(missing, busiest, lacking, alike, inside, shared)
 
 
 class _Block:
@@ -120,7 +121,7 @@ class _Block:
         """[have, need] elements that some rank has in both, each once."""
         apart = [np.array([[m.apart for m in row] for row in table]) for table in self.met]
         tangled = [~self._spread(axis, table) for axis, table in enumerate(apart)]
-        count = sum(mask.astype(np.int64) for mask in tangled)
+        count = np.array(tangled).sum(axis=0)
         found: list[list[int | None]] = [[None] * count.shape[1] for _ in range(count.shape[0])]
         self._count(np.argwhere(count == 0), None, found)
         for axis, mask in enumerate(tangled):
