@@ -249,7 +249,7 @@ def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
         for have in mine:
             for need in needs:
                 found = have._pairs.get(need)
-                if found is None or (kept and known_pair.kept is None):
+                if found is None or (kept and found.kept is None):
                     have._pairs[need] = _counted(have, need)
 
 
