@@ -46,6 +46,9 @@ def run(
     trace: Annotated[
         Path | None, typer.Option(metavar="F", help="Write the predicted and the measured timeline for Perfetto.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="F", help="Write the page of the plan with the measured timeline in it.")
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Compare with the reference.")] = False,
     force: Force = False,
     json: Json = False,
@@ -53,7 +56,7 @@ def run(
     """Run a plan on workers and count what it moves."""
     from ..measured import beside, walls
 
-    for file in (outputs, trace):
+    for file in (outputs, trace, html):
         if file is not None:
             demand_place(file, force=force)
     planned = given_plan(plan)
@@ -73,6 +76,10 @@ def run(
         from ..views.trace import plan_trace
 
         put_file(trace, plan_trace(planned, result), force=force)
+    if html is not None:
+        from ..views.html import plan_html
+
+        put_file(html, plan_html(planned, run=result), force=force)
     figures: dict[str, Any] = {
         "bytes_moved": result.bytes_moved,
         "bytes_planned": planned.document.traffic.bytes_total,

@@ -4,7 +4,7 @@ as."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,21 +26,33 @@ NONE_NAMED: Mapping[tuple[str, int], str] = {}
 GROUP_STRIDE = 1_000_000  # process numbers of one group; more than there are ranks
 
 
+Details = Callable[[Event], Mapping[str, Any]]
+
+
+def no_details(event: Event) -> Mapping[str, Any]:  # noqa: ARG001
+    return {}
+
+
 def chrome_trace(
-    groups: Mapping[str, Iterable[Event]], named: Mapping[tuple[str, int], str] = NONE_NAMED
+    groups: Mapping[str, Iterable[Event]],
+    named: Mapping[tuple[str, int], str] = NONE_NAMED,
+    details: Details = no_details,
 ) -> dict[str, Any]:
     """Timelines side by side in the trace event format (chrome://tracing, ui.perfetto.dev).
 
     One process a rank and group ("predicted rank 0"; a group named "" gives "rank 0"), one thread a lane, complete
     events ("ph": "X") in microseconds. Groups follow each other as they are given. ``named``: other names of
-    processes, by group and rank."""
+    processes, by group and rank. ``details``: what else is said of an event.
+    """
     found: list[dict[str, Any]] = []
     for number, (group, events) in enumerate(groups.items()):
-        found += _group(group, number * GROUP_STRIDE, list(events), named)
+        found += _group(group, number * GROUP_STRIDE, list(events), named, details)
     return {"traceEvents": found, "displayTimeUnit": "ms"}
 
 
-def _group(group: str, base: int, events: list[Event], named: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
+def _group(
+    group: str, base: int, events: list[Event], named: Mapping[tuple[str, int], str], details: Details
+) -> list[dict[str, Any]]:
     lanes = sorted({event.lane for event in events})
     found = []
     used: dict[int, set[str]] = {}
@@ -54,14 +66,14 @@ def _group(group: str, base: int, events: list[Event], named: Mapping[tuple[str,
         mine = [(tid, lane) for tid, lane in enumerate(lanes) if lane in used[rank]]
         found += [_meta("thread_name", pid, tid, {"name": lane}) for tid, lane in mine]
     numbers = {lane: number for number, lane in enumerate(lanes)}
-    return found + [_complete(event, base + event.rank, numbers[event.lane]) for event in events]
+    return found + [_complete(event, base + event.rank, numbers[event.lane], details(event)) for event in events]
 
 
 def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 
-def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
+def _complete(event: Event, pid: int, tid: int, details: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": event.name,
         "cat": event.lane,
@@ -70,7 +82,7 @@ def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
         "dur": round((event.end_s - event.start_s) * 1e6, 6),
         "pid": pid,
         "tid": tid,
-        "args": {"task": event.task, **({"kernel": event.kernel} if event.kernel else {})},
+        "args": {"task": event.task, **({"kernel": event.kernel} if event.kernel else {}), **details},
     }
 
 

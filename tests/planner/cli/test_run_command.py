@@ -105,6 +105,14 @@ def test_states_go_on_from_step_to_step(tapestry: Tapestry, tmp_path: Path, engi
     assert "--verify compares one step, and 2 change the states total, last" in refused.err
 
 
+def test_the_page_of_a_run(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
+    ended = tapestry("run", plan_file, "--random", 1, "--html", tmp_path / "run.html")
+    assert ended.code == 0, ended.err
+    page = (tmp_path / "run.html").read_text()
+    assert "predicted: " in page
+    assert "measured: " in page
+
+
 def test_a_trace_that_cannot_be_written(tapestry: Tapestry, plan_file: Path, tmp_path: Path) -> None:
     ended = tapestry("run", plan_file, "--random", 1, "--trace", tmp_path / "none" / "trace.json")
     assert (ended.code, ended.out) == (2, "")
