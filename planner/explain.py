@@ -17,7 +17,6 @@ from ..records import width_of
 from ..space import Box, count_points
 from ..space.cuts import KINDS
 from .format import Compute, Document, Resolved, Transfer
-from .machine.embed import machine_from_json
 from .machine.units import format_seconds
 from .origin import origins
 from .sharding.model import maximal
@@ -110,8 +109,7 @@ class Explainer:
         self.resolved = resolved
         document = resolved.document
         self.mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
-        machine = machine_from_json(document.machine)
-        self.book = PriceBook(machine, self.mesh)
+        self.book = PriceBook.of(document)
         self.prices = Prices(resolved, self.book)
         self.table = StrategyTable(resolved.program, self.mesh, self.book.works, self.book.layouts)
         self.origins = origins(document)

@@ -21,6 +21,7 @@ from ..space import Region
 from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
+from .strategy.first_traffic import FirstTraffic
 from .strategy.layouts import Layout, Layouts, Mesh
 from .strategy.traffic import Move, Traffic
 from .strategy.work import Work, Works
@@ -28,11 +29,23 @@ from .timeline import Run, Timeline
 
 
 class PriceBook:
-    """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans."""
+    """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans.
 
-    def __init__(self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None) -> None:
-        self.machine, self.traffic, self.layouts = machine, Traffic(mesh, machine, devices), Layouts(mesh)
-        self.works = Works(machine, mesh.size)
+    ``by_host``: senders are chosen by the hosts of the ranks, as in all plans that are made now.
+    """
+
+    def __init__(
+        self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None, *, by_host: bool = True
+    ) -> None:
+        self.machine, self.layouts, self.works = machine, Layouts(mesh), Works(machine, mesh.size)
+        self.traffic = Traffic(mesh, machine, devices) if by_host else FirstTraffic(mesh, machine, devices)
+
+    @staticmethod
+    def of(document: Document) -> PriceBook:
+        """As the document's machine, mesh and senders are."""
+        mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
+        by_host = document.senders == "by_host"
+        return PriceBook(machine_from_json(document.machine), mesh, document.devices, by_host=by_host)
 
 
 class Prices:
@@ -41,8 +54,7 @@ class Prices:
     def __init__(self, resolved: Resolved, book: PriceBook | None = None) -> None:
         document = resolved.document
         self.resolved = resolved
-        mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
-        self.book = book or PriceBook(machine_from_json(document.machine), mesh, document.devices)
+        self.book = book or PriceBook.of(document)
         self._compute: dict[tuple[str, str, bool, bool], tuple[Work, ...]] = {}
         self._seconds: dict[int, Any] = {}
         self._moves: dict[tuple[object, ...], Move] = {}
@@ -88,6 +100,13 @@ class Prices:
     def _by_link(self, task: Transfer) -> dict[str, int]:
         machine, nearest = self.book.machine, 0
         found: dict[str, int] = {}
+        if self.resolved.document.senders == "by_host":
+            scopes = self.resolved.levels[0]
+            for scope, nbytes in zip(scopes, self.resolved.received_by_level(task), strict=True):
+                if nbytes:
+                    kind = machine.link_of(scope).kind
+                    found[kind] = found.get(kind, 0) + nbytes
+            return found
         for scope, size in machine.reaches:
             groups = [device // size for device in self.resolved.document.devices]
             within = sum(n for way, n in self.resolved.received(task, groups).items() if way.one_host)

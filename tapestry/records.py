@@ -32,10 +32,14 @@ def records_at(op: Operation, points: Region) -> Region:
 
 @dataclass(frozen=True)
 class Width:
-    """Bytes of one element of a tensor, complete and as a contribution to a fold."""
+    """Bytes of one element of a tensor, complete and as a contribution to a fold.
+
+    ``packed``: elements along the last axis are one record while it is folded, which no share of a fold cuts.
+    """
 
     complete: int
     partial: int
+    packed: bool = False
 
 
 def record_of(op: Operation, program: Program) -> tuple[str, ...] | None:
@@ -89,4 +93,5 @@ def record_dtype(record: tuple[str, ...], monoid: Monoid) -> Any:
 def width_of(program: Program, tensor: str) -> Width:
     """Bytes of one element of a tensor, complete and as a contribution to the fold that makes it."""
     size, record = program.tensor(tensor).itemsize, program.records.get(tensor)
-    return Width(size, size if record is None else record_bytes(record))
+    packed = free_axes(program, tensor) < len(program.tensor(tensor).shape)
+    return Width(size, size if record is None else record_bytes(record), packed)

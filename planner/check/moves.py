@@ -1,9 +1,9 @@
 """Seventh proof: transfers are named, and go over the links, as the plan says. What they are, by their layouts alone.
 
 The names (`named`) are those of libraries, and choose the measured curve that times it. Bytes go by the rule of the
-format: what a rank lacks comes from the next holder after it, counted round the ranks; a fold is made in equal shares
-along the longest axis by the ranks that need it (of these, by those that contribute, if any), each contribution from
-the next holder after the one who folds.
+format: that of `senders`, or, where a plan does not say who sends, the first: what a rank lacks comes from the next
+holder after it, counted round the ranks; a fold is made in equal shares along the longest axis by the ranks that need
+it (of these, by those that contribute, if any), each contribution from the next holder after the one who folds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ...expr import MONOIDS
 from ..format.document import Transfer
+from . import senders
 from .algebra import EMPTY
 from .case import Case
 from .cells import length
@@ -100,6 +102,8 @@ class Moves:
         """Ranks that take no part have nothing and need nothing."""
         have, need = (self._among(task, self.case.layouts[name]) for name in (task.have, task.need))
         parts = self.case.parts(task.have)
+        if self.case.document.senders == "by_host":
+            return self._by_host(task, have, need, (record, item))
         contributions, elements = received(self.case, task)
         total = contributions * record + elements * item
         if parts is None:
@@ -117,6 +121,32 @@ class Moves:
         outside = [busiest if len(groups.members) > 1 else 0 for groups in self.groups]
         seconds = self._seconds(kind, busiest, outside, receiving)
         return Move(kind, tuple(own for own, _ in counted), tuple(loose for _, loose in counted), seconds)
+
+    def _by_host(self, task: Transfer, have: Column, need: Column, sizes: tuple[int, int]) -> Move:
+        """Senders are chosen by hosts: a link moves what the busiest rank receives or sends."""
+        algebra, parts, levels = self.case.algebra, self.case.parts(task.have), self._levels()
+        near = [groups.of for groups in levels]
+        lacks = [algebra.size(algebra.minus(n, h)) for h, n in zip(have, need, strict=True)]
+        if parts is None:
+            kind, receiving = self._named(have, need, lacks), [rank for rank, lack in enumerate(lacks) if lack]
+            sent = senders.complete(algebra, have, need, near, sizes[1])
+        else:
+            kind, receiving = self._named_fold(need), [rank for rank, region in enumerate(need) if region != EMPTY]
+            sent = senders.folded(algebra, have, need, parts, near, sizes, packed=self._packed(task))
+        devices, seconds = [self.case.document.devices[rank] for rank in receiving], 0.0
+        for groups, nbytes in zip(levels, sent.busiest(), strict=True):
+            largest = max(map(len, groups.members.values()))
+            seconds += self.rates.receive(nbytes, kind, largest, groups.scope, devices) if nbytes else 0.0
+        received = dict(zip([groups.scope for groups in levels], sent.received(), strict=True))
+        within = [*accumulate(received.get(groups.scope, 0) for groups in self.groups)]
+        return Move(kind, tuple(within), (0,) * len(within), seconds)
+
+    def _levels(self) -> list[Groups]:
+        """The groups, without those that a nearer link connects as well."""
+        return [g for k, g in enumerate(self.groups) if k == 0 or g.members != self.groups[k - 1].members]
+
+    def _packed(self, task: Transfer) -> bool:
+        return task.monoid is not None and task.monoid in MONOIDS and MONOIDS[task.monoid].packed
 
     def _among(self, task: Transfer, column: Column) -> Column:
         if task.ranks is None:
@@ -191,7 +221,7 @@ class Moves:
         if self._disjoint(have):
             near = {group: algebra.join(have[rank] for rank in ranks) for group, ranks in groups.members.items()}
             return sum(algebra.size(algebra.meet(lack, near[groups.of[r]])) for r, lack in enumerate(lacking))
-        holders, of = _by_region(have), groups.of
+        holders, of = senders.by_region(have), groups.of
         return sum(self._taken_near(rank, lack, holders, of) for rank, lack in enumerate(lacking) if lack != EMPTY)
 
     def _taken_near(self, rank: int, lacking: int, holders: dict[int, list[int]], of: Sequence[int]) -> int:
@@ -215,15 +245,15 @@ class Moves:
         if len(groups.members) == 1:
             contributions, elements = received(self.case, task)
             return contributions * record + elements * item, 0
-        packed = task.monoid is not None and task.monoid in MONOIDS and MONOIDS[task.monoid].packed
-        holding = _by_region(have)
+        packed = self._packed(task)
+        holding = senders.by_region(have)
         near = Near(algebra, holding)
-        for piece, needers in self._pieces(_by_region(need)):
+        for piece, needers in senders.pieces(algebra, senders.by_region(need)):
             held: dict[int, list[int]] = {}
             for region in near.to(piece):
                 held.setdefault(algebra.meet(piece, region), []).extend(holding[region])
             held.pop(EMPTY, None)
-            for part, holders in self._pieces(held):
+            for part, holders in senders.pieces(algebra, held):
                 tiles = algebra.form(part).tiles
                 fold = _Fold(needers, holders, parts, groups.of)
                 if len(tiles) > 1 and len(fold.roots) > 1:
@@ -235,22 +265,6 @@ class Moves:
                     algebra.budget.spend(1, "shares of folds")
                     own += share * (fold.contributed(root) * record + fold.told(root) * item) if share else 0
         return own, loose
-
-    def _pieces(self, by_region: dict[int, list[int]]) -> list[tuple[int, tuple[int, ...]]]:
-        """Disjoint regions that make up all, each with the ranks that have it."""
-        algebra = self.case.algebra
-        if sum(map(algebra.size, by_region)) == algebra.size(algebra.join(by_region)):
-            return [(region, tuple(ranks)) for region, ranks in by_region.items()]
-        pieces: list[tuple[int, tuple[int, ...]]] = []
-        for region, ranks in by_region.items():
-            rest, refined = region, []
-            for piece, members in pieces:
-                algebra.budget.spend(1, "pieces of what is moved")
-                common = algebra.meet(piece, rest)
-                refined += [(common, (*members, *ranks)), (algebra.minus(piece, common), members)]
-                rest = algebra.minus(rest, common)
-            pieces = [(piece, members) for piece, members in (*refined, (rest, tuple(ranks))) if piece != EMPTY]
-        return pieces
 
 
 class _Fold:
@@ -276,14 +290,6 @@ class _Fold:
 
     def told(self, root: int) -> int:
         return self.needing[self.host[root]] - 1
-
-
-def _by_region(column: Column) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for rank, region in enumerate(column):
-        if region != EMPTY:
-            found.setdefault(region, []).append(rank)
-    return found
 
 
 def _next(ranks: Sequence[int], after: int) -> int:

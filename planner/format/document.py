@@ -37,7 +37,7 @@ Semantics (what `check` proves and the workers obey)
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -230,6 +230,9 @@ class Traffic(Struct, frozen=True):
 class Document(Struct, frozen=True):
     """The plan document.
 
+    ``senders`` is the rule that says who sends what in its transfers: "by_host" that of `planner.format.senders`. Not
+    in documents from before there was another than the first, that of `planner.format.messages`.
+
     ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`. `check`
     proves everything but ``claims``, or refuses the plan.
     """
@@ -251,3 +254,4 @@ class Document(Struct, frozen=True):
     bound: LowerBound | None
     claims: Claims
     format: str = FORMAT
+    senders: Literal["by_host"] | msgspec.UnsetType = msgspec.UNSET

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...records import Width
 from ...space import Grid, IntSet, Region
@@ -161,6 +161,10 @@ class _Holders:
         """The ranks of each different region that may meet this one."""
         return [self.ranks[k] for k in self._overlaps.candidates(region)]
 
+    def meeting(self, region: Region) -> Iterator[tuple[list[int], Region]]:
+        """The same, with what they have of it."""
+        return ((self.ranks[k], self.regions[k] & region) for k in self._overlaps.candidates(region))
+
 
 def _partial(
     held: Sequence[Region], parts: Sequence[int], needed: Sequence[Region], *, records: bool = False
@@ -176,17 +180,17 @@ def _partial(
             contributors = _one_per_part(root, holders, parts)
             found += [Message(0, src, root, share, part) for part, src in contributors]
             found += [Message(1, root, dst, share) for dst in needers if dst != root]
-    return _joined(found)
+    return joined(found)
 
 
 def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region, tuple[int, ...], tuple[int, ...]]]:
     """Split the needed elements into pieces that have the same holders and the same needers."""
     pieces: list[tuple[Region, tuple[int, ...], tuple[int, ...]]] = []
     having = _Holders(held)
-    for region, needers in _refine(dict(enumerate(needed))):
+    for region, needers in refined(dict(enumerate(needed))):
         rest = region
-        near = {rank: held[rank] & region for ranks in having.of(region) for rank in ranks}
-        for sub, holders in _refine(near):
+        near = {rank: common for ranks, common in having.meeting(region) for rank in ranks}
+        for sub, holders in refined(near):
             pieces.append((sub, holders, needers))
             rest = rest - sub
         if rest:
@@ -194,7 +198,7 @@ def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region
     return pieces
 
 
-def _refine(regions: Mapping[int, Region]) -> list[tuple[Region, tuple[int, ...]]]:
+def refined(regions: Mapping[int, Region]) -> list[tuple[Region, tuple[int, ...]]]:
     """Disjoint pieces of the union of the regions of some ranks, each with the ranks that hold it whole."""
     owners: dict[Region, list[int]] = {}
     for rank in sorted(regions):
@@ -265,13 +269,15 @@ def _one_per_part(root: int, holders: tuple[int, ...], parts: Sequence[int]) -> 
     return sorted(chosen.items())
 
 
-def _joined(messages: list[Message]) -> list[Message]:
-    """One message per (phase, src, dst, part), regions united, in that order."""
+def joined(messages: Sequence[Message], key: Callable[[Message], Any] | None = None) -> list[Message]:
+    """One message per (phase, src, dst, part), regions united, in the order of the phase, the receiver and the part, or
+    as ``key`` says.
+    """
     united: dict[tuple[int, int, int, int | None], list[Region]] = {}
     for m in messages:
         united.setdefault((m.phase, m.src, m.dst, m.part), []).append(m.region)
-    order = sorted(united, key=lambda key: (key[0], key[2], -1 if key[3] is None else key[3], key[1]))
-    return [Message(p, s, d, _unite(united[p, s, d, part]), part) for p, s, d, part in order]
+    found = [Message(p, s, d, _unite(regions), part) for (p, s, d, part), regions in united.items()]
+    return sorted(found, key=key or (lambda m: (m.phase, m.dst, -1 if m.part is None else m.part, m.src)))
 
 
 def _unite(regions: list[Region]) -> Region:

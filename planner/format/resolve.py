@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from ...expr import MONOIDS
 from ...program import Program
@@ -13,6 +16,10 @@ from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Document, LayoutText, Task, Transfer
 from .messages import Message, Way, moves, received
+from .senders import Groups, levels_of, moves_by_host
+
+if TYPE_CHECKING:
+    from ..machine import Scope
 
 
 class Resolved:
@@ -37,6 +44,13 @@ class Resolved:
     def size(self) -> int:
         """Number of ranks."""
         return prod(self.document.mesh)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[Scope, ...], Groups]:
+        """How near the devices of the ranks are to one another."""
+        from ..machine.embed import machine_from_json  # here, because few who read a plan ask
+
+        return levels_of(machine_from_json(self.document.machine).reaches, self.document.devices)
 
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
@@ -74,15 +88,28 @@ class Resolved:
         return self._messages[key]
 
     def received(self, task: Transfer, hosts: Sequence[int]) -> Mapping[Way, int]:
-        """Bytes that ranks receive from one another in a transfer, without a list of its messages."""
+        """Bytes that ranks receive from one another in a transfer, without a list of its messages: as much by any rule
+        of who sends, by the first as this says.
+        """
         held, needed, parts, records = self._ends(task)
         width = width_of(self.program, task.tensor)
         counted = received(held, needed, hosts, parts, records=records)
         return {way: n * (width.partial if way.partial else width.complete) for way, n in counted.items()}
 
+    def received_by_level(self, task: Transfer) -> tuple[int, ...]:
+        """The same by level of `levels`, where senders are chosen by hosts."""
+        from .loads import IN, loads_of  # here, because it loads NumPy, which reading a plan does without
+
+        held, needed, parts, records = self._ends(task)
+        loads = loads_of(held, needed, self.levels[1], parts, records=records)
+        return tuple(loads.nbytes(width_of(self.program, task.tensor))[IN].sum(axis=1).tolist())
+
     def _derive(self, task: Transfer) -> list[Message]:
         held, needed, parts, records = self._ends(task)
-        found = moves(held, needed, parts, records=records)
+        if self.document.senders is msgspec.UNSET:
+            found = moves(held, needed, parts, records=records)
+        else:
+            found = moves_by_host(held, needed, self.levels[1], parts, records=records)
         return [m for m in found if m.remote] if parts is None and task.source == task.target else found
 
     def _ends(self, task: Transfer) -> tuple[list[Region], list[Region], tuple[int, ...] | None, bool]:

@@ -113,9 +113,9 @@ def transfer_samples(plan: Plan, times: TaskTimes) -> dict[str, list[Sample]]:
     for task in plan.document.tasks:
         if isinstance(task, Transfer):
             move = prices.move(task)
-            if move.received:
+            if move.busiest:
                 seconds = max(LEAST_S, times.transfers[task.id] + times.gap)
-                found.setdefault(move.kind, []).append((move.received, seconds))
+                found.setdefault(move.kind, []).append((move.busiest, seconds))
     return found
 
 

@@ -138,4 +138,5 @@ def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: 
         peak_bytes={str(rank): {question.tier: peak} for rank in range(question.mesh.size)},
         bound=None,
         claims=Claims("pinned", question.objective, 0.0, 0, 0.0, question.seed),
+        senders="by_host",
     )

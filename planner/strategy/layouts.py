@@ -16,6 +16,7 @@ from ...expr import Bound
 from ...space import Box, Grid, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
+from ..format.loads import Spread
 from .columns import Columns, Sizes, beside, columns, common, covered
 from .pairs import Pair, Stack, pairs
 
@@ -93,6 +94,11 @@ class Layout:
     def ranks(self) -> tuple[int, ...] | None:
         """Those that have anything; None: all, or none."""
         return taking_part(self.regions)
+
+    @cached_property
+    def spread(self) -> Spread:
+        """What each rank has, told apart, as transfers are counted by."""
+        return Spread(self.regions)
 
     @cached_property
     def _columns(self) -> Columns | None:

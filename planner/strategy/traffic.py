@@ -1,14 +1,13 @@
 """Exact traffic between two layouts, its name as a collective, and its time on the links.
 
 Per element with holders H, needers N, and for partials one contributor chosen per part (d parts): |N - H| copies, or (d
-- 1) + |N| - [some needer contributes] messages. Summed over elements by counting regions, never by enumerating
-elements:
+- 1) + |N| - [some needer contributes] messages. Who sends them to whom is the rule of the format
+(`planner.format.senders`); what every rank receives and sends by it is counted (`planner.format.loads`), region by
+region, never element by element. A contribution has the bytes of a record of the fold, which may be more than those of
+an element of the result.
 
-    complete   sum over ranks of |N_r| - |N_r & H_r|
-    partial    d |union of N| - |union of (N_r & H_r)| contributions, and sum of |N_r| - |union of N| results,
-               where every part has every element; else sum over parts of |H_part & union of N| for the first term
-
-A contribution has the bytes of a record of the fold, which may be more than those of an element of the result.
+A link moves what the busiest rank receives or sends, whichever is more; what crosses islands or hosts takes the link
+between them.
 """
 
 from __future__ import annotations
@@ -18,15 +17,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...records import Width
+from ..format.loads import IN, complete_loads, partial_loads
+from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
 from .layouts import Layout, Mesh, relate
 
 
 @dataclass(frozen=True)
 class Move:
-    """A transfer between two layouts: elements and bytes received in all, elements by the busiest rank, kind, time.
+    """A transfer between two layouts: elements and bytes that ranks receive in all, its name, its time.
 
-    ``received``: the bytes that its time is of, those of the busiest rank.
+    ``busiest``: the bytes that its time is of, received or sent by the busiest rank.
     """
 
     elements: int
@@ -34,15 +35,11 @@ class Move:
     busiest: int
     kind: str
     seconds: float
-    received: int = 0
 
 
-@dataclass(frozen=True)
-class Level:
-    """Ranks in the groups that links of a scope connect: all of them, those of a host, those of an island."""
-
-    scope: Scope
-    groups: tuple[tuple[int, ...], ...]
+NOTHING = Move(0, 0, 0, "local", 0.0)
+Busiest = tuple[int, ...]
+"""Per level what the busiest rank receives or sends, whichever is more."""
 
 
 class Traffic:
@@ -55,19 +52,34 @@ class Traffic:
         self._shared = any(link.shared_by > 1 for link in machine.links)
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
+        self._loads: dict[tuple[int, int], Busiest] = {}
         self._keep: list[Layout] = []
         self._times: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
-        """All ranks together first, then the groups within which a nearer link connects, the widest first."""
-        found: dict[tuple[tuple[int, ...], ...], Scope] = {}
-        for scope, size in reversed(self.machine.reaches):
-            groups: dict[int, list[int]] = {}
-            for rank, device in enumerate(self.devices):
-                groups.setdefault(device // size, []).append(rank)
-            found[tuple(map(tuple, groups.values()))] = scope
-        return tuple(Level(scope, groups) for groups, scope in found.items())
+    def levels(self) -> tuple[tuple[Scope, ...], Groups]:
+        """How near the devices of the ranks are to one another, and the links that connect them."""
+        return levels_of(self.machine.reaches, self.devices)
+
+    @cached_property
+    def _widest(self) -> tuple[int, ...]:
+        """Per level the ranks of its largest group."""
+        return tuple(max(map(of.count, set(of))) for of in self.levels[1])
+
+    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
+        """What the times of all these transfers are asked of, found out at once."""
+        relate(haves, needs)
+        self._keep += [*haves, *needs]
+        for have in dict.fromkeys(haves):
+            if have.parts is None:
+                self._count(have, [need for need in dict.fromkeys(needs) if (id(have), id(need)) not in self._loads])
+
+    def _count(self, have: Layout, needs: Sequence[Layout]) -> None:
+        needs = [need for need in needs if have.pair(need).missing]
+        if needs:
+            counts = complete_loads(have.spread, [need.spread for need in needs], self.levels[1])
+            for need, busiest in zip(needs, counts.max(axis=(1, 3)).tolist(), strict=True):
+                self._loads[id(have), id(need)] = tuple(busiest)
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """The transfer that completes ``need`` from ``have``."""
@@ -79,50 +91,37 @@ class Traffic:
             )
         return self._moves[key]
 
-    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
-        """What the times of all these transfers are asked of, found out at once."""
-        relate(haves, needs)
-        for level in self.levels[1:]:
-            relate([have.around(level.groups) for have in haves if have.parts is None], needs)
-
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
-        if have is need:
-            return Move(0, 0, 0, "local", 0.0)
-        pair = have.pair(need)
-        total, busiest = pair.missing, pair.busiest
-        if not total:
-            return Move(0, 0, 0, "local", 0.0)
-        kind, size = complete_kind(have, need), width.complete
-        around = [have.around(level.groups).pair(need).busiest * size for level in self.levels[1:]]
+        if have is need or not have.pair(need).missing:
+            return NOTHING
+        if (id(have), id(need)) not in self._loads:
+            self._count(have, [need])
+        busiest = tuple(elements * width.complete for elements in self._loads[id(have), id(need)])
+        kind, total = complete_kind(have, need), have.pair(need).missing
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
-        seconds = self._seconds(kind, [*around, busiest * size], receivers)
-        return Move(total, total * size, busiest, kind, seconds, busiest * size)
+        return Move(total, total * width.complete, sum(busiest), kind, self._seconds(kind, busiest, receivers))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
-        total, results = have.moved(need), need.total - need.everything.size
-        nbytes = (total - results) * width.partial + results * width.complete
+        assert have.parts is not None
+        loads = partial_loads(have.regions, need.regions, have.parts, self.levels[1], records=width.packed)
+        nbytes, kind = loads.nbytes(width), partial_kind(need)
+        busiest = tuple(nbytes.max(axis=(0, 2)).tolist())
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
-        kind = partial_kind(need)
-        busiest, received = (-(-amount // max(1, need.holders)) for amount in (total, nbytes))
-        seconds = self._seconds(kind, [received] * len(self.levels), receivers)
-        return Move(total, nbytes, busiest, kind, seconds, received)
+        return Move(loads.moved, int(nbytes[IN].sum()), sum(busiest), kind, self._seconds(kind, busiest, receivers))
 
-    def _seconds(self, kind: str, cumulated: Sequence[int], receivers: tuple[int, ...]) -> float:
-        """Time for the busiest rank to receive its bytes. ``cumulated``: per level those from outside of the groups of
-        the next one, all of them at last; what crosses groups takes the link that connects them.
-        """
-        key = (kind, tuple(cumulated), receivers)
+    def _seconds(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
+        """What each level takes, one after another; the link of each as the ranks that receive at once have it."""
+        key = (kind, busiest, receivers)
         if key not in self._times:
             self._times[key] = self._timed(*key)
         return self._times[key]
 
-    def _timed(self, kind: str, cumulated: Sequence[int], receivers: tuple[int, ...]) -> float:
+    def _timed(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
         collective = kind if kind in COLLECTIVES else None
-        seconds, before, ranks = 0.0, 0, self.mesh.size
-        for level, nbytes in zip(self.levels, cumulated, strict=True):
-            if nbytes > before and any(len(group) > 1 for group in level.groups):
-                seconds += self._link(level.scope, receivers).seconds(nbytes - before, collective, ranks)
-                before, ranks = nbytes, 2
+        seconds = 0.0
+        for scope, ranks, nbytes in zip(self.levels[0], self._widest, busiest, strict=True):
+            if nbytes:
+                seconds += self._link(scope, receivers).seconds(nbytes, collective, ranks)
         return seconds
 
     def _link(self, scope: Scope, receivers: tuple[int, ...]) -> Link:

@@ -72,7 +72,9 @@ def test_an_alternative_costs_what_planning_it_costs(machine: str, mesh: tuple[i
                 continue
             compared += 1
             after = spent(again)
-            assert after[1] - before[1] == other.extra_bytes, (op.name, other)
+            assert after[1] - before[1] >= other.extra_bytes, (op.name, other)
+            if objective == "bytes":  # else of ends that take equally long any may be planned; the least is named
+                assert after[1] - before[1] == other.extra_bytes, (op.name, other)
             assert after[0] - before[0] == pytest.approx(other.extra_s, rel=1e-9, abs=1e-15), (op.name, other)
     assert compared >= 4
 

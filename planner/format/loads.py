@@ -1,0 +1,241 @@
+"""How many elements every rank receives and sends in a transfer, without a list of its messages.
+
+What `planner.format.senders` says, counted: messages are millions where ranks are thousands, and a search asks for
+thousands of transfers. Equal regions are counted once, and regions that are one grid each axis by axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...records import Width
+from ...space import IntSet, Region
+from .messages import refined
+from .senders import Groups, PieceFold, contributors, folds_of
+
+Counts = Any  # elements: arrays of int64, or of Python's integers where these may be greater
+IN, OUT = 0, 1
+ENTRIES = 1 << 21  # of an array of transfers by pieces by ranks that is made at once
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Elements, and records that are folded, by (received or sent, level of `Groups` that it crosses, rank)."""
+
+    elements: Counts
+    records: Counts
+
+    def nbytes(self, width: Width) -> Counts:
+        """Bytes, by the same."""
+        return self.elements * width.complete + self.records * width.partial
+
+    @property
+    def moved(self) -> int:
+        """Elements and records that all ranks receive from one another."""
+        return int((self.elements + self.records)[IN].sum())
+
+
+class Spread:
+    """What each rank has, told apart: the different regions, and who has which; -1 who has nothing."""
+
+    def __init__(self, regions: Sequence[Region]) -> None:
+        self.given = tuple(regions)
+        numbers: dict[Region, int] = {}
+        codes = [numbers.setdefault(region, len(numbers)) if region else -1 for region in regions]
+        self.regions = list(numbers)
+        self.codes = np.array(codes, dtype=np.int64)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The disjoint pieces of it, each with all the ranks that hold it."""
+        return Pieces([(region, ranks) for region, ranks in refined(dict(enumerate(self.given)))], len(self.given))
+
+
+class Pieces:
+    """Disjoint regions with the ranks that hold each."""
+
+    def __init__(self, pieces: Sequence[tuple[Region, tuple[int, ...]]], ranks: int) -> None:
+        self.regions = [region for region, _ in pieces]
+        self.holders = [holders for _, holders in pieces]
+        self.ranks = ranks
+        self._turns: dict[Groups, list[Turn]] = {}
+
+    @cached_property
+    def held(self) -> Any:
+        """By piece and rank whether it holds it."""
+        found = np.zeros((len(self.holders), self.ranks), dtype=bool)
+        for k, holders in enumerate(self.holders):
+            found[k, list(holders)] = True
+        return found
+
+    @cached_property
+    def alone(self) -> Any | None:
+        """By piece its only holder; None where one has several."""
+        if any(len(holders) != 1 for holders in self.holders):
+            return None
+        return np.array([holders[0] for holders in self.holders], dtype=np.int64)[:, None]
+
+    def turns(self, groups: Groups) -> list[Turn]:
+        """Which ranks take in turn: per group those of which no nearer group has a holder."""
+        if groups not in self._turns:
+            left, found = np.ones(self.held.shape, dtype=bool), []
+            for of in groups:
+                for group in range(max(of) + 1):
+                    table, count = self._table([rank for rank, its in enumerate(of) if its == group])
+                    able = left & (count > 0)[:, None] & (np.array(of) == group)
+                    if able.any():
+                        found.append(Turn(able, table, np.maximum(count, 1)))
+                        left &= ~able
+            self._turns[groups] = found
+        return self._turns[groups]
+
+    def _table(self, members: Sequence[int]) -> tuple[Any, Any]:
+        """Per piece its holders among some ranks, filled up, and how many they are."""
+        among = frozenset(members)
+        chosen = [[rank for rank in ranks if rank in among] for ranks in self.holders]
+        count = np.array([len(ranks) for ranks in chosen], dtype=np.int64)
+        table = np.zeros((len(chosen), max(1, int(count.max()))), dtype=np.int64)
+        for k, ranks in enumerate(chosen):
+            table[k, : len(ranks)] = ranks
+        return table, count
+
+
+class Turn(NamedTuple):
+    """By piece and rank whether it takes part, and per piece the holders that it takes from, with how many they are."""
+
+    able: Any
+    table: Any
+    count: Any
+
+    def pick(self, wanting: Any) -> Any:
+        """By piece and rank who sends to it, for every transfer."""
+        turn = np.cumsum(wanting & self.able, axis=2) - 1
+        return self.table[np.arange(len(self.table))[:, None], turn % self.count[:, None]]
+
+
+def _common(pieces: Pieces, regions: Sequence[Region], ranks: int) -> Counts:
+    """Elements that each piece has in common with each of some regions."""
+    most = max(region.size for region in regions) * max(1, ranks)
+    found = np.ones((len(pieces.regions), len(regions)), dtype=np.int64 if most < 1 << 62 else object)
+    if any(len(region.grids) != 1 for region in (*pieces.regions, *regions)):
+        found[:] = [[a.meet_size(b) for b in regions] for a in pieces.regions]
+        return found
+    mine, theirs = ([region.grids[0].axes for region in some] for some in (pieces.regions, regions))
+    for a, b in zip(zip(*mine, strict=True), zip(*theirs, strict=True), strict=True):
+        sets, others = dict.fromkeys(a), dict.fromkeys(b)
+        at, there = ({axis: k for k, axis in enumerate(some)} for some in (sets, others))
+        found *= _sizes(tuple(sets), tuple(others))[np.array([at[x] for x in a])[:, None], [there[x] for x in b]]
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _sizes(mine: tuple[IntSet, ...], theirs: tuple[IntSet, ...]) -> Any:
+    """How many values each of some sets has in common with each of others."""
+    return np.array([[(a & b).size for b in theirs] for a in mine], dtype=np.int64)
+
+
+def complete_loads(held: Spread, needs: Sequence[Spread], groups: Groups) -> Counts:
+    """Of a transfer from one complete source to each of some layouts: elements by (transfer, received or sent, level
+    that they cross, rank).
+    """
+    ranks, pieces = len(held.given), held.pieces
+    regions = list(dict.fromkeys(region for need in needs for region in need.regions))
+    found = np.zeros((len(needs), 2, len(groups), ranks), dtype=np.int64)
+    if not pieces.regions or not regions:
+        return found
+    common = _common(pieces, regions, ranks)
+    common = np.concatenate([common, np.zeros_like(common[:, :1])], axis=1)  # what is not needed, last
+    at = {region: k for k, region in enumerate(regions)}
+    codes = np.array([[at.get(region, -1) for region in need.given] for need in needs])
+    found = found.astype(common.dtype, copy=False)
+    step = max(1, ENTRIES // (len(pieces.regions) * ranks))
+    for first in range(0, len(needs), step):
+        some = slice(first, first + step)
+        lacking = common[:, codes[some]].swapaxes(0, 1)
+        lacking = np.where(pieces.held, 0, lacking)
+        found[some] = _taken(lacking, _senders(pieces, lacking, groups), groups)
+    return found
+
+
+def _senders(pieces: Pieces, lacking: Counts, groups: Groups) -> Any:
+    """By transfer, piece and rank who sends: `planner.format.senders.in_turn` for many pieces at once."""
+    if pieces.alone is not None:
+        return np.broadcast_to(pieces.alone, lacking.shape)
+    wanting = lacking > 0
+    first, *others = pieces.turns(groups)
+    found = first.pick(wanting)
+    for turn in others:
+        found = np.where(turn.able, turn.pick(wanting), found)
+    return found
+
+
+def _taken(lacking: Counts, senders: Any, groups: Groups) -> Counts:
+    """What each rank lacks of each piece comes from its sender."""
+    counts = np.zeros((len(lacking), 2, len(groups), lacking.shape[2]), dtype=lacking.dtype)
+    for level, of in enumerate(groups):
+        moved = lacking
+        if level < len(groups) - 1:
+            at = np.array(of)
+            moved = np.where(at[senders] == at, lacking, 0)
+            lacking = lacking - moved
+        counts[:, IN, level] = moved.sum(axis=1)
+        transfer = np.arange(len(lacking))[:, None, None]
+        np.add.at(counts[:, OUT, level], (transfer, senders), moved)
+    return counts
+
+
+def partial_loads(
+    held: Sequence[Region], needed: Sequence[Region], parts: Sequence[int], groups: Groups, *, records: bool
+) -> Loads:
+    """Of a transfer that folds a partial source."""
+    folds = folds_of(held, needed, parts, records=records)
+    sources = contributors(folds, groups)
+    large = prod([len(held), sum(share.size for fold in folds for share in fold.shares)]) >= 1 << 61
+    exact = np.dtype(object) if large else np.dtype(np.int64)
+    contributed, told = (np.zeros((2, len(groups), len(held)), dtype=exact) for _ in range(2))
+    for fold in folds:
+        roots, sizes = np.array(fold.roots, dtype=np.int64), np.array([s.size for s in fold.shares], dtype=exact)
+        for _, holders in fold.parts:
+            _send(contributed, _sources(fold, holders, sources), roots, sizes, groups)
+        for needer in fold.needers:
+            _send(told, roots, np.full_like(roots, needer), sizes, groups)
+    return Loads(told, contributed)
+
+
+def _sources(fold: PieceFold, holders: tuple[int, ...], sources: dict[tuple[int, ...], dict[int, int]]) -> Any:
+    """Who each root has a part from."""
+    if len(holders) == 1:
+        return np.full(len(fold.roots), holders[0], dtype=np.int64)
+    return np.array([r if r in holders else sources[holders][r] for r in fold.roots], dtype=np.int64)
+
+
+def _send(counts: Counts, senders: Any, receivers: Any, sizes: Counts, groups: Groups) -> None:
+    """So many elements from each of some ranks to another one each; to itself is no traffic."""
+    left = senders != receivers
+    for level, of in enumerate(groups):
+        at = np.array(of)
+        on = left & (at[senders] == at[receivers])
+        left = left & ~on
+        np.add.at(counts[IN, level], receivers[on], sizes[on])
+        np.add.at(counts[OUT, level], senders[on], sizes[on])
+
+
+def loads_of(
+    held: Sequence[Region],
+    needed: Sequence[Region],
+    groups: Groups,
+    parts: Sequence[int] | None = None,
+    *,
+    records: bool = False,
+) -> Loads:
+    """Of any transfer."""
+    if parts is not None:
+        return partial_loads(held, needed, parts, groups, records=records)
+    (counts,) = complete_loads(Spread(held), [Spread(needed)], groups)
+    return Loads(counts, np.zeros_like(counts))
