@@ -227,7 +227,8 @@ def plan(
         made = make_best_plan(asked, model, Clock(time_limit))
     else:
         made = make_plan(asked(row, time_limit))
-    document = with_origin(made, origin_of(found))
+    found = found if made.form is None else found.then(made.form)
+    document = with_origin(made.document, origin_of(found))
     return Plan(document, found.program, time.perf_counter() - started)
 
 

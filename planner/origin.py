@@ -28,8 +28,8 @@ MOST_POINTS = 20_000_000  # of the programs that are executed; about ten seconds
 
 
 def origin_of(found: Rewritten) -> Origin | None:
-    """What a plan says of the program that it was made from; None where no rule changed that."""
-    if not found.steps:
+    """What a plan says of the program that it was made from; None where it is the same, operations in one order."""
+    if found.before.operations == found.program.operations:
         return None
     rewrites = tuple(Rewrite(step.rule, step.at, step.made, step.of) for step in found.steps)
     return Origin(_digest(found.before), len(found.before.operations), rewrites)
@@ -58,7 +58,7 @@ def origin_text(origin: Origin, operations: int) -> str:
     """``10 operations as written are 8: 2 fuse_pointwise``."""
     counts = Counter(step.rule for step in origin.rewrites)
     listed = ", ".join(f"{count} {rule}" for rule, count in counts.items())
-    return f"{origin.operations} operations as written are {operations}: {listed}"
+    return f"{origin.operations} operations as written are {operations}: {listed or 'in another order'}"
 
 
 @dataclass(frozen=True)

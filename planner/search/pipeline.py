@@ -8,8 +8,9 @@ was found are left out (`sharding.bound` proves it).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,14 +18,18 @@ from ...errors import Infeasible, TimeLimit
 from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
-from ..sharding.bound import Certificate, lower_bound
+from ..sharding.bound import lower_bound
 from ..strategy.layouts import Mesh
 from .found import Found
 from .groups import side_by_side
+from .leaner import answered
 from .meshes import finer_meshes, plain_meshes
 from .question import Question
 from .report import with_report
-from .search import Search, searched
+from .search import Search
+
+if TYPE_CHECKING:
+    from ...rewrites import Rewritten
 
 Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answered in so many seconds
 
@@ -32,12 +37,26 @@ Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answe
 TRYING, ONE_TRY = 0.6, 0.4
 
 
-def make_plan(question: Question) -> Document:
+@dataclass(frozen=True)
+class Made:
+    """A plan document, and what its program is of the one that was asked about."""
+
+    document: Document
+    form: Rewritten | None
+
+
+def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
-    search = searched(question)
+    search, found = answered(question)
+    found = search.improved(found)
+    return made_of(search, side_by_side(search.question, found, found.makespan_s) or found)
+
+
+def made_of(search: Search, found: Found) -> Made:
+    """The document of what was found, with the bound on all plans of its program."""
+    question = search.question
     bound = lower_bound(question.program, question.machine, question.mesh.size)
-    found = search.run()
-    return with_report(side_by_side(question, found, found.makespan_s) or found, search.model, bound, question)
+    return Made(with_report(found, search.model, bound, question), question.form)
 
 
 @dataclass(frozen=True)
@@ -46,7 +65,6 @@ class _Answer:
 
     search: Search
     found: Found
-    bound: Certificate
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -57,7 +75,7 @@ class _Answer:
         return self.found.makespan_s
 
 
-def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Document:
+def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
     """The shortest plan over several meshes; what each would give is in its claims.
 
     Raises what all meshes raise: Infeasible, or TimeLimit where one of them might have had a plan; or UsageError.
@@ -76,9 +94,9 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Document:
         other = side_by_side(answer.search.question, base, found.makespan_s)
         if other is not None:
             best, found, tried[answer.rows] = answer, other, other.makespan_s
-    document = with_report(found, best.search.model, best.bound, best.search.question)
-    claims = msgspec.structs.replace(document.claims, meshes=tuple(starmap(MeshTried, tried.items())))
-    return msgspec.structs.replace(document, claims=claims)
+    made = made_of(best.search, found)
+    claims = msgspec.structs.replace(made.document.claims, meshes=tuple(starmap(MeshTried, tried.items())))
+    return replace(made, document=msgspec.structs.replace(made.document, claims=claims))
 
 
 class _Meshes:
@@ -108,8 +126,7 @@ class _Meshes:
         question.say("mesh " + "x".join(map(str, rows)))
         self.tried[rows] = None
         try:
-            search = searched(question)
-            answer = _Answer(search, search.first(), bound)
+            answer = _Answer(*answered(question))
         except (Infeasible, TimeLimit) as error:
             self.failures.append(error)
             return None

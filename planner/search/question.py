@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,12 +18,18 @@ from ..strategy.layouts import Layouts, Mesh
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic
 
+if TYPE_CHECKING:
+    from ...rewrites import Rewritten
+
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A program to be planned on a mesh of a machine. ``book`` and ``table`` remember prices and strategies."""
+    """A program to be planned on a mesh of a machine. ``book`` and ``table`` remember prices and strategies.
+
+    ``form``: what the program is of the one that was asked about, where it is another form of it.
+    """
 
     program: Program
     machine: Machine
@@ -38,6 +44,7 @@ class Question:
     table: StrategyTable
     program_json: dict[str, Any]
     machine_json: dict[str, Any]
+    form: Rewritten | None = None
 
     @staticmethod
     def of(
@@ -60,6 +67,12 @@ class Question:
             program, machine, mesh, objective, pins, seed, jobs, clock, say, book, table, program_to_json(program),
             plain_machine,
         )  # fmt: skip
+
+    def of_form(self, form: Rewritten) -> Question:
+        """The same question about another form of the program."""
+        table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
+        made = program_to_json(form.program)
+        return replace(self, program=form.program, table=table, program_json=made, form=form)
 
     @property
     def layouts(self) -> Layouts:

@@ -40,21 +40,21 @@ VIEW_WORK = 50
 ENOUGH = 0.005
 
 
-def searched(question: Question) -> Search:
+def searched(question: Question, *, thorough: bool = True) -> Search:
     """The problem of a question, ready to be solved."""
     question.say("strategies")
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
     repetition = find_repetition(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
-    return Search(question, model)
+    return Search(question, model, thorough=thorough)
 
 
 class Search:
-    """One planning problem being searched."""
+    """One planning problem being searched; where not ``thorough``, good answers of the solver are enough."""
 
-    def __init__(self, question: Question, model: Model) -> None:
-        self.question, self.model = question, model
+    def __init__(self, question: Question, model: Model, *, thorough: bool = True) -> None:
+        self.question, self.model, self.thorough = question, model, thorough
 
     @cached_property
     def translation(self) -> Translation:
@@ -64,10 +64,6 @@ class Search:
     def allow(self, clock: Clock) -> None:
         """Take what time is left on another clock from now on."""
         self.question = replace(self.question, clock=clock)
-
-    def run(self) -> Found:
-        """Raises Infeasible, or TimeLimit where nothing fits that could be found in time."""
-        return self.improved(self.first())
 
     def improved(self, best: Found) -> Found:
         """What other views of overlap and changes of single decisions make of an answer."""
@@ -92,7 +88,7 @@ class Search:
         q = self.question
         return solve(
             self.translation, budget, time_limit=max(0.05, q.clock.left), seed=q.seed, jobs=q.jobs, exposed=exposed,
-            gap=ENOUGH, work_limit=VIEW_WORK if exposed != EXPOSED[0] else None,
+            gap=ENOUGH, work_limit=None if self.thorough and exposed == EXPOSED[0] else VIEW_WORK,
         )  # fmt: skip
 
     def fitting(self) -> Found | None:

@@ -8,7 +8,13 @@ from ...errors import Infeasible
 from .model import Model, memory_at
 
 
-def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, capacity: int, tier: str) -> Infeasible:
+class Shortage(Infeasible):
+    """Nothing fits. ``need``: a budget in bytes that is enough."""
+
+    need: int = 0
+
+
+def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, capacity: int, tier: str) -> Shortage:
     """The error for a budget below ``need``, the bytes that the leanest choice takes once packed.
 
     ``least``: what every choice takes, as far as that is proved.
@@ -19,7 +25,7 @@ def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, cap
     at = model.program.operations[worst].name if model.program.operations else "the start"
     resident = sum(size for name, size in held if _resident(model, name))
     top = ", ".join(f"{name} {size_text(size)}" for name, size in held[:4])
-    return Infeasible(
+    found = Shortage(
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
         where=f"operation {at}",
         sides={
@@ -31,6 +37,8 @@ def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, cap
         },
         hint=f"give --memory {tier}={_budget(need)} or more, or use more devices",
     )
+    found.need = need
+    return found
 
 
 def _budget(need: int) -> str:

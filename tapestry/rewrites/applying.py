@@ -106,7 +106,9 @@ def _may(program: Program, change: Change) -> bool:
             op.output not in written and (kept(program, op.output) or pinned(program, "tensor", op.output))
         ):
             return False
-    return all(known_operation(reader) for old, _ in change.instead for reader in program.consumers[old])
+    changed = (program.op_by_name[op.name] for op in change.changed)
+    readers = (reader for old, _ in change.instead for reader in program.consumers[old])
+    return all(map(known_operation, (*changed, *readers)))
 
 
 def apply(
@@ -179,7 +181,8 @@ def apart(program: Program, found: Iterable[Match]) -> list[Match]:
 
 def _touched(program: Program, change: Change) -> set[str]:
     readers = {reader.name for old, _ in change.instead for reader in program.consumers[old]}
-    return {*change.removed, *change.sources, *change.made, *readers}
+    changed = {op.name for op in change.changed}
+    return {*change.removed, *change.sources, *change.made, *changed, *readers}
 
 
 def carried_out(program: Program, batch: Sequence[Match]) -> Rewritten:
@@ -188,9 +191,10 @@ def carried_out(program: Program, batch: Sequence[Match]) -> Rewritten:
     removed = {name for change in changes for name in change.removed}
     instead = dict(pair for change in changes for pair in change.instead)
     added = {change.removed[-1]: change.added for change in changes}
+    changed = {op.name: op for change in changes for op in change.changed}
     operations: list[Operation] = []
     for op in program.operations:
-        operations += [] if op.name in removed else [op]
+        operations += [] if op.name in removed else [changed.get(op.name, op)]
         operations += added.get(op.name, ())
     operations = [_reading(op, instead) for op in operations]
     tensors = _tensors(program, operations, [tensor for change in changes for tensor in change.tensors])

@@ -34,7 +34,8 @@ class Change:
     """What a rule does at one place.
 
     removed   the operations that go, by name; a tensor that nobody writes any more goes with its operation
-    added     the operations that come
+    added     the operations that come, where the last one went
+    changed   operations that stay where they are and read or compute something else, as they then are
     tensors   the tensors that these write, where they are new or change
     instead   pairs of tensors: wherever the first was read, the second is
     made_of   the operations that the added ones, or what is read instead, came from; the removed ones if not given
@@ -45,6 +46,7 @@ class Change:
     tensors: tuple[Tensor, ...] = ()
     instead: tuple[tuple[str, str], ...] = ()
     made_of: tuple[str, ...] = ()
+    changed: tuple[Operation, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:

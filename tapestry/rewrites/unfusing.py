@@ -1,4 +1,4 @@
-"""Operations taken apart: a part of a body as an operation of its own, and a result computed again for one reader."""
+"""Operations taken apart: a part of a body as an operation of its own, and a result computed again for some readers."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def _shared(*, n: int = 4, dtype: str = "f32") -> dict[str, tp.Tensor]:
     x = tp.input("x", dtype, (n,), axes=("n",))
     total = tp.sum(x, dtype=dtype).named("total")
     return {"y": x + total, "z": x * total}
+
+
+def _early_and_late(*, n: int = 4, dtype: str = "f32") -> dict[str, tp.Tensor]:
+    x = tp.input("x", dtype, (n,), axes=("n",))
+    wide = tp.abs(x).named("wide")
+    near = (wide + 1).named("near")
+    return {"far": (wide * near).named("far"), "end": (wide - near).named("end")}
 
 
 @rule(example=_fused, once=True)
@@ -91,3 +98,25 @@ def duplicate(program: Program, op: Operation) -> Iterator[Change]:
             again = replace(op, name=fresh(op.name, program.op_by_name), output=tensor.name)
             other = replace(reader, body=reading(reader.body, {op.output: tensor.name}))
             yield Change((reader.name,), (again, other), (tensor,), made_of=(op.name, reader.name))
+
+
+@rule(example=_early_and_late)
+def compute_again(program: Program, op: Operation) -> Iterator[Change]:
+    """Compute a result again for all that read it from one operation on, so that it need not be kept until then.
+
+    before:
+        far[n] = wide[n] * near[n]
+        end[n] = wide[n] - near[n]
+    after:
+        wide.again[n] = abs(x[n])
+        far[n] = wide.again[n] * near[n]
+        end[n] = wide.again[n] - near[n]
+    legal: always
+    """
+    readers = program.consumers[op.output]
+    for k in range(1, len(readers)):
+        if all(map(known_operation, readers[k:])):
+            tensor = replace(program.tensor(op.output), name=fresh(f"{op.output}.again", program.by_name))
+            again = replace(op, name=fresh(f"{op.name}.again", program.op_by_name), output=tensor.name)
+            first, *others = (replace(r, body=reading(r.body, {op.output: tensor.name})) for r in readers[k:])
+            yield Change((first.name,), (again, first), (tensor,), made_of=(op.name, first.name), changed=tuple(others))

@@ -1,0 +1,97 @@
+"""Other forms of a program that take less memory, tried where memory decides: states updated early, values computed
+again instead of kept.
+
+They are tried from the one that costs least to the leanest, each planned like any program, until one more makes nothing
+shorter. Where there is memory for what is quickest, none is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...errors import Infeasible, TimeLimit
+from ...program import Operation
+from ...rewrites import Rewritten
+from ..early import updated_early
+from ..recompute import recomputed, spread, ways
+from ..sharding.assignment import UNLIMITED, OutOfTime
+from ..sharding.shortage import Shortage
+from .found import Found
+from .question import Question
+from .search import ENOUGH, WORTH, Search, searched
+
+# Of the memory of values, nothing forgotten: what is asked for at most.
+SHARES = (3 / 4, 1 / 2, 1 / 3, 1 / 4, 1 / 8)
+
+
+def answered(question: Question) -> tuple[Search, Found]:
+    """The first answer, of the program or a leaner form of it. Raises Infeasible or TimeLimit."""
+    search = searched(question)
+    best: tuple[Search, Found] | None = None
+    least: Infeasible | None = None
+    try:
+        best = search, search.first()
+    except Infeasible as shortage:
+        least = shortage
+    if best is not None and not memory_decides(*best):
+        return best
+    for form in _forms(question):
+        if question.clock.up:
+            break
+        try:
+            other = searched(question.of_form(form), thorough=False)
+            found = other.first()
+        except Infeasible as shortage:
+            least = _less(least, shortage)
+            continue
+        except TimeLimit:
+            break
+        if best is not None and not _shorter(found, best[1], question):
+            break
+        best = other, found
+    if best is None:
+        assert least is not None
+        raise least
+    return best
+
+
+def memory_decides(search: Search, found: Found) -> bool:
+    """Whether the model would choose something better with more memory. Where there is plenty, it is not asked."""
+    question = search.question
+    scarce = 2 * found.candidate.peak > question.capacity
+    if not scarce or question.objective != "time" or found.solution.status == "fallback" or question.clock.up:
+        return False
+    try:
+        free = search.asked(UNLIMITED)
+    except OutOfTime:
+        return False
+    return bool(free.choice) and free.objective < (1 - ENOUGH) * found.solution.objective
+
+
+def _shorter(found: Found, best: Found, question: Question) -> bool:
+    """Whether a plan that fits is shorter, or for the objective ``bytes`` moves less."""
+    if question.objective == "bytes":
+        return found.solution.objective < best.solution.objective
+    return found.makespan_s < WORTH * best.makespan_s
+
+
+def _less(one: Infeasible | None, other: Infeasible) -> Infeasible:
+    """Of two errors the one that asks for less."""
+    if isinstance(one, Shortage) and not (isinstance(other, Shortage) and other.need < one.need):
+        return one
+    return other
+
+
+def _forms(question: Question) -> Iterator[Rewritten]:
+    """Leaner forms of the program, the one that costs least first."""
+    early = updated_early(question.program)
+    as_it_is = Rewritten(question.program, early)
+    if early != question.program:
+        yield as_it_is
+    for way in spread(ways(early, lambda op: _seconds(question, op)), SHARES):
+        yield as_it_is.then(recomputed(early, way))
+
+
+def _seconds(question: Question, op: Operation) -> float:
+    """What an operation takes where its work is shared equally."""
+    return question.table.strategy(op, (None,) * len(question.mesh.shape)).slowest / question.mesh.size
