@@ -73,8 +73,25 @@ class ProgramGraph:
         return found
 
     def _source_mark(self, name: str) -> str:
-        """A tensor used once is marked by its role; one that several operations share, by its name."""
-        return self.program.tensor(name).role if len(self.program.consumers[name]) == 1 else name
+        """A tensor used once is marked by its role, one that different operations use by them as well.
+
+        One that several operations share which are alike is marked by its name.
+        """
+        uses = [f"{self.digest(op)}.{op.operands.index(name)}" for op in self.program.consumers[name]]
+        if len(set(uses)) < len(uses):
+            return name
+        role = self.program.tensor(name).role
+        return role if len(uses) == 1 else f"{role} {sorted(uses)}"
+
+    def origin(self, name: str) -> str:
+        """How a tensor comes about, whatever the layer: the operation that makes it and those that make its operands,
+        by their structures; of a tensor that is given, what uses it.
+        """
+        maker = self.program.producer.get(name)
+        if maker is None:
+            return self._source_mark(name)
+        before = [self.program.producer.get(operand) for operand in maker.operands]
+        return f"{self.digest(maker)} of {[op and self.digest(op) for op in before]}"
 
 
 def _structure(op: Operation, program: Program) -> str:

@@ -18,7 +18,7 @@ from ..clock import Clock
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
 from ..sharding.model import PICO, TIE, Model, build_model, evaluate, least_objective
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
-from ..sharding.repetition import find_repetition
+from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import shortage
 from .candidates import best_candidate, decide, lower
 from .found import Found
@@ -44,7 +44,7 @@ def searched(question: Question, *, thorough: bool = True) -> Search:
     """The problem of a question, ready to be solved."""
     question.say("strategies")
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
-    repetition = find_repetition(question.program)
+    repetition = find_repetitions(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
     return Search(question, model, thorough=thorough)

@@ -19,7 +19,7 @@ from ...records import Width, width_of
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
 from .nodes import Node, OperationNode, SinkNode, SourceNode
-from .repetition import Repetition
+from .repetition import Repetitions
 from .replaced import replaced
 
 PICO = 10**12
@@ -112,7 +112,9 @@ def maximal(needs: Sequence[Layout]) -> list[Layout]:
     ]
 
 
-def build_model(program: Program, nodes: list[Node], repetition: Repetition, traffic: Traffic, objective: str) -> Model:
+def build_model(
+    program: Program, nodes: list[Node], repetition: Repetitions, traffic: Traffic, objective: str
+) -> Model:
     """Tie repeated layers, collect flows."""
     op_index = {op.name: k for k, op in enumerate(program.operations)}
     node_of_op = {node.name: k for k, node in enumerate(nodes) if isinstance(node, OperationNode)}
@@ -122,15 +124,13 @@ def build_model(program: Program, nodes: list[Node], repetition: Repetition, tra
         weight[target] = weight.get(target, 0) + 1
     flows = _flows(program, nodes, tied_to, op_index)
     count = len(program.operations)
-    first_copy_end = repetition.start + repetition.period * min(repetition.count, 2)
-    last_copy = repetition.start + repetition.period * repetition.count
     uneven = any(
         tied_to[k] == k
         for k in tied_to
         if isinstance(nodes[k], OperationNode)
         and repetition.representative(op_index[nodes[k].name]) != op_index[nodes[k].name]
     )
-    instants = [k for k in range(count) if k < first_copy_end or k >= last_copy or not repetition.count or uneven]
+    instants = list(range(count)) if uneven else repetition.telling(count)
     of = {flow.tensor: flow for flow in flows}
     over = {new: of[old] for new, old in replaced(program).items()}
     return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over)
@@ -139,11 +139,11 @@ def build_model(program: Program, nodes: list[Node], repetition: Repetition, tra
 def _tie(
     program: Program,
     nodes: list[Node],
-    repetition: Repetition,
+    repetition: Repetitions,
     op_index: Mapping[str, int],
     node_of_op: Mapping[str, int],
 ) -> list[int]:
-    """Per node its representative: operations by position in the stretch, source tensors by their single reader."""
+    """Per node its representative: operations by position in the stretch, source tensors by all that read them."""
     tied = list(range(len(nodes)))
     for k, node in enumerate(nodes):
         if isinstance(node, OperationNode):
@@ -151,12 +151,12 @@ def _tie(
             tied[k] = _if_alike(nodes, k, node_of_op[stands.name])
     source_of = {node.name: k for k, node in enumerate(nodes) if isinstance(node, SourceNode)}
     for name, k in source_of.items():
-        readers = program.consumers[name]
-        if len(readers) != 1:
-            continue
-        stands = program.operations[repetition.representative(op_index[readers[0].name])]
-        twin = stands.operands[readers[0].operands.index(name)]
-        tied[k] = _if_alike(nodes, k, source_of.get(twin, k))
+        twins = set()
+        for reader in program.consumers[name]:
+            stands = program.operations[repetition.representative(op_index[reader.name])]
+            twins.add(stands.operands[reader.operands.index(name)])
+        if len(twins) == 1:
+            tied[k] = _if_alike(nodes, k, source_of.get(twins.pop(), k))
     return tied
 
 

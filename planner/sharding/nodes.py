@@ -243,10 +243,15 @@ def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
 
     With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone.
     """
-    taken, regions = Region(), []
-    for region in layout.regions:
-        regions.append(region - taken if single else region)
-        taken = taken | region
+    taken, regions = Region(), list(layout.regions)
+    if layout.tiled or not single:
+        first = {region: rank for rank, region in reversed(list(enumerate(regions)))}
+        regions = [region if not single or first[region] == rank else Region() for rank, region in enumerate(regions)]
+        taken = layout.everything
+    else:
+        for rank, region in enumerate(regions):
+            regions[rank] = region - taken
+            taken = taken | region
     regions[-1] = regions[-1] | (full_box(layout.shape) - taken)
     return table.layouts.of(layout.shape, regions)
 

@@ -126,6 +126,11 @@ class Layout:
         return self.union(range(len(self.regions)))
 
     @cached_property
+    def tiled(self) -> bool:
+        """Any two ranks are known to have the same elements or none in common."""
+        return self._columns is not None and all(axis.apart for axis in self._columns)
+
+    @cached_property
     def holders(self) -> int:
         """Ranks that have any element."""
         return sum(map(bool, self.regions))

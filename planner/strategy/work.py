@@ -3,8 +3,10 @@ and every plan that has them."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
+from ...expr import Affine
 from ...program import Operation, Program
 from ...space import Region
 from ...space.projection import count_points, operand_images, write_image
@@ -25,13 +27,14 @@ class Works:
 
     def __init__(self, machine: Machine, ranks: int) -> None:
         self.machine, self.ranks = machine, ranks
-        self._known: dict[tuple[str, Region, bool, bool], Work] = {}
+        self._known: dict[tuple[str, Region | tuple[int, ...], bool, bool], Work] = {}
 
     def of(self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool = False) -> Work:
         """What one shard of an operation takes, which may leave partial results, or be folded onto some; nothing where
         there are no points.
         """
-        key = (program.graph.structure(op), region, partial, onto)
+        alike = _extents(op, region)
+        key = (program.graph.structure(op), region if alike is None else alike, partial, onto)
         if key not in self._known:
             priced = self._priced(op, program, region, partial=partial, onto=onto) if region else Work(0.0, 0, False)
             self._known[key] = priced
@@ -46,3 +49,24 @@ class Works:
             for price in (compute_seconds, machine_seconds)
         )
         return Work(seconds, points, seconds > least)
+
+
+def _extents(op: Operation, region: Region) -> tuple[int, ...] | None:
+    """How many values of each dimension a shard has, where that says what it takes; None where more matters."""
+    return region.grids[0].shape if len(region.grids) == 1 and _even(op) else None
+
+
+@lru_cache(maxsize=65536)
+def _even(op: Operation) -> bool:
+    """All points have work, and what any grid of them reads and writes has an element for each of the values of the
+    dimensions that it is indexed by.
+    """
+    rows = [op.write, *(read.index for read in op.reads)]
+    once = len({read.tensor for read in op.reads}) == len(op.reads)
+    return once and not op.where and not any(read.guard for read in op.reads) and all(map(_apart, rows))
+
+
+def _apart(rows: tuple[Affine, ...]) -> bool:
+    """No row has more than one dimension, and no dimension stands in two rows."""
+    dims = [name for row in rows for name in row.dims]
+    return all(row.is_affine and len(row.terms) <= 1 for row in rows) and len(set(dims)) == len(dims)

@@ -70,14 +70,23 @@ class _Plain:
         return _Plain(position, terms, row.const, max(lows, default=None), min(highs, default=None))
 
     def image(self, axes: Sequence[IntSet]) -> tuple[IntSet, bool]:
+        return _row_image(self, tuple(axes[axis] for axis, _ in self.terms))
+
+    def values(self, axes: Sequence[IntSet]) -> tuple[IntSet, bool]:
+        """Of the sets of its dimensions alone, in the order of the terms."""
         if not self.terms:
             return clip(IntSet.interval(self.const, self.const + 1), self.lo, self.hi), True
-        axis, factor = self.terms[0]
-        values, exact = scale(axes[axis], factor), True
-        for axis, factor in self.terms[1:]:
-            values, good = add(values, scale(axes[axis], factor))
+        values, exact = scale(axes[0], self.terms[0][1]), True
+        for mine, (_, factor) in zip(axes[1:], self.terms[1:], strict=True):
+            values, good = add(values, scale(mine, factor))
             exact = exact and good
         return clip(values.shift(self.const) if self.const else values, self.lo, self.hi), exact
+
+
+@lru_cache(maxsize=65536)
+def _row_image(row: _Plain, axes: tuple[IntSet, ...]) -> tuple[IntSet, bool]:
+    """Shards of many ranks have few different sets along one dimension."""
+    return row.values(axes)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32
-from tapestry.planner.sharding.repetition import Repetition, find_repetition
+from tapestry.planner.sharding.repetition import Repetition, Repetitions, find_repetition, find_repetitions
 from tapestry.program import Program
 
 
@@ -82,3 +82,38 @@ def test_a_layer_whose_value_leaves_the_program_is_apart() -> None:
     program = tapped.bind(n=8, c=6)
     tied = [k for k in range(len(program.operations)) if repetition.representative(k) != k]
     assert not any(program.operations[k].output in program.outputs for k in tied)
+
+
+@tp.program
+def trained(x: f32[Tensor, "n c"], *, layers: int = 4) -> dict[str, Tensor]:
+    """A step of AdamW: what the layers forward repeat, and backward, and weight after weight."""
+    weights: list[Tensor] = []
+
+    @tp.program
+    def loss(x: f32[Tensor, "n c"]) -> Tensor:
+        for k in range(layers):
+            weights.append(tp.state(f"w{k}", "f32", (x.shape[1], x.shape[1])))
+            x = tp.relu(tp.einsum("nc,cd->nd", x, weights[-1])) + x
+        return tp.mean(x * x)
+
+    value, grads = tp.value_and_grad(loss, wrt="w*")(x)
+    tp.optim.adamw(dict(zip(grads, weights, strict=True)), grads, rate=0.1)
+    return {"loss": value}
+
+
+def test_backward_layers_and_updates_repeat_too() -> None:
+    few, many = (trained.bind(n=8, c=6, layers=layers) for layers in (6, 12))
+    stretches = find_repetitions(many).stretches
+    assert [s.count for s in stretches] == [s.count + 6 for s in find_repetitions(few).stretches]
+    assert len(stretches) == 3
+    decided = [
+        {r.representative(k) for k in range(len(p.operations))}
+        for p, r in ((p, find_repetitions(p)) for p in (few, many))
+    ]
+    assert len(decided[0]) == len(decided[1]) < len(few.operations) // 2
+
+
+def test_memory_is_told_where_stretches_begin_and_end() -> None:
+    repetitions = Repetitions((Repetition(1, 2, 6), Repetition(14, 1, 8)))
+    assert repetitions.telling(24) == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13, 14, 15, 20, 21, 22, 23]
+    assert Repetitions((Repetition(1, 2, 3),)).telling(9) == [0, 1, 2, 3, 4, 7, 8]
