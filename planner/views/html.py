@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ...drawing.folding import anonymous
 from ...drawing.page import Section, page
@@ -12,6 +13,7 @@ from ...space import Region
 from ..explain import Alternative, Incoming, Row
 from ..machine.units import format_bytes, format_seconds
 from .colours import OTHER_MOVE, kind_colour
+from .explorer import explorer
 from .graph import plan_graph
 from .memory import lives, memory_drawing
 from .peers import measured_peers, predicted_peers
@@ -41,7 +43,7 @@ def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | No
     maps = shard_maps(plan.resolved)
     drawings = [shard_drawing(found, under) for found in maps]
     sections = [
-        Section("Timeline", _wide(_timeline(plan, run)) + _run_facts(plan, run)),
+        Section("Timeline", explorer(plan, run, _timeline(plan, run)) + _run_facts(plan, run)),
         Section("Shard maps", _shard_section(maps, drawings)),
         Section("Graph", _wide(plan_graph(plan.resolved))),
         Section("Memory", "".join(_wide(drawing) for drawing in _memory(plan))),
@@ -154,7 +156,8 @@ def _shard_section(maps: Sequence[ShardMap], drawings: Sequence[Drawing]) -> str
     cards = []
     for found, drawing in zip(maps, drawings, strict=True):
         details = f"<details><summary>elements by rank</summary>{_regions(found)}</details>"
-        cards.append(f'<div class="card">{drawing.inline()}{details}</div>')
+        names = " ".join(map(quote, found.names))
+        cards.append(f'<div class="card" data-names="{names}">{drawing.inline()}{details}</div>')
     return f'{_wide(legend())}<div class="cards">{"".join(cards)}</div>'
 
 

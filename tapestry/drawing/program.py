@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 from ..program import Program
 from .edges import Frame, Routes
@@ -80,7 +81,7 @@ def _shape(node: Node, frame: Frame) -> str:
         fits = text_width(content, size) <= WIDEST - PAD
         shown = content if fits else content[: int((WIDEST - PAD) / size / 0.56)] + "…"
         parts.append(text(x + width / 2, y + PAD / 2 + LINE * k + 11, shown, f"middle {class_}"))
-    return tag("g", *parts)
+    return tag("g", *parts, data_names=quote(node.key.lstrip("<>")))
 
 
 def _around_all(frames: Iterable[Frame], by: float) -> Frame:

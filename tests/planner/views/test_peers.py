@@ -14,15 +14,16 @@ from tapestry.planner.format.events import Event
 from tapestry.planner.timeline import Run, Timeline
 from tapestry.planner.views.html import plan_svg
 from tapestry.planner.views.peers import measured_peers, predicted_peers, ranks_text
+from tapestry.planner.views.sayings import MOST_APART
 from tapestry.planner.views.text import plan_text
-from tapestry.planner.views.trace import MOST_PROCESSES, plan_trace
+from tapestry.planner.views.trace import plan_trace
 
 from ..stacks import planned
 
 
 @pytest.fixture(scope="module")
 def many() -> Plan:
-    return planned(2, 2 * MOST_PROCESSES)
+    return planned(2, 2 * MOST_APART)
 
 
 @st.composite
@@ -64,7 +65,7 @@ def test_stretches_of_ranks_name_every_rank(ranks: set[int]) -> None:
 
 
 def test_views_of_equal_ranks_do_not_grow_with_their_number(many: Plan) -> None:
-    few = planned(2, MOST_PROCESSES)
+    few = planned(2, MOST_APART)
     drawn = [len(plan_svg(plan)) for plan in (few, many)]
     traced = [len(json.loads(plan_trace(plan))["traceEvents"]) for plan in (few, many)]
     assert drawn[1] < 1.2 * drawn[0]
@@ -72,7 +73,7 @@ def test_views_of_equal_ranks_do_not_grow_with_their_number(many: Plan) -> None:
 
 
 def test_a_row_says_whom_it_stands_for(many: Plan) -> None:
-    name = f"ranks 0-{2 * MOST_PROCESSES - 1} × {2 * MOST_PROCESSES}"
+    name = f"ranks 0-{2 * MOST_APART - 1} × {2 * MOST_APART}"
     assert name in plan_svg(many)
     assert name.removeprefix("ranks ") in plan_text(many)
     processes = [e["args"]["name"] for e in json.loads(plan_trace(many))["traceEvents"] if e["name"] == "process_name"]
