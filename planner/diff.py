@@ -15,7 +15,7 @@ import msgspec
 from ..drawing.folding import anonymous
 from ..printable import columns
 from ..space import Region
-from .format import Compute, Transfer
+from .format import Transfer
 from .format.digest import digests
 from .machine.units import format_bytes, format_seconds
 from .simulate import Prices
@@ -222,13 +222,13 @@ def _sides(plan: Plan) -> dict[str, _Shares]:
         if isinstance(task, Transfer):
             into.setdefault(task.target, []).append(task)
     found = {}
-    for task in document.tasks:
-        if isinstance(task, Compute):
-            moves = [prices.move(move) for buffer in dict.fromkeys(task.reads) for move in into.get(buffer, [])]
-            slowest = max((work.seconds for work in prices.compute(task)), default=0.0)
-            seconds, nbytes = sum(move.seconds for move in moves), sum(move.nbytes for move in moves)
-            side = Side(cut_text(document.shardings[task.op]), slowest, seconds, nbytes)
-            found[task.op] = _Shares(side, plan.resolved.regions(task.shards))
+    for op, tasks in plan.resolved.computing.items():
+        reads = dict.fromkeys(buffer for task in tasks for buffer in task.reads)
+        moves = [prices.move(move) for buffer in reads for move in into.get(buffer, [])]
+        slowest = max(map(sum, zip(*([w.seconds for w in prices.compute(task)] for task in tasks), strict=True)))
+        seconds, nbytes = sum(move.seconds for move in moves), sum(move.nbytes for move in moves)
+        side = Side(cut_text(document.shardings[op]), slowest, seconds, nbytes)
+        found[op] = _Shares(side, plan.resolved.computed(op))
     return found
 
 

@@ -16,7 +16,7 @@ from ..program import Operation
 from ..records import width_of
 from ..space import Box, count_points
 from ..space.cuts import KINDS
-from .format import Compute, Document, Resolved, Transfer
+from .format import Document, Resolved, Transfer
 from .machine.units import format_seconds
 from .origin import origins
 from .sharding.model import maximal
@@ -24,19 +24,24 @@ from .sharding.nodes import sink_node
 from .simulate import PriceBook, Prices
 from .strategy.layouts import Cut, Layout, Mesh
 from .strategy.strategies import Strategy, StrategyTable
+from .strategy.traffic import Move
 
 _CHECK = "tapestry check says what is wrong with the plan"
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """One transfer that an operation waits for; ``data_dependent``: a hull, of which the data say what counts."""
+    """A tensor that an operation waits for, moved in one transfer or in so many ``parts``.
+
+    ``data_dependent``: a hull, of which the data say what counts.
+    """
 
     tensor: str
     kind: str
     bytes_moved: int
     seconds: float
     data_dependent: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class Row:
 
     ``held``: its points, where not all of its index space hold. ``made_of``: the
     operations as written that it computes, where it was made of others (see `tapestry.rewrites`). ``kernels``: what
-    would compute it on a device that was asked (`tapestry explain --kernels`).
+    would compute it on a device that was asked (`tapestry explain --kernels`). ``pieces``: the tasks that compute it
+    one after another.
     """
 
     op: str
@@ -83,6 +89,7 @@ class Row:
     made_of: tuple[str, ...] = ()
     held: Held | None = None
     kernels: tuple[str, ...] = ()
+    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,6 @@ class Explainer:
         return self.resolved.document
 
     @cached_property
-    def tasks(self) -> dict[str, Compute]:
-        return {task.op: task for task in self.document.tasks if isinstance(task, Compute)}
-
-    @cached_property
     def transfers(self) -> dict[str, list[Transfer]]:
         """By target buffer."""
         found: dict[str, list[Transfer]] = {}
@@ -139,9 +142,9 @@ class Explainer:
         return self._chosen[op.name]
 
     def _recognised(self, op: Operation) -> Strategy:
-        if op.name not in self.tasks:
+        if op.name not in self.resolved.computing:
             raise CheckFailed("no task of the plan computes it", where=f"operation {op.name}", hint=_CHECK)
-        regions = self.resolved.regions(self.tasks[op.name].shards)
+        regions = self.resolved.computed(op.name)
         for cuts in self.table.candidates(op):
             strategy = self.table.strategy(op, cuts)
             if strategy.shards == regions:
@@ -221,6 +224,7 @@ class Explainer:
             tuple(others),
             self.origins.get(op.name, ()),
             _held(op, chosen) if op.where else None,
+            pieces=len(self.resolved.computing[op.name]),
         )
 
     def name_of(self, strategy: Strategy) -> str:
@@ -231,10 +235,16 @@ class Explainer:
         return ", ".join(["cut " + ", ".join(parts)] * bool(parts) + places) or "replicated"
 
     def _incoming(self, op: Operation) -> Iterator[Incoming]:
-        for name, buffer in zip(op.operands, self.tasks[op.name].reads, strict=True):
-            for task in self.transfers.get(buffer, []):
-                move = self.prices.move(task)
-                yield Incoming(name, move.kind, move.nbytes, move.seconds, name in op.data_dependent)
+        tasks = self.resolved.computing[op.name]
+        for number, name in enumerate(op.operands):
+            parts: dict[str, list[Move]] = {}
+            for buffer in dict.fromkeys(task.reads[number] for task in tasks):
+                for transfer in self.transfers.get(buffer, []):
+                    move = self.prices.move(transfer)
+                    parts.setdefault(move.kind, []).append(move)
+            for kind, moves in parts.items():
+                nbytes, seconds = sum(move.nbytes for move in moves), sum(move.seconds for move in moves)
+                yield Incoming(name, kind, nbytes, seconds, name in op.data_dependent, len(moves))
 
 
 def _held(op: Operation, chosen: Strategy) -> Held:
@@ -259,7 +269,8 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
 
 def _lines(explanation: Explanation) -> Iterator[str]:
     for row in explanation.rows:
-        yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}"
+        pieces = f" in {row.pieces} pieces" if row.pieces > 1 else ""
+        yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}{pieces}"
         if row.made_of:
             yield f"  is      {', '.join(row.made_of)} as written"
         if row.kernels:
@@ -270,7 +281,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         for item in row.incoming:
             taken = format_seconds(item.seconds)
             hull = ", a hull: the data say what of it counts" if item.data_dependent else ""
-            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {taken}{hull}"
+            parts = f", {item.parts} parts" if item.parts > 1 else ""
+            yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {taken}{parts}{hull}"
         for other in row.others if len(explanation.rows) == 1 else [row.next_best] if row.next_best else []:
             yield f"  instead {other.strategy}: {_signed(other.extra_s)}, {other.extra_bytes:+,} B"
 

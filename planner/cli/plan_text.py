@@ -79,10 +79,13 @@ def _memory(plan: Plan) -> str:
 
 
 def _shardings(plan: Plan) -> str:
-    rows = [["operation", "cut", "ranks", "kind"]]
+    pieces = {op: len(tasks) for op, tasks in plan.resolved.computing.items()}
+    several = any(count > 1 for count in pieces.values())
+    rows = [["operation", "cut", "ranks", "kind", *(["pieces"] if several else [])]]
     for op, sharding in list(plan.document.shardings.items())[:SHOWN]:
         cuts = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) or "not cut"
         places = ", ".join(f"on {axis} = {at}" for axis, at in (sharding.only or {}).items())
-        rows.append([op, f"{cuts}, {places}" if places else cuts, str(sharding.ranks), sharding.kind])
+        row = [op, f"{cuts}, {places}" if places else cuts, str(sharding.ranks), sharding.kind]
+        rows.append([*row, *([str(pieces[op])] if several else [])])
     more = len(plan.document.shardings) - SHOWN
     return columns(rows) + (f"\nand {more} operations more: --json, or `tapestry explain`" if more > 0 else "")

@@ -14,7 +14,7 @@ from ...program import Program
 from ...records import width_of
 from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
-from .document import Buffer, Document, LayoutText, Task, Transfer
+from .document import Buffer, Compute, Document, LayoutText, Task, Transfer
 from .messages import Message, Way, moves, received
 from .senders import Groups, levels_of, moves_by_host
 
@@ -55,6 +55,20 @@ class Resolved:
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
         return {buffer.name: buffer for buffer in self.document.buffers}
+
+    @cached_property
+    def computing(self) -> dict[str, list[Compute]]:
+        """The tasks of every operation, in the order of the list."""
+        found: dict[str, list[Compute]] = {}
+        for task in self.document.tasks:
+            if isinstance(task, Compute):
+                found.setdefault(task.op, []).append(task)
+        return found
+
+    def computed(self, op: str) -> tuple[Region, ...]:
+        """Per rank the points of an operation that some task computes there."""
+        first, *others = (self.regions(task.shards) for task in self.computing[op])
+        return tuple(map(Region.union, zip(first, *others, strict=True))) if others else first
 
     def layout(self, name: str) -> LayoutText:
         return self.document.layouts[name]

@@ -41,6 +41,11 @@ class Decisions:
         producer = program.producer.get(tensor)
         return self.homes[tensor] if producer is None else self.strategies[producer.name].writes
 
+    def wanted(self, program: Program, tensor: str) -> tuple[Layout, ...]:
+        """The layouts in which operations read a tensor."""
+        readers = program.consumers[tensor]
+        return tuple(self.strategies[op.name].needs[op.operands.index(tensor)] for op in readers)
+
 
 @dataclass(frozen=True)
 class Schedule:

@@ -40,12 +40,22 @@ class Part(NamedTuple):
 
 
 def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:
-    """On every rank all that some of these layouts have, of one tensor and complete."""
+    """On every rank all that some of these layouts have, of one tensor and all complete, or all shares alike."""
     different = list(dict.fromkeys(needs))
     if len(different) == 1:
         return different[0]
     columns = zip(*(need.regions for need in different), strict=True)
-    return layouts.of(different[0].shape, [Region.union(regions) for regions in columns])
+    return layouts.of(different[0].shape, [Region.union(regions) for regions in columns], different[0].parts)
+
+
+def written_by(tasks: Sequence[tuple[int, int, Layout]], layouts: Layouts) -> list[Written]:
+    """What the pieces of an operation leave, from the position, the piece and the layout of each of its tasks."""
+    pieces: dict[int, list[tuple[int, Layout]]] = {}
+    for at, piece, layout in tasks:
+        pieces.setdefault(piece, []).append((at, layout))
+    return [
+        Written(max(at for at, _ in made), united([layout for _, layout in made], layouts)) for made in pieces.values()
+    ]
 
 
 def by_piece(readers: Sequence[Reader], layouts: Layouts) -> list[Reader]:
@@ -79,26 +89,46 @@ def parts(need: Layout, groups: Sequence[Reader], written: Sequence[Written], la
 
 
 def _from_pieces(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
-    """A transfer for each piece of the operation that brings something: all contributions to a fold must be there,
-    and of complete elements one copy.
-    """
+    """A transfer for each piece of the operation that brings something."""
     if len(written) == 1:
         yield Part(written[0].layout, need, written[0].at, first)
-        return
-    folded, left, found = written[0].layout.parts is not None, need, list[Part]()
-    order = range(len(written))
-    for k in reversed(order) if folded else order:
+    elif written[0].layout.parts is not None:
+        yield from reversed([*_folded(need, written, first, layouts)])
+    else:
+        yield from _copied(need, written, first, layouts)
+
+
+def _copied(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
+    """Of complete elements the first copy, but to a rank that makes one itself its own."""
+    own = united([made.layout for made in written], layouts)
+    shared = own.total > own.everything.size
+    left = need
+    for made in written:
+        mine = _within(left, made.layout.everything, layouts)
+        if shared and mine.total:
+            columns = zip(mine.regions, own.regions, made.layout.regions, strict=True)
+            mine = layouts.of(need.shape, [(region - all_own) | (region & now) for region, all_own, now in columns])
+        if mine.total:
+            yield Part(_restricted([made.layout], mine.everything, layouts), mine, made.at, first)
+            left = layouts.of(need.shape, mine.lacking(left))
+
+
+def _folded(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
+    """All contributions to a fold must be there: the last parts first."""
+    left = need
+    for k in reversed(range(len(written))):
         mine = _within(left, written[k].layout.everything, layouts)
         if mine.total:
-            earlier = [w.layout for w in written[: k + 1]] if folded else [written[k].layout]
-            found.append(Part(_restricted(earlier, mine.everything, layouts), mine, written[k].at, first))
+            earlier = [made.layout for made in written[: k + 1]]
+            yield Part(_restricted(earlier, mine.everything, layouts), mine, written[k].at, first)
             left = layouts.of(need.shape, mine.lacking(left))
-    yield from reversed(found) if folded else found
 
 
 def _restricted(held: Sequence[Layout], to: Region, layouts: Layouts) -> Layout:
-    columns = zip(*(layout.regions for layout in held), strict=True)
-    regions = [Region.union(regions) & to for regions in columns]
+    """What the pieces so far hold together of some elements: mostly the last one alone holds any."""
+    met = [layout for layout in held if layout.everything.meet_size(to)]
+    columns = zip(*(layout.regions for layout in met), strict=True)
+    regions = [(regions[0] if len(met) == 1 else Region.union(regions)) & to for regions in columns]
     return layouts.of(held[0].shape, regions, held[0].parts)
 
 

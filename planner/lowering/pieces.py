@@ -7,28 +7,41 @@ that hold blocks of something ask different ranks for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ...program import Operation
 from ...space import Grid, IntSet, Region
-from ...space.projection import operand_images
+from ...space.projection import operand_images, write_image
 from ..strategy.strategies import Strategy, StrategyTable
 from .decisions import Decisions, Piece, Pieces
 
 # Stretches of one rank's shard of which it is asked whether they can be computed from what the rank holds.
 QUESTIONS = 128
 
-Spans = list[IntSet]
-"""Indices of one dimension that a task computes, for each task of a piece on one rank."""
+
+class _Apart(NamedTuple):
+    """Per rank a stretch of indices, and the runs of the others: those after it, then those before it."""
+
+    inside: tuple[IntSet, ...]
+    rest: tuple[tuple[range, ...], ...]
+
+
+Shares = Callable[[int, Region], tuple[int, int]]
+"""Of some points of a rank: how many of the elements in question are as wanted, of how many."""
 
 
 class Cutter:
-    """Cuts the shards of one operation. ``held``: the layout in which each operand is, before it is moved."""
+    """Cuts the shards of one operation. ``held``: the layout in which each operand is, before it is moved; ``wanted``:
+    those in which its result is read.
+    """
 
     def __init__(self, table: StrategyTable, decisions: Decisions, op: Operation) -> None:
         self.table, self.op, self.strategy = table, op, decisions.strategies[op.name]
         self.held = {name: decisions.made(table.program, name) for name in op.operands}
+        self.wanted = decisions.wanted(table.program, op.output)
         self.shapes = {name: table.program.tensor(name).shape for name in op.operands}
+        self._known: dict[tuple[str, str], _Apart | None] = {}
 
     def equal(self, dim: str, count: int) -> Pieces | None:
         """As many pieces of equally many indices of a dimension on every rank that has any; None: there are fewer."""
@@ -42,22 +55,74 @@ class Cutter:
         """First the indices of a dimension for which every rank holds what they read of a tensor, then the others in so
         many pieces, each task an interval. None: there are none of the one or the other, or a shard is not an interval.
         """
+        found, axis = self._held(tensor, dim), self._axis(dim)
+        least = min((sum(map(len, runs)) for runs in found.rest if runs), default=0) if found is not None else 0
+        if found is None or least < count:
+            return None
+        later = [[_slice(runs, k, count).runs for runs in found.rest] for k in range(count)]
+        return ((self._task(axis, found.inside),), *(self._piece(axis, spans) for spans in later))
+
+    def mostly_held(self, tensor: str, dim: str) -> bool:
+        """Whether every rank can compute at least half of its indices from what it holds of a tensor: a halo."""
+        found = self._held(tensor, dim)
+        pairs = zip(found.inside, found.rest, strict=True) if found is not None else ()
+        return found is not None and all(inside.size >= sum(map(len, rest)) for inside, rest in pairs)
+
+    def sent_first(self, dim: str) -> Pieces | None:
+        """First the indices of a dimension that make what other ranks read of the result, each task an interval, then
+        the stretch between. None: there are none of the one or the other, or a shard is not an interval.
+        """
+        if ("", dim) not in self._known:
+            self._known["", dim] = self._apart(dim, self._unsent)
+        found, axis = self._known["", dim], self._axis(dim)
+        return None if found is None else (self._piece(axis, found.rest), (self._task(axis, found.inside),))
+
+    def _held(self, tensor: str, dim: str) -> _Apart | None:
+        if (tensor, dim) not in self._known:
+            have = self.held[tensor]
+
+            def shares(rank: int, points: Region) -> tuple[int, int]:
+                read = operand_images(self.op, self.shapes, points)[tensor].region
+                return read.meet_size(have.regions[rank]), read.size
+
+            self._known[tensor, dim] = None if have.parts is not None else self._apart(dim, shares)
+        return self._known[tensor, dim]
+
+    def _unsent(self, rank: int, points: Region) -> tuple[int, int]:
+        written = write_image(self.op, points).region
+        others = [region for need in self.wanted for r, region in enumerate(need.regions) if r != rank]
+        return written.size - written.meet_size(Region.union(others)), written.size
+
+    def _apart(self, dim: str, shares: Shares) -> _Apart | None:
+        """The indices of a dimension at which all is as wanted, and the others; None as there are none of either."""
         axis = self._axis(dim)
         inner, outer = [], []
         for rank, region in enumerate(self.strategy.shards):
             row = _extent(region, axis)
             if len(row.runs) > 1 or any(run.step > 1 for run in row.runs):
                 return None
-            inside = self._inside(tensor, rank, axis, row.runs[0]) if row else range(0)
+            inside = self._longest(rank, axis, row.runs[0], shares) if row else range(0)
             inner.append(IntSet.of(inside))
             above, below = (row.hi, row.lo) if row else (0, 0)
             rest = (range(inside.stop, above), range(below, inside.start)) if inside else (range(below, above),)
             outer.append(tuple(run for run in rest if run))
-        least = min((sum(map(len, runs)) for runs in outer if runs), default=0)
-        if least < count or not any(inner):
-            return None
-        later = [[_slice(runs, k, count).runs for runs in outer] for k in range(count)]
-        return ((self._task(axis, inner),), *(self._piece(axis, spans) for spans in later))
+        return _Apart(tuple(inner), tuple(outer)) if any(inner) and any(outer) else None
+
+    def _longest(self, rank: int, axis: int, row: range, shares: Shares) -> range:
+        """The longest stretch found of indices at which all is as wanted."""
+        found: list[range] = []
+        waiting, questions = [row], QUESTIONS
+        while waiting and questions:
+            run, questions = waiting.pop(), questions - 1
+            good, every = shares(rank, _restricted(self.strategy.shards[rank], axis, IntSet.of(run)))
+            if good == every:
+                if found and found[-1].stop == run.start:
+                    run = range(found.pop().start, run.stop)
+                found.append(run)
+            elif good and len(run) > 1:
+                middle = (run.start + run.stop) // 2
+                waiting += [range(middle, run.stop), range(run.start, middle)]
+        return max(found, key=len, default=range(0))
 
     def _piece(self, axis: int, spans: Sequence[Sequence[range]]) -> Piece:
         """A task for the first interval of every rank, one for the second, and so on."""
@@ -72,31 +137,6 @@ class Cutter:
 
     def _axis(self, dim: str) -> int:
         return [d.name for d in self.op.dims].index(dim)
-
-    def _inside(self, tensor: str, rank: int, axis: int, row: range) -> range:
-        """The longest stretch found of indices that read nothing of a tensor that the rank does not hold."""
-        found: list[range] = []
-        waiting, questions = [row], QUESTIONS
-        while waiting and questions:
-            run, questions = waiting.pop(), questions - 1
-            read = self._read(tensor, rank, axis, run)
-            held = read.meet_size(self._held(tensor, rank))
-            if held == read.size:
-                if found and found[-1].stop == run.start:
-                    run = range(found.pop().start, run.stop)
-                found.append(run)
-            elif held and len(run) > 1:
-                middle = (run.start + run.stop) // 2
-                waiting += [range(middle, run.stop), range(run.start, middle)]
-        return max(found, key=len, default=range(0))
-
-    def _held(self, tensor: str, rank: int) -> Region:
-        have = self.held[tensor]
-        return Region() if have.parts is not None else have.regions[rank]
-
-    def _read(self, tensor: str, rank: int, axis: int, run: range) -> Region:
-        region = _restricted(self.strategy.shards[rank], axis, IntSet.of(run))
-        return operand_images(self.op, self.shapes, region)[tensor].region
 
 
 def _extent(region: Region, axis: int) -> IntSet:

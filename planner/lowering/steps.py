@@ -12,7 +12,7 @@ from ..strategy.layouts import Layout, Layouts
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
 from .decisions import Decisions, Schedule, Unit, units_of
-from .parts import Part, Reader, Written, apart, by_piece, parts, united
+from .parts import Part, Reader, Written, apart, by_piece, parts, united, written_by
 
 COMPUTE, COMM = "compute", "comm"
 
@@ -147,7 +147,7 @@ class StepBuilder:
             self._emit_compute(unit)
             mine = self.units_of[unit.op.name]
             if k == mine[0][0]:
-                written = [Written(at, piece.strategy.writes) for at, piece in mine]
+                written = written_by([(at, u.piece, u.strategy.writes) for at, u in mine], self.layouts)
                 whole = self.decisions.strategies[unit.op.name].writes
                 self._settle(self.program.tensor(unit.op.output), whole, written)
         self._emit_moves(len(self.units))

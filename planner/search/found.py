@@ -23,3 +23,8 @@ class Found:
     @property
     def makespan_s(self) -> float:
         return self.candidate.timeline.makespan_s
+
+    @property
+    def least_s(self) -> float:
+        """The work of the busiest rank: what hides all its transfers takes no less."""
+        return self.candidate.timeline.compute_s

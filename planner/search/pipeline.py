@@ -24,6 +24,7 @@ from .found import Found
 from .groups import side_by_side
 from .leaner import answered
 from .meshes import finer_meshes, plain_meshes
+from .pieces import promising
 from .question import Question
 from .report import with_report
 from .search import Search
@@ -86,7 +87,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
     meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
     best = meshes.sorted()[0]
     best.search.allow(clock)
-    found = best.search.improved(best.found)
+    best, found = meshes.in_pieces(best, best.search.improved(best.found))
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
         answer.search.allow(clock)
@@ -133,6 +134,19 @@ class _Meshes:
         self.tried[rows] = answer.seconds
         self.answers.append(answer)
         return answer
+
+    def in_pieces(self, best: _Answer, found: Found) -> tuple[_Answer, Found]:
+        """The best answer improved, or one on another mesh, if that is shorter in pieces."""
+        for answer in self.sorted():
+            if answer is best or self.clock.spent(TRYING) or not promising(answer.found, found):
+                continue
+            answer.search.allow(self.clock)
+            other = answer.search.in_pieces(answer.found)
+            self.tried[answer.rows] = other.makespan_s
+            if other.makespan_s < found.makespan_s:
+                self.tried[best.rows] = found.makespan_s
+                best, found = answer, other
+        return best, found
 
     def take_apart(self, answer: _Answer) -> None:
         """The same devices in more rows, for as long as that is shorter."""

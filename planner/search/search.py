@@ -22,6 +22,7 @@ from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import shortage
 from .candidates import best_candidate, decide, lower
 from .found import Found
+from .pieces import PieceSearch, promising
 from .question import Question
 
 # Transfers of values count fully, half, not at all (numerators over 2).
@@ -55,6 +56,7 @@ class Search:
 
     def __init__(self, question: Question, model: Model, *, thorough: bool = True) -> None:
         self.question, self.model, self.thorough = question, model, thorough
+        self.seen: list[Found] = []  # answers in other views of overlap that fit
 
     @cached_property
     def translation(self) -> Translation:
@@ -72,8 +74,16 @@ class Search:
             asked = (
                 best.solution.status != "fallback"
             )  # where the model could not be written down, nothing can be asked
-            best = self.refined(self.other_views(best) if asked else best)
+            best = self.in_pieces(self.refined(self.other_views(best) if asked else best))
+            # What moves more may hide more of it: an answer that works less may be shorter in pieces.
+            hiding = min(self.seen, key=lambda found: found.least_s, default=best)
+            if promising(hiding, best):
+                best = min(best, self.in_pieces(hiding), key=lambda found: found.makespan_s)
         return best
+
+    def in_pieces(self, found: Found) -> Found:
+        """The answer with operations beside exposed transfers in pieces, where that is shorter."""
+        return PieceSearch(self.question, self.model).run(found)
 
     def first(self) -> Found:
         """What the solver finds, or what can be had without it when the time is up."""
@@ -187,6 +197,8 @@ class Search:
             if other.choice and other.choice not in seen:
                 seen.append(other.choice)
                 found = self.lowered(other.choice, best.solution)
+                if found.candidate.peak <= c.capacity:
+                    self.seen.append(found)
                 best = self.shorter(best, found)
         return best
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...drawing.graph import Notes
 from ...drawing.program import program_drawing
 from ...drawing.svg import Drawing
@@ -24,12 +26,11 @@ def notes_of(resolved: Resolved) -> Notes:
         if not isinstance(task, Compute):
             into.setdefault(task.target, []).append(task)
     edges = {}
-    for task in document.tasks:
-        if isinstance(task, Compute):
-            op = resolved.program.op_by_name[task.op]
-            for name, buffer in zip(op.operands, task.reads, strict=True):
-                if buffer in into:
-                    edges[name, op.name] = ", ".join(dict.fromkeys(move_text(resolved, move) for move in into[buffer]))
+    for name, tasks in resolved.computing.items():
+        for number, operand in enumerate(resolved.program.op_by_name[name].operands):
+            buffers = dict.fromkeys(task.reads[number] for task in tasks)
+            if moves := [move for buffer in buffers for move in into.get(buffer, ())]:
+                edges[operand, name] = moves_text(resolved, moves)
     return Notes(ops, edges)
 
 
@@ -43,8 +44,15 @@ def cut_text(sharding: Sharding) -> str:
     return ", ".join([f"cut {cuts}{kind}", *places])
 
 
-def move_text(resolved: Resolved, move: Transfer | Copy) -> str:
-    """``all-gather 4 MiB``."""
-    if isinstance(move, Copy):
-        return "copy"
-    return f"{move.kind.replace('_', '-')} {format_bytes(resolved.moved_bytes(move))}"
+def moves_text(resolved: Resolved, moves: Sequence[Transfer | Copy]) -> str:
+    """``all-gather 4 MiB``; ``all-gather 4 MiB in 4 parts``; those of different kinds one after another."""
+    parts: dict[str, list[int]] = {}
+    for move in moves:
+        if isinstance(move, Copy):
+            parts["copy"] = []
+        else:
+            parts.setdefault(move.kind.replace("_", "-"), []).append(resolved.moved_bytes(move))
+    return ", ".join(
+        kind + (f" {format_bytes(sum(sizes))}" if sizes else "") + (f" in {len(sizes)} parts" if len(sizes) > 1 else "")
+        for kind, sizes in parts.items()
+    )

@@ -110,12 +110,10 @@ def shard_maps(resolved: Resolved) -> list[ShardMap]:
 
 def _maps(resolved: Resolved) -> Iterator[ShardMap]:
     moves: dict[str, list[Transfer | Copy]] = {}
-    computes: dict[str, Compute] = {}
     for task in resolved.document.tasks:
-        if isinstance(task, Compute):
-            computes.setdefault(resolved.program.op_by_name[task.op].output, task)
-        else:
+        if not isinstance(task, Compute):
             moves.setdefault(task.tensor, []).append(task)
+    computes = {resolved.program.op_by_name[op].output: tasks[0] for op, tasks in resolved.computing.items()}
     starts = {buffer.tensor: buffer for buffer in resolved.document.buffers if buffer.initial is not None}
     known: _Extras = {}
     for tensor in resolved.program.tensors:
@@ -154,6 +152,6 @@ def _extra(resolved: Resolved, home: tuple[Region, ...], moves: Sequence[Transfe
 
 def _written(resolved: Resolved, task: Compute) -> tuple[Region, ...]:
     op = resolved.program.op_by_name[task.op]
-    shards = resolved.regions(task.shards)
+    shards = resolved.computed(op.name)
     images = {shard: write_image(op, shard).region if shard else Region() for shard in dict.fromkeys(shards)}
     return tuple(images[shard] for shard in shards)

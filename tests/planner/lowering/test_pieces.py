@@ -161,6 +161,53 @@ def test_inside_a_halo_is_computed_before_the_border() -> None:
     same_as_the_reference(made)
 
 
+@tp.program
+def halved(x: f32[Tensor, "1 c h w"], f: f32[Tensor, "e c 3 3"]) -> Tensor:
+    return tp.max_pool2d(tp.conv2d(tp.exp(x), f, stride=2, padding=1), 3, stride=2)
+
+
+def test_strided_and_pooled_layers_have_an_inside() -> None:
+    program = halved.bind(c=2, e=2, h=64, w=12)
+    exp, conv, pool = program.operations
+    cuts: dict[str, Cut] = {
+        op.name: lambda cutter, read=read: cutter.held_first(read.output, rows(cutter), 1)  # type: ignore[misc]
+        for op, read in ((conv, exp), (pool, conv))
+    }
+    made = planned(program, {exp.name: 2, conv.name: 2, pool.name: 2}, {"x": 2}, **cuts)
+    assert [len(computing(made, op.name)) for op in (conv, pool)] == [2, 2], "a window reaches over one end only"
+    same_as_the_reference(made)
+
+
+def rows(cutter: Cutter) -> str:
+    return cutter.op.dims[2].name
+
+
+def test_what_others_wait_for_is_computed_first() -> None:
+    """Two borders, and the inside while they are sent."""
+    program = stencil.bind(h=32, w=8, c=2, e=2)
+    exp, conv = program.operations
+    cuts: dict[str, Cut] = {exp.name: lambda cutter: cutter.sent_first(rows(cutter))}
+    made = planned(program, {exp.name: 2, conv.name: 2}, {"x": 2}, **cuts)
+    _, other, inside = computing(made, exp.name)
+    (halo,) = (task for task in transfers(made) if task.tensor == exp.output)
+    assert max(halo.waits) == other.id < inside.id
+    same_as_the_reference(made)
+
+
+def test_pieces_of_an_operand_make_room_for_one_another() -> None:
+    """Where memory is scarce, the gathered operand is never there as a whole."""
+    a, b = blocks((256, 256), 0), blocks((256, 256), 0)
+    shards = {"matmul": blocks([dim.extent for dim in PRODUCT.operations[0].dims], 0)}
+    block = 256 * 256 * 4 // RANKS
+    tight = MACHINE.with_memory({MACHINE.device.compute_tier.name: 5 * block})
+    question, decisions = decisions_of(PRODUCT, tight, shards, {"a": a, "b": b}, {})
+    cut = Cutter(question.table, decisions, PRODUCT.operations[0]).equal("n", 4)
+    assert cut is not None
+    peaks = [lower(question, replace(decisions, pieces=pieces), Schedule(1)).peak for pieces in ({}, {"matmul": cut})]
+    assert peaks[0] == 6 * block, "a, b and all four blocks of b; the result takes the place of b"
+    assert peaks[1] == 5 * block, "a, b, two pieces of b and the result"
+
+
 def test_pieces_that_are_not_the_whole_are_refused() -> None:
     extents = [dim.extent for dim in PRODUCT.operations[0].dims]
     shards = blocks(extents, 0)

@@ -1,0 +1,100 @@
+"""Where transfers are exposed, the planner computes in pieces; elsewhere it leaves operations whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tapestry as tp
+from tapestry import Tensor, bf16, f32, param
+from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner.cli.plan_text import plan_text
+from tapestry.planner.format import Transfer
+from tapestry.planner.machine import Machine
+from tapestry.planner.search.pieces import PieceSearch
+from tapestry.program import Program
+
+# Rates that stay what they are, whatever is measured of the packaged machine.
+DESCRIBED = Path(__file__).parent / "described_h200x8.toml"
+
+
+@tp.program
+def product(a: bf16[Tensor, "m k"], b: bf16[Tensor, "k n"]) -> Tensor:
+    return a @ b
+
+
+@tp.program
+def blurred(x: f32[Tensor, "1 c h w"], f: param[f32[Tensor, "c c 3 3"]], g: param[f32[Tensor, "c c 3 3"]]) -> Tensor:
+    """Two convolutions, the second with strides, and a pooling."""
+    h = tp.relu(tp.conv2d(x, f, padding=1))
+    return tp.max_pool2d(tp.conv2d(h, g, stride=2, padding=1), 3, stride=2)
+
+
+def planned(program: Program, machine: Machine, mesh: tuple[int, ...] | None = None) -> Plan:
+    made = plan(program, machine, mesh=mesh)
+    assert made.check().ok, str(made.check())
+    return made
+
+
+def whole(program: Program, machine: Machine, mesh: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The plan without the search for pieces."""
+    with monkeypatch.context() as without:
+        without.setattr(PieceSearch, "run", lambda _, found: found)
+        return planned(program, machine, mesh)
+
+
+def seconds(made: Plan) -> float:
+    return made.document.predicted.makespan_s
+
+
+def pieces(made: Plan) -> dict[str, int]:
+    return {op: len(tasks) for op, tasks in made.resolved.computing.items()}
+
+
+@pytest.mark.parametrize(("n", "at_most"), [(16384, 2.01e-3), (32768, 11.9e-3)])
+def test_a_large_product_hides_what_it_moves(n: int, at_most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, in pieces, these take so long on eight devices in a row."""
+    program, machine = product.bind(m=n, k=n, n=n), load_machine(DESCRIBED)
+    made = planned(program, machine, (8,))
+    assert seconds(made) <= at_most
+    assert seconds(made) < 0.8 * seconds(whole(program, machine, (8,), monkeypatch))
+    assert made.document.traffic.bytes_total == 7 * n * n * 2, "no more is moved than without pieces"
+    assert "pieces" in plan_text(made)
+    assert f"in {pieces(made)['matmul']} pieces" in str(made.explain())
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_halos_are_exchanged_while_the_inside_is_computed(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of layers with strides and pooling too."""
+    machine = load_machine("cpu-4")
+    slower = replace(machine, links=tuple(replace(link, latency_s=1e-4, curve=()) for link in machine.links))
+    program = blurred.bind(c=8, h=256, w=256)
+    made = planned(program, slower, (ranks,))
+    assert seconds(made) < 0.8 * seconds(whole(program, slower, (ranks,), monkeypatch))
+    for op in ("conv2d", "conv2d_1", "max_pool2d"):
+        first, *border = made.resolved.computing[op]
+        read = program.op_by_name[op].operands[0]
+        halos = {task.id for task in made.document.tasks if isinstance(task, Transfer) and task.tensor == read}
+        assert halos
+        assert border
+        assert not halos & {*first.waits}
+        assert halos & {wait for task in border for wait in task.waits}
+
+
+def test_nothing_is_cut_where_nothing_waits() -> None:
+    made = planned(product.bind(m=512, k=512, n=512), load_machine(DESCRIBED))
+    assert set(pieces(made).values()) == {1}
+    assert "pieces" not in plan_text(made)
+
+
+def test_pieces_hide_nothing_where_a_device_does_one_thing_at_a_time() -> None:
+    machine = load_machine(DESCRIBED)
+    alone = replace(machine, device=replace(machine.device, overlap=False))
+    assert set(pieces(planned(product.bind(m=8192, k=8192, n=8192), alone, (8,))).values()) == {1}
+
+
+def test_the_same_pieces_every_time() -> None:
+    program, machine = product.bind(m=8192, k=8192, n=8192), load_machine(DESCRIBED)
+    assert planned(program, machine, (8,)).to_json() == planned(program, machine, (8,)).to_json()
