@@ -1,13 +1,14 @@
 """Why this strategy: per operation what it costs, what it moves, and what the next best would cost instead.
 
-All other decisions are held fixed, so the numbers answer "why not that one?". Seconds are work and transfers added up,
-A + B + C of `planner.sharding.model`: what overlap hides is not taken off.
+All other decisions are held fixed, so the numbers answer "why not that one?". Alternatives are lowered and simulated,
+the most promising of each operation, as many as a few seconds allow; of the others work and transfers are added up (A +
+B + C of `planner.sharding.model`), without what overlap hides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -16,16 +17,22 @@ from ..program import Operation
 from ..records import width_of
 from ..space import Box, count_points
 from ..space.cuts import KINDS
+from .binding import Binding
 from .format import Document, Resolved, Transfer
+from .instead import Instead
 from .machine.units import format_seconds
 from .origin import origins
+from .search.question import Question
 from .sharding.model import maximal
 from .sharding.nodes import sink_node
+from .sharding.repetition import find_repetition
 from .simulate import PriceBook, Prices
 from .strategy.layouts import Cut, Layout, Mesh
-from .strategy.strategies import Strategy, StrategyTable
+from .strategy.strategies import Strategy
 from .strategy.traffic import Move
 
+# Lowered operations in all alternatives together that are simulated, and the most alternatives of one operation.
+EFFORT, MANY = 2500, 12
 _CHECK = "tapestry check says what is wrong with the plan"
 
 
@@ -48,12 +55,15 @@ class Incoming:
 class Alternative:
     """Another strategy, all else equal: added seconds and bytes.
 
-    Negative: it alone would save, but not with what it forces elsewhere.
+    Negative: it alone would save, but not with what it forces elsewhere. ``simulated``: the seconds are those of the
+    step; else tasks and transfers added up. ``fits``: into the memory there is, as far as that was tried.
     """
 
     strategy: str
     extra_s: float
     extra_bytes: int
+    simulated: bool = False
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ class Explanation:
 
     objective: str
     rows: tuple[Row, ...]
+    binding: Binding | None = None
 
     def to_json(self) -> dict[str, object]:
         import msgspec
@@ -117,14 +128,25 @@ class Explainer:
         document = resolved.document
         self.mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
         self.book = PriceBook.of(document)
+        self.question = Question.of(
+            resolved.program, self.book.machine, self.mesh, document.claims.objective, book=self.book
+        )
+        self.table = self.question.table
         self.prices = Prices(resolved, self.book)
-        self.table = StrategyTable(resolved.program, self.mesh, self.book.works, self.book.layouts)
         self.origins = origins(document)
         self._chosen: dict[str, Strategy] = {}
 
     @property
     def document(self) -> Document:
         return self.resolved.document
+
+    @cached_property
+    def instead(self) -> Instead:
+        """What simulates alternatives."""
+        program = self.resolved.program
+        homes = {t.name: self.home(t.name) for t in program.of_role("input", "param", "state", "const")}
+        strategies = {op.name: self.chosen(op) for op in program.operations}
+        return Instead(self.question, strategies, homes, self.document.predicted.makespan_s)
 
     @cached_property
     def transfers(self) -> dict[str, list[Transfer]]:
@@ -202,17 +224,10 @@ class Explainer:
     def _need(self, reader: Operation, name: str, changed: Operation, strategy: Strategy) -> Layout:
         return (strategy if reader is changed else self.chosen(reader)).needs[reader.operands.index(name)]
 
-    def row(self, op: Operation) -> Row:
+    def row(self, op: Operation, simulating: int = 0) -> Row:
+        """``simulating``: how many of its alternatives are simulated, those first that look best added up."""
         chosen = self.chosen(op)
-        seconds, moved = self.cost(op, chosen)
-        others = []
-        for cuts in self.table.candidates(op):
-            strategy = self.table.strategy(op, cuts)
-            if strategy is not chosen:
-                other_s, other_bytes = self.cost(op, strategy)
-                others.append(Alternative(self.name_of(strategy), other_s - seconds, other_bytes - moved))
-        by_bytes = self.document.claims.objective == "bytes"
-        others.sort(key=lambda a: (a.extra_bytes, a.extra_s) if by_bytes else (a.extra_s, a.extra_bytes))
+        others = self._alternatives(op, chosen, simulating)
         domain = ", ".join(f"{dim.name}:{dim.extent}" for dim in op.dims)
         return Row(
             op.name,
@@ -226,6 +241,28 @@ class Explainer:
             _held(op, chosen) if op.where else None,
             pieces=len(self.resolved.computing[op.name]),
         )
+
+    def _alternatives(self, op: Operation, chosen: Strategy, simulating: int) -> list[Alternative]:
+        """The best first: those that fit, those that were simulated, then by what the plan was made for."""
+        seconds, moved = self.cost(op, chosen)
+        found: list[tuple[Alternative, Strategy]] = []
+        for cuts in self.table.candidates(op):
+            strategy = self.table.strategy(op, cuts)
+            if strategy is not chosen:
+                other_s, other_bytes = self.cost(op, strategy)
+                found.append((Alternative(self.name_of(strategy), other_s - seconds, other_bytes - moved), strategy))
+        by_bytes = self.document.claims.objective == "bytes"
+
+        def rank(other: Alternative) -> tuple[bool, bool, float, float]:
+            first, second = other.extra_s, float(other.extra_bytes)
+            return (not other.fits, not other.simulated, *((second, first) if by_bytes else (first, second)))
+
+        found.sort(key=lambda pair: rank(pair[0]))
+        others = [other for other, _ in found]
+        for k, (other, strategy) in enumerate(found[:simulating]):
+            tried = self.instead.tried(op, strategy)
+            others[k] = replace(other, extra_s=tried.extra_s, simulated=True, fits=tried.fits)
+        return sorted(others, key=rank)
 
     def name_of(self, strategy: Strategy) -> str:
         """``cut n over mesh0``; several mesh axes joined by commas; ``on mesh0 = 1`` where the others are idle."""
@@ -254,8 +291,12 @@ def _held(op: Operation, chosen: Strategy) -> Held:
     return Held(found.value, prod(extents), found.exact, max(chosen.points) * chosen.busy / every if every else 1.0)
 
 
-def explain(resolved: Resolved, op: str | None = None) -> Explanation:
-    """Explain one operation, those of a composite or layer by its name, or all. UsageError where there is none."""
+def explain(resolved: Resolved, op: str | None = None, more: int = 0) -> Explanation:
+    """Explain one operation, those of a composite or layer by its name, or all, and then also what holds the plan back.
+
+    more: bytes of memory more on each device, of which it is said what they buy. UsageError where there is no such
+    operation.
+    """
     explainer = Explainer(resolved)
     names = list(resolved.program.op_by_name)
     wanted = [o for o in resolved.program.operations if op is None or o.name == op or o.name.startswith(f"{op}.")]
@@ -264,10 +305,40 @@ def explain(resolved: Resolved, op: str | None = None) -> Explanation:
         within = f"it is computed in {', '.join(inside)}" if inside else None
         hint = within or close_match(op, names) or f"operations: {', '.join(names[:12])}"
         raise UsageError(f"the plan has no operation {op!r}", where="explain", hint=hint)
-    return Explanation(resolved.document.claims.objective, tuple(explainer.row(o) for o in wanted))
+    binding = Binding.of(resolved, explainer.prices, more) if op is None else None
+    rows = tuple(explained(explainer, wanted))
+    return Explanation(resolved.document.claims.objective, rows, binding)
+
+
+def explained(explainer: Explainer, wanted: Sequence[Operation]) -> Iterator[Row]:
+    """A row for each operation. What repeats is simulated once, for the first of its kind."""
+    program = explainer.resolved.program
+    repetition = find_repetition(program)
+    place = {op.name: k for k, op in enumerate(program.operations)}
+    first = {op.name: program.operations[repetition.representative(place[op.name])] for op in wanted}
+    trials = EFFORT // max(1, len(program.operations))
+    each = min(MANY, max(1 if trials else 0, trials // max(1, len(set(first.values())))))
+    said: dict[str, Mapping[str, Alternative]] = {}
+    for op in wanted:
+        like = first[op.name]
+        if (
+            like is op
+            or like not in wanted
+            or explainer.name_of(explainer.chosen(like)) != explainer.name_of(explainer.chosen(op))
+        ):
+            count, trials = min(each, trials), trials - min(each, trials)
+            row = explainer.row(op, count)
+            said[op.name] = {other.strategy: other for other in row.others}
+        else:
+            plain = explainer.row(op)
+            others = tuple(said.get(like.name, {}).get(other.strategy, other) for other in plain.others)
+            row = replace(plain, others=others, next_best=others[0] if others else None)
+        yield row
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
+    if explanation.binding is not None:
+        yield from explanation.binding.lines()
     for row in explanation.rows:
         pieces = f" in {row.pieces} pieces" if row.pieces > 1 else ""
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}{pieces}"
@@ -284,7 +355,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
             parts = f", {item.parts} parts" if item.parts > 1 else ""
             yield f"  moves   {item.tensor}: {item.kind}, {item.bytes_moved:,} B in {taken}{parts}{hull}"
         for other in row.others if len(explanation.rows) == 1 else [row.next_best] if row.next_best else []:
-            yield f"  instead {other.strategy}: {_signed(other.extra_s)}, {other.extra_bytes:+,} B"
+            told = "" if other.simulated else " added up"
+            room = "" if other.fits else ", more memory than there is"
+            yield f"  instead {other.strategy}: {_signed(other.extra_s)}{told}, {other.extra_bytes:+,} B{room}"
 
 
 def _signed(value: float) -> str:

@@ -67,11 +67,16 @@ class Plan:
 
         return simulate(self.document, Prices(self.resolved))
 
-    def explain(self, op: str | None = None) -> Explanation:
-        """Why this strategy: per operation its time, its traffic, and the next best with what it would cost."""
-        from .explain import explain
+    def explain(self, op: str | None = None, *, more: str | int = 0) -> Explanation:
+        """Why this strategy: per operation its time, its traffic, and the next best with what it would cost; of the
+        whole plan what is full, and what a faster link would save.
 
-        return explain(self.resolved, op)
+        more: memory more on each device ("1GiB" or bytes), with which it is planned again to say what that saves.
+        """
+        from .explain import explain
+        from .machine.units import parse_bytes
+
+        return explain(self.resolved, op, parse_bytes(more))
 
     def diff(self, other: Plan) -> Difference:
         """What is different in another plan: what was asked, times and sizes, how operations are cut, where tensors

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .dsl.annotations import uint32 as uint32
     from .dsl.block import block as block
     from .dsl.declare import constant as constant
+    from .dsl.declare import forbid as forbid
     from .dsl.declare import input as input  # noqa: A004
     from .dsl.declare import replicate as replicate
     from .dsl.declare import shard as shard
@@ -349,7 +350,7 @@ _NAMES_OF = {
         "anyfloat anyint anytype bf16 bool_ f16 f32 f64 f8e4m3 f8e5m2 int16 int32 int64 int8 num uint16 uint32 uint8"
     ),
     "dsl.block": "block",
-    "dsl.declare": "constant input replicate shard update",
+    "dsl.declare": "constant forbid input replicate shard update",
     "dsl.index": "Index indices",
     "dsl.table": "table",
     "dsl.op": "op",

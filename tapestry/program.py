@@ -183,12 +183,14 @@ class Pin:
 
     ``cuts`` maps a mesh axis ("mesh0", or the name given to it) to a dimension of the operation or an axis of the
     tensor, or to None for "not cut along this mesh axis" (replicated). Mesh axes that are not named stay free.
+    ``forbid``: what ``cuts`` say, all of it together, must not be, whatever the kind of cut.
     """
 
     target: Literal["op", "tensor"]
     pattern: str
     cuts: tuple[tuple[str, str | None], ...]
     kind: PinKind = "block"
+    forbid: bool = False
 
 
 @dataclass(frozen=True)

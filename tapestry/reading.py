@@ -28,7 +28,7 @@ from .space.cuts import KINDS
 from .text import digest, format_type, written_axes
 from .verify import verify
 
-_PIN = re.compile(r"\s*pin (op|tensor) (.*?): ?(.*?)(?: \((\w+)\))?\s*")
+_PIN = re.compile(r"\s*(pin|forbid) (op|tensor) (.*?): ?(.*?)(?: \((\w+)\))?\s*")
 _LONG = re.compile(r"\s*,?\s*\.\.\. (\d+) values, sha256 ([0-9a-f]{16})\]\s*", re.ASCII)
 _ROLES = tuple(role for role in get_args(Role) if role != "value")
 Number = float | int | bool
@@ -110,7 +110,7 @@ class _Reader:
             self._output(parser)
         elif word[1] == "update":
             self._update(parser)
-        elif word[1] == "pin":
+        elif word[1] in ("pin", "forbid"):
             self.pins.append(_pin(line))
         else:
             self._operation(parser, following)
@@ -263,13 +263,14 @@ def _origin(comment: str) -> tuple[str, str]:
 
 
 def _pin(line: Line) -> Pin:
-    """``pin tensor y: mesh0=n, mesh1=replicated (cyclic)``."""
+    """``pin tensor y: mesh0=n, mesh1=replicated (cyclic)``, or ``forbid`` and the same."""
     found = _PIN.fullmatch(line.text)
-    cuts = [cut.partition("=") for cut in found[3].split(", ") if cut] if found else []
+    cuts = [cut.partition("=") for cut in found[4].split(", ") if cut] if found else []
     if found is None or not all(mesh and equals and axis for mesh, equals, axis in cuts):
         hint = "pin tensor y: mesh0=n, mesh1=replicated"
         raise line.error("not a pin", len(line.text) - len(line.text.lstrip()), hint)
-    if found[4] and found[4] not in KINDS:
-        raise line.error(f"{found[4]!r} is no kind of cut", found.start(4), close_match(found[4], list(KINDS)))
+    if found[5] and found[5] not in KINDS:
+        raise line.error(f"{found[5]!r} is no kind of cut", found.start(5), close_match(found[5], list(KINDS)))
     pairs = tuple((mesh, None if axis == "replicated" else axis) for mesh, _, axis in cuts)
-    return Pin("op" if found[1] == "op" else "tensor", found[2], pairs, cast("PinKind", found[4] or "block"))
+    kind = cast("PinKind", found[5] or "block")
+    return Pin("op" if found[2] == "op" else "tensor", found[3], pairs, kind, found[1] == "forbid")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from .errors import TapestryError, UsageError
@@ -37,6 +38,7 @@ def program_to_json(program: Program) -> dict[str, Any]:
         "states": [list(pair) for pair in program.states],
         "pins": [
             {"target": p.target, "pattern": p.pattern, "cuts": [list(cut) for cut in p.cuts], "kind": p.kind}
+            | ({"forbid": True} if p.forbid else {})
             for p in program.pins
         ],
         "meta": dict(program.meta),
@@ -233,6 +235,7 @@ def _read_pin(data: Any, place: str) -> Pin:
     fields = _Fields(data, place)
     cuts = fields.items("cuts", lambda v, at: _pair(v, at, (str, type(None))))
     pin = Pin(fields.take("target", str), fields.take("pattern", str), cuts, fields.take("kind", str))
+    pin = replace(pin, forbid=fields.take("forbid", bool, default=False))
     fields.done()
     return pin
 

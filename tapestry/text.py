@@ -32,7 +32,9 @@ def format_program(program: Program) -> str:
 
 def _pin(pin: Pin) -> str:
     cuts = ", ".join(f"{mesh}={axis if axis is not None else 'replicated'}" for mesh, axis in pin.cuts)
-    return f"pin {pin.target} {pin.pattern}: {cuts}" + ("" if pin.kind == "block" else f" ({pin.kind})")
+    return f"{'forbid' if pin.forbid else 'pin'} {pin.target} {pin.pattern}: {cuts}" + (
+        "" if pin.kind == "block" else f" ({pin.kind})"
+    )
 
 
 def _declarations(program: Program) -> list[str]:

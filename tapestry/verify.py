@@ -343,6 +343,10 @@ def _pin(pin: Pin, program: Program) -> None:
             where=where,
             sides={"pin": pin, "kinds": ", ".join(get_args(PinKind))},
         )
+    if pin.forbid and (not pin.cuts or pin.kind != "block"):
+        raise UsageError(
+            "what is forbidden is cuts, of any kind", where=where, sides={"cuts": pin.cuts, "kind": pin.kind}
+        )
     if len({mesh for mesh, _ in pin.cuts}) != len(pin.cuts):
         raise UsageError("a mesh axis is named twice", where=where, sides={"cuts": pin.cuts})
     items = program.operations if pin.target == "op" else program.tensors
@@ -353,20 +357,25 @@ def _pin(pin: Pin, program: Program) -> None:
             where=where,
             hint=close_match(pin.pattern, [i.name for i in items][:50]),
         )
-    for item in matched:
-        has = (
-            [dim.name for dim in item.dims]
-            if isinstance(item, Operation)
-            else [*item.axes, *map(str, range(len(item.axes))), ON_ONE_RANK]
-        )
-        for mesh, cut in pin.cuts:
-            if cut is not None and cut not in has:
-                sides = {"asked": f"{mesh} = {cut!r}", "has": ", ".join(has)}
-                raise UsageError(
-                    f"{item.name} has no {'dimension' if pin.target == 'op' else 'axis'} {cut!r}",
-                    where=where,
-                    sides=sides,
-                )
+    missing = [_missing(item, pin) for item in matched]
+    if any(missing) and not (pin.forbid and not all(missing)):  # what has no such axis is not cut along it
+        item, (mesh, cut) = next((item, found) for item, found in zip(matched, missing, strict=True) if found)
+        sides = {"asked": f"{mesh} = {cut!r}", "has": ", ".join(_cuttable(item))}
+        what = "dimension" if pin.target == "op" else "axis"
+        raise UsageError(f"{item.name} has no {what} {cut!r}", where=where, sides=sides)
+
+
+def _cuttable(item: Operation | Tensor) -> list[str]:
+    """What a pin may name of it."""
+    if isinstance(item, Operation):
+        return [dim.name for dim in item.dims]
+    return [*item.axes, *map(str, range(len(item.axes))), ON_ONE_RANK]
+
+
+def _missing(item: Operation | Tensor, pin: Pin) -> tuple[str, str] | None:
+    """The first cut of a pin that names what is not there."""
+    has = _cuttable(item)
+    return next(((mesh, cut) for mesh, cut in pin.cuts if cut is not None and cut not in has), None)
 
 
 __all__ = ["place", "verify"]

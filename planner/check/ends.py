@@ -15,7 +15,7 @@ from .report import Code, Findings
 def prove_starts(case: Case, findings: Findings) -> None:
     """Finding INITIAL: inputs start as one copy of each element (unless pinned); all else that is read starts whole."""
     starts = _starts(case)
-    pinned = [pin.pattern for pin in case.program.pins if pin.target == "tensor"]
+    pinned = [pin.pattern for pin in case.program.pins if pin.target == "tensor" and not pin.forbid]
     for tensor in case.program.of_role("input", "param", "state", "const"):
         filled = starts.get(tensor.name, [])
         _room(case, filled, findings)

@@ -201,6 +201,9 @@ def _asked(shards: Shards, pin: Pin) -> dict[str, str | None] | None:
 
 def _op_fault(shards: Shards, pin: Pin, cuts: Cuts | None) -> str | None:
     asked = _asked(shards, pin)
+    if pin.forbid:
+        same = asked is not None and cuts is not None and all(_dim(cuts, axis) == dim for axis, dim in asked.items())
+        return f"it is cut as {pin.pattern!r} forbids" if same else None
     if asked is None or cuts is None:
         return f"the pin {pin.pattern!r} is not kept: {NO_AXIS if asked is None else 'its shards are no cut of it'}"
     for axis, dim in asked.items():
@@ -211,19 +214,33 @@ def _op_fault(shards: Shards, pin: Pin, cuts: Cuts | None) -> str | None:
     return None
 
 
+def _dim(cuts: Cuts, axis: str) -> str | None:
+    return cuts[axis][0] if axis in cuts else None
+
+
 def _tensor_fault(shards: Shards, pin: Pin, tensor: Tensor, computed: Mapping[str, Column]) -> str | None:
     """Some layout that the pin allows must be where the tensor starts, or what its operation writes, whole."""
     home, asked = _home(shards.case, tensor, computed), _asked(shards, pin)
+    if pin.forbid:
+        lies = asked is not None and home is not None and _lies(shards, pin, tensor, asked, home)
+        return f"it lies as {pin.pattern!r} forbids" if lies else None
     if asked is None or home is None:
         return f"the pin {pin.pattern!r} is not kept: {NO_AXIS if asked is None else 'it is nowhere whole'}"
-    extents = {str(axis): extent for axis, extent in enumerate(tensor.shape)}
-    if not any(shards.same(shards.of(extents, cuts), home) for cuts in _choices(shards, pin, tensor, asked)):
+    if not _lies(shards, pin, tensor, asked, home):
         wants = ", ".join(f"{axis} = {name or 'not cut'}" for axis, name in asked.items())
         return f"the pin {pin.pattern!r} is not kept: it asks for {wants} ({pin.kind})"
     return None
 
 
-def _choices(shards: Shards, pin: Pin, tensor: Tensor, asked: Mapping[str, str | None]) -> Iterator[Cuts]:
+def _lies(shards: Shards, pin: Pin, tensor: Tensor, asked: Mapping[str, str | None], home: Column) -> bool:
+    """Whether it is where some of these cuts lay it; what is forbidden is so in any kind."""
+    extents = {str(axis): extent for axis, extent in enumerate(tensor.shape)}
+    kinds = KINDS if pin.forbid else (pin.kind,)
+    choices = (cuts for kind in kinds for cuts in _choices(shards, kind, tensor, asked))
+    return any(shards.same(shards.of(extents, cuts), home) for cuts in choices)
+
+
+def _choices(shards: Shards, kind: str, tensor: Tensor, asked: Mapping[str, str | None]) -> Iterator[Cuts]:
     """All cuts that a pin on a tensor allows; mesh axes that it does not name are free."""
     numbers = {name: str(axis) for axis, name in enumerate(tensor.axes)}
     free: Sequence[str | None] = (*map(str, range(len(tensor.shape))), ALONE, None)
@@ -232,7 +249,7 @@ def _choices(shards: Shards, pin: Pin, tensor: Tensor, asked: Mapping[str, str |
     for choice in product(*options):
         if all(dim is None or dim == ALONE or dim in map(str, range(len(tensor.shape))) for dim in choice):
             pairs = zip(shards.axes, choice, strict=True)
-            yield {axis: (dim, pin.kind) for axis, dim in pairs if dim is not None}
+            yield {axis: (dim, kind) for axis, dim in pairs if dim is not None}
 
 
 def _home(case: Case, tensor: Tensor, computed: Mapping[str, Column]) -> Column | None:

@@ -21,17 +21,21 @@ def explain(
     kernels: Annotated[
         str, typer.Option("--kernels", metavar="DEVICE", help="Name what computes each on a device: cupy.")
     ] = "",
+    more: Annotated[
+        str, typer.Option("--more", metavar="SIZE", help="Plan again with so much more memory on each device: 1GiB.")
+    ] = "0",
     json: Json = False,
 ) -> None:
-    """Say why each operation is cut as it is.
+    """Say what holds a plan back, and why each operation is cut as it is.
 
-    For each: its time, its traffic, the next best strategy and what that would cost.
+    The memory that is full and at which task, and what 1 GB/s more of a link saves. For each operation: its time, its
+    traffic, the next best strategy and what that would cost.
     """
     from dataclasses import replace
 
     with working("explaining"):
         loaded = given_plan(plan)
-        explanation = loaded.explain(op)
+        explanation = loaded.explain(op, more=more)
         if kernels:
             from ...workers.naming import kernels_of_plan
 

@@ -58,9 +58,11 @@ class Question:
         seed: int = 0,
         jobs: int = 1,
         say: Progress = lambda _: None,
+        book: PriceBook | None = None,
     ) -> Question:
+        """``book``: prices as those of a plan that is there; else as plans are made."""
         clock = Clock(time_limit)
-        book = PriceBook(machine, mesh)
+        book = book or PriceBook(machine, mesh)
         table = StrategyTable(program, mesh, book.works, book.layouts)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(

@@ -11,7 +11,7 @@ from ...errors import UsageError
 from ...program import Operation, Pin, Program, Tensor
 from ...records import free_axes
 from ...space import Box, Region
-from ...space.cuts import CutKind
+from ...space.cuts import KINDS, CutKind
 from ..clock import Clock
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
 from ..strategy.strategies import Cuts, Strategy, StrategyTable, pin_allows
@@ -118,10 +118,19 @@ def _tensor_pins(name: str, pins: Sequence[Pin]) -> list[Pin]:
     return [pin for pin in pins if pin.target == "tensor" and fnmatchcase(name, pin.pattern)]
 
 
-def _pinned_cuts(op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> list[tuple[Cut | None, ...]]:
-    mine = _op_pins(op.name, pins)
-    if not mine:
-        return table.candidates(op)
+def _pinned_cuts(op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> list[Cuts]:
+    found = _op_pins(op.name, pins)
+    mine, forbidden = [pin for pin in found if not pin.forbid], [pin for pin in found if pin.forbid]
+    options = _asked_cuts(op, table, mine) if mine else table.candidates(op)
+    return [cuts for cuts in options if not any(forbids(pin, cuts, table.mesh) for pin in forbidden)]
+
+
+def forbids(pin: Pin, cuts: Cuts, mesh: Mesh) -> bool:
+    """Whether cuts are, in some kind, all that a pin forbids."""
+    return any(pin_allows(cuts, mesh, dict(pin.cuts), kind) for kind in KINDS)
+
+
+def _asked_cuts(op: Operation, table: StrategyTable, mine: Sequence[Pin]) -> list[Cuts]:
     kinds: list[CutKind] = sorted({"block", *(pin.kind for pin in mine)})
     options = [Cut(dim.name, kind) for dim in op.dims if dim.cut for kind in kinds]
     every = choices_per_axis([*options, None], table.mesh)
@@ -129,16 +138,27 @@ def _pinned_cuts(op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> li
 
 
 def _tensor_pin_allows(strategy: Strategy, op: Operation, table: StrategyTable, pins: Sequence[Pin]) -> bool:
-    """A pinned value is written in the pinned layout, whole."""
+    """A pinned value is written in the pinned layout, whole, and not in one that is forbidden."""
     tensor = table.program.tensor(op.output)
-    return all(strategy.writes in _pinned_layouts(tensor, table, pin) for pin in _tensor_pins(op.output, pins))
+    return all(
+        (strategy.writes in _pinned_layouts(tensor, table, pin)) is not pin.forbid
+        for pin in _tensor_pins(op.output, pins)
+    )
 
 
 def _pinned_layouts(tensor: Tensor, table: StrategyTable, pin: Pin) -> list[Layout]:
-    """All layouts of a tensor that a pin on it allows; the axis ``@0`` stands for "on coordinate 0 alone"."""
+    """All layouts of a tensor that a pin on it allows, or forbids; the axis ``@0`` is "on coordinate 0 alone"."""
+    axes = {*tensor.axes, *map(str, range(len(tensor.axes))), SINGLE, None}
+    if pin.forbid and any(name not in axes for _, name in pin.cuts):
+        return []
+    kinds: Sequence[CutKind] = tuple(KINDS) if pin.forbid else (pin.kind,)
+    return [layout for kind in kinds for layout in _layouts_of_kind(tensor, table, pin, kind)]
+
+
+def _layouts_of_kind(tensor: Tensor, table: StrategyTable, pin: Pin, kind: CutKind) -> list[Layout]:
     wanted = {axis: _axis_number(tensor, name) for axis, name in pin.cuts}
-    options = [*(Cut(str(k), pin.kind) for k in range(len(tensor.shape))), Cut(SINGLE, pin.kind), None]
-    found = [c for c in choices_per_axis(options, table.mesh) if pin_allows(c, table.mesh, wanted, pin.kind)]
+    options = [*(Cut(str(k), kind) for k in range(len(tensor.shape))), Cut(SINGLE, kind), None]
+    found = [c for c in choices_per_axis(options, table.mesh) if pin_allows(c, table.mesh, wanted, kind)]
     return [table.layouts.cut(tensor.shape, cuts) for cuts in found]
 
 
@@ -153,7 +173,9 @@ def _axis_number(tensor: Tensor, name: str | None) -> str | None:
 
 
 def _pin_error(what: str, mesh: Mesh, dims: list[str], pins: Sequence[Pin]) -> UsageError:
-    asked = "; ".join(", ".join(f"{axis} = {dim}" for axis, dim in pin.cuts) for pin in pins)
+    asked = "; ".join(
+        ("not " if pin.forbid else "") + ", ".join(f"{axis} = {dim}" for axis, dim in pin.cuts) for pin in pins
+    )
     return UsageError(
         f"no strategy of {what} satisfies its pins",
         where="pins",
@@ -211,7 +233,8 @@ def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], 
     Inputs have one copy of each element unless pinned; params and states may be replicated; consts are everywhere.
     """
     homes: dict[Layout, str] = {}
-    mine = _tensor_pins(tensor.name, pins)
+    found = _tensor_pins(tensor.name, pins)
+    mine, forbidden = [pin for pin in found if not pin.forbid], [pin for pin in found if pin.forbid]
     if mine:
         allowed = [_pinned_layouts(tensor, table, pin) for pin in mine]
         homes = {s: "pinned" for s in allowed[0] if all(s in others for others in allowed[1:])}
@@ -219,8 +242,10 @@ def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], 
         homes = {table.layouts.replicated(tensor.shape): "(replicated)"}
     else:
         homes = _free_homes(tensor, table, wanted)
+    for pin in forbidden:
+        homes = {home: label for home, label in homes.items() if home not in _pinned_layouts(tensor, table, pin)}
     if not homes:
-        raise _pin_error(f"tensor {tensor.name}", table.mesh, list(tensor.axes), mine)
+        raise _pin_error(f"tensor {tensor.name}", table.mesh, list(tensor.axes), found)
     return SourceNode(tensor, tuple(homes.values()), tuple(homes))
 
 

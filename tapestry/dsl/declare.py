@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..dtypes import DTYPES, numpy_dtype
@@ -126,10 +126,7 @@ def axis_names(name: str, shape: Sequence[int], axes: Sequence[str] | None) -> t
 @door
 def shard(x: Tensor, *, kind: PinKind = "block", **cuts: str) -> Tensor:
     """Pin a tensor's layout and give it back: ``tp.shard(x, data="n")`` cuts axis n along the mesh axis "data"."""
-    for mesh_axis, axis in cuts.items():
-        if axis not in x.axes:
-            sides = {"asked": f'{mesh_axis}="{axis}"', "axes": ", ".join(x.axes)}
-            raise UsageError(f"{x!r} has no axis {axis!r}", sides=sides)
+    _demand_axes(x, cuts)
     return _pin(x, tuple(cuts.items()), kind)
 
 
@@ -139,12 +136,28 @@ def replicate(x: Tensor, *mesh_axes: str) -> Tensor:
     return _pin(x, tuple((axis, None) for axis in mesh_axes or ("*",)), "block")
 
 
-def _pin(x: Tensor, cuts: tuple[tuple[str, str | None], ...], kind: PinKind) -> Tensor:
+@door
+def forbid(x: Tensor, **cuts: str | None) -> Tensor:
+    """Forbid a tensor's layout and give it back: ``tp.forbid(x, data="n")`` does not cut axis n along the mesh axis
+    "data", ``tp.forbid(x, data=None)`` does not leave it whole along it. Several together forbid that all hold.
+    """
+    _demand_axes(x, cuts)
+    return _pin(x, tuple(cuts.items()), "block", forbid=True)
+
+
+def _demand_axes(x: Tensor, cuts: Mapping[str, str | None]) -> None:
+    for mesh_axis, axis in cuts.items():
+        if axis is not None and axis not in x.axes:
+            sides = {"asked": f'{mesh_axis}="{axis}"', "axes": ", ".join(x.axes)}
+            raise UsageError(f"{x!r} has no axis {axis!r}", sides=sides)
+
+
+def _pin(x: Tensor, cuts: tuple[tuple[str, str | None], ...], kind: PinKind, *, forbid: bool = False) -> Tensor:
     trace = current("a pin")
     if not cuts:
         raise UsageError(
             "the pin says nothing", hint='name a mesh axis and an axis of the tensor: tp.shard(x, data="n")'
         )
     base = trace.materialise(x)
-    trace.pins.append((base.key, Pin("tensor", base.key, cuts, kind)))
+    trace.pins.append((base.key, Pin("tensor", base.key, cuts, kind, forbid)))
     return base

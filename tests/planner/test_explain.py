@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tapestry as tp
@@ -15,6 +17,11 @@ from tapestry.planner.simulate import Prices
 from tapestry.planner.strategy.layouts import Cut
 from tapestry.planner.views.text import plan_text
 from tapestry.program import Pin, Program
+
+from .search.named import CASES as NAMED
+from .search.named import Described
+
+DESCRIBED = Described(4)
 
 
 @tp.program
@@ -155,3 +162,76 @@ def test_what_the_data_say_is_moved_as_a_hull_and_named_so() -> None:
     assert "table: all_gather" in str(made.explain())
     assert "a hull: the data say what of it counts" in str(made.explain())
     assert "read where the data say: needs are hulls" in plan_text(made)
+
+
+def test_an_alternative_is_simulated() -> None:
+    """Pinned so, and planned, the step takes no longer: planning may choose another order too."""
+    made = plan(PROGRAM, "cpu-4", mesh=(4,))
+    explainer, equal = Explainer(made.resolved), 0
+    for op in PROGRAM.operations:
+        (row,) = made.explain(op.name).rows
+        assert all(other.simulated for other in row.others)
+        table = explainer.table
+        strategies = {explainer.name_of(table.strategy(op, cuts)): cuts for cuts in table.candidates(op)}
+        for other in row.others[:2]:
+            pins = pinned(explainer, PROGRAM, {op.name: strategies[other.strategy]})
+            again = plan(PROGRAM, "cpu-4", mesh=(4,), pins=pins)
+            if homes(again) == homes(made):
+                extra = again.document.predicted.makespan_s - made.document.predicted.makespan_s
+                assert extra <= other.extra_s + 1e-12, (op.name, other)
+                equal += extra == pytest.approx(other.extra_s, rel=1e-6, abs=1e-12)
+    assert equal >= 4
+
+
+def test_alternatives_that_overlap_hides_cost_less_than_they_add_up_to() -> None:
+    """A transfer that runs beside other work counts in a sum and not in a step."""
+
+    @tp.program
+    def beside(x: f32[Tensor, "t d"], w: param[f32[Tensor, "d d"]], v: param[f32[Tensor, "t d"]]) -> Tensor:
+        return tp.tanh(v) + tp.relu(x @ w) @ w
+
+    made = plan(beside.bind(t=256, d=128), DESCRIBED.machine(), mesh=(4,))
+    explainer = Explainer(made.resolved)
+    op = made.program.op_by_name["tanh"]
+    chosen = explainer.chosen(op)
+    added = {
+        explainer.name_of(other): explainer.cost(op, other)[0] - explainer.cost(op, chosen)[0]
+        for other in (explainer.table.strategy(op, cuts) for cuts in explainer.table.candidates(op))
+    }
+    (row,) = made.explain("tanh").rows
+    (other,) = (other for other in row.others if other.strategy == "cut d over mesh0")
+    assert other.extra_s < 0.6 * added[other.strategy]
+
+
+def test_the_memory_that_is_full_is_named_with_its_task() -> None:
+    case = next(case for case in NAMED if case.name == "FSDP")
+    made = case.plan()
+    binding = made.explain().binding
+    assert binding is not None
+    (full,) = binding.memory
+    assert full.used == made.document.peak_bytes["0"]["memory"]
+    assert full.capacity == case.machine.memory
+    assert full.task.startswith("matmul")
+    assert {"x", "w0"} <= {name for name, _ in full.largest}
+    assert f"memory: {full.used / 2**10:.4g} KiB of" in str(made.explain())
+    assert made.explain("matmul").binding is None
+
+
+def test_what_more_memory_buys_is_planned_again() -> None:
+    case = next(case for case in NAMED if case.name == "FSDP")
+    binding = case.plan().explain(more="64KiB").binding
+    assert binding is not None
+    assert binding.more is not None
+    roomy = plan(case.program, replace(case.machine, memory=case.machine.memory + 2**16).machine(), mesh=case.mesh)
+    assert binding.more.makespan_s == roomy.document.predicted.makespan_s < 0.5 * binding.makespan_s
+
+
+def test_what_a_faster_link_saves_is_simulated() -> None:
+    case = next(case for case in NAMED if case.name == "spatial, with halos")
+    binding = case.plan().explain().binding
+    assert binding is not None
+    (link,) = binding.links
+    other = replace(case.machine, gb_per_s=case.machine.gb_per_s + 1).machine()
+    quicker = plan(case.program, other, mesh=case.mesh)
+    assert link.saves_s == pytest.approx(binding.makespan_s - quicker.document.predicted.makespan_s)
+    assert link.nbytes == case.traffic

@@ -39,6 +39,23 @@ def test_pins_in_order(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_forbidden_comes_after_the_pins(tmp_path: Path) -> None:
+    text = """
+        [[forbid]]
+        op = "layers.*"
+        cut = { mesh0 = "f" }
+        whole = ["mesh1"]
+
+        [[pin]]
+        op = "o"
+        cut = { mesh0 = "t" }
+    """
+    assert pins_of(tmp_path, text) == (
+        Pin("op", "o", (("mesh0", "t"),)),
+        Pin("op", "layers.*", (("mesh0", "f"), ("mesh1", None)), forbid=True),
+    )
+
+
 def test_an_empty_file_pins_nothing(tmp_path: Path) -> None:
     assert pins_of(tmp_path, "") == ()
 
@@ -55,6 +72,8 @@ def test_an_empty_file_pins_nothing(tmp_path: Path) -> None:
         ("[[pin]]\nop = 'a'\ncut = { m = 'n' }\nwhole = ['m']", ["[pin.0]", "'whole'", "`cut` does not name"]),
         ("[[pin]]\nop = 'a'\nkind = 'diagonal'", ["[pin.0]", "'kind'", "'block', 'zigzag'"]),
         ("[[pin]]\nop = 'a'\n[[pin]]\nop = 'b'\ncuts = {}", ["[pin.1]", "unknown key 'cuts'", "did you mean 'cut'"]),
+        ("[[forbid]]\nop = 'a'", ["[forbid.0]", "'cut'", "cuts to forbid"]),
+        ("[[forbid]]\nop = 'a'\ncut = { m = 'n' }\nkind = 'zigzag'", ["[forbid.0]", "'kind'", "of any kind"]),
         ("[[pins]]\nop = 'a'", ["unknown key 'pins'", "did you mean 'pin'"]),
         ("[pin]\nop = 'a'", ["'pin'", "[[pin]]"]),
         ("[[pin]", ["not TOML"]),
