@@ -57,3 +57,13 @@ def test_train() -> None:
     said = printed(ran(FOLDER / "03-train.ipynb"))
     assert "1 devices: 0 bytes moved a step" in said
     assert "the same to 1e-5: True" in said
+
+
+def test_debug_a_plan() -> None:
+    said = printed(ran(FOLDER / "06-debug-a-plan.ipynb"))
+    assert "ok: 2 ranks, 2 operations" in said
+    assert "missing: task 1, rank 1, tensor image: blur reads buffer image where nothing was written" in said
+    assert "['missing', 'predicted', 'race']" in said
+    assert "CheckFailed: the plan fails its check: race" in said
+    assert "overlap: task 1, rank 0" in said
+    assert "mesh     2 -> 4" in said
