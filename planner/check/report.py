@@ -98,6 +98,12 @@ class Verdict:
         }
 
 
+def _counted(name: str, count: int) -> str:
+    """``4 ranks``, ``1 rank``."""
+    words = name.replace("_", " ")
+    return f"{count} {words.removesuffix('s') if count == 1 else words}"
+
+
 @dataclass(frozen=True)
 class Report:
     """The outcome of a check: no verdicts, or why not. ``facts`` are figures that the proofs went over."""
@@ -116,8 +122,7 @@ class Report:
 
     def __str__(self) -> str:
         if self.ok:
-            facts = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in self.facts.items())
-            return f"ok: {facts}"
+            return f"ok: {', '.join(_counted(name, value) for name, value in self.facts.items())}"
         more = [f"and {self.left_out} more"] if self.left_out else []
         return "\n".join([*map(str, self.verdicts), *more])
 

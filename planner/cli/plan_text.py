@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...drawing.folding import anonymous
 from ...printable import columns
 from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
+from ..views.graph import cut_text
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -79,13 +82,16 @@ def _memory(plan: Plan) -> str:
 
 
 def _shardings(plan: Plan) -> str:
+    """How operations are cut, and in how many pieces; those of repeated layers that are cut alike once."""
+    if plan.resolved.size == 1:
+        return f"all {len(plan.program.operations)} operations on one rank"
+    stated = plan.document.shardings.items()
     pieces = {op: len(tasks) for op, tasks in plan.resolved.computing.items()}
     several = any(count > 1 for count in pieces.values())
-    rows = [["operation", "cut", "ranks", "kind", *(["pieces"] if several else [])]]
-    for op, sharding in list(plan.document.shardings.items())[:SHOWN]:
-        cuts = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items()) or "not cut"
-        places = ", ".join(f"on {axis} = {at}" for axis, at in (sharding.only or {}).items())
-        row = [op, f"{cuts}, {places}" if places else cuts, str(sharding.ranks), sharding.kind]
-        rows.append([*row, *([str(pieces[op])] if several else [])])
-    more = len(plan.document.shardings) - SHOWN
-    return columns(rows) + (f"\nand {more} operations more: --json, or `tapestry explain`" if more > 0 else "")
+    counts = Counter((anonymous(op), cut_text(found), str(found.ranks), str(pieces[op])) for op, found in stated)
+    rows = [["operation", "", "how", "ranks", "pieces"]]
+    for (op, cut, ranks, number), count in list(counts.items())[:SHOWN]:
+        rows.append([op, f"× {count}" if count > 1 else "", cut, ranks, number])
+    more = sum(list(counts.values())[SHOWN:])
+    text = columns(rows if several else [row[:-1] for row in rows])
+    return text + (f"\nand {more} operations more: --json, or `tapestry explain`" if more else "")
