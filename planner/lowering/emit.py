@@ -107,8 +107,9 @@ def _task(
             reads = tuple(names[id(slot)] for slot in step.reads)
             write, shards = step.write, table.shards(strategy)
             return Compute(
-                number, step.lane, op.name, shards, reads, names[id(write)], waits, step.ranks, over.get(id(write))
-            )
+                number, step.lane, op.name, shards, reads, names[id(write)], waits, step.ranks, over.get(id(write)),
+                UNSET if step.onto is None else names[id(step.onto)],
+            )  # fmt: skip
         case MoveStep():
             return Transfer(
                 number,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...space import Region
-from ..strategy.layouts import Layout, Layouts
+from ..strategy.layouts import Layout, Layouts, united
 
 
 class Written(NamedTuple):
@@ -37,15 +37,6 @@ class Part(NamedTuple):
     need: Layout
     after: int
     first: int
-
-
-def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:
-    """On every rank all that some of these layouts have, of one tensor and all complete, or all shares alike."""
-    different = list(dict.fromkeys(needs))
-    if len(different) == 1:
-        return different[0]
-    columns = zip(*(need.regions for need in different), strict=True)
-    return layouts.of(different[0].shape, [Region.union(regions) for regions in columns], different[0].parts)
 
 
 def written_by(tasks: Sequence[tuple[int, int, Layout]], layouts: Layouts) -> list[Written]:

@@ -8,11 +8,11 @@ from typing import ClassVar, NamedTuple
 from ...program import Operation, Program, Tensor
 from ...records import record_bytes, width_of
 from ..sharding.model import maximal
-from ..strategy.layouts import Layout, Layouts
+from ..strategy.layouts import Layout, Layouts, united
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
 from .decisions import Decisions, Schedule, Unit, units_of
-from .parts import Part, Reader, Written, apart, by_piece, parts, united, written_by
+from .parts import Part, Reader, Written, apart, by_piece, parts, written_by
 
 COMPUTE, COMM = "compute", "comm"
 
@@ -54,11 +54,14 @@ class ComputeStep:
     strategy: Strategy
     reads: tuple[Slot, ...]
     write: Slot
+    onto: Slot | None = None
 
     @property
     def touched(self) -> tuple[Touch, ...]:
         pairs = zip(self.reads, self.strategy.needs, strict=True)
-        return (*(Touch(slot, need, False) for slot, need in pairs), Touch(self.write, self.strategy.writes, True))
+        prior = () if self.onto is None else (Touch(self.onto, self.strategy.writes, False),)
+        written = Touch(self.write, self.strategy.writes, True)
+        return (*(Touch(slot, need, False) for slot, need in pairs), *prior, written)
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
@@ -269,7 +272,14 @@ class StepBuilder:
             self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
             if whole.parts is not None:
                 self.home[out.name].record = self.program.records.get(out.name)
-        self.result.steps.append(ComputeStep(op, strategy, reads, self.home[out.name]))
+        if strategy.turns is None:
+            self.result.steps.append(ComputeStep(op, strategy, reads, self.home[out.name]))
+            return
+        from .ring import TurnSteps  # which is made of the steps that are declared here
+
+        turned = TurnSteps(self.program, self.traffic, op, strategy, strategy.turns, reads, self.home[out.name])
+        self.result.slots += turned.slots
+        self.result.steps += turned.steps()
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""

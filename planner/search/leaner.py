@@ -19,6 +19,7 @@ from ..sharding.shortage import Shortage
 from .found import Found
 from .question import Question
 from .search import ENOUGH, WORTH, Search, searched
+from .turns import first_answer
 
 # Of the memory of values, nothing forgotten: what is asked for at most.
 SHARES = (3 / 4, 1 / 2, 1 / 3, 1 / 4, 1 / 8)
@@ -26,11 +27,10 @@ SHARES = (3 / 4, 1 / 2, 1 / 3, 1 / 4, 1 / 8)
 
 def answered(question: Question) -> tuple[Search, Found]:
     """The first answer, of the program or a leaner form of it. Raises Infeasible or TimeLimit."""
-    search = searched(question)
     best: tuple[Search, Found] | None = None
     least: Infeasible | None = None
     try:
-        best = search, search.first()
+        best = first_answer(question)
     except Infeasible as shortage:
         least = shortage
     if best is not None and not memory_decides(*best):

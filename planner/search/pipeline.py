@@ -28,6 +28,7 @@ from .pieces import promising
 from .question import Question
 from .report import with_report
 from .search import Search
+from .turns import improved
 
 if TYPE_CHECKING:
     from ...rewrites import Rewritten
@@ -49,7 +50,7 @@ class Made:
 def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
     search, found = answered(question)
-    found = search.improved(found)
+    found = improved(search, found)
     return made_of(search, side_by_side(search.question, found, found.makespan_s) or found)
 
 
@@ -87,7 +88,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
     meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
     best = meshes.sorted()[0]
     best.search.allow(clock)
-    best, found = meshes.in_pieces(best, best.search.improved(best.found))
+    best, found = meshes.in_pieces(best, improved(best.search, best.found))
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
         answer.search.allow(clock)

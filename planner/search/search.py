@@ -41,10 +41,11 @@ VIEW_WORK = 50
 ENOUGH = 0.005
 
 
-def searched(question: Question, *, thorough: bool = True) -> Search:
-    """The problem of a question, ready to be solved."""
-    question.say("strategies")
-    nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock)
+def searched(question: Question, *, thorough: bool = True, turning: bool = False) -> Search:
+    """The problem of a question, ready to be solved. ``turning``: operations may be computed in turns."""
+    question.say("strategies in turns" if turning else "strategies")
+    prices = question.pricing if turning else None
+    nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
     repetition = find_repetitions(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")

@@ -159,7 +159,20 @@ class Translation:
                 stored = [self.model.stored(self.model.home(flow, k), flow.width) for k in options]
                 key = (self.number[flow.home], start, stop)
                 held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
+        for node in self.decided:
+            options = range(len(self.model.nodes[node].labels))
+            taken = np.array([self.model.workspace(node, k) for k in options], dtype=np.int64)
+            if taken.any():
+                start, stop = self._counted(*self._at(node))
+                key = (self.number[node], start, stop)
+                held[key] = held.get(key, 0) + taken
         return held
+
+    def _at(self, node: int) -> tuple[int, int]:
+        """The instant of an operation, twice."""
+        name = self.model.nodes[node].name
+        at = next(k for k, op in enumerate(self.model.program.operations) if op.name == name)
+        return at, at
 
     def _exchanged(self) -> list[_Exchanged]:
         """Tensors that take another's place under some options: those of tied nodes together."""

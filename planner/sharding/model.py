@@ -92,11 +92,16 @@ class Model:
         return move.nbytes if self.objective == "bytes" else round(move.seconds * PICO)
 
     def work(self, node: int, option: int) -> int:
-        """Picoseconds of an operation's slowest rank; 0 for the objective ``bytes``."""
+        """Picoseconds of an operation's slowest rank; for the objective ``bytes`` what it moves between its turns."""
         found = self.nodes[node]
-        if self.objective == "bytes" or not isinstance(found, OperationNode):
+        if not isinstance(found, OperationNode):
             return 0
-        return round(found.seconds[option] * PICO)
+        return found.moved[option] if self.objective == "bytes" else round(found.seconds[option] * PICO)
+
+    def workspace(self, node: int, option: int) -> int:
+        """Bytes that an operation takes beside operands and result."""
+        found = self.nodes[node]
+        return found.workspace[option] if isinstance(found, OperationNode) else 0
 
 
 def maximal(needs: Sequence[Layout]) -> list[Layout]:
@@ -171,7 +176,7 @@ def _facts(node: Node) -> tuple[object, ...]:
         case SourceNode():
             return (node.homes,)
         case OperationNode():
-            return node.homes, node.needs, node.seconds
+            return node.homes, node.needs, node.seconds, node.workspace
         case SinkNode():
             return (node.ends,)
 
@@ -258,4 +263,9 @@ def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
             if min(users) <= instant <= max(users):
                 found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.width)
+    for node, found_node in enumerate(model.nodes):
+        if isinstance(found_node, OperationNode) and found_node.op is model.program.operations[instant]:
+            taken = model.workspace(node, model.option(choice, node))
+            if taken:
+                found[f"{found_node.name} in turns>"] = taken
     return found

@@ -15,6 +15,8 @@ from ...space.cuts import KINDS, CutKind
 from ..clock import Clock
 from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
 from ..strategy.strategies import Cuts, Strategy, StrategyTable, pin_allows
+from ..strategy.traffic import Traffic
+from ..strategy.turning import in_turns
 
 Needs = tuple[Layout, ...]  # of every operand
 
@@ -63,6 +65,16 @@ class OperationNode:
         return tuple(strategy.needs for strategy in self.strategies)
 
     @cached_property
+    def moved(self) -> tuple[int, ...]:
+        """Bytes that ranks receive while it is computed in turns."""
+        return tuple(0 if strategy.turns is None else strategy.turns.moved for strategy in self.strategies)
+
+    @cached_property
+    def workspace(self) -> tuple[int, ...]:
+        """Bytes that a rank takes beside operands and result while it is computed."""
+        return tuple(0 if strategy.turns is None else strategy.turns.workspace for strategy in self.strategies)
+
+    @cached_property
     def seconds(self) -> tuple[float, ...]:
         """Of the slowest rank."""
         return tuple(strategy.slowest for strategy in self.strategies)
@@ -88,8 +100,17 @@ class SinkNode:
 Node = SourceNode | OperationNode | SinkNode
 
 
-def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[Pin], clock: Clock) -> OperationNode:
-    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow."""
+def op_node(
+    op: Operation,
+    table: StrategyTable,
+    objective: str,
+    pins: Sequence[Pin],
+    clock: Clock,
+    turning: Traffic | None = None,
+) -> OperationNode:
+    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow. ``turning``: also
+    in turns, with transfers at these prices.
+    """
     options = _evaluated(op, table, _pinned_cuts(op, table, pins), clock)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
@@ -98,6 +119,8 @@ def op_node(op: Operation, table: StrategyTable, objective: str, pins: Sequence[
         )
     if objective == "bytes":
         options = balanced(options, op)
+    if turning is not None:
+        options += [turned for option in options for turned in in_turns(op, option, table, turning)]
     return OperationNode(op, table.program.tensor(op.output), tuple(distinct(options)))
 
 
@@ -338,10 +361,17 @@ def _shared_out(partial: Layout, able: int) -> list[Region] | None:
     return found
 
 
-def all_nodes(program: Program, table: StrategyTable, objective: str, pins: Sequence[Pin], clock: Clock) -> list[Node]:
-    """Sources, operations and sinks, in that order; UsageError for pins that cannot hold."""
+def all_nodes(
+    program: Program,
+    table: StrategyTable,
+    objective: str,
+    pins: Sequence[Pin],
+    clock: Clock,
+    turning: Traffic | None = None,
+) -> list[Node]:
+    """Sources, operations and sinks, in that order; UsageError for pins that cannot hold. ``turning``: see `op_node`."""
     check_pins(program, table.mesh, pins)
-    ops = [op_node(op, table, objective, pins, clock) for op in program.operations]
+    ops = [op_node(op, table, objective, pins, clock, turning) for op in program.operations]
     wanted: dict[str, dict[Layout, None]] = {}
     for node in ops:
         for j, name in enumerate(node.op.operands):

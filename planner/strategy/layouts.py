@@ -375,6 +375,15 @@ def taking_part(regions: Sequence[Region]) -> tuple[int, ...] | None:
     return None if len(found) in (0, len(regions)) else found
 
 
+def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:
+    """On every rank all that some of these layouts have, of one tensor and all complete, or all shares alike."""
+    different = list(dict.fromkeys(needs))
+    if len(different) == 1:
+        return different[0]
+    columns = zip(*(need.regions for need in different), strict=True)
+    return layouts.of(different[0].shape, [Region.union(regions) for regions in columns], different[0].parts)
+
+
 def kind_of(cuts: Sequence[Cut | None]) -> CutKind:
     """The kind of a strategy in one word: the first that is not plain."""
     return next((chosen.kind for chosen in cuts if chosen is not None and chosen.kind != "block"), "block")

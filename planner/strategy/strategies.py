@@ -18,6 +18,7 @@ from ...space.cuts import CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis, taking_part
+from .turns import Turns
 from .work import Works
 
 Cuts = tuple[Cut | None, ...]
@@ -31,6 +32,7 @@ class Strategy:
     needs      per operand (order of Operation.operands) the layout it reads
     writes     the layout it leaves, with part numbers when a reduction is cut
     seconds    per rank; ``exact`` False where some need is a labelled superset of what is read
+    turns      the points one part of the reduction after another; ``needs`` is then what the first of them reads
     """
 
     cuts: Cuts
@@ -40,6 +42,7 @@ class Strategy:
     seconds: tuple[float, ...]
     points: tuple[int, ...]
     exact: bool
+    turns: Turns | None = None
 
     @cached_property
     def slowest(self) -> float:
@@ -61,7 +64,8 @@ class Strategy:
         return len(set(self.shards)) == 1
 
     def __str__(self) -> str:
-        return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")"
+        turns = "" if self.turns is None else f" in {len(self.turns.each)} turns"
+        return "(" + ", ".join("-" if c is None else str(c) for c in self.cuts) + ")" + turns
 
 
 class StrategyTable:
@@ -73,6 +77,7 @@ class StrategyTable:
         self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
+        self.turned: dict[Strategy, tuple[Strategy, ...]] = {}
         self._pieces: dict[tuple[str, tuple[Region, ...], tuple[int, ...] | None], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 
@@ -156,6 +161,12 @@ class StrategyTable:
             self._pieces[key] = self._from_shards(op, of.cuts, key[1], of.writes.parts)
         return self._pieces[key]
 
+    def turn(
+        self, op: Operation, whole: Strategy, regions: tuple[Region, ...], *, onto: bool, partial: bool
+    ) -> Strategy:
+        """Some of the points of a strategy; ``onto``: folded onto partial results. ``partial``: into such."""
+        return self._from_shards(op, whole.cuts, regions, whole.writes.parts, onto=onto, partial=partial)
+
     def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
         regions = Shards.of(self.mesh, op.extents, cuts, op.where).regions
         axes = [axis for axis, c in enumerate(cuts) if c is not None and c.dim in op.reduce_dims]
@@ -163,13 +174,21 @@ class StrategyTable:
         return self._from_shards(op, cuts, regions, tuple(numbers) if count > 1 else None)
 
     def _from_shards(
-        self, op: Operation, cuts: Cuts, regions: tuple[Region, ...], parts: tuple[int, ...] | None
+        self,
+        op: Operation,
+        cuts: Cuts,
+        regions: tuple[Region, ...],
+        parts: tuple[int, ...] | None,
+        *,
+        onto: bool = False,
+        partial: bool | None = None,
     ) -> Strategy:
+        partial = parts is not None if partial is None else partial
         shapes = {name: self.program.tensor(name).shape for name in op.operands}
         distinct = dict.fromkeys(regions)
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
-        work = {region: self.works.of(op, self.program, region, partial=parts is not None) for region in distinct}
+        work = {r: self.works.of(op, self.program, r, partial=partial, onto=onto) for r in distinct}
         needs = tuple(
             self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
             for name in op.operands
