@@ -108,8 +108,9 @@ def op_node(
     clock: Clock,
     turning: Traffic | None = None,
 ) -> OperationNode:
-    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow. ``turning``: also
-    in turns, with transfers at these prices.
+    """The strategies that its pins, and for the objective ``bytes`` an equal share of the work, allow.
+
+    ``turning``: also those strategies in turns, with transfers at these prices.
     """
     options = _evaluated(op, table, _pinned_cuts(op, table, pins), clock)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
@@ -369,7 +370,10 @@ def all_nodes(
     clock: Clock,
     turning: Traffic | None = None,
 ) -> list[Node]:
-    """Sources, operations and sinks, in that order; UsageError for pins that cannot hold. ``turning``: see `op_node`."""
+    """Sources, operations and sinks, in that order; UsageError for pins that cannot hold.
+
+    ``turning``: see `op_node`.
+    """
     check_pins(program, table.mesh, pins)
     ops = [op_node(op, table, objective, pins, clock, turning) for op in program.operations]
     wanted: dict[str, dict[Layout, None]] = {}

@@ -50,7 +50,9 @@ def _shared(op: Operation, strategy: Strategy, table: StrategyTable, dim: str) -
     found = {}
     for k, name in enumerate(op.operands):
         names = {dim for read in op.reads if read.tensor == name for row in read.index for dim in row.dims}
-        axes = [a for a, cut in enumerate(strategy.cuts) if cut is not None and cut.dim not in (*names, *op.reduce_dims)]
+        axes = [
+            a for a, cut in enumerate(strategy.cuts) if cut is not None and cut.dim not in (*names, *op.reduce_dims)
+        ]
         if dim in names and table.mesh.shard_index(axes)[0] > 1:
             found[k] = tuple(axes)
     return found
@@ -148,9 +150,7 @@ class _Turning:
         """The transfers to every stage but the first."""
         width = width_of(self.table.program, self.op.operands[operand])
         layouts = stages.layouts
-        return [
-            self.traffic.move(layouts[stages.source(k)], layouts[k], width) for k in range(1, len(layouts))
-        ]
+        return [self.traffic.move(layouts[stages.source(k)], layouts[k], width) for k in range(1, len(layouts))]
 
     def _seconds(self, turns: Turns) -> tuple[float, ...]:
         """Per rank: its own turns, and what the slowest waits for transfers that take longer than a turn."""

@@ -1,4 +1,4 @@
-"""Operations in turns are found where memory asks for them: ring attention, and products on grids, block after block."""
+"""Operations in turns are found where memory asks for them: ring attention, products on grids, block by block."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ def assert_it_runs_right(made: Plan) -> None:
 
 
 def test_a_million_tokens_of_one_head_go_round_a_ring() -> None:
-    """Gathered keys and values take 512 MiB, so that the least without turns is 609; a rank's own q, state and two blocks
-    of each take 225. The traffic is that of the gather, and goes under the work."""
+    """Gathered keys and values take 512 MiB, so that the least without turns is 609; a rank's own q, state and two
+    blocks of each take 225. The traffic is that of the gather, and goes under the work.
+    """
     tokens, width, ranks = 1 << 20, 128, 8
     made = planned(attend.bind(t=tokens, h=1, d=width), (ranks,), 230 * MIB)
     assert turns(made) == ranks - 1
@@ -89,8 +90,8 @@ ALL_CUT = Pin("op", "matmul", (("mesh0", "m"), ("mesh1", "n"), ("mesh2", "k")))
 def test_a_product_takes_its_operands_block_by_block(
     mesh: tuple[int, ...], budget: int, received: int, pins: tuple[Pin, ...]
 ) -> None:
-    """A ring of 4 brings b to all; a grid of 2 x 4 brings a to 4 columns and b to 2 rows; one of 2 x 2 x 2 each of them to
-    2, and the halves of the result together.
+    """A ring of 4 brings b to all; a grid of 2 x 4 brings a to 4 columns and b to 2 rows; one of 2 x 2 x 2 each of
+    them to 2, and the halves of the result together.
     """
     made = planned(product.bind(m=N, k=N, n=N).with_pins(*pins), mesh, budget)
     assert turns(made) == max(mesh) - 1

@@ -1,4 +1,4 @@
-"""Strategies in turns: every point once, blocks from neighbours, and lowered as they are, the values of the reference."""
+"""Strategies in turns: every point once, blocks of neighbours, and, lowered, the values of the reference."""
 
 from __future__ import annotations
 
