@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from ...program import Operation
 from ...records import width_of
 from ..lowering.decisions import Decisions
-from ..lowering.parts import Part, Reader, Written, by_piece, parts, united, written_by
+from ..lowering.parts import Part, Reader, Written, by_piece, parts, written_by
 from ..sharding.model import maximal
-from ..strategy.layouts import Layout
+from ..strategy.layouts import Layout, united
 from .question import Question
 
 AHEAD = 2  # tasks that compute, by which what is there at the start is asked for before it is needed
