@@ -86,7 +86,7 @@ class Prices:
         key = (tensor.shape, width, task.have, task.need, task.ranks)
         if key not in self._moves:
             have, need = (self._layout(tensor.shape, name, task.ranks) for name in (task.have, task.need))
-            self._moves[key] = self.book.traffic.move(have, need, width)
+            self._moves[key] = self.book.traffic.direct(have, need, width)
         return self._moves[key]
 
     def links(self, task: Transfer) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Who sends how much to whom, in plans whose senders are chosen by the hosts of the ranks, counted piece by piece.
 
 A piece is the elements that the same ranks hold. Those that lack some of it take that from one of its holders, from
-those of their own island or host if there are any, in turn, in the order of their numbers. A fold is made in equal
-shares along the longest axis by the needers that contribute, else by all needers; each takes a part that it lacks from
-those that hold it by the same rule, and sends what it folded to the other needers.
+those of their own island or host if there are any, of these from those that hold the least in all, in turn. A fold is
+made in equal shares along the longest axis by the needers that contribute, else by all needers; each takes a part that
+it lacks from those that hold it by the same rule, and sends what it folded to the other needers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Sent:
 
 def complete(algebra: Algebra, have: Column, need: Column, near: Levels, item: int) -> Sent:
     """A transfer of complete elements of so many bytes."""
-    sent = Sent(near, max(map(algebra.size, need)) * item)
+    sent, sizes = Sent(near, max(map(algebra.size, need)) * item), [*map(algebra.size, have)]
     wanted = [region for region in dict.fromkeys(need) if region != EMPTY]
     at = np.array([wanted.index(region) if region != EMPTY else -1 for region in need])
     for piece, holders in pieces(algebra, by_region(have)):
@@ -65,7 +65,7 @@ def complete(algebra: Algebra, have: Column, need: Column, near: Levels, item: i
         lacking = common[at]
         lacking[list(holders)] = 0
         receivers = np.flatnonzero(lacking)
-        for source, its in _in_turn(holders, receivers.tolist(), near).items():
+        for source, its in _in_turn(holders, receivers.tolist(), near, sizes).items():
             sent.add(source, np.array(its), lacking[its] * item)
     return sent
 
@@ -82,6 +82,7 @@ def folded(
 ) -> Sent:
     """A transfer that folds; sizes: bytes of a record and of an element. packed: the last axis is not cut."""
     (record, item), sent = sizes, Sent(near, sum(map(algebra.size, need)) * sum(sizes) * len(have))
+    held = [*map(algebra.size, have)]
     shares: list[tuple[dict[int, int], dict[int, list[int]]]] = []
     lacking: dict[tuple[int, ...], set[int]] = defaultdict(set)
     for piece, needers, holders in _folds(algebra, have, need):
@@ -97,7 +98,7 @@ def folded(
         others = np.array(sorted(needers))
         for root, size in of.items():
             sent.add(root, others, np.full(len(others), size * item, sent.exact))
-    sources = {ranks: _in_turn(ranks, sorted(roots), near) for ranks, roots in lacking.items()}
+    sources = {ranks: _in_turn(ranks, sorted(roots), near, held) for ranks, roots in lacking.items()}
     for of, by_part in shares:
         for ranks in by_part.values():
             algebra.budget.spend(1 + len(of) // 8, "shares of folds")
@@ -107,8 +108,10 @@ def folded(
     return sent
 
 
-def _in_turn(holders: Sequence[int], receivers: Sequence[int], near: Levels) -> dict[int, list[int]]:
-    """By holder the ranks that it sends to."""
+def _in_turn(
+    holders: Sequence[int], receivers: Sequence[int], near: Levels, held: Sequence[int]
+) -> dict[int, list[int]]:
+    """By holder the ranks that it sends to; held: elements on each rank, of which those with the fewest send."""
     found: dict[int, list[int]] = defaultdict(list)
     asked: dict[tuple[int, int], int] = defaultdict(int)
     groups = [defaultdict[int, list[int]](list) for _ in near]
@@ -117,7 +120,8 @@ def _in_turn(holders: Sequence[int], receivers: Sequence[int], near: Levels) -> 
             members[of[rank]].append(rank)
     for rank in receivers:
         level = next(k for k, of in enumerate(near) if of[rank] in groups[k])
-        able, turn = groups[level][near[level][rank]], asked[level, near[level][rank]]
+        there, turn = groups[level][near[level][rank]], asked[level, near[level][rank]]
+        able = [holder for holder in there if held[holder] == min(held[other] for other in there)]
         found[able[turn % len(able)]].append(rank)
         asked[level, near[level][rank]] += 1
     return found

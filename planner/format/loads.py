@@ -17,7 +17,7 @@ import numpy as np
 from ...records import Width
 from ...space import IntSet, Region
 from .messages import refined
-from .senders import Groups, PieceFold, contributors, folds_of
+from .senders import Groups, PieceFold, contributors, folds_of, least
 
 Counts = Any  # elements: arrays of int64, or of Python's integers where these may be greater
 IN, OUT = 0, 1
@@ -54,22 +54,23 @@ class Spread:
     @cached_property
     def pieces(self) -> Pieces:
         """The disjoint pieces of it, each with all the ranks that hold it."""
-        return Pieces([(region, ranks) for region, ranks in refined(dict(enumerate(self.given)))], len(self.given))
+        return Pieces(refined(dict(enumerate(self.given))), [region.size for region in self.given])
 
 
 class Pieces:
     """Disjoint regions with the ranks that hold each."""
 
-    def __init__(self, pieces: Sequence[tuple[Region, tuple[int, ...]]], ranks: int) -> None:
+    def __init__(self, pieces: Sequence[tuple[Region, tuple[int, ...]]], sizes: Sequence[int]) -> None:
+        """sizes: elements that each rank holds in all."""
         self.regions = [region for region, _ in pieces]
         self.holders = [holders for _, holders in pieces]
-        self.ranks = ranks
+        self.sizes = sizes
         self._turns: dict[Groups, list[Turn]] = {}
 
     @cached_property
     def held(self) -> Any:
         """By piece and rank whether it holds it."""
-        found = np.zeros((len(self.holders), self.ranks), dtype=bool)
+        found = np.zeros((len(self.holders), len(self.sizes)), dtype=bool)
         for k, holders in enumerate(self.holders):
             found[k, list(holders)] = True
         return found
@@ -98,7 +99,8 @@ class Pieces:
     def _table(self, members: Sequence[int]) -> tuple[Any, Any]:
         """Per piece its holders among some ranks, filled up, and how many they are."""
         among = frozenset(members)
-        chosen = [[rank for rank in ranks if rank in among] for ranks in self.holders]
+        there = ([rank for rank in ranks if rank in among] for ranks in self.holders)
+        chosen = [least(ranks, self.sizes) if ranks else ranks for ranks in there]
         count = np.array([len(ranks) for ranks in chosen], dtype=np.int64)
         table = np.zeros((len(chosen), max(1, int(count.max()))), dtype=np.int64)
         for k, ranks in enumerate(chosen):
@@ -195,7 +197,7 @@ def partial_loads(
 ) -> Loads:
     """Of a transfer that folds a partial source."""
     folds = folds_of(held, needed, parts, records=records)
-    sources = contributors(folds, groups)
+    sources = contributors(folds, groups, [region.size for region in held])
     large = prod([len(held), sum(share.size for fold in folds for share in fold.shares)]) >= 1 << 61
     exact = np.dtype(object) if large else np.dtype(np.int64)
     contributed, told = (np.zeros((2, len(groups), len(held)), dtype=exact) for _ in range(2))

@@ -2,10 +2,10 @@
 
 What is held falls into pieces, each the elements that the same ranks hold. The ranks that lack some of a piece take all
 that they lack of it from one of its holders: from those of their own island, if there are any, else from those of their
-own host, else from any, each time in turn, as the ranks are numbered. A fold is made by the needers that contribute, or
-by all needers if none does (its *roots*), in equal shares along the longest axis, counted along it in ascending order.
-A root takes each contribution that it has not itself by the same rule: the roots that lack a part take it from those
-that hold it, in turn. Then it sends what it folded to the other needers.
+own host, else from any, each time from those that hold the least in all, in turn, as the ranks are numbered. A fold is
+made by the needers that contribute, or by all needers if none does (its *roots*), in equal shares along the longest
+axis, counted along it in ascending order. A root takes each contribution that it has not itself by the same rule: the
+roots that lack a part take it from those that hold it, in turn. Then it sends what it folded to the other needers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def moves_by_host(
     if parts is None:
         return _complete(held, needed, groups)
     folds = folds_of(held, needed, parts, records=records)
-    sources = contributors(folds, groups)
+    sources = contributors(folds, groups, [region.size for region in held])
     found: list[Message] = []
     for fold in folds:
         for root, share in zip(fold.roots, fold.shares, strict=True):
@@ -74,13 +74,14 @@ def moves_by_host(
 
 def _complete(held: Sequence[Region], needed: Sequence[Region], groups: Groups) -> list[Message]:
     found: dict[int, list[Message]] = {}
+    sizes = [region.size for region in held]
     for dst, need in enumerate(needed):
         if need & held[dst]:
             found.setdefault(dst, []).append(Message(0, dst, dst, need & held[dst]))
     for piece, holders in refined(dict(enumerate(held))):
         wanted = {dst: need & piece for dst, need in enumerate(needed) if need and dst not in holders}
         receivers = [dst for dst, region in wanted.items() if region]
-        for dst, src in zip(receivers, in_turn(holders, receivers, groups), strict=True):
+        for dst, src in zip(receivers, in_turn(holders, receivers, groups, sizes), strict=True):
             found.setdefault(dst, []).append(Message(0, src, dst, wanted[dst]))
     size = len(held)
     return [
@@ -90,23 +91,30 @@ def _complete(held: Sequence[Region], needed: Sequence[Region], groups: Groups) 
     ]
 
 
-def in_turn(holders: Sequence[int], receivers: Sequence[int], groups: Groups) -> list[int]:
-    """Per receiver the holder that sends to it.
+def in_turn(holders: Sequence[int], receivers: Sequence[int], groups: Groups, held: Sequence[int]) -> list[int]:
+    """Per receiver the holder that sends to it. ``held``: how many elements each rank holds in all.
 
-    >>> in_turn([0, 1, 4], [2, 3, 5, 6, 8], groups=((0, 0, 0, 0, 1, 1, 1, 1, 2), (0,) * 9))
+    >>> in_turn([0, 1, 4], [2, 3, 5, 6, 8], groups=((0, 0, 0, 0, 1, 1, 1, 1, 2), (0,) * 9), held=[3] * 9)
     [0, 1, 4, 4, 0]
     """
     near: dict[tuple[int, int], list[int]] = {}
     for level, of in enumerate(groups):
         for rank in holders:
             near.setdefault((level, of[rank]), []).append(rank)
+    able = {group: least(ranks, held) for group, ranks in near.items()}
     turns: dict[tuple[int, int], int] = {}
     found = []
     for rank in receivers:
         group = next((level, of[rank]) for level, of in enumerate(groups) if (level, of[rank]) in near)
         turn = turns[group] = turns.get(group, -1) + 1
-        found.append(near[group][turn % len(near[group])])
+        found.append(able[group][turn % len(able[group])])
     return found
+
+
+def least(ranks: Sequence[int], held: Sequence[int]) -> list[int]:
+    """Those of some ranks that hold the fewest elements: others have more to send."""
+    fewest = min(held[rank] for rank in ranks)
+    return [rank for rank in ranks if held[rank] == fewest]
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,7 @@ def folds_of(
     return found
 
 
-def contributors(folds: Sequence[PieceFold], groups: Groups) -> dict[Holders, dict[int, int]]:
+def contributors(folds: Sequence[PieceFold], groups: Groups, held: Sequence[int]) -> dict[Holders, dict[int, int]]:
     """By the holders of a part, per root that is none of them the holder that it takes the part from."""
     lacking: dict[Holders, set[int]] = {}
     for fold in folds:
@@ -147,7 +155,7 @@ def contributors(folds: Sequence[PieceFold], groups: Groups) -> dict[Holders, di
     found = {}
     for holders, roots in lacking.items():
         ranked = sorted(roots)
-        found[holders] = dict(zip(ranked, in_turn(holders, ranked, groups), strict=True))
+        found[holders] = dict(zip(ranked, in_turn(holders, ranked, groups, held), strict=True))
     return found
 
 

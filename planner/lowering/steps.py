@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from ...program import Operation, Program, Tensor
@@ -251,13 +252,14 @@ class StepBuilder:
             self._emit_move(move)
 
     def _emit_move(self, move: _Move) -> None:
-        source, (have, need, *_) = self.home[move.tensor.name], move.part
-        written = need
-        if move.target is source:
-            written = self.layouts.of(need.shape, have.lacking(need))
-        kind = self.traffic.move(have, need, width_of(self.program, move.tensor.name)).kind
+        """A transfer, or one after another on the way: the target holds all that is on the way."""
+        source, width = self.home[move.tensor.name], width_of(self.program, move.tensor.name)
         monoid = self._monoid(move.tensor)
-        self.result.steps.append(MoveStep(move.tensor, source, move.target, have, need, written, kind, monoid))
+        for have, need in pairwise(self.traffic.path(move.part.have, move.part.need, width)):
+            written = self.layouts.of(need.shape, have.lacking(need)) if move.target is source else need
+            kind = self.traffic.direct(have, need, width).kind
+            self.result.steps.append(MoveStep(move.tensor, source, move.target, have, need, written, kind, monoid))
+            source, monoid = move.target, None
 
     def _monoid(self, tensor: Tensor) -> str | None:
         """What folds the contributions of a partial value."""

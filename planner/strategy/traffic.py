@@ -7,20 +7,23 @@ region, never element by element. A contribution has the bytes of a record of th
 an element of the result.
 
 A link moves what the busiest rank receives or sends, whichever is more; what crosses islands or hosts takes the link
-between them.
+between them. Where several transfers one after another take less than one (`paths`), the price is theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from ...records import Width
+from ...space import Region
 from ..format.loads import IN, complete_loads, partial_loads
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
-from .layouts import Layout, Mesh, relate
+from . import paths
+from .layouts import Layout, Layouts, Mesh, relate
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class Move:
 
 
 NOTHING = Move(0, 0, 0, "local", 0.0)
+DETOURS = 2  # of a path, and of each of its halves
 Busiest = tuple[int, ...]
-"""Per level what the busiest rank receives or sends, whichever is more."""
+"""Per level what the busiest rank receives, or sends."""
 
 
 class Traffic:
@@ -52,7 +56,9 @@ class Traffic:
         self._shared = any(link.shared_by > 1 for link in machine.links)
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
-        self._loads: dict[tuple[int, int], Busiest] = {}
+        self._loads: dict[tuple[int, int], tuple[Busiest, Busiest]] = {}
+        self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
+        self._layouts = Layouts(mesh)
         self._keep: list[Layout] = []
         self._times: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
 
@@ -78,11 +84,68 @@ class Traffic:
         needs = [need for need in needs if have.pair(need).missing]
         if needs:
             counts = complete_loads(have.spread, [need.spread for need in needs], self.levels[1])
-            for need, busiest in zip(needs, counts.max(axis=(1, 3)).tolist(), strict=True):
-                self._loads[id(have), id(need)] = tuple(busiest)
+            for need, (received, sent) in zip(needs, counts.max(axis=3).tolist(), strict=True):
+                self._loads[id(have), id(need)] = tuple(received), tuple(sent)
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
-        """The transfer that completes ``need`` from ``have``."""
+        """All that completes ``need`` from ``have``, on the cheapest path: its transfers one after another."""
+        direct, path = self.direct(have, need, width), self.path(have, need, width)
+        if len(path) == 2:
+            return direct
+        steps = [self.direct(a, b, width) for a, b in pairwise(path)]
+        return replace(direct, busiest=sum(s.busiest for s in steps), seconds=sum(s.seconds for s in steps))
+
+    def path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...]:
+        """The layouts between which transfers take what ranks have to what they need: these two, or others between."""
+        key = (id(have), id(need), width)
+        if key not in self._paths:
+            self._paths[key] = self._shortest(have, need, width, DETOURS)
+        return self._paths[key]
+
+    def _shortest(self, have: Layout, need: Layout, width: Width, detours: int) -> tuple[Layout, ...]:
+        best, direct = (have, need), self.direct(have, need, width)
+        if not detours or direct.seconds <= self._least(have, need, width):
+            return best
+        took = direct.seconds
+        for regions in self._between(have, need, width, first=detours == DETOURS):
+            if paths.different(regions, have, need):
+                mid = self._layouts.of(need.shape, regions)
+                before = self._shortest(have, mid, width, detours - 1)
+                after = self._shortest(mid, need, width, detours if have.parts is not None else detours - 1)
+                found = (*before[:-1], *after)
+                seconds = sum(self.direct(a, b, width).seconds for a, b in pairwise(found))
+                if seconds < took:
+                    best, took = found, seconds
+        return best
+
+    def _least(self, have: Layout, need: Layout, width: Width) -> float:
+        """What a path of two transfers or more takes at least: two starts, and what the busiest rank lacks."""
+        start, rate = self._quickest
+        lacking = 0 if have.parts is not None else have.pair(need).busiest * width.complete
+        return start + max(start, lacking / rate)
+
+    @cached_property
+    def _quickest(self) -> tuple[float, float]:
+        """What a transfer takes at least, in seconds, and the bytes a second of the fastest link."""
+        links = self.machine.links
+        starts = [link.latency_s for link in links]
+        starts += [curve.seconds(0) for link in links for curve in link.curve]
+        return min(starts), max(link.gb_per_s for link in links) * 1e9
+
+    def _between(self, have: Layout, need: Layout, width: Width, *, first: bool) -> Iterator[list[Region]]:
+        """What ranks may have on the way; on halves of a path (not ``first``) levels are seen to."""
+        groups = self.levels[1]
+        if have.parts is not None:
+            if len(groups) > 1 and need.total > need.everything.size:
+                yield paths.folded(have, need, packed=width.packed)
+            return
+        if first and any(self._busiest(have, need)[1:]):
+            yield from paths.by_levels(have, need, groups)
+        if self._one_sided(have, need):
+            yield paths.spread(have, need)
+
+    def direct(self, have: Layout, need: Layout, width: Width) -> Move:
+        """The one transfer that completes ``need`` from ``have``."""
         key = (id(have), id(need), width)
         if key not in self._moves:
             self._keep += [have, need]
@@ -94,12 +157,23 @@ class Traffic:
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         if have is need or not have.pair(need).missing:
             return NOTHING
-        if (id(have), id(need)) not in self._loads:
-            self._count(have, [need])
-        busiest = tuple(elements * width.complete for elements in self._loads[id(have), id(need)])
+        busiest = tuple(elements * width.complete for elements in self._busiest(have, need))
         kind, total = complete_kind(have, need), have.pair(need).missing
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
         return Move(total, total * width.complete, sum(busiest), kind, self._seconds(kind, busiest, receivers))
+
+    def _busiest(self, have: Layout, need: Layout) -> Busiest:
+        return tuple(map(max, *self._counted(have, need)))
+
+    def _one_sided(self, have: Layout, need: Layout) -> bool:
+        """Some rank has clearly more to send than any has to receive."""
+        return any(sent > 1.25 * received for received, sent in zip(*self._counted(have, need), strict=True))
+
+    def _counted(self, have: Layout, need: Layout) -> tuple[Busiest, Busiest]:
+        """What the busiest ranks receive, and send."""
+        if (id(have), id(need)) not in self._loads:
+            self._count(have, [need])
+        return self._loads[id(have), id(need)]
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         assert have.parts is not None

@@ -1,0 +1,71 @@
+"""Layouts on the way from what ranks have to what they need: where a detour is shorter than one transfer.
+
+Elements that several ranks lack need not come to each of them from afar, or from one holder. They may first be shared
+out among those who lack them, and then be handed on: over hosts an all-gather by levels, from one rank a scatter and a
+gather, of partial results a fold where each element is needed, once, and a gather of what was folded. All layouts on
+the way lie within what is needed at last, so a path takes no memory beyond that, and it moves no byte more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...space import Region
+from ..format.messages import refined
+from ..format.senders import Groups, folds_of, shares
+from .layouts import Layout
+
+Regions = list[Region]
+
+
+def by_levels(have: Layout, need: Layout, groups: Groups) -> Iterator[Regions]:
+    """What ranks have before elements are handed on within groups that lacked them: they come to each group once.
+
+    None for levels at which that saves less than a quarter of what comes to the groups. ``groups``: see
+    `planner.format.senders`.
+    """
+    for of in groups[-2::-1]:
+        members = tuple(tuple(rank for rank, its in enumerate(of) if its == k) for k in range(max(of) + 1))
+        around = have.around(members)
+        together = around.missing(need.around(members))
+        once = sum(together[ranks[0]] for ranks in members)
+        if 4 * once <= 3 * around.pair(need).missing:
+            regions = _own(have, need)
+            for ranks in members:
+                held = have.union(ranks)
+                lacking = {region: region - held for region in {need.regions[rank] for rank in ranks}}
+                _share_out(regions, {rank: lacking[need.regions[rank]] for rank in ranks})
+            yield regions
+
+
+def spread(have: Layout, need: Layout) -> Regions:
+    """What ranks have before they hand on to one another what several of them lack: each its share of that."""
+    regions = _own(have, need)
+    _share_out(regions, dict(enumerate(have.lacking(need))))
+    return regions
+
+
+def folded(have: Layout, need: Layout, *, packed: bool) -> Regions:
+    """What ranks have before they hand on what they folded: each its share."""
+    assert have.parts is not None
+    regions = [Region() for _ in need.regions]
+    for fold in folds_of(have.regions, need.regions, have.parts, records=packed):
+        for root, share in zip(fold.roots, fold.shares, strict=True):
+            regions[root] = regions[root] | share
+    return regions
+
+
+def _own(have: Layout, need: Layout) -> Regions:
+    return [n & h for n, h in zip(need.regions, have.regions, strict=True)]
+
+
+def _share_out(regions: Regions, lacking: Mapping[int, Region]) -> None:
+    """Each rank gets an equal share of what it and others lack."""
+    for piece, ranks in refined({rank: region for rank, region in lacking.items() if region}):
+        for rank, share in zip(ranks, shares(piece, len(ranks), False), strict=True):
+            regions[rank] = regions[rank] | share
+
+
+def different(regions: Sequence[Region], *ends: Layout) -> bool:
+    """Whether these are neither where a path begins nor where it ends."""
+    return all(any(not a.same(b) for a, b in zip(regions, end.regions, strict=True)) for end in ends)
