@@ -30,19 +30,17 @@ def by_levels(have: Layout, need: Layout, groups: Groups) -> Iterator[Regions]:
         together = around.missing(need.around(members))
         once = sum(together[ranks[0]] for ranks in members)
         if 4 * once <= 3 * around.pair(need).missing:
-            regions = _own(have, need)
+            lacking = []
             for ranks in members:
                 held = have.union(ranks)
-                lacking = {region: region - held for region in {need.regions[rank] for rank in ranks}}
-                _share_out(regions, {rank: lacking[need.regions[rank]] for rank in ranks})
-            yield regions
+                without = {region: region - held for region in {need.regions[rank] for rank in ranks}}
+                lacking.append({rank: without[need.regions[rank]] for rank in ranks})
+            yield from _shared_out(have, need, lacking)
 
 
-def spread(have: Layout, need: Layout) -> Regions:
+def spread(have: Layout, need: Layout) -> Iterator[Regions]:
     """What ranks have before they hand on to one another what several of them lack: each its share of that."""
-    regions = _own(have, need)
-    _share_out(regions, dict(enumerate(have.lacking(need))))
-    return regions
+    yield from _shared_out(have, need, [dict(enumerate(have.lacking(need)))])
 
 
 def folded(have: Layout, need: Layout, *, packed: bool) -> Regions:
@@ -55,15 +53,21 @@ def folded(have: Layout, need: Layout, *, packed: bool) -> Regions:
     return regions
 
 
-def _own(have: Layout, need: Layout) -> Regions:
-    return [n & h for n, h in zip(need.regions, have.regions, strict=True)]
+def _shared_out(have: Layout, need: Layout, lacking: Sequence[Mapping[int, Region]]) -> Iterator[Regions]:
+    """Each rank keeps what it has and gets an equal share of what it and others of its group lack.
 
-
-def _share_out(regions: Regions, lacking: Mapping[int, Region]) -> None:
-    """Each rank gets an equal share of what it and others lack."""
-    for piece, ranks in refined({rank: region for rank, region in lacking.items() if region}):
-        for rank, share in zip(ranks, shares(piece, len(ranks), False), strict=True):
-            regions[rank] = regions[rank] | share
+    Only where ranks lack the same or nothing in common, as they do of what is cut along axes: else the shares are many
+    pieces, of which asking costs more than they save.
+    """
+    regions = [n & h for n, h in zip(need.regions, have.regions, strict=True)]
+    for group in lacking:
+        different = {region for region in group.values() if region}
+        if sum(region.size for region in different) != Region.union(different).size:
+            return
+        for piece, ranks in refined(group):
+            for rank, share in zip(ranks, shares(piece, len(ranks), False), strict=True):
+                regions[rank] = regions[rank] | share
+    yield regions
 
 
 def different(regions: Sequence[Region], *ends: Layout) -> bool:

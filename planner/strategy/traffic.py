@@ -42,6 +42,7 @@ class Move:
 
 NOTHING = Move(0, 0, 0, "local", 0.0)
 DETOURS = 2  # of a path, and of each of its halves
+MOST_RANKS = 16  # among which detours are looked for: what each rank has on the way is different pieces
 Busiest = tuple[int, ...]
 """Per level what the busiest rank receives, or sends."""
 
@@ -99,11 +100,12 @@ class Traffic:
         """The layouts between which transfers take what ranks have to what they need: these two, or others between."""
         key = (id(have), id(need), width)
         if key not in self._paths:
-            self._paths[key] = self._shortest(have, need, width, DETOURS)
+            self._paths[key] = self._shortest(have, need, width, DETOURS if self.mesh.size <= MOST_RANKS else 0)
         return self._paths[key]
 
     def _shortest(self, have: Layout, need: Layout, width: Width, detours: int) -> tuple[Layout, ...]:
-        best, direct = (have, need), self.direct(have, need, width)
+        best: tuple[Layout, ...] = (have, need)
+        direct = self.direct(have, need, width)
         if not detours or direct.seconds <= self._least(have, need, width):
             return best
         took = direct.seconds
@@ -142,7 +144,7 @@ class Traffic:
         if first and any(self._busiest(have, need)[1:]):
             yield from paths.by_levels(have, need, groups)
         if self._one_sided(have, need):
-            yield paths.spread(have, need)
+            yield from paths.spread(have, need)
 
     def direct(self, have: Layout, need: Layout, width: Width) -> Move:
         """The one transfer that completes ``need`` from ``have``."""
