@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
 KERNELS_ARGS ?=
+PLANNER_ARGS ?=
 GPU_ARGS ?=
 # A Python with torch for CUDA: the one of .venv has it where pip chose it.
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-solver docs-figures docs-operations docs-parallelisms clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-planner bench-solver docs-figures docs-operations docs-parallelisms clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +57,9 @@ fuzz: $(VENV)/.tapestry-dev  ## 50,000 generated programs against the reference,
 
 bench: $(VENV)/.tapestry-dev  ## the figures of the README and the docs
 	$(BIN)/python benchmarks/run.py
+
+bench-planner: $(VENV)/.tapestry-dev  ## seconds to plan by layers, meshes and programs (PLANNER_ARGS='--only "forward 8b, * on 8"')
+	$(BIN)/python benchmarks/planner.py $(PLANNER_ARGS)
 
 bench-gpu: $(VENV)/.tapestry-dev  ## steps on GPUs beside torch and NCCL by hand (GPU_ARGS="--only llama1")
 	$(BENCH_PYTHON) benchmarks/gpu.py build/gpu.json $(GPU_ARGS)

@@ -135,8 +135,9 @@ def document(
     help_s: float,
     engine: Any,
     lookups: str,
+    planning: str,
 ) -> str:
-    """The page."""
+    """The page; ``planning`` is its part that `benchmarks/planner.py` writes."""
     today = dt.datetime.now(tz=dt.UTC).date()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [
@@ -162,6 +163,7 @@ def document(
             f"(ratio {engine['ratio']:.2f})."
         )
     parts += [LOOKUPS, lookups.strip(), LOOKUPS_COST]
+    parts.insert(parts.index(RANKS), planning)
     return "\n\n".join(parts) + "\n"
 
 
@@ -181,8 +183,10 @@ def main() -> None:
     cases = script("rivals.py")
     engine = script("engine.py") if (ROOT / "benchmarks" / "engine.py").exists() else None
     (options.out / "img").mkdir(parents=True, exist_ok=True)
-    (options.out / "benchmarks.md").write_text(
-        document([*scale, *tight], ranks, cases, help_s, engine, printed("lookup.py")), encoding="utf-8"
+    page = options.out / "benchmarks.md"
+    planning = "## Planning" + page.read_text("utf-8").partition("## Planning")[2].partition("\n## Ranks")[0].rstrip()
+    page.write_text(
+        document([*scale, *tight], ranks, cases, help_s, engine, printed("lookup.py"), planning), encoding="utf-8"
     )
     series = {name: [row[f"{name}_s"] for row in scale] for name in ("plan", "check")}
     title = "Seconds to plan and to check, Llama-8B-shaped forward on eight H200"

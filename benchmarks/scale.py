@@ -1,8 +1,9 @@
-"""Plan and check the decoder layers of `examples/llama.py` on h200x8, in this process alone.
+"""Plan and check the decoder layers of `examples/llama.py` on hosts of eight H200, in this process alone.
 
-    python benchmarks/scale.py [--layers 32] [--mesh 8] [--hbm 8GiB]
+    python benchmarks/scale.py [--layers 32] [--mesh 8] [--hbm 8GiB] [--program train_step] [--shape 70b]
 
-Prints one object of JSON: seconds of planning and of checking, gaps, size of the document, peak memory of the process.
+Prints one object of JSON: seconds of planning and of checking, of the processor from the program's text to the plan's,
+gaps, size of the document, peak memory of the process.
 """
 
 from __future__ import annotations
@@ -11,24 +12,40 @@ import argparse
 import json
 import resource
 import sys
+from dataclasses import replace
+from math import prod
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 
 import llama  # type: ignore[import-not-found]
 
-from tapestry.planner import plan
+from tapestry.planner import Machine, load_machine, plan
 from tapestry.planner.check import check
 
+SHAPES = {"8b": {}, "70b": {"d": 8192, "heads": 64, "kv_heads": 8, "ffn": 28672}}
 
-def measure(layers: int, mesh: tuple[int, ...], hbm: str | None) -> dict[str, Any]:
+
+def machine(devices: int) -> Machine:
+    """So many devices or more: one host of eight, or several."""
+    if devices <= 8:
+        return load_machine("h200x8")
+    return replace(load_machine("h200x8-2node"), hosts=-(-devices // 8))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Times in seconds, memory in MiB."""
-    program = llama.forward.bind(layers=layers)
+    layers, hbm, mesh = options.layers, options.hbm, tuple(map(int, options.mesh.split("x")))
+    tokens = max(8192, 8 * prod(mesh))
+    program = getattr(llama, options.program).bind(layers=layers, tokens=tokens, **SHAPES[options.shape])
     started = perf_counter()
-    made = plan(program, "h200x8", mesh=mesh, memory=None if hbm is None else {"hbm": hbm})
+    memory = None if hbm is None else {"hbm": hbm}
+    made = plan(program, machine(prod(mesh)), mesh=mesh, memory=memory, time_limit=options.time_limit)
     planned = perf_counter()
+    made.to_json()
+    spent = process_time()  # of this process: what it took to begin counts
     report = check(made.document)
     checked = perf_counter()
     if not report.ok:
@@ -37,6 +54,12 @@ def measure(layers: int, mesh: tuple[int, ...], hbm: str | None) -> dict[str, An
     return {
         "layers": layers,
         "hbm": hbm,
+        "mesh": options.mesh,
+        "program": options.program,
+        "shape": options.shape,
+        "tokens": tokens,
+        "status": claims.status,
+        "cpu_s": spent,
         "operations": len(program.operations),
         "plan_s": planned - started,
         "check_s": checked - planned,
@@ -61,9 +84,10 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--mesh", default="8")
     parser.add_argument("--hbm", help="memory budget of a device; all it has by default")
-    options = parser.parse_args()
-    mesh = tuple(map(int, options.mesh.split("x")))
-    print(json.dumps(measure(options.layers, mesh, options.hbm)))
+    parser.add_argument("--program", default="forward", choices=("forward", "train_step"))
+    parser.add_argument("--shape", default="8b", choices=sorted(SHAPES))
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    print(json.dumps(measure(parser.parse_args())))
 
 
 if __name__ == "__main__":

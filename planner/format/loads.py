@@ -201,12 +201,17 @@ def partial_loads(
     large = prod([len(held), sum(share.size for fold in folds for share in fold.shares)]) >= 1 << 61
     exact = np.dtype(object) if large else np.dtype(np.int64)
     contributed, told = (np.zeros((2, len(groups), len(held)), dtype=exact) for _ in range(2))
+    sent: tuple[list[Any], list[Any]] = [], []  # (senders, receivers, sizes): what is contributed, what is told
     for fold in folds:
         roots, sizes = np.array(fold.roots, dtype=np.int64), np.array([s.size for s in fold.shares], dtype=exact)
-        for _, holders in fold.parts:
-            _send(contributed, _sources(fold, holders, sources), roots, sizes, groups)
-        for needer in fold.needers:
-            _send(told, roots, np.full_like(roots, needer), sizes, groups)
+        froms = [_sources(fold, holders, sources) for _, holders in fold.parts]
+        sent[0].append((np.concatenate(froms), np.tile(roots, len(froms)), np.tile(sizes, len(froms))))
+        needers = np.array(fold.needers, dtype=np.int64)
+        sent[1].append((np.tile(roots, len(needers)), np.repeat(needers, len(roots)), np.tile(sizes, len(needers))))
+    for counts, triples in zip((contributed, told), sent, strict=True):
+        if triples:
+            senders, receivers, sizes = (np.concatenate(some) for some in zip(*triples, strict=True))
+            _send(counts, senders, receivers, sizes, groups)
     return Loads(told, contributed)
 
 

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from ...records import Width
@@ -144,7 +144,7 @@ class _Holders:
     def everything(self) -> Region:
         return Region.union(self.regions)
 
-    @property
+    @cached_property
     def disjoint(self) -> bool:
         """Regions that differ have nothing in common."""
         return sum(region.size for region in self.regions) == self.everything.size
@@ -186,26 +186,41 @@ def _partial(
 def atoms(held: Sequence[Region], needed: Sequence[Region]) -> list[tuple[Region, tuple[int, ...], tuple[int, ...]]]:
     """Split the needed elements into pieces that have the same holders and the same needers."""
     pieces: list[tuple[Region, tuple[int, ...], tuple[int, ...]]] = []
-    having = _Holders(held)
-    for region, needers in refined(dict(enumerate(needed))):
-        rest = region
+    having = _holders(tuple(held))
+    for region, needers in _pieces(tuple(needed)):
         near = {rank: common for ranks, common in having.meeting(region) for rank in ranks}
-        for sub, holders in refined(near):
-            pieces.append((sub, holders, needers))
-            rest = rest - sub
-        if rest:
+        held_pieces = refined(near, apart=having.disjoint)
+        pieces += [(sub, holders, needers) for sub, holders in held_pieces]
+        if sum(sub.size for sub, _ in held_pieces) < region.size:
+            rest = region
+            for sub, _ in held_pieces:
+                rest = rest - sub
             pieces.append((rest, (), needers))
     return pieces
 
 
-def refined(regions: Mapping[int, Region]) -> list[tuple[Region, tuple[int, ...]]]:
-    """Disjoint pieces of the union of the regions of some ranks, each with the ranks that hold it whole."""
+@lru_cache(maxsize=256)
+def _holders(held: tuple[Region, ...]) -> _Holders:
+    """A search asks of the same layouts again and again."""
+    return _Holders(held)
+
+
+@lru_cache(maxsize=256)
+def _pieces(needed: tuple[Region, ...]) -> list[tuple[Region, tuple[int, ...]]]:
+    return refined(dict(enumerate(needed)))
+
+
+def refined(regions: Mapping[int, Region], *, apart: bool = False) -> list[tuple[Region, tuple[int, ...]]]:
+    """Disjoint pieces of the union of the regions of some ranks, each with the ranks that hold it whole.
+
+    ``apart``: regions that differ are known to have nothing in common.
+    """
     owners: dict[Region, list[int]] = {}
     for rank in sorted(regions):
         if regions[rank]:
             owners.setdefault(regions[rank], []).append(rank)
     pieces: list[tuple[Region, tuple[int, ...]]] = []
-    if sum(region.size for region in owners) == Region.union(owners).size:
+    if apart or sum(region.size for region in owners) == Region.union(owners).size:
         return [(region, tuple(ranks)) for region, ranks in owners.items()]
     for region, ranks in owners.items():
         rest, refined = region, []
