@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ..program import Operation, Program
 from ..rewrites import RULES, Rewritten
@@ -28,7 +28,7 @@ from ..rewrites.forms import known_operation
 from ..verify import verify
 from .sharding.replaced import replaced
 
-RULE = "compute_again"
+AGAIN, COPY = "compute_again", "copy_again"
 GAPS = (6, 16, 48)
 LEVELS = 10  # values of seconds a byte that are tried
 HALVINGS = 6  # of the bytes that may be forgotten in a row
@@ -73,10 +73,30 @@ def recomputed(program: Program, way: Way) -> Rewritten:
         for at in again.get(op.output, ()):
             now = found.program
             late = [r.name for r in now.consumers[latest.output] if number[r.name] >= at]
-            match = next(m for m in matches_at(RULES[RULE], now, (latest,)) if m.change.removed == (late[0],))
+            match = next(m for m in matches_at(RULES[AGAIN], now, (latest,)) if m.change.removed == (late[0],))
             found = found.then(carried_out(now, [match]))
             latest = match.change.added[0]
             number[latest.name] = at
+    verify(found.program)
+    return found
+
+
+def fetched_again(program: Program, gap: int = GAPS[1]) -> Rewritten:
+    """The program with copies of params and states for those that read them more than ``gap`` operations later.
+
+    A rank that keeps a part of a weight then fetches the rest for the forward pass, and again for the backward pass.
+    """
+    found = Rewritten(program, program)
+    at = {op.name: k for k, op in enumerate(program.operations)}
+    place = replaced(program)
+    for tensor in program.of_role("param", "state"):
+        readers = [op for op in program.consumers[tensor.name] if place.get(op.output) != tensor.name]
+        late = next((b for a, b in pairwise(readers) if at[b.name] - at[a.name] > gap), None)
+        if late is not None:
+            now = found.program
+            here = matches_at(RULES[COPY], now, (now.op_by_name[late.name],))
+            match = next((one for one in here if one.change.added[0].operands == (tensor.name,)), None)
+            found = found if match is None else found.then(carried_out(now, [match]))
     verify(found.program)
     return found
 

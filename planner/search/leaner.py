@@ -13,7 +13,7 @@ from ...errors import Infeasible, TimeLimit
 from ...program import Operation
 from ...rewrites import Rewritten
 from ..early import updated_early
-from ..recompute import recomputed, spread, ways
+from ..recompute import fetched_again, recomputed, spread, ways
 from ..sharding.assignment import UNLIMITED, OutOfTime
 from ..sharding.shortage import Shortage
 from .found import Found
@@ -33,8 +33,11 @@ def answered(question: Question) -> tuple[Search, Found]:
         best = first_answer(question)
     except Infeasible as shortage:
         least = shortage
-    if best is not None and not memory_decides(*best):
-        return best
+    if best is not None:
+        search, found = best
+        wanted = with_plenty(search, found)
+        if wanted is None or wanted.candidate.peak <= question.capacity:
+            return search, found if wanted is None else search.shorter(found, wanted)
     for form in _forms(question):
         if question.clock.up:
             break
@@ -55,17 +58,21 @@ def answered(question: Question) -> tuple[Search, Found]:
     return best
 
 
-def memory_decides(search: Search, found: Found) -> bool:
-    """Whether the model would choose something better with more memory. Where there is plenty, it is not asked."""
+def with_plenty(search: Search, found: Found) -> Found | None:
+    """What the model would choose with memory without end, where that is better. Where there is plenty, it is not
+    asked.
+    """
     question = search.question
     scarce = 2 * found.candidate.peak > question.capacity
     if not scarce or question.objective != "time" or found.solution.status == "fallback" or question.clock.up:
-        return False
+        return None
     try:
         free = search.asked(UNLIMITED)
     except OutOfTime:
-        return False
-    return bool(free.choice) and free.objective < (1 - ENOUGH) * found.solution.objective
+        return None
+    if not free.choice or free.objective >= (1 - ENOUGH) * found.solution.objective:
+        return None
+    return search.lowered(free.choice, found.solution)
 
 
 def _shorter(found: Found, best: Found, question: Question) -> bool:
@@ -83,13 +90,19 @@ def _less(one: Infeasible | None, other: Infeasible) -> Infeasible:
 
 
 def _forms(question: Question) -> Iterator[Rewritten]:
-    """Leaner forms of the program, the one that costs least first."""
-    early = updated_early(question.program)
-    as_it_is = Rewritten(question.program, early)
-    if early != question.program:
-        yield as_it_is
+    """Leaner forms of the program, the one that costs least first; the leanest with weights fetched again."""
+    program = question.program
+    early = updated_early(program)
+    form = Rewritten(program, early)
+    if early != program:
+        yield form
     for way in spread(ways(early, lambda op: _seconds(question, op)), SHARES):
-        yield as_it_is.then(recomputed(early, way))
+        form = Rewritten(program, early).then(recomputed(early, way))
+        yield form
+    if question.mesh.size > 1:
+        again = fetched_again(form.program)
+        if again.steps:
+            yield form.then(again)
 
 
 def _seconds(question: Question, op: Operation) -> float:

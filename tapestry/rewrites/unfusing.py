@@ -10,13 +10,13 @@ import tapestry as tp
 from ..dsl.define import define
 from ..dsl.index import indices
 from ..dtypes import DTYPES
-from ..expr import Call, Expr, Read, depends_on, walk
+from ..expr import Affine, Call, Expr, Read, depends_on, walk
 from ..expr.functions import PAIR
 from ..expr.scalar import fold, with_children
-from ..program import Block, Operation, Program
+from ..program import Block, Dim, Operation, Program, Tensor
 from ..result_type import Typing
 from .bodies import reading
-from .drafts import drafted, fresh, read_of
+from .drafts import drafted, fresh, fresh_dims, read_of
 from .forms import known_operation
 from .inlining import dtypes_of
 from .rule import Change, rule
@@ -120,3 +120,42 @@ def compute_again(program: Program, op: Operation) -> Iterator[Change]:
             again = replace(op, name=fresh(f"{op.name}.again", program.op_by_name), output=tensor.name)
             first, *others = (replace(r, body=reading(r.body, {op.output: tensor.name})) for r in readers[k:])
             yield Change((first.name,), (again, first), (tensor,), made_of=(op.name, first.name), changed=tuple(others))
+
+
+def _read_twice(*, n: int = 4, dtype: str = "f32") -> dict[str, tp.Tensor]:
+    x = tp.input("x", dtype, (n,), axes=("n",))
+    w = tp.param("w", dtype, (n,), axes=("n",))
+    near = (x + w).named("near")
+    return {"far": (w * near).named("far")}
+
+
+@rule(example=_read_twice)
+def copy_again(program: Program, op: Operation) -> Iterator[Change]:
+    """Read what is there before the run from a copy, which may be fetched from other devices when it is needed.
+
+    before:
+        far[n] = w[n] * near[n]
+    after:
+        w.again[n] = w[n]
+        far[n] = w.again[n] * near[n]
+    legal: always
+    """
+    for name in op.operands:
+        readers = [one.name for one in program.consumers[name]]
+        late = program.consumers[name][readers.index(op.name) :]
+        if op.name == readers[0] or program.tensor(name).role not in ("param", "state"):
+            continue
+        if all(map(known_operation, late)):
+            whole = program.tensor(name)
+            dims = [Dim(axis, extent) for axis, extent in zip(_axes(whole), whole.shape, strict=True)]
+            at = tuple(Affine.dim(dim.name) for dim in dims)
+            again = fresh(f"{name}.again", program.op_by_name.keys() | program.by_name.keys())
+            copy = Operation(again, tuple(dims), again, at, Read(name, at), group=op.group, source=op.source)
+            tensor = replace(whole, name=again, role="value")
+            first, *others = (replace(one, body=reading(one.body, {name: again})) for one in late)
+            yield Change((op.name,), (copy, first), (tensor,), made_of=(op.name,), changed=tuple(others))
+
+
+def _axes(tensor: Tensor) -> tuple[str, ...]:
+    """Names of dimensions for the axes of a tensor."""
+    return fresh_dims([axis if axis.isidentifier() else f"d{axis}" for axis in tensor.axes], ())

@@ -53,6 +53,13 @@ def overlaps(made: Plan) -> list[tuple[str, str]]:
     ]
 
 
+def highest(made: Plan) -> int:
+    """The end of the last buffer that is in use, over all instants."""
+    instants = range(-1, len(made.document.tasks) + 1)
+    lives = [(buffer, *life(buffer, made)) for buffer in made.document.buffers]
+    return max(b.offset + b.nbytes for k in instants for b, first, last in lives if first <= k <= last)
+
+
 def planned(program: Program, data: st.DataObject) -> Plan | None:
     """A plan under a random mesh, objective and budget, from what one rank needs at least to plenty."""
     mesh = data.draw(st.sampled_from([(1,), (2,), (3,), (2, 2)]))
@@ -75,6 +82,7 @@ def test_generated_programs_planned_and_run(data: st.DataObject) -> None:
     report = made.check()
     assert report.ok, str(report)
     assert overlaps(made) == []
+    assert highest(made) == max(tiers["hbm"] for tiers in made.document.peak_bytes.values())
     result = run(made.checked, inputs, order=data.draw(st.integers(0, 99)), poison=True)
     assert_close(program, inputs, result.outputs, evaluate(program, inputs))
     assert result.bytes_moved == made.document.traffic.bytes_total

@@ -15,7 +15,7 @@ from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, parse_bytes, plan
 from tapestry.planner.early import updated_early
 from tapestry.planner.origin import prove_origin
-from tapestry.planner.recompute import recomputed, spread, ways
+from tapestry.planner.recompute import fetched_again, recomputed, spread, ways
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.verify import verify
@@ -179,3 +179,19 @@ def test_outputs_and_states_are_the_same() -> None:
         found, want = made.run(inputs, device="numpy").outputs, evaluate(program, inputs)
         for name, value in want.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_weights_are_copied_where_the_backward_pass_reads_them() -> None:
+    """A rank that keeps a part of a weight fetches the rest for both passes, as in ZeRO's third stage."""
+    program = updated_early(training(8, 4, 3))
+    inputs = random_inputs(program)
+    found = fetched_again(program).program
+    copied = [op for op in found.operations if op.name.endswith(".again")]
+    assert [op.name for op in copied] == [f"w{layer}.again" for layer in range(5, 0, -1)]
+    for op in copied:
+        reader = found.consumers[op.output][0]
+        assert reader.name.startswith("grad.d_h")
+        assert found.operations.index(reader) == found.operations.index(op) + 1
+    want = evaluate(program, inputs)
+    for name, value in evaluate(found, inputs).items():
+        np.testing.assert_array_equal(value, want[name], err_msg=name)
