@@ -1,42 +1,66 @@
 """The order of operations by list scheduling: what waits for a transfer lets others go first.
 
 Ranks that compute the same operations have one compute lane and one lane of transfers together: one for all ranks where
-no operation leaves a rank idle. Among the operations whose producers are scheduled, the one that can start first goes
-next; on a tie the one with the longest way to the end.
+no operation leaves a rank idle. Among the tasks whose producers are scheduled, the one that can start first goes next;
+on a tie that of the first piece, then the one with the longest way to the end. So pieces of a batch go through one
+after another, each as far as it gets: a group of ranks that has passed one on takes the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...program import Operation, Program
+from ...program import Program
 from ...records import width_of
+from ...space import Region
 from ..sharding.model import maximal
-from ..strategy.layouts import Layout
+from ..strategy.layouts import Layout, Layouts
 from ..strategy.traffic import Traffic
-from .decisions import Decisions
+from .decisions import Decisions, Unit, units_of
 from .sides import told_apart
+
+Moved = list[tuple[Layout, float]]
+"""The layouts that something is moved to, with seconds, or with when it is there."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Tasks in an order, and the seconds that they take in it, but for what is gathered of resident tensors."""
+
+    units: tuple[Unit, ...]
+    seconds: float
 
 
 @dataclass(eq=False)
 class _Lanes:
-    """When each lane is free, by class of ranks, and when each layout of each tensor is there."""
+    """When each lane is free, by class of ranks, and when each layout of what each task made is there."""
 
     compute: list[float]
     comm: list[float]
-    made: dict[str, float] = field(default_factory=dict)
-    moved: dict[str, list[tuple[Layout, float]]] = field(default_factory=dict)
+    made: dict[int, float] = field(default_factory=dict)
+    moved: dict[int, Moved] = field(default_factory=dict)
 
 
 class _Lister:
-    def __init__(self, program: Program, decisions: Decisions, traffic: Traffic) -> None:
-        self.program, self.decisions, self.traffic = program, decisions, traffic
-        self.moves = {
-            tensor.name: self._moves(tensor.name) for tensor in program.tensors if tensor.role in ("value", "input")
-        }
+    """Tasks are numbered in program order; inputs, which are there before the run, have numbers below zero."""
+
+    def __init__(self, program: Program, decisions: Decisions, traffic: Traffic, layouts: Layouts) -> None:
+        self.program, self.decisions, self.traffic, self.layouts = program, decisions, traffic, layouts
+        self.units = units_of(program, decisions)
+        self.by_op: dict[str, list[int]] = {}
+        for k, unit in enumerate(self.units):
+            self.by_op.setdefault(unit.op.name, []).append(k)
+        self.inputs = {-1 - k: tensor.name for k, tensor in enumerate(program.of_role("input"))}
+        self.writers = {name: [k] for k, name in self.inputs.items()}
+        self.writers |= {op.output: self.by_op[op.name] for op in program.operations}
+        self._parts: dict[tuple[Layout, Layout], Layout] = {}
+        self._met: dict[tuple[Region, Region], bool] = {}
+        self.readers = {k: self._readers(k) for k in (*self.inputs, *range(len(self.units)))}
+        self.moves = {k: self._moves(k) for k in (*self.inputs, *range(len(self.units)))}
         self.level = self._levels()
-        strategies = decisions.strategies.values()
-        self.sides = told_apart((s.ranks for s in strategies), max((len(s.shards) for s in strategies), default=1))
+        size = len(self.units[0].strategy.shards) if self.units else 1
+        self.sides = told_apart((unit.strategy.ranks for unit in self.units), size)
 
     def _on(self, *ranks: tuple[int, ...] | None) -> list[int]:
         """The numbers of the classes that some of these sets of ranks (None: all) reach."""
@@ -44,75 +68,113 @@ class _Lister:
         some = {rank for few in ranks if few is not None for rank in few}
         return [k for k, members in enumerate(self.sides) if everyone or not members.isdisjoint(some)]
 
-    def _moves(self, name: str) -> list[tuple[Layout, float]]:
-        """The layouts a tensor is moved to, with seconds."""
-        have = self.decisions.made(self.program, name)
-        needs = [self._need(op, name) for op in self.program.consumers[name]]
-        width = width_of(self.program, name)
-        return [
-            (need, self.traffic.move(have, need, width).seconds)
-            for need in maximal([n for n in needs if not have.satisfies(n)])
-        ]
+    def _tensor(self, writer: int) -> str:
+        return self.inputs[writer] if writer < 0 else self.units[writer].op.output
 
-    def _need(self, op: Operation, name: str) -> Layout:
-        return self.decisions.strategies[op.name].needs[op.operands.index(name)]
+    def _left(self, writer: int) -> Layout:
+        """What a task leaves."""
+        return self.decisions.homes[self.inputs[writer]] if writer < 0 else self.units[writer].strategy.writes
 
-    def _levels(self) -> dict[str, float]:
-        """Seconds from the start of each operation to the end of the program, along the longest way."""
-        level: dict[str, float] = {}
-        for op in reversed(self.program.operations):
-            after = max((level[reader.name] for reader in self.program.consumers[op.output]), default=0.0)
-            moved = max((seconds for _, seconds in self.moves[op.output]), default=0.0)
-            level[op.name] = self.decisions.strategies[op.name].slowest + moved + after
+    def _readers(self, writer: int) -> list[int]:
+        """The tasks that read something of what another one leaves."""
+        tensor, there = self._tensor(writer), self._left(writer).everything
+        readers = [k for op in self.program.consumers[tensor] for k in self.by_op[op.name]]
+        if len(self.writers[tensor]) == 1:
+            return readers
+        return [k for k in readers if self._meet(self._need(k, tensor).everything, there)]
+
+    def _meet(self, one: Region, other: Region) -> bool:
+        if (one, other) not in self._met:
+            self._met[one, other] = one.meet_size(other) > 0
+        return self._met[one, other]
+
+    def _need(self, reader: int, tensor: str) -> Layout:
+        unit = self.units[reader]
+        return unit.strategy.needs[unit.op.operands.index(tensor)]
+
+    def _part(self, need: Layout, writer: int) -> Layout:
+        """What of a needed layout a task leaves, all of it where one task makes the tensor."""
+        if len(self.writers[self._tensor(writer)]) == 1:
+            return need
+        key = need, self._left(writer)
+        if key not in self._parts:
+            there = key[1].everything
+            self._parts[key] = self.layouts.of(need.shape, [region & there for region in need.regions])
+        return self._parts[key]
+
+    def _moves(self, writer: int) -> Moved:
+        """The layouts that what a task leaves is moved to, with seconds."""
+        tensor, have = self._tensor(writer), self._left(writer)
+        whole, width = self.decisions.made(self.program, tensor), width_of(self.program, tensor)
+        needs = dict.fromkeys(self._need(k, tensor) for k in self.readers[writer])
+        parts = [self._part(need, writer) for need in needs if not whole.satisfies(need)]
+        return [(need, self.traffic.move(have, need, width).seconds) for need in maximal(parts)]
+
+    def _levels(self) -> dict[int, float]:
+        """Seconds from the start of each task to the end of the program, along the longest way."""
+        level: dict[int, float] = {}
+        for k in reversed(range(len(self.units))):
+            after = max((level[reader] for reader in self.readers[k]), default=0.0)
+            moved = max((seconds for _, seconds in self.moves[k]), default=0.0)
+            level[k] = self.units[k].strategy.slowest + moved + after
         return level
 
-    def order(self) -> list[Operation]:
+    def order(self) -> Listing:
         lanes = _Lanes([0.0] * len(self.sides), [0.0] * len(self.sides))
-        on = {name: self._on(strategy.ranks) for name, strategy in self.decisions.strategies.items()}
-        for tensor in self.program.of_role("input"):
-            self._produce(tensor.name, 0.0, lanes)
-        waiting = {op.name: sum(n in self.program.producer for n in op.operands) for op in self.program.operations}
-        position = {op.name: k for k, op in enumerate(self.program.operations)}
-        ready = [op for op in self.program.operations if not waiting[op.name]]
+        on = [self._on(unit.strategy.ranks) for unit in self.units]
+        for number in self.inputs:
+            self._produce(number, 0.0, lanes)
+        before: list[list[tuple[str, int]]] = [[] for _ in self.units]
+        for writer, readers in self.readers.items():
+            for reader in readers:
+                before[reader].append((self._tensor(writer), writer))
+        waiting = [sum(writer >= 0 for _, writer in writers) for writers in before]
+        ready = [k for k, count in enumerate(waiting) if not count]
         found = []
         while ready:
-            free = {op.name: max(lanes.compute[k] for k in on[op.name]) for op in ready}
-            start = {op.name: max(free[op.name], self._available(op, lanes)) for op in ready}
-            chosen = min(ready, key=lambda op: (start[op.name], -self.level[op.name], position[op.name]))
+            free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
+            start = {k: max(free[k], self._available(k, before[k], lanes)) for k in ready}
+            chosen = min(ready, key=lambda k: (start[k], self.units[k].piece, -self.level[k], k))
             ready.remove(chosen)
-            found.append(chosen)
-            end = start[chosen.name] + self.decisions.strategies[chosen.name].slowest
-            for side in on[chosen.name]:
+            found.append(self.units[chosen])
+            end = start[chosen] + self.units[chosen].strategy.slowest
+            for side in on[chosen]:
                 lanes.compute[side] = end
-            self._produce(chosen.output, end, lanes)
-            for reader in self.program.consumers[chosen.output]:
-                waiting[reader.name] -= 1
-                if not waiting[reader.name]:
+            self._produce(chosen, end, lanes)
+            for reader in self.readers[chosen]:
+                waiting[reader] -= sum(writer == chosen for _, writer in before[reader])
+                if not waiting[reader]:
                     ready.append(reader)
-        return found
+        return Listing(tuple(found), max([*lanes.compute, *lanes.comm]))
 
-    def _produce(self, name: str, at: float, lanes: _Lanes) -> None:
-        lanes.made[name] = at
-        lanes.moved[name] = []
-        for need, seconds in self.moves[name]:
-            sides = self._on(self.decisions.made(self.program, name).ranks, need.ranks)
+    def _produce(self, writer: int, at: float, lanes: _Lanes) -> None:
+        lanes.made[writer] = at
+        lanes.moved[writer] = []
+        for need, seconds in self.moves[writer]:
+            sides = self._on(self._left(writer).ranks, need.ranks)
             end = max(at, *(lanes.comm[side] for side in sides)) + seconds
             for side in sides:
                 lanes.comm[side] = end
-            lanes.moved[name].append((need, end))
+            lanes.moved[writer].append((need, end))
 
-    def _available(self, op: Operation, lanes: _Lanes) -> float:
+    def _available(self, reader: int, writers: Sequence[tuple[str, int]], lanes: _Lanes) -> float:
         """When all operands are there; resident ones always are (they are gathered ahead)."""
         latest = 0.0
-        for name in op.operands:
-            if name not in lanes.made:
-                continue
-            need = self._need(op, name)
-            moved = next((end for layout, end in lanes.moved[name] if need.within(layout)), lanes.made[name])
-            latest = max(latest, lanes.made[name] if self.decisions.made(self.program, name).satisfies(need) else moved)
+        for name, writer in writers:
+            need = self._need(reader, name)
+            end = lanes.made[writer]
+            if not self.decisions.made(self.program, name).satisfies(need):
+                part = self._part(need, writer)
+                end = next((at for layout, at in lanes.moved[writer] if part.within(layout)), end)
+            latest = max(latest, end)
         return latest
 
 
-def reordered(program: Program, decisions: Decisions, traffic: Traffic) -> Program:
-    """The same program with its operations in list-scheduled order."""
-    return replace(program, operations=tuple(_Lister(program, decisions, traffic).order()))
+def listed(program: Program, decisions: Decisions, traffic: Traffic, layouts: Layouts) -> Listing:
+    """The tasks that compute, in list-scheduled order."""
+    return _Lister(program, decisions, traffic, layouts).order()
+
+
+def in_order_of(program: Program, units: Sequence[Unit]) -> Program:
+    """The same program with its operations in the order of their first tasks."""
+    return replace(program, operations=tuple(dict.fromkeys(unit.op for unit in units)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
@@ -12,7 +13,7 @@ from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts, united
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
-from .decisions import Decisions, Schedule, Unit, units_of
+from .decisions import Decisions, Schedule, Unit
 from .parts import Part, Reader, Written, apart, by_piece, parts, written_by
 
 COMPUTE, COMM = "compute", "comm"
@@ -128,16 +129,23 @@ class StepBuilder:
     """Builds `Steps`: one pass over the operations."""
 
     def __init__(
-        self, program: Program, decisions: Decisions, traffic: Traffic, layouts: Layouts, schedule: Schedule
+        self,
+        program: Program,
+        decisions: Decisions,
+        units: Sequence[Unit],
+        traffic: Traffic,
+        layouts: Layouts,
+        schedule: Schedule,
     ) -> None:
         self.program, self.decisions, self.traffic, self.layouts = program, decisions, traffic, layouts
         self.schedule = schedule
         self.result = Steps()
         self.home: dict[str, Slot] = {}
+        self.homes: dict[str, dict[int, Slot]] = {}
         self.have: dict[str, Layout] = {}
         self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
         self.pending: dict[int, list[_Move]] = {}
-        self.units = units_of(program, decisions)
+        self.units = units
         self.units_of: dict[str, list[tuple[int, Unit]]] = {}
         for k, unit in enumerate(self.units):
             self.units_of.setdefault(unit.op.name, []).append((k, unit))
@@ -148,7 +156,7 @@ class StepBuilder:
             self._settle(tensor, have, [Written(-1, have)])
         for k, unit in enumerate(self.units):
             self._emit_moves(k)
-            self._emit_compute(unit)
+            self._emit_compute(k, unit)
             mine = self.units_of[unit.op.name]
             if k == mine[0][0]:
                 written = written_by([(at, u.piece, u.strategy.writes) for at, u in mine], self.layouts)
@@ -253,7 +261,8 @@ class StepBuilder:
 
     def _emit_move(self, move: _Move) -> None:
         """A transfer, or one after another on the way: the target holds all that is on the way."""
-        source, width = self.home[move.tensor.name], width_of(self.program, move.tensor.name)
+        width, name = width_of(self.program, move.tensor.name), move.tensor.name
+        source = self.homes.get(name, {}).get(move.part.after, self.home[name])
         monoid = self._monoid(move.tensor)
         for have, need in pairwise(self.traffic.path(move.part.have, move.part.need, width)):
             written = self.layouts.of(need.shape, have.lacking(need)) if move.target is source else need
@@ -265,28 +274,49 @@ class StepBuilder:
         """What folds the contributions of a partial value."""
         return self.program.producer[tensor.name].monoid if self.have[tensor.name].parts is not None else None
 
-    def _emit_compute(self, unit: Unit) -> None:
+    def _emit_compute(self, k: int, unit: Unit) -> None:
         op, strategy = unit.op, unit.strategy
         reads = tuple(self._source(name, need) for name, need in zip(op.operands, strategy.needs, strict=True))
         out = self.program.tensor(op.output)
         if out.name not in self.home:
-            whole = self.decisions.strategies[op.name].writes
-            self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
-            if whole.parts is not None:
-                self.home[out.name].record = self.program.records.get(out.name)
+            self._make_homes(out, self.units_of[op.name], self.decisions.strategies[op.name].writes)
+        home = self.homes.get(out.name, {}).get(k, self.home[out.name])
         if strategy.turns is None:
-            self.result.steps.append(ComputeStep(op, strategy, reads, self.home[out.name]))
+            self.result.steps.append(ComputeStep(op, strategy, reads, home))
             return
         from .ring import TurnSteps  # which is made of the steps that are declared here
 
-        turned = TurnSteps(self.program, self.traffic, op, strategy, strategy.turns, reads, self.home[out.name])
+        turned = TurnSteps(self.program, self.traffic, op, strategy, strategy.turns, reads, home)
         self.result.slots += turned.slots
         self.result.steps += turned.steps()
+
+    def _make_homes(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> None:
+        """The buffer of a value; one for each piece, where it is read piece by piece."""
+        if self._read_apart(out, units, whole):
+            slots = {k: self._slot(f"{out.name}.{unit.piece}", out, unit.strategy.writes) for k, unit in units}
+            self.homes[out.name], self.home[out.name] = slots, slots[units[0][0]]
+            return
+        self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
+        if whole.parts is not None:
+            self.home[out.name].record = self.program.records.get(out.name)
+
+    def _read_apart(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> bool:
+        """Whether every task that reads a value where it is made reads of one piece only."""
+        final = {*self.program.outputs, *(value for _, value in self.program.states)}
+        if len(units) == 1 or out.name in final or whole.parts is not None:
+            return False
+        needs = list(dict.fromkeys(reader.need for reader in self._readers(out)))
+        written = [unit.strategy.writes for _, unit in units]
+        there = [need for need in needs if whole.satisfies(need)]
+        moved = [need for need in needs if need not in there]
+        read_apart = all(any(need.within(piece) for piece in written) for need in there)
+        return read_apart and not any(self._grows(out, whole, need) for need in moved)
 
     def _source(self, name: str, need: Layout) -> Slot:
         """The buffer of a tensor that holds a needed layout."""
         if self.have[name].satisfies(need):
-            return self.home[name]
+            slots = self.homes.get(name, {}).values()
+            return next((slot for slot in slots if need.within(slot.layout)), self.home[name])
         return next(slot for layout, slot in self.copies[name] if need.within(layout))
 
     def _finish(self) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..format import Claims, Document, Predicted, Resolved, Traffic
-from ..lowering.decisions import Decisions, Schedule
+from ..lowering.decisions import Decisions, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import place
-from ..lowering.order import reordered
+from ..lowering.order import in_order_of, listed
 from ..lowering.steps import StepBuilder
 from ..lowering.waits import waits_of
 from ..sharding.model import Model
@@ -110,8 +110,11 @@ def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candi
     """One plan document for given decisions, with its simulated timeline."""
     for op in question.program.operations:
         question.table.prove(op, decisions.strategies[op.name].cuts)
-    program = reordered(question.program, decisions, question.pricing) if schedule.listed else question.program
-    steps = StepBuilder(program, decisions, question.pricing, question.layouts, schedule).build()
+    program, units = question.program, units_of(question.program, decisions)
+    if schedule.listed:
+        units = listed(program, decisions, question.pricing, question.layouts).units
+        program = in_order_of(program, units)
+    steps = StepBuilder(program, decisions, units, question.pricing, question.layouts, schedule).build()
     arena = place(steps, question.capacity)
     emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
     document = _document(question, decisions, emitted, arena.peak)

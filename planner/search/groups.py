@@ -51,7 +51,7 @@ def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, belo
     program = question.program
     if not _promising(program, Scaled(question, everywhere, len(grouping.places)), below):
         return None
-    inner = within(question, grouping)
+    inner = within(question, grouping, len(grouping.places) * question.capacity)
     if inner is None:
         return None
     costs = GroupCosts(question, grouping, inner, everywhere)
@@ -92,8 +92,11 @@ class Scaled:
         return seconds if group == ALL else seconds + (self.count - 1) * max(0.0, seconds - start)
 
 
-def within(question: Question, grouping: Grouping) -> Inner | None:
-    """How a group by itself is cut: not at all where it is one rank, else as the solver says. None: it says nothing."""
+def within(question: Question, grouping: Grouping, budget: int) -> Inner | None:
+    """How a group by itself is cut: not at all where it is one rank, else as the solver says. None: it says nothing.
+
+    ``budget``: bytes on a rank for the whole program, of which each group has a part.
+    """
     program, mesh = question.program, grouping.inner
     if mesh.size == 1:
         layouts, sources = Layouts(mesh), program.of_role("input", "param", "state", "const")
@@ -107,8 +110,7 @@ def within(question: Question, grouping: Grouping) -> Inner | None:
     )  # fmt: skip
     search = searched(alone)
     try:
-        # Each group holds its part of what is resident, all of it at most.
-        solution = search.asked(len(grouping.places) * question.capacity)
+        solution = search.asked(budget)
     except OutOfTime:
         return None
     if not solution.choice:

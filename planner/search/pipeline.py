@@ -25,6 +25,7 @@ from .groups import side_by_side
 from .leaner import answered
 from .meshes import finer_meshes, plain_meshes
 from .pieces import promising
+from .pipelines import pipelined
 from .question import Question
 from .report import with_report
 from .search import Search
@@ -51,7 +52,7 @@ def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
     search, found = answered(question)
     found = improved(search, found)
-    return made_of(search, side_by_side(search.question, found, found.makespan_s) or found)
+    return made_of(search, _on_groups(search.question, found, found.makespan_s) or found)
 
 
 def made_of(search: Search, found: Found) -> Made:
@@ -59,6 +60,15 @@ def made_of(search: Search, found: Found) -> Made:
     question = search.question
     bound = lower_bound(question.program, question.machine, question.mesh.size)
     return Made(with_report(found, search.model, bound, question), question.form)
+
+
+def _on_groups(question: Question, best: Found, below: float) -> Found | None:
+    """The shortest plan of less than ``below`` seconds with operations on groups of ranks: side by side, or in stages.
+
+    ``best`` is the best plan without.
+    """
+    beside = side_by_side(question, best, below)
+    return pipelined(question, best, beside.makespan_s if beside else below) or beside
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
     for answer in meshes.sorted():
         answer.search.allow(clock)
         base = best.found if answer is best else answer.found
-        other = side_by_side(answer.search.question, base, found.makespan_s)
+        other = _on_groups(answer.search.question, base, found.makespan_s)
         if other is not None:
             best, found, tried[answer.rows] = answer, other, other.makespan_s
     made = made_of(best.search, found)

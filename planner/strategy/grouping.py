@@ -46,10 +46,10 @@ class Grouping:
         )
 
     def cuts(self, inner: Cuts, group: int) -> Cuts:
-        """What cuts the inner mesh, on one group."""
+        """What cuts the inner mesh, on one group; nothing where no more is given."""
         given = iter(inner)
         at = dict(zip(self.axes, self.places[group], strict=True))
-        return tuple(Cut.on(at[k]) if k in at else next(given) for k in range(len(self.mesh.shape)))
+        return tuple(Cut.on(at[k]) if k in at else next(given, None) for k in range(len(self.mesh.shape)))
 
     def strategy(self, table: StrategyTable, op: Operation, inner: Cuts, group: int) -> Strategy:
         return table.strategy(op, self.cuts(inner, group))

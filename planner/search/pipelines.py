@@ -1,0 +1,223 @@
+"""Plans in which groups of ranks are the stages of a chain, and a batch goes through them in pieces.
+
+Where stages end is chosen by the cost model (`sharding.stages`) and then moved while the simulated run gets shorter.
+The order in which pieces are computed is that of list scheduling, as of any other plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
+
+from ...program import Program
+from ...records import width_of
+from ..lowering.decisions import Decisions, Pieces, Schedule
+from ..lowering.order import listed
+from ..lowering.pieces import Cutter
+from ..sharding.assignment import Solution
+from ..sharding.model import PICO, TIE
+from ..sharding.stages import Chain, carried, extents, stages
+from ..strategy.grouping import Grouping, groupings
+from .candidates import lower
+from .found import Found
+from .groups import CUT_WITHIN, GroupCosts, within
+from .question import Question
+from .search import WORTH
+
+# A plan waits for transfers for at least this share of the run before stages, which move less, are looked at: where it
+# crosses hosts, and within one.
+WAITING_FAR, WAITING_NEAR = 0.05, 0.25
+# Pieces that a batch is cut into, for each stage.
+PIECES = (1, 2, 4, 8)
+# Tasks of a plan at most, those in all trials of other ends of stages, and how often memory is asked for again where
+# packing needed more.
+TASKS = 1500
+EFFORT = 6000
+RETRIES = 3
+# Tenths of the memory of all stages for which a group is asked how it would be cut: each needs room for activations.
+BUDGETS = (9, 6)
+
+
+def pipelined(question: Question, best: Found, below: float) -> Found | None:
+    """The shortest plan that takes less than ``below`` seconds with groups of ranks as stages, if there is one."""
+    program = question.program
+    if question.objective != "time" or question.pins or len(program.operations) > CUT_WITHIN:
+        return None
+    waiting = WAITING_FAR if question.mesh.size > question.machine.devices_per_host else WAITING_NEAR
+    if best.candidate.timeline.exposed_transfer_s < waiting * best.makespan_s:
+        return None
+    found = None
+    for grouping in groupings(question.mesh, question.machine):
+        count = len(grouping.places)
+        busiest = best.candidate.timeline.compute_s
+        least = busiest * (1 + (count - 1) / (PIECES[-1] * count))  # with the shortest of bubbles
+        if count > len(program.operations) or least >= WORTH * below or question.clock.up:
+            continue
+        other = _piped(question, best.candidate.decisions, grouping, below)
+        if other is not None and other.makespan_s < WORTH * below:
+            found, below = other, other.makespan_s
+    return found
+
+
+def _piped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
+    """The shortest plan with these groups as stages, in one number of pieces or another."""
+    dims = _batch(question.program, everywhere)
+    for share in BUDGETS if grouping.inner.size > 1 and dims else BUDGETS[:1]:
+        inner = within(question, grouping, len(grouping.places) * question.capacity * share // 10)
+        if inner is None or not dims:
+            return None
+        question.say("stages")
+        found = Pipeline(question, GroupCosts(question, grouping, inner, everywhere), dims).found(below)
+        if found is not None:
+            return found
+    return None
+
+
+def _batch(program: Program, everywhere: Decisions) -> dict[str, str]:
+    """The dimensions along which a batch can be cut in pieces: those that an axis of an input is carried to that takes
+    part in most of the work."""
+    ways = [
+        carried(program, tensor.name, axis)
+        for tensor in program.of_role("input")
+        for axis, extent in enumerate(tensor.shape)
+        if extent > 1
+    ]
+    return max(ways, key=lambda dims: sum(everywhere.strategies[name].slowest for name in dims), default={})
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A program whose stages are still to be chosen; ``dims``: of each operation that is cut in pieces."""
+
+    question: Question
+    costs: GroupCosts
+    dims: Mapping[str, str]
+
+    @property
+    def program(self) -> Program:
+        return self.question.program
+
+    def found(self, below: float) -> Found | None:
+        """The shortest by simulation of those that the cost model says. More pieces are tried while that helps."""
+        found, before = None, inf
+        for share in PIECES:
+            count = share * self.costs.count
+            ends = self.ends(count)
+            fine = count <= extents(self.program, self.dims) and count * len(self.program.operations) <= TASKS
+            if not fine or ends is None or self.question.clock.up:
+                break
+            seconds = self.seconds(self.decisions(ends, count))
+            if seconds >= WORTH * before:
+                break
+            before = seconds
+            other = self.fitting(ends, count) if seconds < WORTH * below else None
+            if other is not None and other[0].makespan_s < WORTH * below:
+                found, below = (*other, count), other[0].makespan_s
+        return None if found is None else self.moved(*found)
+
+    def chain(self, pieces: int) -> Chain:
+        """What operations take on a group. Starts of tasks count for each piece."""
+        start = self.question.machine.device.start_s(self.question.mesh.size)
+        seconds = [
+            self.costs.seconds(op, 0) + (pieces - 1) * start * (op.name in self.dims) for op in self.program.operations
+        ]
+        resident = [
+            {
+                name: self.costs.inner.homes[name].storage_size * self.program.tensor(name).itemsize
+                for name in op.operands
+                if self.program.tensor(name).role in ("param", "state", "const")
+            }
+            for op in self.program.operations
+        ]
+        return Chain(seconds, self._crossing(), resident)
+
+    def _crossing(self) -> list[float]:
+        """Seconds of moving all that is made before an operation and read from there on, for each operation."""
+        ops = self.program.operations
+        found = [0.0] * (len(ops) + 1)
+        place = {op.name: k for k, op in enumerate(ops)}
+        for k, op in enumerate(ops):
+            readers = self.program.consumers[op.output]
+            have = self.costs.strategy(op, 0).writes
+            for reader in readers[:1]:
+                need = self.costs.strategy(reader, 1).needs[reader.operands.index(op.output)]
+                move = self.question.pricing.move(have, need, width_of(self.program, op.output))
+                for end in range(k + 1, max(place[other.name] for other in readers) + 1):
+                    found[end] += move.seconds
+        return found
+
+    def ends(self, pieces: int) -> tuple[int, ...] | None:
+        return stages(self.chain(pieces), self.costs.count, self.question.capacity)
+
+    def fitting(self, ends: tuple[int, ...], pieces: int) -> tuple[Found, tuple[int, ...]] | None:
+        """The plan with these stages; with others that take less memory where it does not fit."""
+        capacity, chain = self.question.capacity, self.chain(pieces)
+        for _ in range(RETRIES):
+            made = self.lowered(ends, pieces)
+            if made.candidate.peak <= self.question.capacity:
+                return made, ends
+            capacity -= made.candidate.peak - self.question.capacity
+            other = stages(chain, self.costs.count, capacity)
+            if other is None or other == ends or self.question.clock.up:
+                return None
+            ends = other
+        return None
+
+    def moved(self, best: Found, ends: tuple[int, ...], pieces: int) -> Found:
+        """Ends of stages moved by an operation or a few while that helps."""
+        tasks, seconds = EFFORT, self.seconds(self.decisions(ends, pieces))
+        improved = True
+        while improved:
+            improved = False
+            for other in _neighbours(ends, len(self.program.operations)):
+                tasks -= pieces * len(self.program.operations)
+                if tasks <= 0 or self.question.clock.up:
+                    return best
+                listed_s = self.seconds(self.decisions(other, pieces))
+                made = self.lowered(other, pieces) if listed_s < WORTH * seconds else best
+                if made.candidate.peak <= self.question.capacity and made.makespan_s < WORTH * best.makespan_s:
+                    best, ends, seconds, improved = made, other, listed_s, True
+                    break
+        return best
+
+    def decisions(self, ends: tuple[int, ...], pieces: int) -> Decisions:
+        """With stages that end there, in so many pieces."""
+        operations = self.program.operations
+        bounds = pairwise([0, *ends, len(operations)])
+        groups = {op.name: group for group, (first, end) in enumerate(bounds) for op in operations[first:end]}
+        decisions = self.costs.decisions(groups)
+        return replace(decisions, pieces=self.pieces(decisions, pieces))
+
+    def seconds(self, decisions: Decisions) -> float:
+        """Of the run by list scheduling."""
+        return listed(self.program, decisions, self.question.pricing, self.question.layouts).seconds
+
+    def lowered(self, ends: tuple[int, ...], pieces: int) -> Found:
+        """The plan with these stages. No plan of the kind takes less than an equal share of the work."""
+        decisions = self.decisions(ends, pieces)
+        candidate = lower(self.question, decisions, Schedule(listed=True))
+        objective = round(self.seconds(decisions) * TIE * PICO)
+        least = sum(self.costs.seconds(op, 0) for op in self.program.operations) / self.costs.count
+        bound = min(objective, round(least * TIE * PICO))
+        return Found(candidate, {}, Solution("feasible", {}, objective, bound))
+
+    def pieces(self, decisions: Decisions, count: int) -> dict[str, Pieces]:
+        found = {}
+        for name, dim in self.dims.items():
+            op = self.program.op_by_name[name]
+            pieces = Cutter(self.question.table, decisions, op).equal(dim, count)
+            if pieces is not None:
+                found[name] = pieces
+        return found
+
+
+def _neighbours(ends: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
+    """Stages of which one ends a little earlier or later."""
+    for step in (1, 2, 4):
+        for k, end in enumerate(ends):
+            for moved in (end - step, end + step):
+                other = (*ends[:k], moved, *ends[k + 1 :])
+                if all(a < b for a, b in pairwise([0, *other, count])):
+                    yield other

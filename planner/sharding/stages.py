@@ -1,0 +1,101 @@
+"""Cutting a chain of operations into stages for groups of ranks, and a batch into pieces that go through them.
+
+Stages are stretches of the program's order. The ends of the longest one are what sets the pace, so stages are chosen to
+have the least largest time, transfers over their ends included, with what is resident on each within the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...expr import Affine
+from ...program import Operation, Program
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operations in order: seconds of each; ``crossing``: of what has to be moved where a stage ends before each (and
+    after the last); ``resident``: by operation the tensors that it needs there for the whole run, with bytes.
+    """
+
+    seconds: Sequence[float]
+    crossing: Sequence[float]
+    resident: Sequence[Mapping[str, int]]
+
+    def paces(self) -> Floats:
+        """[first, end] the seconds of a stage of operations first..end-1: of its work, or of what enters and leaves."""
+        passed = np.concatenate(([0.0], np.cumsum(self.seconds)))
+        over = np.asarray(self.crossing)
+        work = passed[None, :] - passed[:, None]
+        return np.where(work > 0, np.maximum(work, over[:, None] + over[None, :]), np.inf)
+
+    def fits(self, capacity: int) -> NDArray[np.bool_]:
+        """[first, end] whether what is resident for a stage has room."""
+        count = len(self.seconds)
+        found = np.zeros((count + 1, count + 1), dtype=bool)
+        for first in range(count):
+            held: dict[str, int] = {}
+            total = 0
+            for end in range(first + 1, count + 1):
+                for name, nbytes in self.resident[end - 1].items():
+                    total += 0 if name in held else nbytes
+                    held.setdefault(name, nbytes)
+                if total > capacity:
+                    break
+                found[first, end] = True
+        return found
+
+
+def stages(chain: Chain, count: int, capacity: int) -> tuple[int, ...] | None:
+    """Where each of so many stages but the first begins: the least largest pace. None where none fit."""
+    paces = np.where(chain.fits(capacity), chain.paces(), np.inf)
+    best, begins = paces[0], list[NDArray[np.int64]]()
+    for _ in range(count - 1):
+        both = np.maximum(best[:, None], paces)
+        begins.append(both.argmin(axis=0))
+        best = both.min(axis=0)
+    end = len(chain.seconds)
+    if not np.isfinite(best[end]):
+        return None
+    found: list[int] = []
+    for begin in reversed(begins):
+        end = int(begin[end])
+        found.append(end)
+    return tuple(reversed(found))
+
+
+def carried(program: Program, tensor: str, axis: int) -> dict[str, str]:
+    """The dimension of each operation that an axis of an input is carried to through plain reads and writes.
+
+    Operations that fold it, or compute nothing of it, are left out.
+    """
+    axes = {tensor: axis}
+    found: dict[str, str] = {}
+    for op in program.operations:
+        dims = [_plain(read.index[axes[read.tensor]]) for read in op.reads if read.tensor in axes]
+        dim = next((dim for dim in dims if dim in op.parallel_dims and op.dim(dim).cut), None)
+        written = [k for k, row in enumerate(op.write) if _plain(row) == dim]
+        if dim is not None and written:
+            found[op.name] = dim
+            axes[op.output] = written[0]
+    return found
+
+
+def _plain(row: Affine) -> str | None:
+    """The dimension that a row is, alone."""
+    if row.const or len(row.terms) != 1:
+        return None
+    [(name, factor)] = row.terms
+    return name if isinstance(name, str) and factor == 1 else None
+
+
+def extents(program: Program, dims: Mapping[str, str]) -> int:
+    """The least extent of the dimensions."""
+    by_name: Mapping[str, Operation] = program.op_by_name
+    return min(by_name[name].extents[dim] for name, dim in dims.items())
