@@ -92,6 +92,11 @@ class _Lister:
         unit = self.units[reader]
         return unit.strategy.needs[unit.op.operands.index(tensor)]
 
+    def _piece(self, reader: int) -> int:
+        """The number of the piece; beyond all others where an operation is computed at once."""
+        unit = self.units[reader]
+        return unit.piece if len(self.by_op[unit.op.name]) > 1 else len(self.units)
+
     def _part(self, need: Layout, writer: int) -> Layout:
         """What of a needed layout a task leaves, all of it where one task makes the tensor."""
         if len(self.writers[self._tensor(writer)]) == 1:
@@ -134,7 +139,7 @@ class _Lister:
         while ready:
             free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
             start = {k: max(free[k], self._available(k, before[k], lanes)) for k in ready}
-            chosen = min(ready, key=lambda k: (start[k], self.units[k].piece, -self.level[k], k))
+            chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.level[k], k))
             ready.remove(chosen)
             found.append(self.units[chosen])
             end = start[chosen] + self.units[chosen].strategy.slowest

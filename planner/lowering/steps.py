@@ -303,7 +303,8 @@ class StepBuilder:
     def _read_apart(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> bool:
         """Whether every task that reads a value where it is made reads of one piece only."""
         final = {*self.program.outputs, *(value for _, value in self.program.states)}
-        if len(units) == 1 or out.name in final or whole.parts is not None:
+        several = len({unit.piece for _, unit in units}) < len(units)  # tasks of a piece
+        if len(units) == 1 or several or out.name in final or whole.parts is not None:
             return False
         needs = list(dict.fromkeys(reader.need for reader in self._readers(out)))
         written = [unit.strategy.writes for _, unit in units]

@@ -6,8 +6,10 @@ The order in which pieces are computed is that of list scheduling, as of any oth
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 
@@ -18,7 +20,7 @@ from ..lowering.order import listed
 from ..lowering.pieces import Cutter
 from ..sharding.assignment import Solution
 from ..sharding.model import PICO, TIE
-from ..sharding.stages import Chain, carried, extents, stages
+from ..sharding.stages import Chain, anchors, carried, extents, stages
 from ..strategy.grouping import Grouping, groupings
 from .candidates import lower
 from .found import Found
@@ -99,6 +101,11 @@ class Pipeline:
     def program(self) -> Program:
         return self.question.program
 
+    @cached_property
+    def at(self) -> list[int]:
+        """Of each operation the number of the one with which it is on a stage."""
+        return anchors(self.program)
+
     def found(self, below: float) -> Found | None:
         """The shortest by simulation of those that the cost model says. More pieces are tried while that helps."""
         found, before = None, inf
@@ -120,31 +127,27 @@ class Pipeline:
     def chain(self, pieces: int) -> Chain:
         """What operations take on a group. Starts of tasks count for each piece."""
         start = self.question.machine.device.start_s(self.question.mesh.size)
-        seconds = [
-            self.costs.seconds(op, 0) + (pieces - 1) * start * (op.name in self.dims) for op in self.program.operations
-        ]
-        resident = [
-            {
-                name: self.costs.inner.homes[name].storage_size * self.program.tensor(name).itemsize
-                for name in op.operands
-                if self.program.tensor(name).role in ("param", "state", "const")
-            }
-            for op in self.program.operations
-        ]
-        return Chain(seconds, self._crossing(), resident)
+        seconds = [0.0] * (max(self.at) + 1)
+        resident: list[dict[str, int]] = [{} for _ in seconds]
+        for k, op in zip(self.at, self.program.operations, strict=True):
+            seconds[k] += self.costs.seconds(op, 0) + (pieces - 1) * start * (op.name in self.dims)
+            kept = [name for name in op.operands if self.program.tensor(name).role in ("param", "state", "const")]
+            for name in kept:
+                home = self.costs.inner.homes[name]
+                resident[k][name] = home.storage_size * self.program.tensor(name).itemsize
+        return Chain(seconds, self._crossing(len(seconds)), resident)
 
-    def _crossing(self) -> list[float]:
-        """Seconds of moving all that is made before an operation and read from there on, for each operation."""
-        ops = self.program.operations
-        found = [0.0] * (len(ops) + 1)
-        place = {op.name: k for k, op in enumerate(ops)}
-        for k, op in enumerate(ops):
-            readers = self.program.consumers[op.output]
-            have = self.costs.strategy(op, 0).writes
+    def _crossing(self, count: int) -> list[float]:
+        """Seconds of moving all that is made on one side of an end of stages and read on the other, for each end."""
+        found = [0.0] * (count + 1)
+        place = {op.name: at for at, op in zip(self.at, self.program.operations, strict=True)}
+        for op in self.program.operations:
+            have, readers = self.costs.strategy(op, 0).writes, self.program.consumers[op.output]
             for reader in readers[:1]:
                 need = self.costs.strategy(reader, 1).needs[reader.operands.index(op.output)]
                 move = self.question.pricing.move(have, need, width_of(self.program, op.output))
-                for end in range(k + 1, max(place[other.name] for other in readers) + 1):
+                sides = [place[op.name], *(place[other.name] for other in readers)]
+                for end in range(min(sides) + 1, max(sides) + 1):
                     found[end] += move.seconds
         return found
 
@@ -171,7 +174,7 @@ class Pipeline:
         improved = True
         while improved:
             improved = False
-            for other in _neighbours(ends, len(self.program.operations)):
+            for other in _neighbours(ends, max(self.at) + 1):
                 tasks -= pieces * len(self.program.operations)
                 if tasks <= 0 or self.question.clock.up:
                     return best
@@ -184,9 +187,8 @@ class Pipeline:
 
     def decisions(self, ends: tuple[int, ...], pieces: int) -> Decisions:
         """With stages that end there, in so many pieces."""
-        operations = self.program.operations
-        bounds = pairwise([0, *ends, len(operations)])
-        groups = {op.name: group for group, (first, end) in enumerate(bounds) for op in operations[first:end]}
+        both = zip(self.at, self.program.operations, strict=True)
+        groups = {op.name: bisect_right(ends, at) for at, op in both}
         decisions = self.costs.decisions(groups)
         return replace(decisions, pieces=self.pieces(decisions, pieces))
 

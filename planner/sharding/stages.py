@@ -1,7 +1,8 @@
 """Cutting a chain of operations into stages for groups of ranks, and a batch into pieces that go through them.
 
-Stages are stretches of the program's order. The ends of the longest one are what sets the pace, so stages are chosen to
-have the least largest time, transfers over their ends included, with what is resident on each within the memory.
+Stages are stretches of the program's order, with what goes with their operations (`anchors`): gradients and updates.
+The slowest one sets the pace, so stages are chosen to have the least largest time, transfers over their ends included,
+with what is resident on each within the memory.
 """
 
 from __future__ import annotations
@@ -68,6 +69,33 @@ def stages(chain: Chain, count: int, capacity: int) -> tuple[int, ...] | None:
         end = int(begin[end])
         found.append(end)
     return tuple(reversed(found))
+
+
+def anchors(program: Program) -> list[int]:
+    """For each operation the number of the one on whose stage it is computed: mostly its own.
+
+    What reads a resident tensor goes with its first reader, so that it lies on one stage: a layer's gradients and its
+    update go with the layer. From the first such operation on others go with what reads them, or with what they read.
+    """
+    ops = program.operations
+    first: dict[str, int] = {}
+    for k, op in enumerate(ops):
+        for name in op.operands:
+            if program.tensor(name).role in ("param", "state"):
+                first.setdefault(name, k)
+    shared = [min((first[name] for name in op.operands if name in first), default=k) for k, op in enumerate(ops)]
+    turn = next((k for k, at in enumerate(shared) if at < k), len(ops))
+    place = {op.name: k for k, op in enumerate(ops)}
+    found = [k if k < turn else shared[k] for k in range(len(ops))]
+    loose = [k for k in range(turn, len(ops)) if shared[k] == k]
+    for k in reversed(loose):
+        after = [found[place[reader.name]] for reader in program.consumers[ops[k].output]]
+        found[k] = next((at for at in after if at < turn), k)
+    made = {op.output: k for k, op in enumerate(ops)}
+    for k in loose:
+        if found[k] >= turn:
+            found[k] = max((found[made[name]] for name in ops[k].operands if name in made), default=turn - 1)
+    return found
 
 
 def carried(program: Program, tensor: str, axis: int) -> dict[str, str]:

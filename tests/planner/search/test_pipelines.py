@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor, f32, param
+from tapestry import Tensor, f32, param, state
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.format import Compute, Transfer
 from tapestry.planner.machine import Machine
-from tapestry.planner.sharding.stages import Chain, carried, stages
+from tapestry.planner.sharding.stages import Chain, anchors, carried, stages
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close
 
 
 @tp.program
-def layers(*, count: int = 8, rows: int = 256, n: int = 1024) -> Tensor:
+def layers(*, count: int = 8, rows: int = 128, n: int = 1024) -> Tensor:
     """Products that follow one another, all alike."""
     y = tp.input("x", "f32", (rows, n))
     for k in range(count):
@@ -31,12 +31,41 @@ def layers(*, count: int = 8, rows: int = 256, n: int = 1024) -> Tensor:
     return y
 
 
-def hosts(count: int, *, gb_per_s: float = 0.5, ranks: int = 1) -> Machine:
+def hosts(count: int, *, gb_per_s: float = 0.3, ranks: int = 1) -> Machine:
     """CPU hosts with a slow link between them."""
     machine = load_machine("cpu-4")
     near = machine.links[0]
-    far = replace(near, kind="wire", scope="cluster", gb_per_s=gb_per_s)
+    far = replace(near, kind="wire", scope="cluster", gb_per_s=gb_per_s, latency_s=2e-5)
     return replace(machine, hosts=count, devices_per_host=ranks, links=(near, far) if ranks > 1 else (far,))
+
+
+@tp.program
+def loss(
+    x: f32[Tensor, "n c"],
+    y: f32[Tensor, "n c"],
+    w0: param[f32[Tensor, "c c"]],
+    w1: param[f32[Tensor, "c c"]],
+    w2: param[f32[Tensor, "c c"]],
+    w3: param[f32[Tensor, "c c"]],
+) -> Tensor:
+    for w in (w0, w1, w2, w3):
+        x = tp.relu(x @ w)
+    return tp.mean((x - y) ** 2)
+
+
+@tp.program
+def step(
+    x: f32[Tensor, "n c"],
+    y: f32[Tensor, "n c"],
+    w0: state[f32[Tensor, "c c"]],
+    w1: state[f32[Tensor, "c c"]],
+    w2: state[f32[Tensor, "c c"]],
+    w3: state[f32[Tensor, "c c"]],
+) -> dict[str, Tensor]:
+    """A step of training."""
+    value, grads = tp.value_and_grad(loss)(x, y, w0, w1, w2, w3)
+    tp.optim.sgd({"w0": w0, "w1": w1, "w2": w2, "w3": w3}, grads, rate=0.1)
+    return {"loss": value}
 
 
 def ranks_of(made: Plan) -> dict[str, set[tuple[int, ...] | None]]:
@@ -58,10 +87,10 @@ def tight(program: Program, ranks: int) -> dict[str, int]:
     return {"host": weights // ranks + weights // 4}
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_equal_layers_on_hosts_with_a_slow_link_are_stages(count: int) -> None:
+@pytest.mark.parametrize(("count", "gb_per_s"), [(2, 0.05), (4, 0.3)])
+def test_equal_layers_on_hosts_with_a_slow_link_are_stages(count: int, gb_per_s: float) -> None:
     """The pipeline's bubble is (p - 1) / m, but for the first piece's way over the links."""
-    program, machine = layers.bind(), hosts(count)
+    program, machine = layers.bind(), hosts(count, gb_per_s=gb_per_s)
     made = plan(program, machine.with_memory(tight(program, count)), mesh=(count,), time_limit=600)
     one = plan(program, hosts(1), mesh=(1,), time_limit=600)
     assert ranks_of(made) == {f"layer{k}": {(k * count // 8,)} for k in range(8)}
@@ -69,7 +98,7 @@ def test_equal_layers_on_hosts_with_a_slow_link_are_stages(count: int) -> None:
     moves = [task for task in made.document.tasks if isinstance(task, Transfer)]
     assert len(moves) == (count - 1) * pieces
     ideal = one.document.predicted.makespan_s / count
-    way = (count - 1) * (256 * 1024 * 4 / pieces / 0.5e9 + machine.links[0].latency_s)
+    way = (count - 1) * (128 * 1024 * 4 / pieces / (gb_per_s * 1e9) + machine.links[0].latency_s)
     starts = 8 * pieces // count * machine.device.launch_overhead_s
     assert bubble(made, ideal) <= ((count - 1) / pieces) * (1 + starts / ideal) + (way + starts) / ideal
     assert pieces >= 2 * count
@@ -96,6 +125,42 @@ def pace(chain: Chain, ends: Sequence[int], capacity: int) -> float:
     if any(4 * len(set().union(*chain.resident[a:b])) > capacity for a, b in bounds):
         return inf
     return max(max(sum(chain.seconds[a:b]), chain.crossing[a] + chain.crossing[b]) for a, b in bounds)
+
+
+def test_a_step_of_training_is_a_pipeline_too() -> None:
+    """Gradients and updates are on the stage of their layer; pieces come back as soon as they have gone through."""
+    program, machine = step.bind(n=128, c=1024), hosts(2, gb_per_s=0.1)
+    made = plan(program, machine, mesh=(2,), time_limit=600)
+    assert made.check().ok, str(made.check())
+    places = {op: at for op, [at] in ranks_of(made).items()}
+    for k, first in enumerate(("matmul", "matmul_1", "matmul_2", "matmul_3")):
+        with_it = [f"grad.d_w{k}", *(["sgd.weight", "sgd.weight_1", "sgd.weight_2", "sgd.weight_3"][k : k + 1])]
+        assert {places[name] for name in (first, *with_it)} == {places[first]}
+    assert set(places.values()) == {(0,), (1,)}
+    predicted = made.document.predicted
+    assert predicted.makespan_s <= 1.15 * predicted.compute_s  # what waits on the busiest of the ranks
+
+
+def test_a_step_of_training_in_pieces_runs() -> None:
+    program = step.bind(n=16, c=32)
+    machine = hosts(2, gb_per_s=0.0005)
+    quick = replace(machine.links[0], latency_s=1e-7)
+    machine = replace(machine, device=replace(machine.device, launch_overhead_s=1e-8), links=(quick,))
+    made = plan(program, machine, mesh=(2,), time_limit=600)
+    assert {(0,), (1,)} <= set().union(*ranks_of(made).values())
+    assert made.check().ok, str(made.check())
+    rng = np.random.default_rng(0)
+    inputs = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "state")}
+    assert_close(program, inputs, made.run(inputs, engine="local").outputs, evaluate(program, inputs))
+
+
+def test_what_a_layer_needs_is_on_its_stage() -> None:
+    program = step.bind(n=4, c=4)
+    names = [op.name for op in program.operations]
+    at = {name: names[k] for name, k in zip(names, anchors(program), strict=True)}
+    assert at["grad.d_w3"] == at["grad.d_x"] == at["sgd.weight_3"] == at["matmul_3"] == "matmul_3"
+    assert at["grad.d_matmul_3"] == at["grad.d_w0"] == "matmul"
+    assert at["relu_1"] == "relu_1"
 
 
 def test_ends_of_stages_are_where_the_slowest_is_quickest() -> None:
