@@ -76,6 +76,13 @@ def ranks_of(made: Plan) -> dict[str, set[tuple[int, ...] | None]]:
     return found
 
 
+def runs(made: Plan) -> None:
+    """It computes what the program means."""
+    rng, program = np.random.default_rng(0), made.program
+    inputs = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "param", "state")}
+    assert_close(program, inputs, made.run(inputs, engine="local").outputs, evaluate(program, inputs))
+
+
 def bubble(made: Plan, ideal: float) -> float:
     """The share of the run that is not an equal share of the work."""
     return made.document.predicted.makespan_s / ideal - 1
@@ -105,7 +112,7 @@ def test_equal_layers_on_hosts_with_a_slow_link_are_stages(count: int, gb_per_s:
     assert made.check().ok, str(made.check())
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_pipeline_runs(ranks: int) -> None:
     """On hosts of one rank, and of two, which cut what is on them."""
     program, machine = layers.bind(rows=64, n=64), hosts(2, gb_per_s=0.001, ranks=ranks)
@@ -114,9 +121,7 @@ def test_a_pipeline_runs(ranks: int) -> None:
     assert None not in set().union(*ranks_of(made).values())
     assert sum(isinstance(task, Compute) for task in made.document.tasks) > 8
     assert made.check().ok, str(made.check())
-    rng = np.random.default_rng(0)
-    inputs = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "param")}
-    assert_close(program, inputs, made.run(inputs, engine="local").outputs, evaluate(program, inputs))
+    runs(made)
 
 
 def pace(chain: Chain, ends: Sequence[int], capacity: int) -> float:
@@ -139,19 +144,7 @@ def test_a_step_of_training_is_a_pipeline_too() -> None:
     assert set(places.values()) == {(0,), (1,)}
     predicted = made.document.predicted
     assert predicted.makespan_s <= 1.15 * predicted.compute_s  # what waits on the busiest of the ranks
-
-
-def test_a_step_of_training_in_pieces_runs() -> None:
-    program = step.bind(n=16, c=32)
-    machine = hosts(2, gb_per_s=0.0005)
-    quick = replace(machine.links[0], latency_s=1e-7)
-    machine = replace(machine, device=replace(machine.device, launch_overhead_s=1e-8), links=(quick,))
-    made = plan(program, machine, mesh=(2,), time_limit=600)
-    assert {(0,), (1,)} <= set().union(*ranks_of(made).values())
-    assert made.check().ok, str(made.check())
-    rng = np.random.default_rng(0)
-    inputs = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "state")}
-    assert_close(program, inputs, made.run(inputs, engine="local").outputs, evaluate(program, inputs))
+    runs(made)
 
 
 def test_what_a_layer_needs_is_on_its_stage() -> None:
