@@ -90,7 +90,7 @@ def _turned(question: Question, found: Found) -> Iterator[tuple[str, Strategy, S
 def _hidden(question: Question, best: Found) -> Found:
     """Operations put in turns while that makes the run shorter, all that are alike together."""
     timeline = best.candidate.timeline
-    if timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
+    if not question.machine.device.overlap or timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
         return best
     trials = EFFORT // max(1, len(question.program.operations))
     for _, turned, whole in list(_turned(question, best)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tapestry as tp
@@ -109,8 +111,15 @@ def test_blocks_come_while_others_are_computed() -> None:
     assert all(task.source != "k" or not task.waits for task in moves)
 
 
-def test_more_memory_is_not_needed_where_the_least_is_asked_for() -> None:
-    """The least budget that an error names is enough."""
+@pytest.mark.parametrize("overlap", [True, False])
+def test_with_memory_to_spare_turns_are_for_transfers_that_can_be_hidden(overlap: bool) -> None:
+    machine = load_machine("h200x8")
+    machine = replace(machine, device=replace(machine.device, overlap=overlap))
+    made = plan(attend.bind(t=1 << 20, h=1, d=128), machine, mesh=(8,), time_limit=60)
+    assert (turns(made) > 0) == overlap
+
+
+def test_what_is_short_of_memory_even_in_turns_says_so() -> None:
     program = attend.bind(t=1 << 16, h=1, d=128)
     with pytest.raises(tp.errors.Infeasible) as raised:
         plan(program, load_machine("h200x8"), mesh=(8,), memory={"hbm": "4MiB"}, time_limit=60)
