@@ -126,7 +126,7 @@ class Explainer:
     def __init__(self, resolved: Resolved) -> None:
         self.resolved = resolved
         document = resolved.document
-        self.mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
+        self.mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes), tuple(document.weights or ()))
         self.book = PriceBook.of(document)
         self.question = Question.of(
             resolved.program, self.book.machine, self.mesh, document.claims.objective, book=self.book

@@ -37,13 +37,13 @@ class PriceBook:
     def __init__(
         self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None, *, by_host: bool = True
     ) -> None:
-        self.machine, self.layouts, self.works = machine, Layouts(mesh), Works(machine, mesh.size)
+        self.machine, self.layouts, self.works = machine, Layouts(mesh), Works(machine, mesh.size, devices)
         self.traffic = Traffic(mesh, machine, devices) if by_host else FirstTraffic(mesh, machine, devices)
 
     @staticmethod
     def of(document: Document) -> PriceBook:
         """As the document's machine, mesh and senders are."""
-        mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes))
+        mesh = Mesh(tuple(document.mesh), tuple(document.mesh_axes), tuple(document.weights or ()))
         by_host = document.senders == "by_host"
         return PriceBook(machine_from_json(document.machine), mesh, document.devices, by_host=by_host)
 
@@ -68,8 +68,8 @@ class Prices:
         onto = task.prior is not None
         key = (program.graph.structure(op), task.shards, partial, onto)
         if key not in self._compute:
-            shards, of = self.resolved.regions(task.shards), self.book.works.of
-            self._compute[key] = tuple(of(op, program, region, partial=partial, onto=onto) for region in shards)
+            shards = self.resolved.regions(task.shards)
+            self._compute[key] = self.book.works.each(op, program, shards, partial=partial, onto=onto)
         return self._compute[key]
 
     def seconds(self, task: Compute) -> Any:
@@ -260,7 +260,10 @@ def _copy_seconds(task: Copy, prices: Prices) -> Vector:
     resolved = prices.resolved
     width, record = width_of(resolved.program, task.tensor), resolved.buffers[task.source].record
     nbytes = np.array([region.size for region in resolved.regions(task.need)], dtype=np.float64)
-    source = prices.book.machine.device.tier(resolved.buffers[task.source].tier)
-    target = prices.book.machine.device.tier(resolved.buffers[task.target].tier)
     each = width.complete if record is None else width.partial
-    return nbytes * each / (min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)
+    names = resolved.buffers[task.source].tier, resolved.buffers[task.target].tier
+    rates = []
+    for kind in prices.book.machine.devices:
+        source, target = map(kind.tier, names)
+        rates.append(min(source.read_gb_per_s, target.write_gb_per_s) * 1e9)
+    return nbytes * each / np.array([rates[kind] for kind in prices.book.works.kinds])

@@ -102,7 +102,7 @@ def _figures(case: Case, findings: Findings, *, runs: bool) -> None:
         moves.prove(case, known, findings)
         if runs:
             times.prove(case, known, findings)
-        bound.prove(case, rates, findings)
+        bound.prove(case, findings)
     except Unpriced as fault:
         findings.add(Code.MACHINE, str(fault))
 

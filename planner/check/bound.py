@@ -8,7 +8,7 @@ and a start. The two sums, weighed as the plan says, bound the makespan whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod, sqrt
 from typing import NamedTuple
 
@@ -16,11 +16,13 @@ from ...expr import Affine, Bound, Read
 from ...program import Operation
 from ...space.projection import operand_images
 from ..format.document import LowerBound
+from . import forced
 from .case import Case
-from .rates import Rates
+from .rates import Part, Rates, least_weighed, never_below
 from .report import Code, Findings
 
 TOLERANCE = 1e-9  # of floating-point sums
+NOTHING = 1e-12  # seconds, of an operation without points
 Box = tuple[int, ...]
 
 
@@ -33,7 +35,23 @@ class Place(NamedTuple):
     certain: bool
 
 
-def prove(case: Case, rates: Rates, findings: Findings) -> None:
+class Kind(NamedTuple):
+    """Devices that are alike: their rates, and what a second of one of them counts in the load."""
+
+    rates: Rates
+    share: float
+
+
+class Cost(NamedTuple):
+    """Of an operation: what its tasks add to the load, a start included; of the chain's link the seconds that few tasks
+    take, and by kind of device what a share of its points has that share of."""
+
+    load: float
+    shared: float
+    parts: tuple[tuple[tuple[Kind, Part], ...], ...]
+
+
+def prove(case: Case, findings: Findings) -> None:
     """Findings BOUND and GAP, where the plan states them."""
     stated = case.document.bound
     if stated is None:
@@ -41,11 +59,33 @@ def prove(case: Case, rates: Rates, findings: Findings) -> None:
     if not 0 <= stated.chain < 1:
         findings.add(Code.BOUND, f"the weight of the chain is {stated.chain!r}, not from 0 to 1")
         return
-    proved = least_seconds(case, rates, stated.chain)
+    kinds = kinds_of(case)
+    proved = max(
+        least_seconds(case, kinds, stated.chain), forced.seconds(case, kinds, stated.bound_s * (1 - TOLERANCE))
+    )
     if not stated.bound_s <= proved * (1 + TOLERANCE):
         findings.add(Code.BOUND, f"bound_s is {stated.bound_s!r}; what can be proved is {proved!r}", witness=())
         return
     _gap(stated, case.document.predicted.makespan_s, findings)
+
+
+def kinds_of(case: Case) -> list[Kind]:
+    """The kinds of devices of the ranks. A second of a device counts in proportion to how fast it does everything."""
+    numbers = list(dict.fromkeys(case.kinds))
+    rates = [Rates(case.document.machine, case.ranks, number) for number in numbers]
+    if len(rates) == 1:
+        return [Kind(rates[0], 1 / case.ranks)]
+    speeds = {
+        number: 1 / sum(_alone(case, op, mine) for op in case.program.operations)
+        for number, mine in zip(numbers, rates, strict=True)
+    }
+    together = sum(speeds[number] for number in case.kinds)
+    return [Kind(mine, speeds[number] / together) for number, mine in zip(numbers, rates, strict=True)]
+
+
+def _alone(case: Case, op: Operation, rates: Rates) -> float:
+    points, size = rates.parts(op, case.program, prod(dim.extent for dim in op.dims), 0)[0]
+    return (never_below(points, size) if size else 0.0) + NOTHING
 
 
 def _gap(bound: LowerBound, makespan: float, findings: Findings) -> None:
@@ -55,31 +95,37 @@ def _gap(bound: LowerBound, makespan: float, findings: Findings) -> None:
         findings.add(Code.GAP, f"gap is {bound.gap!r}; {between}", witness=())
 
 
-def least_seconds(case: Case, rates: Rates, weight: float) -> float:
+def least_seconds(case: Case, kinds: Sequence[Kind], weight: float) -> float:
     """The weighed sum: (1 - weight) of the work of all ranks, weight of the longest chain."""
-    known: dict[object, tuple[float, float]] = {}
+    known: dict[object, Cost] = {}
+    links: dict[object, float] = {}
     places: dict[str, Place] = {}
-    load = 0.0
+    load, start = 0.0, weight * min(kind.rates.start_s for kind in kinds)
     for op in case.program.operations:
         dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
-        key = (case.shape(op).number, dtypes, rates.own(op, case.program))
+        key = (case.shape(op).number, dtypes, *(kind.rates.own(op, case.program) for kind in kinds))
         if key not in known:
-            known[key] = _whole(case, op, rates), _shared(case, op, rates)
-        whole, shared = known[key]
-        load += whole
-        if whole:
-            link = _link(weight, shared, rates.start_s, case.ranks)
-            places[op.output] = _place(op, places, weight * rates.start_s, link)
+            known[key] = _cost(case, op, kinds)
+            links[key] = _link(known[key], kinds, weight)
+        load += known[key].load
+        if known[key].load:
+            places[op.output] = _place(op, places, start, links[key])
     longest = max((place.seconds for place in places.values()), default=0.0)
-    return (1 - weight) * load / case.ranks + longest
+    return (1 - weight) * load + longest
 
 
-def _link(weight: float, shared: float, start: float, ranks: int) -> float:
-    """What an operation adds to the chain, with as many tasks as make it least."""
-    if not start:
-        return 0.0
-    many = max(1.0, sqrt(weight * shared * ranks / ((1 - weight) * start)))
-    return weight * (shared / many + start) + (1 - weight) * (many - 1) * start / ranks
+def _link(cost: Cost, kinds: Sequence[Kind], weight: float) -> float:
+    """What an operation adds to the chain, with as many tasks as make it least: what few of them take, or what tasks of
+    their size take on some kind of device, less what is in the load."""
+    start, idle = min(k.rates.start_s for k in kinds), min(k.share * k.rates.start_s for k in kinds)
+    found = 0.0
+    if idle:
+        many = max(1.0, sqrt(weight * cost.shared / ((1 - weight) * idle)))
+        found = weight * (cost.shared / many + start) + (1 - weight) * (many - 1) * idle
+    for paces in cost.parts:
+        sized = [least_weighed(part, k.rates.start_s, weight, (1 - weight) * k.share) for k, part in paces]
+        found = max(found, min(sized, default=0.0) - (1 - weight) * cost.load)
+    return found
 
 
 def _place(op: Operation, places: dict[str, Place], start: float, link: float) -> Place:
@@ -140,9 +186,32 @@ def _box(rows: Iterable[Affine], ends: dict[str, int]) -> Box | None:
     return tuple(found) if seen == len(distinct) else None
 
 
-def _whole(case: Case, op: Operation, rates: Rates) -> float:
-    """What all tasks of an operation take together at least, a start included: every point, every element once; 0
-    where there is no point."""
+def _cost(case: Case, op: Operation, kinds: Sequence[Kind]) -> Cost:
+    """Of each part of what tasks take that counts which is least on some kind of device."""
+    shape = case.shape(op)
+    if not shape.count(shape.domain):
+        return Cost(0.0, 0.0, ())
+    whole = _parts(case, op, kinds, shape.count(shape.domain) if op.scan is None else 0, _touched(case, op))
+    even = _parts(case, op, kinds, *_even(case, op))
+    loads = [[kind.share * never_below(*part) for kind, part in paces] for paces in whole]
+    shared = [[never_below(*part) for _, part in paces] for paces in even]
+    idle = min(kind.share * kind.rates.start_s for kind in kinds)
+    return Cost(
+        max((min(s) for s in loads if s), default=0.0) + idle, max((min(s) for s in shared if s), default=0.0), even
+    )
+
+
+def _parts(
+    case: Case, op: Operation, kinds: Sequence[Kind], points: int, nbytes: int
+) -> tuple[tuple[tuple[Kind, Part], ...], ...]:
+    """Arithmetic, and bytes, as each kind of device takes them; left out where there is none of it on some."""
+    priced = [(kind, kind.rates.parts(op, case.program, points, nbytes)) for kind in kinds]
+    columns = [tuple((kind, parts[k]) for kind, parts in priced) for k in range(2)]
+    return tuple(column for column in columns if all(size for _, (_, size) in column))
+
+
+def _touched(case: Case, op: Operation) -> int:
+    """Bytes of what all points read and write, every element once; those that are known for certain."""
     shape, size = case.shape(op), case.algebra.size
     shapes = {name: case.program.tensor(name).shape for name in op.operands}
     images = operand_images(op, shapes, case.algebra.region(shape.domain))
@@ -152,19 +221,16 @@ def _whole(case: Case, op: Operation, rates: Rates) -> float:
     written = shape.image(shape.domain)
     if shape.domain not in shape.hulls and not op.where:
         nbytes += size(written) * case.item_bytes(op.output)
-    points = shape.count(shape.domain)
-    computed = points if op.scan is None else 0
-    return rates.least(op, case.program, computed, nbytes) + rates.start_s if points else 0.0
+    return nbytes
 
 
-def _shared(case: Case, op: Operation, rates: Rates) -> float:
-    """What a share of the points takes at least that share of, starts left out; 0 where points are left out."""
+def _even(case: Case, op: Operation) -> tuple[int, int]:
+    """Points and bytes of which a share of the points has at least that share; none where points are left out."""
     ends = {dim.name: dim.extent for dim in op.dims}
-    if op.where or _ends(op) != ends:
-        return 0.0
+    if op.where or op.scan is not None or _ends(op) != ends:
+        return 0, 0
     shapes = {name: case.program.tensor(name).shape for name in (*op.operands, op.output)}
     even = {read.tensor for read in op.reads if not read.guard and _box(read.index, ends) == shapes[read.tensor]}
     even -= op.data_dependent
     even |= {op.output} if _box(op.write, ends) == shapes[op.output] else set()
-    nbytes = sum(prod(shapes[name]) * case.item_bytes(name) for name in even)
-    return rates.least(op, case.program, prod(ends.values()), nbytes)
+    return prod(ends.values()), sum(prod(shapes[name]) * case.item_bytes(name) for name in even)

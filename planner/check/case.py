@@ -32,8 +32,11 @@ class Case:
         tiers: Mapping[str, Memory],
         algebra: Algebra,
         layouts: Mapping[str, tuple[int, ...]],
+        kinds: tuple[int, ...] = (),
     ) -> None:
+        """``kinds``: per rank which of the machine's devices it is, 0 the first described."""
         self.document, self.program, self.tiers = document, program, tiers
+        self.kinds = kinds or (0,) * len(document.devices)
         self.algebra, self.layouts = algebra, layouts
         self.ranks = len(document.devices)
         self.tasks = document.tasks

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from math import log2
+from itertools import pairwise
+from math import log2, sqrt
 from typing import Any
 
 from ...blocks import BLOCKS, flops_of_block
@@ -36,13 +37,15 @@ class Unpriced(Exception):
 
 Reading = Callable[[list[list[float]], float], float]
 """Seconds of a size, by measured points of (size, seconds)."""
+Part = tuple[list[list[float]], float]
+"""Measured points of (size, seconds), and a size."""
 
 
 class Rates:
-    """The rates of one machine, so many ranks of it at work."""
+    """The rates of one machine, so many ranks of it at work, on one of the kinds of devices that it has."""
 
-    def __init__(self, machine: Mapping[str, Any], ranks: int) -> None:
-        device = machine["device"]
+    def __init__(self, machine: Mapping[str, Any], ranks: int, kind: int = 0) -> None:
+        device = machine["others"][kind - 1]["device"] if kind else machine["device"]
         paces = sorted(device["paces"], key=lambda pace: pace["ranks"])
         pace = min(paces, key=lambda pace: abs(log2(pace["ranks"] / ranks)), default=None)
         self.overlap = bool(device["overlap"])
@@ -71,10 +74,6 @@ class Rates:
             points = min(points, elements)
         return self._beyond_start(op, program, points, nbytes, _at) + self.start_s
 
-    def least(self, op: Operation, program: Program, points: int, nbytes: int) -> float:
-        """Seconds that no tasks of so many points and bytes together are quicker than, starts left out."""
-        return self._beyond_start(op, program, points, nbytes, _never_below)
-
     def own(self, op: Operation, program: Program) -> str | None:
         """What the machine calls an operation that was measured itself."""
         name = program.graph.digest(op) if self._own else ""
@@ -88,6 +87,10 @@ class Rates:
         return max(arithmetic, by(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
 
     def _arithmetic(self, kernel: str, dtype: str, operations: float, by: Reading) -> float:
+        return by(self._curve(kernel, dtype), operations)
+
+    def _curve(self, kernel: str, dtype: str) -> list[list[float]]:
+        """Measured seconds over operations, or a rate as one point, of the nearest class and type that has one."""
         classes = [kernel]
         while classes[-1] != "elementwise":
             classes.append(NEAREST.get(classes[-1], "elementwise"))
@@ -95,11 +98,25 @@ class Rates:
             width: str | None = dtype
             while width is not None:
                 if (name, width) in self._curves:
-                    return by(self._curves[name, width], operations)
+                    return self._curves[name, width]
                 if (name, width) in self._peak:
-                    return operations / self._peak[name, width]
+                    return [[1.0, 1 / self._peak[name, width]]]
                 width = WIDER.get(width)
         raise Unpriced(f"machine.device.peak has no rate for {kernel} in {dtype}, nor for elementwise in f64")
+
+    def parts(self, op: Operation, program: Program, points: int, nbytes: int) -> tuple[Part, Part]:
+        """What the arithmetic of so many points takes, or what was measured of the operation, and what so many bytes
+        take: (seconds over sizes, the size)."""
+        own = self.own(op, program)
+        if own is not None:
+            return (self._own[own], float(points)), ([[1.0, 0.0]], 0.0)
+        operations = float(-(-points // op.idle) * _flops(op))
+        copies = self._copies or [[1.0, 1 / self._bytes_per_s]]
+        return (self._curve(_class(op), _dtype(op, program)), operations), (copies, float(nbytes))
+
+    def each(self, op: Operation, program: Program) -> float:
+        """Seconds of one point of an operation at the best rate; 0 where operations were measured themselves."""
+        return 0.0 if self._own else float(_flops(op)) * never_below(self._curve(_class(op), _dtype(op, program)), 1.0)
 
     def copy(self, nbytes: int, source: str, target: str) -> float:
         """Seconds between tiers: the slower one's rate."""
@@ -150,9 +167,29 @@ def _at(points: list[list[float]], size: float) -> float:
     return size * t0 / x0
 
 
-def _never_below(points: list[list[float]], size: float) -> float:
+def never_below(points: list[list[float]], size: float) -> float:
     """What sizes that come to this one take together at least: at the best rate of any point."""
     return size * min(t / x for x, t in points)
+
+
+def least_weighed(part: Part, start: float, weight: float, load: float) -> float:
+    """Over all shares p of a size, above 0 and up to 1, the least of (weight p + load) (start + seconds(p size)) / p.
+
+    Between two measured points seconds are c + s p: there the least is at an end, or at p = sqrt(load (start + c) /
+    (weight s)).
+    """
+    points, size = part
+    shares = [x / size for x, _ in points if x < size]
+    corners = [(0.0, 0.0), *((p, _at(points, p * size)) for p in (*shares, 1.0))]
+    (_, _), (p0, t0), *_ = corners
+    found = [load * t0 / p0] if not start else []
+    for (p, t), (q, u) in pairwise(corners):
+        found.append((weight * q + load) * (start + u) / q)
+        s = (u - t) / (q - p)
+        c = start + t - s * p
+        if c > 0 and s > 0 and weight > 0 and p < (at := sqrt(load * c / (weight * s))) < q:
+            found.append((weight * at + load) * (c + s * at) / at)
+    return min(found)
 
 
 def _on_curve(points: list[list[float]], nbytes: int) -> float:

@@ -18,7 +18,7 @@ from .case import Case
 from .cells import NOTHING, Form, Runs
 from .report import Code, Findings
 
-KINDS = ("block", "zigzag", "cyclic", "balanced")
+KINDS = ("block", "zigzag", "cyclic", "balanced", "proportional")
 UNCUT = ("replicated", "explicit")
 NO_AXIS = "it names a mesh axis that is not there"
 ALONE = "@0"  # in a pin of a tensor: on the first rank of a mesh axis alone; "@1" on the second, and so on
@@ -55,6 +55,7 @@ class Shards:
         self.case, document = case, case.document
         self.axes = dict(zip(document.mesh_axes, document.mesh, strict=True))
         self.places = [dict(zip(self.axes, at, strict=True)) for at in product(*map(range, document.mesh))]
+        self.weights = tuple(document.weights or ())
         self._known: dict[object, Column] = {}
         self.verdicts: dict[object, str | Cuts] = {}
 
@@ -80,11 +81,22 @@ class Shards:
                 for axis in by_dim[dim]:
                     index, count = index * self.axes[axis] + place[axis], count * self.axes[axis]
                 if (dim, index) not in parts:
-                    parts[dim, index] = part(kinds.get(dim, "block"), index, count, extent, below[dim])
+                    weights = self._weights(by_dim[dim], count) if kinds.get(dim) == "proportional" else ()
+                    parts[dim, index] = part(kinds.get(dim, "block"), index, count, extent, below[dim], weights)
                 grid.append(parts[dim, index])
             empty = any(place[axis] != at for axis, at in alone.items()) or not all(grid)
             found.append(self.case.algebra.stated(NOTHING if empty else Form((tuple(grid),))))
         return tuple(found)
+
+    def _weights(self, axes: Sequence[str], count: int) -> tuple[int, ...]:
+        """Of the parts that mesh axes number, those of their ranks together; none where ranks are alike."""
+        found = [0] * count
+        for place, weight in zip(self.places, self.weights, strict=bool(self.weights)):
+            index = 0
+            for axis in axes:
+                index = index * self.axes[axis] + place[axis]
+            found[index] += weight
+        return tuple(found) if self.weights else ()
 
     def _below(self, op: Operation | None, axis: int) -> Callable[[int], int] | None:
         """How many points of the domain lie below a cut of a dimension; None: as many at every index."""
@@ -102,17 +114,24 @@ class Shards:
         return all(a == b or (algebra.within(a, b) and algebra.within(b, a)) for a, b in zip(one, other, strict=True))
 
 
-def part(kind: str, index: int, count: int, extent: int, below: Callable[[int], int] | None) -> Runs:
+def part(
+    kind: str, index: int, count: int, extent: int, below: Callable[[int], int] | None, weights: Sequence[int] = ()
+) -> Runs:
     """Indices of one of ``count`` parts of 0:extent.
 
     block: from ⌊index·extent/count⌋ on. zigzag: chunks index and 2·count-1-index of twice as many. cyclic: every
     count-th. balanced: cut where the points of the domain below are nearest to each share of all, if they are not even.
+    proportional: the same, where the shares are in proportion to weights, if there are any.
     """
+    if kind == "proportional" and weights:
+        shares = [sum(weights[:k]) for k in (index, index + 1)]
+        low, high = (_balanced_cut(share, sum(weights), extent, below or (lambda cut: cut)) for share in shares)
+        return (range(low, high),) if low < high else ()
     if kind == "cyclic":
         return (range(index, extent, count),) if index < extent else ()
     if kind == "zigzag":
         return (*_block(index, 2 * count, extent), *_block(2 * count - 1 - index, 2 * count, extent))
-    if kind == "balanced" and below is not None:
+    if kind in ("balanced", "proportional") and below is not None:
         low, high = (_balanced_cut(k, count, extent, below) for k in (index, index + 1))
         return (range(low, high),) if low < high else ()
     return _block(index, count, extent)

@@ -45,6 +45,7 @@ class Work:
 
     def __init__(self, case: Case, rates: Rates) -> None:
         self.case, self.rates = case, rates
+        self.on = {kind: Rates(case.document.machine, case.ranks, kind) for kind in sorted(set(case.kinds))}
         self._shard: dict[tuple[object, ...], float] = {}
         self._task: dict[tuple[object, ...], Vector] = {}
 
@@ -56,17 +57,19 @@ class Work:
         dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
         if task.prior is not None:
             written += case.record_bytes(op.output)
-        key = (case.shape(op).number, dtypes, written, self.rates.own(op, case.program))
+        owned = tuple(rates.own(op, case.program) for rates in self.on.values())
+        key = (case.shape(op).number, dtypes, written, owned)
         if (*key, task.shards) not in self._task:
-            seconds = [self._seconds(op, key, points, written) for points in case.layouts[task.shards]]
+            shards = zip(case.layouts[task.shards], case.kinds, strict=True)
+            seconds = [self._seconds(op, key, points, written, kind) for points, kind in shards]
             self._task[*key, task.shards] = np.array(seconds)
         return self._task[*key, task.shards]
 
-    def _seconds(self, op: Operation, key: tuple[object, ...], points: int, written: int) -> float:
+    def _seconds(self, op: Operation, key: tuple[object, ...], points: int, written: int, kind: int) -> float:
         """``written``: bytes of one element that is written, a record where it is a contribution to a fold; and those
         of the record that it is folded onto, if any.
         """
-        if (*key, points) not in self._shard:
+        if (*key, points, kind) not in self._shard:
             case, shape = self.case, self.case.shape(op)
             count, elements = shape.count(points), case.algebra.size(shape.image(points))
             nbytes = elements * written
@@ -76,8 +79,8 @@ class Work:
                 # Of what the data choose from, a point that counts reads one element.
                 chosen = min(size, -(-count // op.idle)) if name in op.data_dependent else size
                 nbytes += chosen * case.item_bytes(name)
-            self._shard[*key, points] = self.rates.work(op, case.program, count, nbytes, elements)
-        return self._shard[*key, points]
+            self._shard[*key, points, kind] = self.on[kind].work(op, case.program, count, nbytes, elements)
+        return self._shard[*key, points, kind]
 
 
 def _kernels(case: Case, work: Work, findings: Findings) -> dict[int, Vector]:
@@ -158,12 +161,15 @@ def _seconds(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector], t
         return kernels[task.id] if task.id in kernels else work.of(task)
     if isinstance(task, Transfer):
         return np.full(case.ranks, moves.of(task).seconds)
-    return _copied(case, moves.rates, task)
+    return _copied(case, work, task)
 
 
-def _copied(case: Case, rates: Rates, task: Copy) -> Vector:
+def _copied(case: Case, work: Work, task: Copy) -> Vector:
     source, target = case.buffers[task.source], case.buffers[task.target]
     width = case.item_bytes(task.tensor) if source.record is None else case.record_bytes(task.tensor)
-    sizes = {region: case.algebra.size(region) * width for region in set(case.layouts[task.need])}
-    seconds = {region: rates.copy(size, source.tier, target.tier) for region, size in sizes.items()}
-    return np.array([seconds[region] for region in case.layouts[task.need]])
+    pairs = list(zip(case.layouts[task.need], case.kinds, strict=True))
+    seconds = {
+        (region, kind): work.on[kind].copy(case.algebra.size(region) * width, source.tier, target.tier)
+        for region, kind in set(pairs)
+    }
+    return np.array([seconds[pair] for pair in pairs])

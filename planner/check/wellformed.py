@@ -11,7 +11,7 @@ from ...serialize import program_from_json
 from ..format.document import Compute, Copy, Document, Transfer
 from . import cells, machine
 from .algebra import Algebra
-from .case import Case, Memory
+from .case import Case
 from .report import Code, Findings
 from .storage import record_size, stored
 
@@ -34,15 +34,16 @@ def read(document: Document, findings: Findings) -> Case | None:
     """The case to prove, or None when the document is not well-formed (the findings say why)."""
     before = len(findings.verdicts)
     program = _program(document, findings)
-    tiers = _tiers(document, findings)
+    hardware = _hardware(document, findings)
     algebra = Algebra()
     layouts = _layouts(document, algebra, findings)
-    if program is None or tiers is None or len(findings.verdicts) > before:
+    if program is None or hardware is None or len(findings.verdicts) > before:
         return None
+    tiers = hardware.memories(document.devices)
     _names(document, program, tiers, findings)
     if len(findings.verdicts) > before:
         return None
-    case = Case(document, program, tiers, algebra, layouts)
+    case = Case(document, program, tiers, algebra, layouts, tuple(map(hardware.kind, document.devices)))
     for proof in (_inside, _storage, _fits, _have):
         proof(case, findings)
         if len(findings.verdicts) > before:
@@ -66,8 +67,8 @@ def _in_a_line(error: Exception) -> str:
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines())
 
 
-def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
-    """The tiers of the embedded machine; its devices must be there for every rank, one each."""
+def _hardware(document: Document, findings: Findings) -> machine.Hardware | None:
+    """The embedded machine; its devices must be there for every rank, one each."""
     hardware = machine.read(document.machine)
     if isinstance(hardware, list):
         for fault in hardware:
@@ -82,7 +83,10 @@ def _tiers(document: Document, findings: Findings) -> dict[str, Memory] | None:
         )
     if any(not 0 <= device < count for device in devices):
         findings.add(Code.MACHINE, f"devices {devices} are not all among the machine's {count}")
-    return hardware.memories(devices)
+    weights = document.weights or ()
+    if weights and (len(weights) != len(devices) or min(weights) < 1):
+        findings.add(Code.MACHINE, f"weights {weights} are not one of 1 or more for each of {len(devices)} ranks")
+    return hardware
 
 
 def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[str, tuple[int, ...]]:
@@ -99,7 +103,7 @@ def _layouts(document: Document, algebra: Algebra, findings: Findings) -> dict[s
     return found
 
 
-def _names(document: Document, program: Program, tiers: Mapping[str, Memory], findings: Findings) -> None:
+def _names(document: Document, program: Program, tiers: Mapping[str, object], findings: Findings) -> None:
     """Every reference resolves and nothing is named twice."""
     buffers = {buffer.name: buffer for buffer in document.buffers}
     ids = [task.id for task in document.tasks]
@@ -300,6 +304,8 @@ def _onto_faults(case: Case, op: Operation, prior: tuple[str, ...]) -> Iterator[
 
 
 def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
+    if isinstance(task, Transfer) and task.lane != LANES[1] and task.kind != "local" and _together(case, task):
+        yield f"it moves between ranks on the lane {task.lane}: a device receives on one, {LANES[1]}"
     moved = {case.buffers[name].tensor for name in (task.source, task.target)}
     if moved != {task.tensor}:
         yield f"it moves {task.tensor} between buffers of {sorted(moved)}"
@@ -309,6 +315,10 @@ def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
         yield f"buffer {task.source} cannot be source and target of this"
     if case.parts(task.need) is not None:
         yield f"layout {task.need} is partial: what is needed is complete"
+
+
+def _together(case: Case, task: Transfer) -> bool:
+    return len(case.participants(task)) > 1
 
 
 def _have(case: Case, findings: Findings) -> None:

@@ -1,16 +1,20 @@
-"""`tapestry machine list | show | probe`."""
+"""`tapestry machine list | show | probe | import`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ...printable import columns
 from ..machine import DeviceModel, Machine, format_bytes, load_machine, machine_names, machine_to_json
+from ..machine.imported import imported
+from ..machine.write import machine_toml
 from .guard import guarded
+from .options import Force
 from .probe import probe
-from .talk import put, put_json
+from .talk import put, put_file, put_json
 
 app = typer.Typer(help="Machine models: list them, show one, measure this computer.", no_args_is_help=True)
 app.command()(probe)
@@ -41,6 +45,29 @@ def show_machine(
         put_json(machine_to_json(machine))
     else:
         put(_text(machine))
+
+
+@app.command("import")
+@guarded
+def import_machine(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="nvidia-smi topo -m, NCCL's XML, or ASTRA-sim's YAML.")],
+    devices_from: Annotated[str, typer.Option(metavar="NAME|FILE", help="What the devices are.")] = "h200",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="F", help="The machine file; stdout without.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """A machine from what other tools say of links: the table of `nvidia-smi topo -m`, the XML that NCCL writes to
+    NCCL_TOPO_DUMP_FILE, a network of ASTRA-sim. None of them says what devices compute and hold: another machine does.
+    """
+    machine = imported(file, load_machine(devices_from))
+    comment = "Written by tapestry machine import. What links carry is nominal where the topology does not say it\n"
+    comment += f"(planner/machine/nominal.toml has the sources); the devices are those of {devices_from}."
+    text = machine_toml(machine, comment)
+    if output is None:
+        put(text.rstrip())
+    else:
+        put_file(output, text, force=force)
 
 
 def _text(machine: Machine) -> str:

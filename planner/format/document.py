@@ -233,6 +233,9 @@ class Document(Struct, frozen=True):
     ``senders`` is the rule that says who sends what in its transfers: "by_host" that of `planner.format.senders`. Not
     in documents from before there was another than the first, that of `planner.format.messages`.
 
+    ``weights``: per rank, in what proportion the parts of cuts of the kind ``proportional`` share; not in the document
+    where devices are alike.
+
     ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`. `check`
     proves everything but ``claims``, or refuses the plan.
     """
@@ -253,5 +256,6 @@ class Document(Struct, frozen=True):
     peak_bytes: dict[str, dict[str, Count]]
     bound: LowerBound | None
     claims: Claims
+    weights: tuple[Count, ...] | msgspec.UnsetType = msgspec.UNSET
     format: str = FORMAT
     senders: Literal["by_host"] | msgspec.UnsetType = msgspec.UNSET

@@ -195,7 +195,7 @@ def with_program(
 def restated(made: Plan, machine: Machine) -> Plan:
     """The same tasks with the times of another description of the machine, in whose model nobody searched for them."""
     old = made.document
-    question = Question.of(made.program, machine, Mesh(tuple(old.mesh), tuple(old.mesh_axes)))
+    question = Question.of(made.program, machine, Mesh(tuple(old.mesh), tuple(old.mesh_axes), tuple(old.weights or ())))
     claims = replaced(old.claims, status="measured", objective_s=0.0, objective_bytes=0, model_gap=0.0, kernels=())
     document = replaced(old, machine=question.machine_json, claims=claims)
     timeline = simulate(document, Prices(Resolved(document, made.program), question.book))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ..format import Claims, Document, Predicted, Resolved, Traffic
 from ..lowering.decisions import Decisions, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
@@ -142,4 +144,5 @@ def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: 
         bound=None,
         claims=Claims("pinned", question.objective, 0.0, 0, 0.0, question.seed),
         senders="by_host",
+        weights=question.mesh.weights or msgspec.UNSET,
     )

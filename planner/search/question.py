@@ -15,6 +15,7 @@ from ..machine import Machine
 from ..machine.embed import machine_to_json
 from ..simulate import PriceBook
 from ..strategy.layouts import Layouts, Mesh
+from ..strategy.speeds import weights
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic
 
@@ -62,7 +63,9 @@ class Question:
     ) -> Question:
         """``book``: prices as those of a plan that is there; else as plans are made."""
         clock = Clock(time_limit)
-        book = book or PriceBook(machine, mesh)
+        if book is None:
+            mesh = replace(mesh, weights=weights(program, machine, mesh.size))
+            book = PriceBook(machine, mesh)
         table = StrategyTable(program, mesh, book.works, book.layouts)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(
@@ -90,5 +93,6 @@ class Question:
 
     @property
     def capacity(self) -> int:
-        """Bytes that one rank may use of its compute tier."""
-        return self.machine.capacity_bytes(self.tier)
+        """Bytes that every rank may use of its compute tier: the fewest of all, as buffers have one place on all."""
+        first = [0, *(start for other in self.machine.others for start, _ in other.ranges)]
+        return min(self.machine.capacity_bytes(self.tier, number) for number in first if number < self.mesh.size)

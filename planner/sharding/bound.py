@@ -2,8 +2,9 @@
 
 Whatever the shards, the ranks that take part and the order: all tasks of an operation together evaluate each of its
 points at least once and touch each element it reads and writes at least once. Split into few tasks, these are long, and
-what depends on them waits; split into many, there are as many starts. So two sums are weighed against one another: the
-work of all ranks, and a chain of tasks that each need the one before.
+what depends on them waits; split into many, there are as many starts, and small tasks are slow for their size. So two
+sums are weighed against one another: the work of all ranks, and a chain of tasks that each need the one before.
+What must move whatever is done bounds it too (`forced`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from ...expr import Affine, Bound
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
-from ..machine import Machine
+from ..machine import Machine, Timing
 from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
+from .forced import forced_seconds
 
-HALVINGS = 40  # of the interval of weights that holds the best one
+COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
+FINE = 24  # thirds taken off the interval around it
+NOTHING = 1e-12  # seconds, of an operation without points
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,82 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """Of one operation: ``whole``, seconds of all its tasks, starts left out; ``even``, what a share of its points
-    takes at least that share of. ``starts``: of tasks that must come before any of it. ``before``: operations whose
-    tasks, at places spread evenly over what they write, come before tasks at places spread so over ``written``."""
+class _Kind:
+    """Ranks on devices that are alike. ``share``: what a second of one of them counts in the load; over all ranks the
+    shares add up to 1."""
+
+    machine: Machine
+    ranks: int
+    share: float = 0.0
+
+    @property
+    def start(self) -> float:
+        return self.machine.device.start_s(self.ranks)
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """On one kind of device: seconds over so much of an operation, arithmetic or bytes, all of it ``size``."""
+
+    share: float
+    start: float
+    timing: Timing
+    size: float
+
+    def least(self, weight: float) -> float:
+        """Over all parts p in (0, 1] the least of (weight p + (1 - weight) share) (start + seconds(p size)) / p."""
+        load = (1 - weight) * self.share
+        ends = [x / self.size for x, _ in self.timing.points if x < self.size] + [1.0]
+        first = self.timing.seconds(ends[0] * self.size) / ends[0]  # a part
+        found = [] if self.start else [load * first]
+        before, took = 0.0, 0.0
+        for end in ends:
+            now = self.timing.seconds(end * self.size)
+            slope = (now - took) / (end - before)
+            flat = self.start + took - slope * before
+            if slope > 0 and weight > 0 and flat > 0:
+                least = sqrt(load * flat / (weight * slope))
+                if before < least < end:
+                    found.append((weight * least + load) * (flat + slope * least) / least)
+            found.append((weight * end + load) * (self.start + now) / end)
+            before, took = end, now
+        return min(found)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Of one operation: ``whole``, what all its tasks add to the load, a start of each left out; ``even``, seconds of
+    which a share of its points takes at least that share. ``start`` of a task, and ``idle`` what it adds to the load.
+    ``arithmetic`` and ``bytes``: by kind of device, over what a share of the points has that share of.
+    """
 
     whole: float
     even: float
+    start: float
+    idle: float
+    arithmetic: tuple[_Pace, ...] = ()
+    bytes: tuple[_Pace, ...] = ()
+
+    def link(self, weight: float) -> float:
+        """What an operation adds by being in the chain, beside its load: with as many tasks as make it least."""
+        tasks = 1.0
+        if self.idle and 0 < weight < 1:
+            tasks = max(1.0, sqrt(weight * self.even / ((1 - weight) * self.idle)))
+        even = self.even if self.idle else 0.0
+        found = weight * (even / tasks + self.start) + (1 - weight) * (tasks - 1) * self.idle
+        loaded = (1 - weight) * (self.whole + self.idle)
+        for paces in (self.arithmetic, self.bytes):
+            if paces:
+                found = max(found, min(pace.least(weight) for pace in paces) - loaded)
+        return found
+
+
+@dataclass(frozen=True)
+class _Work:
+    """An operation in the chain. ``starts``: of tasks that must come before any of it. ``before``: operations whose
+    tasks, at places spread evenly over what they write, come before tasks at places spread so over ``written``."""
+
+    cost: _Cost
     starts: int
     before: tuple[int, ...]
     written: tuple[int, ...] | None
@@ -45,57 +118,76 @@ class _Work:
 
 def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
     """No plan of the program on so many devices of the machine is simulated to take less."""
-    start = machine.device.start_s(ranks)
-    works = _works(program, machine, ranks)
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):  # the bound is concave in the weight
-        one, other = low + (high - low) / 3, high - (high - low) / 3
-        if _weighed(works, start, ranks, one) < _weighed(works, start, ranks, other):
-            low = one
-        else:
-            high = other
-    best = max((0.0, (low + high) / 2), key=lambda weight: _weighed(works, start, ranks, weight))
+    works = _works(program, _kinds(program, machine, ranks))
+    best = _best_weight(works)
+    weighed = _weighed(works, best)
+    moved = forced_seconds(program, machine, ranks)
     # Sums of floats are rounded, in a simulation too.
-    return Certificate(_weighed(works, start, ranks, best) * (1 - 1e-9), best)
+    return Certificate(max(weighed, moved) * (1 - 1e-9), best)
 
 
-def _weighed(works: Sequence[_Work], start: float, ranks: int, weight: float) -> float:
+def _best_weight(works: Sequence[_Work]) -> float:
+    """Any weight proves a bound. The best one is looked for among powers of a half, and around the best of these."""
+    tried = {weight: _weighed(works, weight) for weight in (0.0, *(0.5**k for k in range(1, COARSE + 1)))}
+    best = max(tried, key=lambda weight: tried[weight])
+    low, high = best / 2, min(best * 2, 1.0)
+    for _ in range(FINE if best else 0):
+        one, other = low + (high - low) / 3, high - (high - low) / 3
+        for weight in (one, other):
+            tried[weight] = _weighed(works, weight)
+        low, high = (one, high) if tried[one] < tried[other] else (low, other)
+    return max(tried, key=lambda weight: tried[weight])
+
+
+def _weighed(works: Sequence[_Work], weight: float) -> float:
     """The bound with a weight of the chain."""
-    load = sum(work.whole + start for work in works if work.whole) / ranks
-    chains: list[float] = []
+    links: dict[int, float] = {}
+    load, chains = 0.0, list[float]()
     for work in works:
+        cost = work.cost
+        load += cost.whole + cost.idle if cost.whole else 0.0
+        if id(cost) not in links:
+            links[id(cost)] = cost.link(weight)
         before = max((chains[k] for k in work.before), default=0.0)
-        before = max(before, weight * start * work.starts)
-        chains.append(before + _link(work, start, ranks, weight) if work.whole else 0.0)
+        before = max(before, weight * cost.start * work.starts)
+        chains.append(before + links[id(cost)] if cost.whole else 0.0)
     return (1 - weight) * load + max(chains, default=0.0)
 
 
-def _link(work: _Work, start: float, ranks: int, weight: float) -> float:
-    """What an operation adds by being in the chain: the number of its tasks is the one that makes this least."""
-    tasks = 1.0
-    if start and 0 < weight < 1:
-        tasks = max(1.0, sqrt(weight * work.even * ranks / ((1 - weight) * start)))
-    even = work.even if start else 0.0
-    return weight * (even / tasks + start) + (1 - weight) * (tasks - 1) * start / ranks
+def _kinds(program: Program, machine: Machine, ranks: int) -> list[_Kind]:
+    """The kinds of devices of the first ranks, their shares in proportion to how fast they do all of the program."""
+    devices = [machine.device_of(number) for number in range(ranks)] if machine.others else [machine.device] * ranks
+    kinds = [_Kind(machine.of_one_kind(device), ranks) for device in dict.fromkeys(devices)]
+    if len(kinds) == 1:
+        return [_Kind(kinds[0].machine, ranks, 1 / ranks)]
+    speeds = [1 / sum(_alone(op, program, kind) for op in program.operations) for kind in kinds]
+    together = sum(speeds[[kind.machine.device for kind in kinds].index(device)] for device in devices)
+    return [_Kind(kind.machine, ranks, speed / together) for kind, speed in zip(kinds, speeds, strict=True)]
 
 
-def _works(program: Program, machine: Machine, ranks: int) -> list[_Work]:
-    known: dict[str, tuple[float, float]] = {}
+def _alone(op: Operation, program: Program, kind: _Kind) -> float:
+    """What the points of an operation take on a device at its best rate, and above 0: only proportions hang on it."""
+    points = -(-prod(dim.extent for dim in op.dims) // op.idle) * op.idle
+    return sum(pace.size * pace.timing.least for pace in _paces(op, program, [kind], points, 0)[0]) + NOTHING
+
+
+def _works(program: Program, kinds: Sequence[_Kind]) -> list[_Work]:
+    known: dict[str, _Cost] = {}
     found: list[_Work] = []
     place = {op.output: k for k, op in enumerate(program.operations)}
     for op in program.operations:
         key = program.graph.structure(op)
         if key not in known:
-            known[key] = _least_work(op, program, machine, ranks), _even_work(op, program, machine, ranks)
+            known[key] = _cost(op, program, kinds)
         extents = _inside(op)
         made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and _holds(r.guard, extents, [*extents])]
-        sure = [found[k].starts for k, _ in made if not program.operations[k].where and found[k].whole]
+        sure = [found[k].starts for k, _ in made if not program.operations[k].where and found[k].cost.whole]
         passing = [
             (k, _span(r.index, extents)) for k, r in made if _holds(op.where, extents, _dims(*r.index, *op.write))
         ]
         through = tuple(k for k, span in passing if span is not None and span == found[k].written)
         written = _span(op.write, extents) if _holds(op.where, extents, _dims(*op.write)) else None
-        found.append(_Work(*known[key], max((1 + starts for starts in sure), default=0), through, written))
+        found.append(_Work(known[key], max((1 + starts for starts in sure), default=0), through, written))
     return found
 
 
@@ -145,39 +237,49 @@ def _span(rows: Sequence[Affine], extents: Mapping[str, int]) -> tuple[int, ...]
     return tuple(found) if len(set(used)) == len(used) else None
 
 
-def _least_work(op: Operation, program: Program, machine: Machine, ranks: int) -> float:
-    """Seconds that all tasks of an operation take together at least, starts left out; 0 where it may have no points."""
+def _cost(op: Operation, program: Program, kinds: Sequence[_Kind]) -> _Cost:
+    """Tasks are on any of the kinds, so of each part of what they take that counts which is least on some kind."""
     domain = Region.of(Grid(tuple(IntSet.interval(0, dim.extent) for dim in op.dims)))
     points = count_points(op, domain)
+    start, idle = min(kind.start for kind in kinds), min(kind.share * kind.start for kind in kinds)
     if not points.exact or not points.value:
-        return 0.0
+        return _Cost(0.0, 0.0, start, idle)
     computed = 0 if op.scan is not None else points.value  # a scan need not go through its points one by one
-    return _least_seconds(op, program, machine, ranks, computed, _least_bytes(op, program, domain))
+    whole = _paces(op, program, kinds, computed, _least_bytes(op, program, domain))
+    even = _paces(op, program, kinds, *_even_work(op, program))
+    load = max(min((p.share * p.size * p.timing.least for p in paces), default=0.0) for paces in whole)
+    seconds = max(min((p.size * p.timing.least for p in paces), default=0.0) for paces in even)
+    return _Cost(load, seconds, start, idle, *even)
 
 
-def _even_work(op: Operation, program: Program, machine: Machine, ranks: int) -> float:
-    """Seconds of which a share of the points takes at least that share: all arithmetic, and the bytes of operands
-    whose every element is read by as many points."""
+def _paces(
+    op: Operation, program: Program, kinds: Sequence[_Kind], points: int, nbytes: int
+) -> tuple[tuple[_Pace, ...], tuple[_Pace, ...]]:
+    """By kind of device: what the arithmetic of so many points takes, or what was measured of the operation, and what
+    so many bytes do; empty where there is none of it."""
+    arithmetic, moved = [], []
+    operations = points // op.idle * flops_per_point(op)
+    for kind in kinds:
+        device = kind.machine.device
+        measured = device.operation(program.graph.digest(op), kind.ranks) if device.paces else None
+        work = measured or device.work(kernel_class(op), compute_dtype(op, program), kind.ranks)
+        arithmetic.append(_Pace(kind.share, kind.start, work, float(points if measured else operations)))
+        moved.append(_Pace(kind.share, kind.start, device.copying(kind.ranks), 0.0 if measured else float(nbytes)))
+    some = [tuple(paces) if all(pace.size for pace in paces) else () for paces in (arithmetic, moved)]
+    return some[0], some[1]
+
+
+def _even_work(op: Operation, program: Program) -> tuple[int, int]:
+    """Points and bytes of which a share of the points has at least that share: all points, and the bytes of operands
+    whose every element is read by as many of them. None where `where` leaves points out."""
     points = prod(dim.extent for dim in op.dims)
-    if op.where or not points or _inside(op) != op.extents:
-        return 0.0
+    if op.where or not points or op.scan is not None or _inside(op) != op.extents:
+        return 0, 0
     shapes = {name: program.tensor(name).shape for name in (*op.operands, op.output)}
     even = {r.tensor for r in op.reads if not r.guard and _span(r.index, op.extents) == shapes[r.tensor]}
     even -= op.data_dependent
     even |= {op.output} if _span(op.write, op.extents) == shapes[op.output] else set()
-    nbytes = sum(prod(shapes[name]) * program.tensor(name).itemsize for name in even)
-    return _least_seconds(op, program, machine, ranks, points, nbytes)
-
-
-def _least_seconds(op: Operation, program: Program, machine: Machine, ranks: int, points: int, nbytes: int) -> float:
-    """What tasks of so many points and bytes in all take together at least, whatever the size of each: at the best rate
-    of any size."""
-    device = machine.device
-    measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
-    if measured is not None:
-        return points * measured.least
-    work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
-    return max(points // op.idle * flops_per_point(op) * work.least, nbytes * device.copying(ranks).least)
+    return points, sum(prod(shapes[name]) * program.tensor(name).itemsize for name in even)
 
 
 def _least_bytes(op: Operation, program: Program, domain: Region) -> int:

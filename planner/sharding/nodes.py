@@ -275,7 +275,8 @@ def source_node(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout], 
 
 def _free_homes(tensor: Tensor, table: StrategyTable, wanted: Sequence[Layout]) -> dict[Layout, str]:
     single = tensor.role == "input"
-    options: list[Cut | None] = [Cut(str(k)) for k, n in enumerate(tensor.shape) if n > 1]
+    kinds: tuple[CutKind, ...] = ("block", "proportional") if table.mesh.weights else ("block",)
+    options: list[Cut | None] = [Cut(str(k), kind) for k, n in enumerate(tensor.shape) if n > 1 for kind in kinds]
     options.append(Cut(SINGLE) if single else None)
     homes: dict[Layout, str] = {}
     for cuts in choices_per_axis(options, table.mesh):

@@ -25,10 +25,14 @@ MAX_RANKS = 4096
 
 @dataclass(frozen=True)
 class Mesh:
-    """A logical grid over the first ``size`` devices; rank r has row-major coordinates."""
+    """A logical grid over the first ``size`` devices; rank r has row-major coordinates.
+
+    ``weights``: in what proportion ranks are to share work, where their devices differ; empty where they are alike.
+    """
 
     shape: tuple[int, ...]
     axes: tuple[str, ...]
+    weights: tuple[int, ...] = ()
 
     @staticmethod
     def of(shape: Sequence[int] | Mapping[str, int], devices: int) -> Mesh:
@@ -58,6 +62,16 @@ class Mesh:
     def coordinates(self) -> tuple[tuple[int, ...], ...]:
         """Per rank its coordinate on each axis."""
         return tuple(product(*(range(n) for n in self.shape)))
+
+    def weights_along(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """The weights of the shards that the given mesh axes make together; empty where ranks are alike."""
+        if not self.weights:
+            return ()
+        count, numbers = self.shard_index(axes)
+        return tuple(
+            sum(weight for weight, number in zip(self.weights, numbers, strict=True) if number == k)
+            for k in range(count)
+        )
 
     def shard_index(self, axes: Sequence[int]) -> tuple[int, list[int]]:
         """How many shards the given mesh axes make together, and per rank which one it has (row-major over them)."""
@@ -355,7 +369,10 @@ class Shards:
             assert chosen is not None
             axes_of.setdefault(chosen, []).append(place)
         dims = tuple(extents)
-        named = [NamedCut(dims.index(c.dim), c.kind, tuple(axes)) for c, axes in axes_of.items()]
+        named = [
+            NamedCut(dims.index(c.dim), c.kind, tuple(axes), mesh.weights_along([used[k] for k in axes]))
+            for c, axes in axes_of.items()
+        ]
         sizes = [mesh.shape[axis] for axis in used]
         partition = Partition.by_kinds(tuple(extents.values()), sizes, named, dims, where)
         held = zip(mesh.coordinates, mesh.shard_index(used)[1], strict=True)

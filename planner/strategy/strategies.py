@@ -14,7 +14,7 @@ from functools import cached_property
 from ...program import Operation, Program
 from ...records import free_axes
 from ...space import Grid, IntSet, Region
-from ...space.cuts import CutKind
+from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis, taking_part
@@ -95,6 +95,8 @@ class StrategyTable:
                     options.append(Cut(dim.name, "zigzag"))
                 if self._uneven(op, dim.name):
                     options.append(Cut(dim.name, "balanced"))
+                if self.mesh.weights:
+                    options.append(Cut(dim.name, "proportional"))
         found = [c for c in choices_per_axis([*options, None], self.mesh) if self._fills(op, c)]
         return sorted(found, key=lambda cuts: sum(c is None for c in cuts))
 
@@ -125,7 +127,7 @@ class StrategyTable:
                 parts[chosen.dim] = parts.get(chosen.dim, chosen.chunks) * self.mesh.shape[axis]
         if not all(op.extents[dim] >= count for dim, count in parts.items()):
             return False
-        weighed = any(chosen is not None and chosen.kind == "balanced" for chosen in cuts)
+        weighed = any(chosen is not None and KINDS[chosen.kind].weighed for chosen in cuts)
         return not weighed or all(Shards.of(self.mesh, op.extents, cuts, op.where).regions)
 
     def prove(self, op: Operation, cuts: Cuts) -> None:
@@ -188,7 +190,7 @@ class StrategyTable:
         distinct = dict.fromkeys(regions)
         images = {region: operand_images(op, shapes, region) for region in distinct}
         writes = {region: write_image(op, region) for region in distinct}
-        work = {r: self.works.of(op, self.program, r, partial=partial, onto=onto) for r in distinct}
+        work = self.works.each(op, self.program, regions, partial=partial, onto=onto)
         needs = tuple(
             self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
             for name in op.operands
@@ -196,7 +198,7 @@ class StrategyTable:
         exact = all(image.exact for found in images.values() for image in found.values())
         out = self.program.tensor(op.output).shape
         written = self.layouts.of(out, [writes[r].region for r in regions], parts)
-        seconds, points = tuple(work[r].seconds for r in regions), tuple(work[r].points for r in regions)
+        seconds, points = tuple(shard.seconds for shard in work), tuple(shard.points for shard in work)
         return Strategy(cuts, regions, needs, written, seconds, points, exact)
 
     def _whole_records(self, name: str, region: Region) -> Region:

@@ -3,6 +3,7 @@ and every plan that has them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,29 +24,47 @@ class Work(NamedTuple):
 
 
 class Works:
-    """The work of shards on so many devices of a machine. One table serves one program."""
+    """The work of shards on so many devices of a machine: the given ones, or the first. One table for one program."""
 
-    def __init__(self, machine: Machine, ranks: int) -> None:
-        self.machine, self.ranks = machine, ranks
-        self._known: dict[tuple[str, Region | tuple[int, ...], bool, bool], Work] = {}
+    def __init__(self, machine: Machine, ranks: int, devices: Sequence[int] | None = None) -> None:
+        self.ranks = ranks
+        kinds = list(machine.devices)
+        self.machines = [machine.of_one_kind(kind) for kind in kinds]
+        numbers = range(ranks) if devices is None else devices
+        self.kinds = [kinds.index(machine.device_of(number)) for number in numbers] if machine.others else [0] * ranks
+        self._known: dict[tuple[str, Region | tuple[int, ...], int, bool, bool], Work] = {}
 
-    def of(self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool = False) -> Work:
+    def of(
+        self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool = False, kind: int = 0
+    ) -> Work:
         """What one shard of an operation takes, which may leave partial results, or be folded onto some; nothing where
-        there are no points.
+        there are no points. ``kind``: the number of the device in `Machine.devices`.
         """
         alike = _extents(op, region)
-        key = (program.graph.structure(op), region if alike is None else alike, partial, onto)
+        key = (program.graph.structure(op), region if alike is None else alike, kind, partial, onto)
         if key not in self._known:
-            priced = self._priced(op, program, region, partial=partial, onto=onto) if region else Work(0.0, 0, False)
+            empty = Work(0.0, 0, False)
+            priced = self._priced(op, program, region, kind, partial=partial, onto=onto) if region else empty
             self._known[key] = priced
         return self._known[key]
 
-    def _priced(self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool) -> Work:
+    def each(
+        self, op: Operation, program: Program, regions: Sequence[Region], *, partial: bool, onto: bool = False
+    ) -> tuple[Work, ...]:
+        """What every rank's shard takes on its device."""
+        pairs = list(zip(regions, self.kinds, strict=True))
+        known = {
+            (region, kind): self.of(op, program, region, partial=partial, onto=onto, kind=kind)
+            for region, kind in dict.fromkeys(pairs)
+        }
+        return tuple(known[pair] for pair in pairs)
+
+    def _priced(self, op: Operation, program: Program, region: Region, kind: int, *, partial: bool, onto: bool) -> Work:
         shapes = {name: program.tensor(name).shape for name in op.operands}
         points = count_points(op, region).value
         priced = (points, operand_images(op, shapes, region), write_image(op, region).region)
         seconds, least = (
-            price(op, program, self.machine, *priced, ranks=self.ranks, partial=partial, onto=onto)
+            price(op, program, self.machines[kind], *priced, ranks=self.ranks, partial=partial, onto=onto)
             for price in (compute_seconds, machine_seconds)
         )
         return Work(seconds, points, seconds > least)

@@ -1,12 +1,13 @@
 """Rules that cut an interval into parts: which integers are part r, and the same as an isl condition on (r, x).
 
-Cuts are never free numbers: floor(r*N/P), balanced counts (as a table of cuts), cyclic or zigzag.
+Cuts are never free numbers: floor(r*N/P), balanced counts or counts in proportion to weights (as tables of cuts),
+cyclic or zigzag.
 `KINDS` are those that plans and pins name: a kind is a rule here and its entry there, nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -122,29 +123,41 @@ Rule = Formula | Table
 
 
 def balanced(lo: int, hi: int, parts: int, points_below: Callable[[int], int]) -> Table:
-    """Cuts where the count of points below is nearest to r/P of all: the least c with P * below(c) >= r * total, or the
-    one before where that is nearer.
-
-    ``points_below(c)`` is how many points of the domain have x < c; it never falls as c grows. So no part has more than
-    an equal share and the points at one x.
+    """`in_proportion` for parts of equal weights.
 
     >>> balanced(0, 4, 2, [0, 5, 6, 7, 8].__getitem__).cuts
     (0, 1, 4)
     """
     _positive(parts)
-    total, cuts = points_below(hi), [lo]
-    for r in range(1, parts):
+    return in_proportion(lo, hi, (1,) * parts, points_below)
+
+
+def in_proportion(lo: int, hi: int, weights: Sequence[int], points_below: Callable[[int], int]) -> Table:
+    """Cuts where the count of points below is nearest to the share that the weights of the parts before have of all:
+    the least c with W * below(c) >= w * total, or the one before where that is nearer.
+
+    ``points_below(c)`` is how many points of the domain have x < c; it never falls as c grows. So no part has more than
+    its share and the points at one x.
+
+    >>> in_proportion(0, 10, (2, 2, 1), lambda c: c).cuts
+    (0, 4, 8, 10)
+    """
+    _positive(sum(weights), "weights")
+    total, cuts, before, every = points_below(hi), [lo], 0, sum(weights)
+    for weight in weights[:-1]:
+        before += weight
         low, high = cuts[-1], hi
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if parts * points_below(middle) >= r * total else (middle + 1, high)
-        nearer = low > lo and 2 * r * total < parts * (points_below(low) + points_below(low - 1))
+            low, high = (low, middle) if every * points_below(middle) >= before * total else (middle + 1, high)
+        nearer = low > lo and 2 * before * total < every * (points_below(low) + points_below(low - 1))
         cuts.append(low - 1 if nearer else low)
     return Table((*cuts, hi))
 
 
-CutKind = Literal["block", "zigzag", "cyclic", "balanced"]
+CutKind = Literal["block", "zigzag", "cyclic", "balanced", "proportional"]
 Below = Callable[[int], int]
+Weights = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -152,20 +165,28 @@ class Kind:
     """A kind of cut that plans and pins may name.
 
     ``rule`` gives the rule for so many parts of 0:extent, from how many points of the domain lie below a cut of the
-    dimension (None: every slice holds as many). With ``chunks`` elements for each part none is empty. ``mark`` stands
-    behind a dimension that is cut so, in labels.
+    dimension (None: every slice holds as many), and the weights of the parts where they differ (empty: they do not).
+    With ``chunks`` elements for each part none is empty. ``mark`` stands behind a dimension that is cut so, in labels.
+    ``weighed``: how many elements a part gets depends on the domain or on weights, so that some may be empty.
     """
 
-    rule: Callable[[int, int, Below | None], Rule]
+    rule: Callable[[int, int, Below | None, Weights], Rule]
     chunks: int = 1
     mark: str = ""
+    weighed: bool = False
 
 
-def _balanced_kind(parts: int, extent: int, below: Below | None) -> Rule:
+def _balanced_kind(parts: int, extent: int, below: Below | None, _: Weights) -> Rule:
     return Block(parts) if below is None else balanced(0, extent, parts, below)
 
 
-def _of_parts(rule: Callable[[int], Rule]) -> Callable[[int, int, Below | None], Rule]:
+def _proportional_kind(parts: int, extent: int, below: Below | None, weights: Weights) -> Rule:
+    if not weights:
+        return _balanced_kind(parts, extent, below, weights)
+    return in_proportion(0, extent, weights, below or (lambda cut: cut))
+
+
+def _of_parts(rule: Callable[[int], Rule]) -> Callable[[int, int, Below | None, Weights], Rule]:
     """A rule that asks for the number of parts alone."""
     return lambda parts, *_: rule(parts)
 
@@ -174,5 +195,6 @@ KINDS: dict[CutKind, Kind] = {
     "block": Kind(_of_parts(Block)),
     "zigzag": Kind(_of_parts(Zigzag), chunks=2, mark="~"),
     "cyclic": Kind(_of_parts(Cyclic), mark="%"),
-    "balanced": Kind(_balanced_kind, mark="="),
+    "balanced": Kind(_balanced_kind, mark="=", weighed=True),
+    "proportional": Kind(_proportional_kind, mark=":", weighed=True),
 }

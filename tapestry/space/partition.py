@@ -39,11 +39,15 @@ class CutBy:
 
 @dataclass(frozen=True)
 class NamedCut:
-    """``axis`` of a domain that starts at 0 is cut by a kind; the coordinates along ``mesh_axes`` number its parts."""
+    """``axis`` of a domain that starts at 0 is cut by a kind; the coordinates along ``mesh_axes`` number its parts.
+
+    ``weights``: in what proportion a kind that asks for it gives the parts their shares; empty: in equal ones.
+    """
 
     axis: int
     kind: CutKind
     mesh_axes: tuple[int, ...]
+    weights: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Partition:
             lo, hi = _span(region, cut.axis)
             below = Partition(region, (), (), tuple(dims), tuple(where))._points_below(cut.axis) if where else None
             parts = prod(mesh[axis] for axis in cut.mesh_axes)
-            found.append(CutBy(cut.axis, KINDS[cut.kind].rule(parts, hi - lo, below), cut.mesh_axes))
+            found.append(CutBy(cut.axis, KINDS[cut.kind].rule(parts, hi - lo, below, cut.weights), cut.mesh_axes))
         return replace(Partition.product(region, mesh, found), dims=tuple(dims) or _names(region), where=tuple(where))
 
     def _points_below(self, axis: int) -> Callable[[int], int]:

@@ -11,8 +11,7 @@ import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import Code, check, wellformed
-from tapestry.planner.check.bound import least_seconds
-from tapestry.planner.check.rates import Rates
+from tapestry.planner.check.bound import kinds_of, least_seconds
 from tapestry.planner.check.report import Findings
 from tapestry.planner.format import Document, LowerBound
 from tapestry.planner.machine.embed import machine_from_json
@@ -139,4 +138,4 @@ def test_no_plan_written_by_hand_is_faster(name: str, start_s: float) -> None:
     case = wellformed.read(document, Findings())
     assert case is not None
     for weight in (0.0, 0.1, 0.5, 0.9, 0.999):
-        assert least_seconds(case, Rates(document.machine, case.ranks), weight) <= makespan * (1 + 1e-9)
+        assert least_seconds(case, kinds_of(case), weight) <= makespan * (1 + 1e-9)

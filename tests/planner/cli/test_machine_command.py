@@ -50,3 +50,15 @@ def test_a_machine_with_a_field_too_many(tapestry: Tapestry, tmp_path: Path) -> 
     ended = tapestry("machine", "show", file)
     assert (ended.code, ended.out) == (2, "")
     assert str(file) in ended.err
+
+
+def test_import_writes_a_machine_that_can_be_shown(tapestry: Tapestry, tmp_path: Path) -> None:
+    network, mine = tmp_path / "network.yml", tmp_path / "mine.toml"
+    network.write_text(
+        "topology: [ Ring, Switch ]\nnpus_count: [ 4, 2 ]\nbandwidth: [ 50, 25 ]\nlatency: [ 500, 900 ]\n"
+    )
+    assert tapestry("machine", "import", str(network), "--devices-from", "cpu-4", "-o", str(mine)).code == 0
+    assert tapestry("machine", "show", str(mine)).out.startswith("network: 8 devices")
+    assert load_machine(mine).device == load_machine("cpu-4").device
+    network.write_text("nothing of the kind")
+    assert tapestry("machine", "import", str(network)).code == 2

@@ -1,0 +1,97 @@
+"""ASTRA-sim's network (its analytical backend): dimensions of devices, from the innermost out, as YAML.
+
+    topology: [ Ring, Switch ]
+    npus_count: [ 8, 4 ]
+    bandwidth: [ 50.0, 25.0 ]  # GB/s of a link, each way
+    latency: [ 500.0, 2000.0 ]  # ns
+
+The part of YAML that such files use is read here: keys with lists of words and numbers, comments.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import isfinite
+
+from .machine import MachineError
+
+# How many links each device of a dimension of n devices has: to two neighbours, to all others, to a switch.
+LINKS = {
+    "Ring": lambda n: min(2, n - 1),
+    "FullyConnected": lambda n: n - 1,
+    "Switch": lambda _: 1,
+}
+_KEYS = ("topology", "npus_count", "bandwidth", "latency")
+_GIB = (1 << 30) / 1e9  # a GB of ASTRA-sim is 2^30 bytes
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """``count`` devices (or groups of such), each receiving ``gb_per_s`` (10^9 bytes) by all its links."""
+
+    kind: str
+    count: int
+    gb_per_s: float
+    latency_s: float
+
+
+def read_network(text: str, file: str) -> list[Dimension]:
+    """MachineError, with the key and what was expected."""
+    lists = _lists(text, file)
+    for key in _KEYS:
+        if key not in lists:
+            raise _wrong(file, key, "a list", None)
+    kinds = lists["topology"]
+    for key in _KEYS:
+        if len(lists[key]) != len(kinds):
+            raise _wrong(file, key, f"{len(kinds)} of them, as there are topologies", lists[key])
+    found = []
+    for kind, *numbers in zip(*(lists[key] for key in _KEYS), strict=True):
+        if kind not in LINKS:
+            raise _wrong(file, "topology", " or ".join(LINKS), kind)
+        if not numbers[0].isdecimal() or not 0 < int(numbers[0]) <= _MOST:
+            raise _wrong(file, "npus_count", f"whole numbers from 1 to {_MOST}", numbers[0])
+        count, rate, wait = (
+            int(numbers[0]),
+            _number(file, "bandwidth", numbers[1]),
+            _number(file, "latency", numbers[2]),
+        )
+        if rate == 0:
+            raise _wrong(file, "bandwidth", "numbers above 0", numbers[1])
+        found.append(Dimension(kind.lower(), count, rate * _GIB * LINKS[kind](count), wait * 1e-9))
+    return found
+
+
+def _lists(text: str, file: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    key = ""
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.split("#")[0].strip()
+        entry = re.fullmatch(r"([\w-]+)\s*:\s*(?:\[(.*)\])?", line)
+        if entry:
+            key = entry[1]
+            if key in found:
+                raise MachineError(f"line {number}: {key!r} comes twice", where=file)
+            found[key] = [item.strip().strip("\"'") for item in (entry[2] or "").split(",") if item.strip()]
+        elif line.startswith("- ") and key:
+            found[key].append(line[2:].strip().strip("\"'"))
+        elif line and line != "---":
+            raise MachineError(f"line {number}: {line[:60]!r} is no list", where=file, hint="write key: [ a, b ]")
+    return found
+
+
+def _number(file: str, key: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not isfinite(value) or value < 0:
+        raise _wrong(file, key, "numbers of 0 or more", text)
+    return value
+
+
+def _wrong(file: str, key: str, expected: str, got: object) -> MachineError:
+    shown = "nothing" if got is None else repr(got)
+    return MachineError(f"wrong {key!r}", where=file, sides={"expected": expected, "got": shown})
