@@ -82,7 +82,7 @@ def _with_operation(program: Program, op: Operation) -> Program:
 def crossed() -> Document:
     """Two transfers that two ranks put in different orders."""
     document = plans.causal_zigzag()
-    late = replace(document.tasks[0], waits=(1,), lane="h2d")
+    late = replace(document.tasks[0], waits=(1,))
     return replace(document, tasks=(late, replace(document.tasks[1], waits=(0,)), document.tasks[2]))
 
 
@@ -279,6 +279,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("a gap of the model above one", Code.CLAIM, lambda: _claimed(model_gap=1.5)),
     ("an objective that nobody knows", Code.CLAIM, lambda: _claimed(objective="beauty")),
     ("a computation on a lane of transfers", Code.TASK, lambda: _on_lane("comm")),
+    ("a transfer between ranks on a lane of copies", Code.TASK, lambda: task(plans.causal_zigzag(), 0, lane="h2d")),
     ("an image that is known as a hull only", Code.UNPROVEN, lambda: _hull()),
     ("a turn taken twice", Code.PARTS, _turn_twice),
     ("a turn left out", Code.UNFOLDED, _turn_left_out),

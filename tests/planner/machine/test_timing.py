@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.planner.check.rates import _at, _never_below
+from tapestry.planner.check.rates import _at, never_below
 from tapestry.planner.machine import Timing, monotone
 
 SIZES = st.integers(1, 10**9).map(float)
@@ -50,7 +50,7 @@ def test_planner_and_checker_read_a_curve_alike(measured: list[tuple[float, floa
     timing = Timing(monotone(measured))
     points = [list(point) for point in timing.points]
     assert _at(points, size) == pytest.approx(timing.seconds(size), rel=1e-11)
-    assert _never_below(points, size) == pytest.approx(timing.least * size, rel=1e-11)
+    assert never_below(points, size) == pytest.approx(timing.least * size, rel=1e-11)
 
 
 @given(MEASURED, st.lists(st.floats(1, 1e9), min_size=1, max_size=5))
