@@ -18,7 +18,7 @@ from ...space.projection import operand_images
 from ..format.document import LowerBound
 from . import forced
 from .case import Case
-from .rates import Part, Rates, least_weighed, never_below
+from .rates import Part, Rates, least_weighed, never_below, seconds_at
 from .report import Code, Findings
 
 TOLERANCE = 1e-9  # of floating-point sums
@@ -33,6 +33,8 @@ class Place(NamedTuple):
     starts: int
     box: Box | None
     certain: bool
+    rising: dict[int, float]
+    """By axis of the box: seconds of the chain that comes to a place the likelier the further along that axis."""
 
 
 class Kind(NamedTuple):
@@ -49,6 +51,7 @@ class Cost(NamedTuple):
     load: float
     shared: float
     parts: tuple[tuple[tuple[Kind, Part], ...], ...]
+    triangle: tuple[tuple[Kind, Part], ...] = ()
 
 
 def prove(case: Case, findings: Findings) -> None:
@@ -76,14 +79,14 @@ def kinds_of(case: Case) -> list[Kind]:
     if len(rates) == 1:
         return [Kind(rates[0], 1 / case.ranks)]
     speeds = {
-        number: 1 / sum(_alone(case, op, mine) for op in case.program.operations)
+        number: 1 / sum(_once(case, op, mine) for op in case.program.operations)
         for number, mine in zip(numbers, rates, strict=True)
     }
     together = sum(speeds[number] for number in case.kinds)
     return [Kind(mine, speeds[number] / together) for number, mine in zip(numbers, rates, strict=True)]
 
 
-def _alone(case: Case, op: Operation, rates: Rates) -> float:
+def _once(case: Case, op: Operation, rates: Rates) -> float:
     points, size = rates.parts(op, case.program, prod(dim.extent for dim in op.dims), 0)[0]
     return (never_below(points, size) if size else 0.0) + NOTHING
 
@@ -98,7 +101,7 @@ def _gap(bound: LowerBound, makespan: float, findings: Findings) -> None:
 def least_seconds(case: Case, kinds: Sequence[Kind], weight: float) -> float:
     """The weighed sum: (1 - weight) of the work of all ranks, weight of the longest chain."""
     known: dict[object, Cost] = {}
-    links: dict[object, float] = {}
+    links: dict[object, tuple[float, float]] = {}
     places: dict[str, Place] = {}
     load, start = 0.0, weight * min(kind.rates.start_s for kind in kinds)
     for op in case.program.operations:
@@ -106,11 +109,11 @@ def least_seconds(case: Case, kinds: Sequence[Kind], weight: float) -> float:
         key = (case.shape(op).number, dtypes, *(kind.rates.own(op, case.program) for kind in kinds))
         if key not in known:
             known[key] = _cost(case, op, kinds)
-            links[key] = _link(known[key], kinds, weight)
+            links[key] = _link(known[key], kinds, weight), _rising_link(known[key], kinds, weight)
         load += known[key].load
         if known[key].load:
-            places[op.output] = _place(op, places, start, links[key])
-    longest = max((place.seconds for place in places.values()), default=0.0)
+            places[op.output] = _place(op, places, start, *links[key])
+    longest = max((max(place.seconds, *place.rising.values(), 0.0) for place in places.values()), default=0.0)
     return (1 - weight) * load + longest
 
 
@@ -118,24 +121,87 @@ def _link(cost: Cost, kinds: Sequence[Kind], weight: float) -> float:
     """What an operation adds to the chain, with as many tasks as make it least: what few of them take, or what tasks of
     their size take on some kind of device, less what is in the load."""
     start, idle = min(k.rates.start_s for k in kinds), min(k.share * k.rates.start_s for k in kinds)
-    found = 0.0
-    if idle:
-        many = max(1.0, sqrt(weight * cost.shared / ((1 - weight) * idle)))
-        found = weight * (cost.shared / many + start) + (1 - weight) * (many - 1) * idle
+    found = _few(cost.shared, start, idle, weight)
     for paces in cost.parts:
         sized = [least_weighed(part, k.rates.start_s, weight, (1 - weight) * k.share) for k, part in paces]
         found = max(found, min(sized, default=0.0) - (1 - weight) * cost.load)
     return found
 
 
-def _place(op: Operation, places: dict[str, Place], start: float, link: float) -> Place:
+def _few(shared: float, start: float, idle: float, weight: float) -> float:
+    if not idle:
+        return weight * start
+    many = max(1.0, sqrt(weight * shared / ((1 - weight) * idle)))
+    return weight * (shared / many + start) + (1 - weight) * (many - 1) * idle
+
+
+def _rising_link(cost: Cost, kinds: Sequence[Kind], weight: float) -> float:
+    """The same for a place drawn evenly of a triangle of points, or of a box with twice the even density at most.
+
+    There each task counts for no less than chain * probability + load * share of the points, where the probability is
+    twice the share at most; probabilities and shares add up to 1.
+    """
+    start, idle = min(k.rates.start_s for k in kinds), min(k.share * k.rates.start_s for k in kinds)
+    loaded = (1 - weight) * cost.load
+    if cost.triangle:
+        sized = [least_weighed(part, k.rates.start_s, weight, (1 - weight) * k.share) for k, part in cost.triangle]
+        return max(_few(0.0, start, idle, weight), min(sized) - loaded)
+    found = _few(cost.shared / 2, start, idle, weight)
+    for paces in cost.parts:
+        if not paces:
+            continue
+        load = min(least_weighed(part, k.rates.start_s, 0.0, (1 - weight) * k.share) for k, part in paces)
+        chain = []
+        for k, part in paces:
+            twice = least_weighed(part, k.rates.start_s, 2 * weight, (1 - weight) * k.share)
+            half = weight * (k.rates.start_s + seconds_at(part[0], part[1] / 2))
+            chain.append(min((twice - load) / 2, half))
+        found = max(found, load + max(0.0, min(chain)) - loaded)
+    return found
+
+
+def _place(op: Operation, places: dict[str, Place], start: float, link: float, rising_link: float) -> Place:
     """The longest chain to an operation."""
     ends = _ends(op)
     reads = [read for read in op.reads if read.tensor in places and _always(read.guard, ends, set(ends))]
     starts = max((1 + places[read.tensor].starts for read in reads if places[read.tensor].certain), default=0)
     seconds = max((places[r.tensor].seconds for r in reads if _passes(op, r, ends, places[r.tensor].box)), default=0.0)
     box = _box(op.write, ends) if _always(op.where, ends, _names(op.write)) else None
-    return Place(max(seconds, start * starts) + link, starts, box, not op.where)
+    rising: dict[int, float] = {}
+    for axis, row in enumerate(op.write if box is not None else ()):
+        name = _alone(row)
+        up_to = _up_to(op, name, ends) if op.where else {""}
+        if name and up_to:
+            before = [
+                places[read.tensor].rising.get(at, 0.0)
+                for read in reads
+                for at, its in enumerate(read.index)
+                if _alone(its) == name
+                and not up_to & _names(read.index)
+                and _box(read.index, ends) == places[read.tensor].box
+            ]
+            rising[axis] = rising_link + max(before, default=0.0)
+    return Place(max(seconds, start * starts) + link, starts, box, not op.where, rising)
+
+
+def _alone(row: Affine) -> str:
+    """The dimension that a row is by itself; nothing for other rows."""
+    names = [str(name) for name, factor in row.terms if row.is_affine and factor == 1]
+    return names[0] if len(names) == len(row.terms) == 1 and not row.const else ""
+
+
+def _up_to(op: Operation, name: str, ends: dict[str, int]) -> set[str]:
+    """The folded dimension of which the points go up to ``name``, as long as that, where no others are left out."""
+    if len(op.where) != 1 or not op.where[0].expr.is_affine or op.where[0].expr.const:
+        return set()
+    (bound,) = op.where
+    factors = {str(term): factor for term, factor in bound.expr.terms}
+    upward = factors if (bound.lo, bound.hi) == (0, None) else {term: -factor for term, factor in factors.items()}
+    if (bound.lo, bound.hi) not in ((0, None), (None, 1)) or sorted(upward.values()) != [-1, 1]:
+        return set()
+    (long,), (short,) = ([term for term, factor in upward.items() if factor == sign] for sign in (1, -1))
+    fits = long == name and ends[short] == ends[long] and short not in _names(op.write)
+    return {short} if fits else set()
 
 
 def _passes(op: Operation, read: Read, ends: dict[str, int], box: Box | None) -> bool:
@@ -196,9 +262,17 @@ def _cost(case: Case, op: Operation, kinds: Sequence[Kind]) -> Cost:
     loads = [[kind.share * never_below(*part) for kind, part in paces] for paces in whole]
     shared = [[never_below(*part) for _, part in paces] for paces in even]
     idle = min(kind.share * kind.rates.start_s for kind in kinds)
-    return Cost(
-        max((min(s) for s in loads if s), default=0.0) + idle, max((min(s) for s in shared if s), default=0.0), even
-    )
+    load = max((min(mine) for mine in loads if mine), default=0.0) + idle
+    return Cost(load, max((min(mine) for mine in shared if mine), default=0.0), even, _triangle(case, op, kinds))
+
+
+def _triangle(case: Case, op: Operation, kinds: Sequence[Kind]) -> tuple[tuple[Kind, Part], ...]:
+    """The arithmetic of the points at which all reads are within their tensors, where they are a triangle."""
+    ends = _ends(op)
+    if op.scan is not None or not any(_up_to(op, _alone(row), ends) for row in op.write):
+        return ()
+    points = case.shape(op).count(case.algebra.whole(list(ends.values())))
+    return next(iter(_parts(case, op, kinds, points, 0)), ()) if points else ()
 
 
 def _parts(

@@ -72,7 +72,7 @@ class Rates:
             return 0.0
         if op.scan is not None and self.own(op, program) is None:
             points = min(points, elements)
-        return self._beyond_start(op, program, points, nbytes, _at) + self.start_s
+        return self._beyond_start(op, program, points, nbytes, seconds_at) + self.start_s
 
     def own(self, op: Operation, program: Program) -> str | None:
         """What the machine calls an operation that was measured itself."""
@@ -154,7 +154,7 @@ def _users(link: Mapping[str, Any], receiving: Iterable[int]) -> int:
     return max(shares.values(), default=1)
 
 
-def _at(points: list[list[float]], size: float) -> float:
+def seconds_at(points: list[list[float]], size: float) -> float:
     """Seconds at a size, linear between the measured points, at the first's rate below and the last's rate beyond."""
     (x0, t0), *_ = points
     if size <= x0:
@@ -180,7 +180,7 @@ def least_weighed(part: Part, start: float, weight: float, load: float) -> float
     """
     points, size = part
     shares = [x / size for x, _ in points if x < size]
-    corners = [(0.0, 0.0), *((p, _at(points, p * size)) for p in (*shares, 1.0))]
+    corners = [(0.0, 0.0), *((p, seconds_at(points, p * size)) for p in (*shares, 1.0))]
     (_, _), (p0, t0), *_ = corners
     found = [load * t0 / p0] if not start else []
     for (p, t), (q, u) in pairwise(corners):

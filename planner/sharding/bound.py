@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 
-from ...expr import Affine, Bound
+from ...expr import Affine, Bound, Read
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
@@ -24,6 +24,7 @@ from .forced import forced_seconds
 COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
 FINE = 24  # thirds taken off the interval around it
 NOTHING = 1e-12  # seconds, of an operation without points
+STEEP = 2  # a density that rises from next to nothing in equal steps is at most so many times an even one
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,8 @@ class _Pace:
     timing: Timing
     size: float
 
-    def least(self, weight: float) -> float:
-        """Over all parts p in (0, 1] the least of (weight p + (1 - weight) share) (start + seconds(p size)) / p."""
-        load = (1 - weight) * self.share
+    def least(self, weight: float, load: float) -> float:
+        """Over all parts p in (0, 1] the least of (weight p + load) (start + seconds(p size)) / p."""
         ends = [x / self.size for x, _ in self.timing.points if x < self.size] + [1.0]
         first = self.timing.seconds(ends[0] * self.size) / ends[0]  # a part
         found = [] if self.start else [load * first]
@@ -81,7 +81,8 @@ class _Pace:
 class _Cost:
     """Of one operation: ``whole``, what all its tasks add to the load, a start of each left out; ``even``, seconds of
     which a share of its points takes at least that share. ``start`` of a task, and ``idle`` what it adds to the load.
-    ``arithmetic`` and ``bytes``: by kind of device, over what a share of the points has that share of.
+    ``arithmetic`` and ``bytes``: by kind of device, over what a share of the points has that share of. ``triangle``:
+    the same of the arithmetic of a triangle of points.
     """
 
     whole: float
@@ -90,30 +91,58 @@ class _Cost:
     idle: float
     arithmetic: tuple[_Pace, ...] = ()
     bytes: tuple[_Pace, ...] = ()
+    triangle: tuple[_Pace, ...] = ()
 
     def link(self, weight: float) -> float:
         """What an operation adds by being in the chain, beside its load: with as many tasks as make it least."""
+        sized = [
+            min(pace.least(weight, (1 - weight) * pace.share) for pace in paces)
+            for paces in (self.arithmetic, self.bytes)
+            if paces
+        ]
+        return self._beyond(weight, self.even, sized)
+
+    def sloped_link(self, weight: float) -> float:
+        """The same where the place is drawn with a density that rises along an axis: even over a triangle of points, at
+        most STEEP times an even one over a box of them."""
+        if self.triangle:
+            return self._beyond(weight, 0.0, [min(p.least(weight, (1 - weight) * p.share) for p in self.triangle)])
+        sized = [_steep(paces, weight) for paces in (self.arithmetic, self.bytes) if paces]
+        return self._beyond(weight, self.even / STEEP, sized)
+
+    def _beyond(self, weight: float, even: float, sized: Sequence[float]) -> float:
+        """Beyond the load, by few tasks that share ``even`` seconds, and by what all tasks count at least."""
         tasks = 1.0
         if self.idle and 0 < weight < 1:
-            tasks = max(1.0, sqrt(weight * self.even / ((1 - weight) * self.idle)))
-        even = self.even if self.idle else 0.0
+            tasks = max(1.0, sqrt(weight * even / ((1 - weight) * self.idle)))
+        even = even if self.idle else 0.0
         found = weight * (even / tasks + self.start) + (1 - weight) * (tasks - 1) * self.idle
-        loaded = (1 - weight) * (self.whole + self.idle)
-        for paces in (self.arithmetic, self.bytes):
-            if paces:
-                found = max(found, min(pace.least(weight) for pace in paces) - loaded)
-        return found
+        return max(found, max(sized, default=0.0) - (1 - weight) * (self.whole + self.idle))
+
+
+def _steep(paces: Sequence[_Pace], weight: float) -> float:
+    """What all tasks count at least, where one with a share x of the points is met with a probability of STEEP x at
+    most: no less than chain p + load x for each, of which all p and all x add up to 1."""
+    load = min(pace.least(0.0, (1 - weight) * pace.share) for pace in paces)
+    chain = []
+    for pace in paces:
+        both = pace.least(STEEP * weight, (1 - weight) * pace.share)
+        alone = weight * (pace.start + pace.timing.seconds(pace.size / STEEP))
+        chain.append(min((both - load) / STEEP, alone))
+    return load + max(0.0, min(chain))
 
 
 @dataclass(frozen=True)
 class _Work:
     """An operation in the chain. ``starts``: of tasks that must come before any of it. ``before``: operations whose
-    tasks, at places spread evenly over what they write, come before tasks at places spread so over ``written``."""
+    tasks, at places spread evenly over what they write, come before tasks at places spread so over ``written``.
+    ``slopes``: by axis of what is written the (operation, axis) before, where places get denser along that axis."""
 
     cost: _Cost
     starts: int
     before: tuple[int, ...]
     written: tuple[int, ...] | None
+    slopes: Mapping[int, tuple[tuple[int, int], ...]]
 
 
 def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
@@ -142,7 +171,10 @@ def _best_weight(works: Sequence[_Work]) -> float:
 def _weighed(works: Sequence[_Work], weight: float) -> float:
     """The bound with a weight of the chain."""
     links: dict[int, float] = {}
+    sloped_links: dict[int, float] = {}
+    sloped: list[dict[int, float]] = []
     load, chains = 0.0, list[float]()
+    triangles = any(work.cost.triangle for work in works)
     for work in works:
         cost = work.cost
         load += cost.whole + cost.idle if cost.whole else 0.0
@@ -151,7 +183,17 @@ def _weighed(works: Sequence[_Work], weight: float) -> float:
         before = max((chains[k] for k in work.before), default=0.0)
         before = max(before, weight * cost.start * work.starts)
         chains.append(before + links[id(cost)] if cost.whole else 0.0)
-    return (1 - weight) * load + max(chains, default=0.0)
+        if triangles and cost.whole and id(cost) not in sloped_links:
+            sloped_links[id(cost)] = cost.sloped_link(weight)
+        slopes = work.slopes if triangles and cost.whole else {}
+        sloped.append(
+            {
+                axis: sloped_links[id(cost)] + max((sloped[k].get(at, 0.0) for k, at in before), default=0.0)
+                for axis, before in slopes.items()
+            }
+        )
+    every = (*chains, *(seconds for ends in sloped for seconds in ends.values()))
+    return (1 - weight) * load + max(every, default=0.0)
 
 
 def _kinds(program: Program, machine: Machine, ranks: int) -> list[_Kind]:
@@ -187,8 +229,55 @@ def _works(program: Program, kinds: Sequence[_Kind]) -> list[_Work]:
         ]
         through = tuple(k for k, span in passing if span is not None and span == found[k].written)
         written = _span(op.write, extents) if _holds(op.where, extents, _dims(*op.write)) else None
-        found.append(_Work(known[key], max((1 + starts for starts in sure), default=0), through, written))
+        slopes = _slopes(op, made, extents, written, found)
+        found.append(_Work(known[key], max((1 + starts for starts in sure), default=0), through, written, slopes))
     return found
+
+
+def _slopes(
+    op: Operation,
+    made: Sequence[tuple[int, Read]],
+    extents: Mapping[str, int],
+    written: tuple[int, ...] | None,
+    found: Sequence[_Work],
+) -> dict[int, tuple[tuple[int, int], ...]]:
+    """By axis of what is written along which places may get denser: where the same goes on in what is read."""
+    slopes: dict[int, tuple[tuple[int, int], ...]] = {}
+    for axis, row in enumerate(op.write if written is not None else ()):
+        dim = _single(row)
+        short = _below(op, dim, extents) if op.where else ""
+        if not dim or short is None:
+            continue
+        slopes[axis] = tuple(
+            (k, at)
+            for k, read in made
+            for at, its in enumerate(read.index)
+            if _single(its) == dim
+            and at in found[k].slopes
+            and short not in _dims(*read.index)
+            and _span(read.index, extents) == found[k].written
+        )
+    return slopes
+
+
+def _single(row: Affine) -> str:
+    """The dimension that a row is, nothing else."""
+    (atom, factor), *more = row.terms or (("", 0),)
+    return atom if isinstance(atom, str) and factor == 1 and not more and not row.const else ""
+
+
+def _below(op: Operation, dim: str, extents: Mapping[str, int]) -> str | None:
+    """The folded dimension that runs up to ``dim``, and is as long, where that is all that leaves points out."""
+    for bound in op.where if len(op.where) == 1 else ():
+        terms = {str(name): factor for name, factor in bound.expr.terms if bound.expr.is_affine}
+        sign = -1 if bound.lo is None else 1
+        limits = (None, 1) if bound.lo is None else (0, None)
+        others = [name for name, factor in terms.items() if factor == -sign and name != dim]
+        if terms.get(dim) == sign and len(terms) == 2 and len(others) == 1 and (bound.lo, bound.hi) == limits:
+            short = others[0]
+            alone = short not in _dims(*op.write) and not bound.expr.const
+            return short if alone and extents[short] == extents[dim] else None
+    return None
 
 
 def _inside(op: Operation) -> dict[str, int]:
@@ -249,7 +338,16 @@ def _cost(op: Operation, program: Program, kinds: Sequence[_Kind]) -> _Cost:
     even = _paces(op, program, kinds, *_even_work(op, program))
     load = max(min((p.share * p.size * p.timing.least for p in paces), default=0.0) for paces in whole)
     seconds = max(min((p.size * p.timing.least for p in paces), default=0.0) for paces in even)
-    return _Cost(load, seconds, start, idle, *even)
+    return _Cost(load, seconds, start, idle, *even, _triangle(op, program, kinds))
+
+
+def _triangle(op: Operation, program: Program, kinds: Sequence[_Kind]) -> tuple[_Pace, ...]:
+    """The arithmetic of the points within which no read leaves its tensor, where they are a triangle."""
+    extents = _inside(op)
+    if op.scan is not None or not any(_below(op, _single(row), extents) for row in op.write if _single(row)):
+        return ()
+    points = count_points(op, Region.of(Grid(tuple(IntSet.interval(0, extents[dim.name]) for dim in op.dims))))
+    return _paces(op, program, kinds, points.value, 0)[0] if points.exact else ()
 
 
 def _paces(

@@ -41,7 +41,7 @@ def causal(x: f32[Tensor, "t c"]) -> Tensor:
     return below(tp.exp(x)) + 1.0
 
 
-CASES = [net.bind(n=8, c=16, k=8), net.bind(n=512, c=256, k=512), causal.bind(t=24, c=64)]
+CASES = [net.bind(n=8, c=16, k=8), net.bind(n=512, c=256, k=512), causal.bind(t=24, c=64), causal.bind(t=512, c=64)]
 
 
 def regions(program: Program, op: str, ranks: int, busy: list[int]) -> list[Region]:
@@ -72,7 +72,7 @@ def stating(made: Plan, bound: float, chain: float = 0.0) -> Document:
 
 
 @pytest.mark.parametrize("mesh", [(1,), (4,), (2, 2)])
-@pytest.mark.parametrize("program", CASES, ids=["small", "large", "causal"])
+@pytest.mark.parametrize("program", CASES, ids=["small", "large", "causal", "long"])
 def test_the_bound_of_a_plan_is_proved_and_a_higher_one_is_not(program: Program, mesh: tuple[int, ...]) -> None:
     made = plan(program, "cpu-4", mesh=mesh)
     assert made.document.bound is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.planner.check.rates import _at, never_below
+from tapestry.planner.check.rates import never_below, seconds_at
 from tapestry.planner.machine import Timing, monotone
 
 SIZES = st.integers(1, 10**9).map(float)
@@ -49,7 +49,7 @@ def test_more_never_takes_less(measured: list[tuple[float, float]], sizes: list[
 def test_planner_and_checker_read_a_curve_alike(measured: list[tuple[float, float]], size: float) -> None:
     timing = Timing(monotone(measured))
     points = [list(point) for point in timing.points]
-    assert _at(points, size) == pytest.approx(timing.seconds(size), rel=1e-11)
+    assert seconds_at(points, size) == pytest.approx(timing.seconds(size), rel=1e-11)
     assert never_below(points, size) == pytest.approx(timing.least * size, rel=1e-11)
 
 
