@@ -8,9 +8,10 @@ proof.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from math import prod
+from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from ...expr import MONOIDS, Call, Read
@@ -97,8 +98,8 @@ def _short(
 def _touched(products: float, sides: tuple[int, int, int]) -> float:
     """Least a + b + c with a b c >= products squared, each at least the products that an element is part of."""
     low = sorted(products / side for side in sides)
-    if low[2] <= products ** (2 / 3):
-        return 3 * products ** (2 / 3)
-    if low[1] <= products / low[2] ** 0.5:
-        return low[2] + 2 * products / low[2] ** 0.5
-    return low[2] + low[1] + products**2 / (low[2] * low[1])
+    if low[2] <= math.pow(products, 2 / 3):
+        return 3 * math.pow(products, 2 / 3)
+    if low[1] <= products / sqrt(low[2]):
+        return low[2] + 2 * products / sqrt(low[2])
+    return low[2] + low[1] + products * products / (low[2] * low[1])

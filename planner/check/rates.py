@@ -98,7 +98,8 @@ class Rates:
             width: str | None = dtype
             while width is not None:
                 if (name, width) in self._curves:
-                    return self._curves[name, width]
+                    measured: list[list[float]] = self._curves[name, width]
+                    return measured
                 if (name, width) in self._peak:
                     return [[1.0, 1 / self._peak[name, width]]]
                 width = WIDER.get(width)

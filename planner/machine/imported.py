@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from .machine import Link, Machine, MachineError
+from .machine import SCOPES, Link, Machine, MachineError
 from .matrix import Fabric, read_matrix
 from .nccl import read_nccl
 from .network import read_network
@@ -75,10 +75,10 @@ def _network(text: str, file: str, name: str, known: Machine) -> Machine:
             sides={"npus_count": str(counts)},
             hint="islands, hosts and the network between them are three: put two of them together",
         )
-    scopes = {0: (), 1: ("host",), 2: ("host", "cluster"), 3: ("island", "host", "cluster")}[len(dims)]
+    scopes = SCOPES[1:] if len(dims) < 3 else SCOPES  # of one dimension the host alone
     counts = [dim.count for dim in dims]
     inside = counts if len(dims) < 2 else counts[:-1]
-    links = [Link(dim.kind, dim.gb_per_s, dim.latency_s, scope) for dim, scope in zip(dims, scopes, strict=True)]
+    links = [Link(dim.kind, dim.gb_per_s, dim.latency_s, scope) for dim, scope in zip(dims, scopes, strict=False)]
     return replace(
         known,
         name=name,

@@ -11,13 +11,14 @@ The part of YAML that such files use is read here: keys with lists of words and 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 
 from .machine import MachineError
 
 # How many links each device of a dimension of n devices has: to two neighbours, to all others, to a switch.
-LINKS = {
+LINKS: dict[str, Callable[[int], int]] = {
     "Ring": lambda n: min(2, n - 1),
     "FullyConnected": lambda n: n - 1,
     "Switch": lambda _: 1,

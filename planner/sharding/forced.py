@@ -9,11 +9,12 @@ al., SPAA 2022). The links carry that much in T or they do not; so T has a least
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from math import prod
+from math import prod, sqrt
 
 from ...expr import Read
 from ...program import Operation, Program
@@ -104,10 +105,10 @@ def touched(product: Product, groups: float) -> float:
     """Least elements that so many equal groups touch together, each its share of the multiplications."""
     share = product.m * product.n * product.k / groups
     least = sorted((share / product.m, share / product.n, share / product.k), reverse=True)
-    even = share ** (2 / 3)
+    even = math.pow(share, 2 / 3)
     if least[0] <= even:
         return groups * 3 * even
-    rest = (share * share / least[0]) ** 0.5
+    rest = share / sqrt(least[0])
     if least[1] <= rest:
         return groups * (least[0] + 2 * rest)
     return groups * (least[0] + least[1] + share * share / (least[0] * least[1]))
