@@ -69,7 +69,7 @@ class _Turning:
         self.axis = [d.name for d in op.dims].index(dim)
         self.counts = {k: table.mesh.shard_index(axes)[0] for k, axes in shared.items()}
         self.count = lcm(*self.counts.values())
-        self.rule = KINDS["zigzag" if kind_of(strategy.cuts) == "zigzag" else "block"].rule(self.count, 0, None)
+        self.rule = KINDS["zigzag" if kind_of(strategy.cuts) == "zigzag" else "block"].rule(self.count, 0, None, ())
         self.record = table.program.records.get(op.output) if strategy.writes.parts is None else None
 
     def strategy(self) -> Strategy | None:
