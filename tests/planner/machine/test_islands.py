@@ -47,11 +47,11 @@ def described(text: str, tmp_path: Path) -> Machine:
 
 
 def gathered(machine: Machine, mesh: tuple[int, ...]) -> float:
-    """Seconds of a gather of SIZE elements of 4 bytes along the last axis of a mesh."""
+    """Seconds of one transfer, a gather of SIZE elements of 4 bytes along the last axis of a mesh."""
     grid = Mesh.of(mesh, machine.device_count)
     layouts = Layouts(grid)
     have = layouts.cut((SIZE,), (*(None,) * (len(mesh) - 1), Cut("0")))
-    return Traffic(grid, machine).move(have, layouts.replicated((SIZE,)), WIDTH).seconds
+    return Traffic(grid, machine).direct(have, layouts.replicated((SIZE,)), WIDTH).seconds
 
 
 @pytest.mark.parametrize("text", [ISLANDS, SHARED], ids=["islands", "shared"])
@@ -88,7 +88,7 @@ def test_a_shared_link_is_divided_among_those_that_use_it_at_once(tmp_path: Path
     grid = Mesh.of((4,), 4)
     layouts = Layouts(grid)
     have, need = layouts.cut((SIZE,), (Cut("0"),)), layouts.cut((SIZE,), (Cut("@0"),))
-    assert Traffic(grid, machine).move(have, need, WIDTH).seconds == pytest.approx(SIZE * 4 * 3 / 4 / 1e9)
+    assert Traffic(grid, machine).direct(have, need, WIDTH).seconds == pytest.approx(SIZE * 4 * 3 / 4 / 1e9)
 
 
 @pytest.mark.parametrize(
