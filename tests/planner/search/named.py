@@ -129,12 +129,14 @@ class Described:
     between: float | None = None
 
     def machine(self) -> Machine:
-        """All devices at one rate, whatever they compute; memory that is never what takes long."""
+        """All devices at one rate, whatever they compute; memory that is never what takes long. A device computes or
+        transfers, so that nothing is gained by cutting up a transfer to hide its parts.
+        """
         links = [Link("inside", self.gb_per_s, self.latency_us * 1e-6, "host")]
         if self.hosts > 1:
             links.append(Link("between", self.between or self.gb_per_s, self.latency_us * 1e-6, "cluster"))
         rates = (Rate("elementwise", "f64", self.tflops), Rate("matmul", "f64", self.tflops))
-        device = DeviceModel("device", 1e-7, rates, (Tier("memory", self.memory, 1000.0, 1000.0),))
+        device = DeviceModel("device", 1e-7, rates, (Tier("memory", self.memory, 1000.0, 1000.0),), overlap=False)
         return Machine("described", str(self), device, self.hosts, self.devices // self.hosts, tuple(links))
 
     def __str__(self) -> str:

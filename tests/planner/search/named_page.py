@@ -67,7 +67,8 @@ _INTRODUCTION = """\
 
 Nothing in the planner knows these names. Each is what it finds for a plain declaration on a machine on which that is
 the quickest; the bytes that all ranks together receive are those of the closed form. Extents are small, and the
-machines are described so that bytes, arithmetic and memory stand in the relation in which they do in earnest.
+machines are described so that bytes, arithmetic and memory stand in the relation in which they do in earnest. Devices
+compute or transfer: where they do both at once, transfers are cut up as well, to hide behind the work of other pieces.
 
 Written by `make docs-parallelisms` from the plans of `tests/planner/search/named.py`, which hold each of them against
 its name and its form. P ranks; T tokens of d elements, b bytes each; W the bytes of all weights."""
