@@ -182,6 +182,7 @@ def plan(
     pins: Sequence[Pin] = (),
     objective: str = "time",
     rewrite: bool = False,
+    pieces: bool = True,
     time_limit: float = 60.0,
     seed: int = 0,
     jobs: int = 1,
@@ -194,7 +195,8 @@ def plan(
     "bytes", it is all devices in one row. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the program's own.
     objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work).
     rewrite: the program is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the plan's program
-    is then that one, its inputs, params, states and outputs as they were.
+    is then that one, its inputs, params, states and outputs as they were. pieces: operations beside exposed transfers
+    may be computed in pieces.
 
     The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
 
@@ -225,6 +227,7 @@ def plan(
         return Question.of(
             found.program, model, grid, objective, program.pins,
             time_limit=limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
+            pieces=pieces,
         )  # fmt: skip
 
     named = any(pin.cuts for pin in program.pins)  # of the axes of one row

@@ -40,6 +40,9 @@ def plan(
     rewrite: Annotated[
         bool, typer.Option("--rewrites/--no-rewrites", help="Clean and fuse the program first, where that is quicker.")
     ] = False,
+    pieces: Annotated[
+        bool, typer.Option("--pieces/--no-pieces", help="Hide transfers behind pieces of the operations beside them.")
+    ] = True,
     time_limit: Annotated[float | None, typer.Option(min=0.0, metavar="S", help="Seconds for the solver.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same plan.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads of the solver.")] = None,
@@ -57,7 +60,7 @@ def plan(
         raise UsageError("-o - and --json both write to stdout", hint="give one of them a file, or leave it out")
     spec, more = split_programs(program)
     options: dict[str, Any] = {"objective": objective, "time_limit": time_limit, "seed": seed, "jobs": jobs}
-    options["rewrite"] = rewrite
+    options["rewrite"], options["pieces"] = rewrite, pieces
     options["mesh"] = parse_mesh(mesh) if mesh is not None else None
     options["memory"] = parse_memory(memory) if memory is not None else None
     found = _plan(spec, parse_settings([*(settings or []), *more]), machine, pin, options)

@@ -116,12 +116,12 @@ def _levels(ranks: int, *, quick: bool) -> list[int]:
 
 def _work_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
     pins = [Pin("op", "*", ((AXIS, "r"),))]
-    return plan(work(ranks, sizes), machine, mesh=(ranks,), pins=pins, time_limit=SEARCH_S)
+    return plan(work(ranks, sizes), machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
 
 
 def _moves_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
     program, pins = moves(ranks, sizes)
-    return plan(program, machine, mesh=(ranks,), pins=pins, time_limit=SEARCH_S)
+    return plan(program, machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
 
 
 def _unmeasured(host: Host) -> Machine:

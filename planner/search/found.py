@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..sharding.assignment import Solution
 from .candidates import Candidate
@@ -24,7 +25,13 @@ class Found:
     def makespan_s(self) -> float:
         return self.candidate.timeline.makespan_s
 
-    @property
+    @cached_property
     def least_s(self) -> float:
-        """The work of the busiest rank: what hides all its transfers takes no less."""
-        return self.candidate.timeline.compute_s
+        """What the busiest lane of a rank is at work: hiding its transfers, or its work behind them, takes no less."""
+        timeline = self.candidate.timeline
+        busy: dict[str, list[float]] = {}
+        for run in timeline.runs:
+            spans = [end - start for start, end in zip(run.starts, run.ends, strict=True)]
+            before = busy.get(run.lane, [0.0] * len(spans))
+            busy[run.lane] = [sum(pair) for pair in zip(before, spans, strict=True)]
+        return max((max(spans) for spans in busy.values()), default=0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ...program import Operation, Program
 from ..lowering.decisions import Decisions, Pieces
@@ -129,11 +130,12 @@ class PieceSearch:
 
     def run(self, found: Found) -> Found:
         """The answer itself where no pieces make it shorter."""
-        if not self.question.machine.device.overlap or self.question.mesh.size == 1:
+        question = self.question
+        if not question.pieces or not question.machine.device.overlap or question.mesh.size == 1:
             return found
         best = _State(found, {})
         improved = True
-        while improved and self.trials > 0 and not self.question.clock.up:
+        while improved and self.trials > 0 and not question.clock.up and best.found.least_s < WORTH * best.seconds:
             improved = False
             for site in self._sites(best.found.candidate):
                 better = self._better(best, site)
@@ -156,7 +158,8 @@ class PieceSearch:
 
     def _better(self, state: _State, site: str) -> _State:
         """The shortest of what can be cut at an operation: the most promising by a sketch are lowered."""
-        gains = [(self._gain(state, way), way) for way in self._ways(state, site)]
+        ways = takewhile(lambda _: not self.question.clock.up, self._ways(state, site))
+        gains = [(self._gain(state, way), way) for way in ways]
         ranked = sorted((pair for pair in gains if pair[0] > 0), key=lambda pair: -pair[0])
         best = state
         for _, way in ranked[:LOWERED]:

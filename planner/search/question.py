@@ -29,7 +29,8 @@ Progress = Callable[[str], None]
 class Question:
     """A program to be planned on a mesh of a machine. ``book`` and ``table`` remember prices and strategies.
 
-    ``form``: what the program is of the one that was asked about, where it is another form of it.
+    ``pieces``: whether operations may be computed in pieces. ``form``: what the program is of the one that was asked
+    about, where it is another form of it.
     """
 
     program: Program
@@ -45,6 +46,7 @@ class Question:
     table: StrategyTable
     program_json: dict[str, Any]
     machine_json: dict[str, Any]
+    pieces: bool = True
     form: Rewritten | None = None
 
     @staticmethod
@@ -59,6 +61,7 @@ class Question:
         seed: int = 0,
         jobs: int = 1,
         say: Progress = lambda _: None,
+        pieces: bool = True,
         book: PriceBook | None = None,
     ) -> Question:
         """``book``: prices as those of a plan that is there; else as plans are made."""
@@ -70,7 +73,7 @@ class Question:
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(
             program, machine, mesh, objective, pins, seed, jobs, clock, say, book, table, program_to_json(program),
-            plain_machine,
+            plain_machine, pieces,
         )  # fmt: skip
 
     def of_form(self, form: Rewritten) -> Question:

@@ -47,9 +47,9 @@ def first_answer(question: Question) -> tuple[Search, Found]:
 
 
 def improved(search: Search, first: Found) -> Found:
-    """An answer made better: by the search, and by turns that hide transfers."""
-    best = search.improved(first)
-    return _hidden(search.question, best) if search.question.objective == "time" else best
+    """An answer made better: by the search, and by turns that hide transfers, unless operations are left whole."""
+    question, best = search.question, search.improved(first)
+    return _hidden(question, best) if question.objective == "time" and question.pieces else best
 
 
 def _offered(search: Search) -> bool:

@@ -13,7 +13,6 @@ from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.cli.plan_text import plan_text
 from tapestry.planner.format import Transfer
 from tapestry.planner.machine import Machine
-from tapestry.planner.search.pieces import PieceSearch
 from tapestry.program import Program
 
 # Rates that stay what they are, whatever is measured of the packaged machine.
@@ -38,11 +37,9 @@ def planned(program: Program, machine: Machine, mesh: tuple[int, ...] | None = N
     return made
 
 
-def whole(program: Program, machine: Machine, mesh: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """The plan without the search for pieces."""
-    with monkeypatch.context() as without:
-        without.setattr(PieceSearch, "run", lambda _, found: found)
-        return planned(program, machine, mesh)
+def whole(program: Program, machine: Machine, mesh: tuple[int, ...]) -> Plan:
+    """The plan without pieces."""
+    return plan(program, machine, mesh=mesh, pieces=False)
 
 
 def seconds(made: Plan) -> float:
@@ -54,25 +51,25 @@ def pieces(made: Plan) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("n", "at_most"), [(16384, 2.01e-3), (32768, 11.9e-3)])
-def test_a_large_product_hides_what_it_moves(n: int, at_most: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_product_hides_what_it_moves(n: int, at_most: float) -> None:
     """By hand, in pieces, these take so long on eight devices in a row."""
     program, machine = product.bind(m=n, k=n, n=n), load_machine(DESCRIBED)
     made = planned(program, machine, (8,))
     assert seconds(made) <= at_most
-    assert seconds(made) < 0.8 * seconds(whole(program, machine, (8,), monkeypatch))
+    assert seconds(made) < 0.8 * seconds(whole(program, machine, (8,)))
     assert made.document.traffic.bytes_total == 7 * n * n * 2, "no more is moved than without pieces"
     assert "pieces" in plan_text(made)
     assert f"in {pieces(made)['matmul']} pieces" in str(made.explain())
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_halos_are_exchanged_while_the_inside_is_computed(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halos_are_exchanged_while_the_inside_is_computed(ranks: int) -> None:
     """Of layers with strides and pooling too."""
     machine = load_machine("cpu-4")
     slower = replace(machine, links=tuple(replace(link, latency_s=1e-4, curve=()) for link in machine.links))
     program = blurred.bind(c=8, h=256, w=256)
     made = planned(program, slower, (ranks,))
-    assert seconds(made) < 0.8 * seconds(whole(program, slower, (ranks,), monkeypatch))
+    assert seconds(made) < 0.8 * seconds(whole(program, slower, (ranks,)))
     for op in ("conv2d", "conv2d_1", "max_pool2d"):
         first, *border = made.resolved.computing[op]
         read = program.op_by_name[op].operands[0]
