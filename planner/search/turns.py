@@ -22,7 +22,7 @@ from .search import Search, searched
 # Turns are asked for where more than this share of memory is taken, and some operation takes that share less of it.
 TIGHT, SAVING = 0.9, 0.05
 # Ranks wait, if they do for this share of the time. A plan is worth having that is as much shorter.
-WAITING, WORTH = 0.01, 0.999
+WAITING, WORTH = 0.01, 0.99
 # Lowered operations in all trials together.
 EFFORT = 2500
 
@@ -93,7 +93,9 @@ def _hidden(question: Question, best: Found) -> Found:
     if not question.machine.device.overlap or timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
         return best
     trials = EFFORT // max(1, len(question.program.operations))
-    for _, turned, whole in list(_turned(question, best)):
+    for name, turned, whole in list(_turned(question, best)):
+        if question.program.op_by_name[name].where:
+            continue  # many turns within conditions are more than `check` proves of a plan of its size
         if trials <= 0 or question.clock.up:
             break
         trials -= 1
