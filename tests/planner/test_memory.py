@@ -39,8 +39,15 @@ def exchanged(made: Plan) -> set[frozenset[str]]:
     }
 
 
+def holders(buffer: Buffer, made: Plan) -> set[int]:
+    """The ranks that store something in a buffer."""
+    return {rank for rank, text in enumerate(made.document.layouts[buffer.layout].regions) if text != "empty"}
+
+
 def overlaps(made: Plan) -> list[tuple[str, str]]:
-    """Pairs of buffers that are in use at once and share bytes, but for what a task writes over what it reads."""
+    """Pairs of buffers that are in use at once on a rank and share bytes, but for what a task writes over what it
+    reads.
+    """
     lives = {buffer.name: life(buffer, made) for buffer in made.document.buffers}
     allowed = exchanged(made)
     return [
@@ -50,6 +57,7 @@ def overlaps(made: Plan) -> list[tuple[str, str]]:
         and b.offset < a.offset + a.nbytes
         and max(lives[a.name][0], lives[b.name][0]) <= min(lives[a.name][1], lives[b.name][1])
         and frozenset((a.name, b.name)) not in allowed
+        and holders(a, made) & holders(b, made)
     ]
 
 
