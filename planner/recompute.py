@@ -133,12 +133,13 @@ class _Values:
 
 
 def stretches(made: int, uses: Sequence[int], gap: int) -> list[tuple[int, int]]:
-    """First and last instant of each stretch of uses that are no more than ``gap`` apart, the making among them.
+    """First and last instant of each stretch of uses that are no more than ``gap`` apart; from the making to the first
+    use it is one.
 
     >>> stretches(0, [2, 1, 30, 31], 6)
     [(0, 2), (30, 31)]
     """
-    found = [(made, made)]
+    found = [(made, min(uses, default=made))]
     for use in sorted(uses):
         first, last = found[-1]
         found[-1:] = [(first, use)] if use - last <= gap else [(first, last), (use, use)]

@@ -101,6 +101,26 @@ def test_copies_stand_right_before_what_reads_them_and_compute_the_same() -> Non
             np.testing.assert_array_equal(value, want[name], err_msg=name)
 
 
+def test_a_value_is_there_until_it_is_first_read() -> None:
+    """However long that takes: a copy instead of it would save nothing that computing it later would not."""
+
+    @tp.program
+    def waiting(x: f32[Tensor, "n"]) -> Tensor:
+        late, y = tp.exp(x), x
+        for _ in range(60):
+            y = tp.sin(y)
+        y = y * late
+        for _ in range(60):
+            y = tp.sin(y)
+        return y + late
+
+    program = waiting.bind(n=4)
+    found = ways(program, lambda op: 1.0)
+    assert all(way.again == (("exp", (122,)),) for way in found[1:])
+    for way in found:
+        verify(recomputed(program, way).program)
+
+
 # -- the order of updates ------------------------------------------------------------------------------------------
 
 
