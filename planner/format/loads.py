@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...records import Width
 from ...space import IntSet, Region
-from .messages import refined
-from .senders import Groups, PieceFold, contributors, folds_of, least
+from .messages import atoms, refined
+from .senders import Groups, contributors, least, share_sizes, who_folds
 
 Counts = Any  # elements: arrays of int64, or of Python's integers where these may be greater
 IN, OUT = 0, 1
@@ -196,30 +195,51 @@ def partial_loads(
     held: Sequence[Region], needed: Sequence[Region], parts: Sequence[int], groups: Groups, *, records: bool
 ) -> Loads:
     """Of a transfer that folds a partial source."""
-    folds = folds_of(held, needed, parts, records=records)
-    sources = contributors(folds, groups, [region.size for region in held])
-    large = prod([len(held), sum(share.size for fold in folds for share in fold.shares)]) >= 1 << 61
-    exact = np.dtype(object) if large else np.dtype(np.int64)
-    contributed, told = (np.zeros((2, len(groups), len(held)), dtype=exact) for _ in range(2))
-    sent: tuple[list[Any], list[Any]] = [], []  # (senders, receivers, sizes): what is contributed, what is told
-    for fold in folds:
-        roots, sizes = np.array(fold.roots, dtype=np.int64), np.array([s.size for s in fold.shares], dtype=exact)
-        froms = [_sources(fold, holders, sources) for _, holders in fold.parts]
-        sent[0].append((np.concatenate(froms), np.tile(roots, len(froms)), np.tile(sizes, len(froms))))
-        needers = np.array(fold.needers, dtype=np.int64)
-        sent[1].append((np.tile(roots, len(needers)), np.repeat(needers, len(roots)), np.tile(sizes, len(needers))))
-    for counts, triples in zip((contributed, told), sent, strict=True):
-        if triples:
-            senders, receivers, sizes = (np.concatenate(some) for some in zip(*triples, strict=True))
-            _send(counts, senders, receivers, sizes, groups)
-    return Loads(told, contributed)
+    folds = []
+    for piece, holders, needers in atoms(held, needed):
+        contributions, able = who_folds(holders, needers, parts)
+        cut = [(root, size) for root, size in zip(able, share_sizes(piece, len(able), records), strict=True) if size]
+        folds.append((contributions, needers, [root for root, _ in cut], [size for _, size in cut]))
+    sources = contributors(((fold[0], fold[2]) for fold in folds), groups, [region.size for region in held])
+    contributed, told = _Sent(), _Sent()
+    for contributions, needers, roots, sizes in folds:
+        for _, holders in contributions:
+            contributed.add(_sources(roots, holders, sources), roots, sizes)
+        for needer in needers:
+            told.add(roots, [needer] * len(roots), sizes)
+    return Loads(told.counts(groups), contributed.counts(groups))
 
 
-def _sources(fold: PieceFold, holders: tuple[int, ...], sources: dict[tuple[int, ...], dict[int, int]]) -> Any:
+def _sources(
+    roots: Sequence[int], holders: tuple[int, ...], sources: dict[tuple[int, ...], dict[int, int]]
+) -> list[int]:
     """Who each root has a part from."""
     if len(holders) == 1:
-        return np.full(len(fold.roots), holders[0], dtype=np.int64)
-    return np.array([r if r in holders else sources[holders][r] for r in fold.roots], dtype=np.int64)
+        return [holders[0]] * len(roots)
+    return [root if root in holders else sources[holders][root] for root in roots]
+
+
+class _Sent:
+    """So many elements from each of some ranks to another one each."""
+
+    def __init__(self) -> None:
+        self.senders: list[int] = []
+        self.receivers: list[int] = []
+        self.sizes: list[int] = []
+
+    def add(self, senders: Sequence[int], receivers: Sequence[int], sizes: Sequence[int]) -> None:
+        self.senders += senders
+        self.receivers += receivers
+        self.sizes += sizes
+
+    def counts(self, groups: Groups) -> Counts:
+        """By received or sent, level and rank."""
+        large = sum(self.sizes) >= 1 << 61
+        exact = np.dtype(object) if large else np.dtype(np.int64)
+        found = np.zeros((2, len(groups), len(groups[0])), dtype=exact)
+        senders, receivers = (np.array(ranks, dtype=np.int64) for ranks in (self.senders, self.receivers))
+        _send(found, senders, receivers, np.array(self.sizes, dtype=exact), groups)
+        return found
 
 
 def _send(counts: Counts, senders: Any, receivers: Any, sizes: Counts, groups: Groups) -> None:

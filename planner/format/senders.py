@@ -23,6 +23,9 @@ Scope = TypeVar("Scope", bound=str)
 Holders = tuple[int, ...]
 """The ranks that hold one piece, in order."""
 
+Contributions = tuple[tuple[int, Holders], ...]
+"""The numbers of the contributions to a piece with the ranks that hold each, in the order in which they are folded."""
+
 Groups = tuple[tuple[int, ...], ...]
 """Which ranks are near to one another: per level, the nearest first, of every rank the number of its group, counted
 from 0. In the last level all ranks are one group.
@@ -61,7 +64,7 @@ def moves_by_host(
     if parts is None:
         return _complete(held, needed, groups)
     folds = folds_of(held, needed, parts, records=records)
-    sources = contributors(folds, groups, [region.size for region in held])
+    sources = contributors(((f.parts, f.roots) for f in folds), groups, [region.size for region in held])
     found: list[Message] = []
     for fold in folds:
         for root, share in zip(fold.roots, fold.shares, strict=True):
@@ -119,12 +122,9 @@ def least(ranks: Sequence[int], held: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class PieceFold:
-    """Elements of a partial source that the same ranks hold and the same ranks need, and who folds which share.
+    """Elements of a partial source that the same ranks hold and the same ranks need, and who folds which share."""
 
-    ``parts``: the numbers of the contributions with the ranks that hold each, in the order in which they are folded.
-    """
-
-    parts: tuple[tuple[int, Holders], ...]
+    parts: Contributions
     needers: tuple[int, ...]
     roots: tuple[int, ...]
     shares: tuple[Region, ...]
@@ -136,25 +136,35 @@ def folds_of(
     """The folds of a transfer, piece by piece."""
     found = []
     for piece, holders, needers in atoms(held, needed):
-        by_part: dict[int, list[int]] = {}
-        for rank in holders:
-            by_part.setdefault(parts[rank], []).append(rank)
-        able = [rank for rank in needers if rank in holders] or list(needers)
+        numbered, able = who_folds(holders, needers, parts)
         cut = [(root, share) for root, share in zip(able, shares(piece, len(able), records), strict=True) if share]
-        numbered = tuple((part, tuple(by_part[part])) for part in sorted(by_part))
         found.append(PieceFold(numbered, needers, tuple(r for r, _ in cut), tuple(s for _, s in cut)))
     return found
 
 
-def contributors(folds: Sequence[PieceFold], groups: Groups, held: Sequence[int]) -> dict[Holders, dict[int, int]]:
-    """By the holders of a part, per root that is none of them the holder that it takes the part from."""
+def who_folds(holders: Holders, needers: Holders, parts: Sequence[int]) -> tuple[Contributions, Holders]:
+    """The contributions to a piece, and the ranks that share its fold."""
+    by_part: dict[int, list[int]] = {}
+    for rank in holders:
+        by_part.setdefault(parts[rank], []).append(rank)
+    able = tuple(rank for rank in needers if rank in holders) or needers
+    return tuple((part, tuple(by_part[part])) for part in sorted(by_part)), able
+
+
+def contributors(
+    folds: Iterable[tuple[Contributions, Sequence[int]]], groups: Groups, held: Sequence[int]
+) -> dict[Holders, dict[int, int]]:
+    """By the holders of a part, per root that is none of them the holder that it takes the part from.
+
+    folds: the contributions of each, and its roots.
+    """
     lacking: dict[Holders, set[int]] = {}
-    for fold in folds:
-        for _, holders in fold.parts:
-            lacking.setdefault(holders, set()).update(root for root in fold.roots if root not in holders)
+    for parts, roots in folds:
+        for _, holders in parts:
+            lacking.setdefault(holders, set()).update(root for root in roots if root not in holders)
     found = {}
-    for holders, roots in lacking.items():
-        ranked = sorted(roots)
+    for holders, without in lacking.items():
+        ranked = sorted(without)
         found[holders] = dict(zip(ranked, in_turn(holders, ranked, groups, held), strict=True))
     return found
 
@@ -175,6 +185,17 @@ def shares(piece: Region, count: int, records: bool) -> Iterator[Region]:
         chosen = _numbered(sets[axis], k * size // count, (k + 1) * size // count)
         cut = (Grid((*grid.axes[:axis], grid.axes[axis] & chosen, *grid.axes[axis + 1 :])) for grid in piece.grids)
         yield Region.of(*(grid for grid in cut if grid))
+
+
+def share_sizes(piece: Region, count: int, records: bool) -> list[int]:
+    """How many elements each of `shares` has."""
+    if len(piece.grids) != 1:
+        return [share.size for share in shares(piece, count, records)]
+    able = [axis.size for axis in piece.grids[0].axes[: piece.grids[0].ndim - records]]
+    if count == 1 or not able:
+        return [piece.size] + [0] * (count - 1)
+    size, each = max(able), piece.size // max(able)
+    return [((k + 1) * size // count - k * size // count) * each for k in range(count)]
 
 
 def _united(sets: Iterator[IntSet]) -> IntSet:
