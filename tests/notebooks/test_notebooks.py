@@ -40,7 +40,7 @@ def test_plan_and_see() -> None:
     said = printed(book)
     assert "{'t': 'mesh0'}" in said
     assert "0.00 GiB moved, 5.3" in said
-    assert "Infeasible: " in said
+    assert "no sharding fits in 256 MiB of hbm on each device" in said
     assert "largest error" in said
 
 

@@ -20,7 +20,7 @@ from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translatio
 from tapestry.planner.sharding.bound import lower_bound
 from tapestry.planner.sharding.model import Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
-from tapestry.planner.sharding.repetition import Repetition, find_repetitions
+from tapestry.planner.sharding.repetition import Repetitions, find_repetitions
 from tapestry.planner.strategy.layouts import Mesh
 from tapestry.program import Program
 
@@ -63,7 +63,7 @@ def context(program: Program, machine: str, mesh: tuple[int, ...], objective: st
 
 def modelled(c: Question, tied: bool = True) -> Model:
     nodes = all_nodes(c.program, c.table, c.objective, (), c.clock)
-    repetition = find_repetitions(c.program) if tied else Repetition(0, 1, 0)
+    repetition = find_repetitions(c.program) if tied else Repetitions(())
     return build_model(c.program, nodes, repetition, c.pricing, c.objective)
 
 
