@@ -140,7 +140,7 @@ def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
         seen = [trial.choice for trial in relaxation.trials] if relaxation is not None and loose else []
         for choice in first_choices(Terms.of(state.places), seed=state.request.seed, also=seen):
             state.offer(choice)
-    if relaxation is None:
+    if loose and not state.done:
         _in_cases(state)
     if not state.done:
         _in_shells(state, relaxation)
