@@ -186,7 +186,8 @@ def test_alternatives_that_overlap_hides_cost_less_than_they_add_up_to() -> None
     def beside(x: f32[Tensor, "t d"], w: param[f32[Tensor, "d d"]], v: param[f32[Tensor, "t d"]]) -> Tensor:
         return tp.tanh(v) + tp.relu(x @ w) @ w
 
-    made = plan(beside.bind(t=256, d=128), DESCRIBED.machine(), mesh=(4,))
+    machine = DESCRIBED.machine()
+    made = plan(beside.bind(t=256, d=128), replace(machine, device=replace(machine.device, overlap=True)), mesh=(4,))
     explainer = Explainer(made.resolved)
     op = made.program.op_by_name["tanh"]
     chosen = explainer.chosen(op)
