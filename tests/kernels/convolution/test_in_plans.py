@@ -124,9 +124,8 @@ def net(x: f16[Tensor, "n 64 y x"], w: param[f16[Tensor, "64 8 3 3"]]) -> Tensor
 @pytest.mark.parametrize("axis", ["n", "p", "k"])
 def test_every_shard_of_a_plan_is_a_problem(axis: str) -> None:
     """The shards' problems, run one by one on what they read, are the whole."""
-    made = plan(
-        net.bind(n=4, y=12, x=10), load_machine("h200x8"), mesh=(2,), pins=[Pin("op", "conv2d", (("mesh0", axis),))]
-    )
+    pins = [Pin("op", "conv2d", (("mesh0", axis),))]
+    made = plan(net.bind(n=4, y=12, x=10), load_machine("h200x8"), mesh=(2,), pins=pins, pieces=False)
     (found,) = problems(made).values()
     whole = ConvolutionProblem(4, 12, 10, 64, 8, 3, 3, padding=(1, 1, 1, 1))
     wanted = {
