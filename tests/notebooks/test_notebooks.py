@@ -36,7 +36,7 @@ def test_plan_and_see() -> None:
     book = ran(FOLDER / "01-plan-and-see.ipynb")
     pictures = [o.data for cell in book.cells if cell.cell_type == "code" for o in cell.outputs if "data" in o]
     assert [set(data) for data in pictures] == [{"image/svg+xml", "text/plain"}] * 2
-    assert "all-gather" in pictures[1]["image/svg+xml"]
+    assert "moved by all-to-all" in pictures[1]["image/svg+xml"]
     said = printed(book)
     assert "{'t': 'mesh0'}" in said
     assert "0.00 GiB moved, 5.3" in said

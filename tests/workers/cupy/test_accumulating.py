@@ -15,7 +15,6 @@ from ..test_partial_results import folding, folding_to_several, values
 from ..turns import attend, made, narrow_product, product
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
-from .test_choosing import machine as machine
 
 pytestmark = needs_compiler
 
