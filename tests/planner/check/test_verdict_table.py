@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tapestry.planner.check import Code, check
 
-from .test_check import PROVOKED
+from .alterations import PROVOKED
 
 DOC = Path(__file__).resolve().parents[3] / "docs" / "check.md"
 OPEN, CLOSE = "<!-- verdicts -->\n", "<!-- /verdicts -->"
