@@ -196,6 +196,13 @@ def around(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
 
 
 @tp.op
+def onward(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "r s"]:
+    """Reads its own row and the one after."""
+    r, s = tp.indices("r s")
+    return a[r, s] + a.get[r + 1, s]
+
+
+@tp.op
 def folded(a: anyfloat[Tensor, "r s"]) -> anyfloat[Tensor, "s"]:
     """A share of the sum a rank."""
     r, s = tp.indices("r s")
@@ -212,13 +219,16 @@ def line(a: anyfloat[Tensor, "s"]) -> anyfloat[Tensor, "s"]:
 def _moved(ranks: int, count: int, pins: list[Pin]) -> Iterator[Tensor]:
     """Transfers by which a rank receives about so many elements; the pins that make them are added."""
     share = max(ranks, count // max(1, ranks - 1))
-    given = _given(f"a{count}", "f32", r=ranks, s=share)
-    for name, writes, reads, dim in (
-        ("gather", made, read, None),
-        ("turn", made, read, "s"),
-        ("shift", made, around, "r"),
-        ("all", folded, line, None),
-        ("scatter", folded, line, "s"),
+    every, one = (_given(f"{name}{count}", "f32", r=rows, s=share) for name, rows in (("a", ranks), ("one", 1)))
+    for name, given, writes, reads, dim in (
+        ("gather", every, made, read, None),
+        ("turn", every, made, read, "s"),
+        ("shift", every, made, around, "r"),
+        ("next", every, made, onward, "r"),
+        ("all", every, folded, line, None),
+        ("scatter", every, folded, line, "s"),
+        ("broadcast", one, made, read, None),
+        ("deal", one, made, read, "s"),
     ):
         with tp.name(f"{name}{count}"):
             yield reads(writes(given))
