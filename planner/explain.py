@@ -86,7 +86,7 @@ class Row:
     ``held``: its points, where not all of its index space hold. ``made_of``: the
     operations as written that it computes, where it was made of others (see `tapestry.rewrites`). ``kernels``: what
     would compute it on a device that was asked (`tapestry explain --kernels`). ``pieces``: the tasks that compute it
-    one after another.
+    one after another. ``shape``: of the slowest shard, where a table of the machine says what such a shape takes.
     """
 
     op: str
@@ -100,6 +100,7 @@ class Row:
     held: Held | None = None
     kernels: tuple[str, ...] = ()
     pieces: int = 1
+    shape: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,13 @@ class Explainer:
             self.origins.get(op.name, ()),
             _held(op, chosen) if op.where else None,
             pieces=len(self.resolved.computing[op.name]),
+            shape=self._shape(op, chosen),
         )
+
+    def _shape(self, op: Operation, chosen: Strategy) -> str:
+        rank = chosen.seconds.index(chosen.slowest)
+        works, partial = self.book.works, chosen.writes.parts is not None
+        return works.shape(op, self.resolved.program, chosen.shards[rank], partial=partial, kind=works.kinds[rank])
 
     def _alternatives(self, op: Operation, chosen: Strategy, simulating: int) -> list[Alternative]:
         """The best first: those that fit, those that were simulated, then by what the plan was made for."""
@@ -342,6 +349,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for row in explanation.rows:
         pieces = f" in {row.pieces} pieces" if row.pieces > 1 else ""
         yield f"{row.op} [{row.domain}]: {row.strategy}, computes {format_seconds(row.compute_s)}{pieces}"
+        if row.shape:
+            yield f"  shape   {row.shape}"
         if row.made_of:
             yield f"  is      {', '.join(row.made_of)} as written"
         if row.kernels:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from . import shapes
 from .case import Memory
 
 MOST = 1 << 62
@@ -19,7 +20,7 @@ _CURVE = ("collective", "ranks", "points")
 _SCOPES = ("island", "host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
 # Fields that are there where they say something.
-_MACHINE_MORE, _LINK_MORE = ("devices_per_island", "others"), ("shared_by",)
+_MACHINE_MORE, _LINK_MORE, _PACE_MORE = ("devices_per_island", "others"), ("shared_by",), ("shapes",)
 
 
 @dataclass(frozen=True)
@@ -211,24 +212,35 @@ def _device_faults(device: object, at: str) -> Iterator[str]:
 
 def _pace_faults(pace: object, at: str) -> Iterator[str]:
     """What was measured with some ranks at work: a start, and curves of (size, seconds)."""
-    yield from _fields(pace, _PACE, at)
+    yield from _fields(pace, _PACE, at, _PACE_MORE)
     if not isinstance(pace, Mapping):
         return
     yield from _whole(pace.get("ranks"), 1, f"{at}.ranks")
     yield from _time(pace, "start_s", at)
-    copies, lists = pace.get("copy"), [pace.get("curves"), pace.get("operations")]
+    copies, lists = pace.get("copy"), [pace.get("curves"), pace.get("operations"), pace.get("shapes", [])]
     if copies != []:
         yield from _points_faults(copies, f"{at}.copy")
     if not all(isinstance(curves, list) for curves in lists):
-        yield f"{at} has no lists of curves and operations"
+        yield f"{at} has no lists of curves, operations and shapes"
         return
-    for name, keys in (("curves", ("kernel", "dtype")), ("operations", ("operation",))):
-        curves = [curve for curve in pace[name] if isinstance(curve, Mapping)]
-        for k, curve in enumerate(pace[name]):
-            yield from _fields(curve, (*keys, "points"), f"{at}.{name}[{k}]")
+    by_class = ("kernel", "dtype")
+    for name, keys, held in (
+        ("curves", by_class, ("points",)),
+        ("operations", ("operation",), ("points",)),
+        ("shapes", by_class, (*shapes.AXES, "seconds")),
+    ):
+        every = pace.get(name, [])
+        curves = [curve for curve in every if isinstance(curve, Mapping)]
+        for k, curve in enumerate(every):
+            yield from _fields(curve, (*keys, *held), f"{at}.{name}[{k}]")
         for k, curve in enumerate(curves):
-            yield from _texts(curve, keys, f"{at}.{name}[{k}]")
-            yield from _points_faults(curve.get("points"), f"{at}.{name}[{k}].points")
+            here = f"{at}.{name}[{k}]"
+            yield from _texts(curve, keys, here)
+            yield from (
+                shapes.faults(curve, here)
+                if name == "shapes"
+                else _points_faults(curve.get("points"), f"{here}.points")
+            )
         yield from _named_once([tuple(str(curve.get(key)) for key in keys) for curve in curves], f"{at}.{name}")
 
 

@@ -2,14 +2,14 @@
 
 A shard of an operation: max(points * operations a point / rate, bytes / bandwidth) + start, with the bytes of all
 elements that it reads and writes; where the machine was measured (`paces`, the one with the nearest number of ranks at
-work), its curves instead of its rates, and the operation's own curve + start if it has one. A transfer: the busiest
-rank's bytes on the link that reaches all of them.
+work), its curves instead of its rates and no less than its table of shapes says, and the operation's own curve + start
+if it has one. A transfer: the busiest rank's bytes on the link that reaches all of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import log2, sqrt
@@ -18,6 +18,7 @@ from typing import Any
 from ...blocks import BLOCKS, flops_of_block
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
+from . import shapes
 
 # Which rate stands in where a kernel class has none of a type: its wider types, then the class it is nearest to.
 WIDER = {
@@ -35,8 +36,6 @@ class Unpriced(Exception):
     """The machine does not say what something takes; the text says what."""
 
 
-Reading = Callable[[list[list[float]], float], float]
-"""Seconds of a size, by measured points of (size, seconds)."""
 Part = tuple[list[list[float]], float]
 """Measured points of (size, seconds), and a size."""
 
@@ -52,6 +51,7 @@ class Rates:
         self.start_s = float(device["launch_overhead_s"] if pace is None else pace["start_s"])
         self._copies = pace["copy"] if pace is not None else []
         self._curves = {} if pace is None else {(c["kernel"], c["dtype"]): c["points"] for c in pace["curves"]}
+        self._shapes = {} if pace is None else {(s["kernel"], s["dtype"]): s for s in pace.get("shapes", [])}
         self._own = {} if pace is None else {c["operation"]: c["points"] for c in pace["operations"]}
         self._bytes_per_s = float(device["tiers"][0]["read_gb_per_s"]) * 1e9
         self._peak = {(peak["kernel"], peak["dtype"]): float(peak["tflops"]) * 1e12 for peak in device["peak"]}
@@ -63,31 +63,34 @@ class Rates:
         # How many devices next to one another links of a scope connect, the fewest first.
         self.reach: list[tuple[str, tuple[int, int]]] = sorted(sizes.items(), key=lambda each: each[1])
 
-    def work(self, op: Operation, program: Program, points: int, nbytes: int, elements: int) -> float:
-        """Seconds of one shard, its start included; none for no points.
+    def work(self, op: Operation, program: Program, points: int, nbytes: int, touched: Sequence[int]) -> float:
+        """Seconds of one shard, its start included; none for no points. ``touched``: elements that it writes, then
+        those that it reads of each operand.
 
         A scan takes no more steps than it touches elements.
         """
         if not points:
             return 0.0
         if op.scan is not None and self.own(op, program) is None:
-            points = min(points, elements)
-        return self._beyond_start(op, program, points, nbytes, seconds_at) + self.start_s
+            points = min(points, sum(touched))
+        return self._beyond_start(op, program, points, nbytes, touched) + self.start_s
 
     def own(self, op: Operation, program: Program) -> str | None:
         """What the machine calls an operation that was measured itself."""
         name = program.graph.digest(op) if self._own else ""
         return name if name in self._own else None
 
-    def _beyond_start(self, op: Operation, program: Program, points: int, nbytes: int, by: Reading) -> float:
+    def _beyond_start(self, op: Operation, program: Program, points: int, nbytes: int, touched: Sequence[int]) -> float:
         own = self.own(op, program)
         if own is not None:
-            return by(self._own[own], points)
-        arithmetic = self._arithmetic(_class(op), _dtype(op, program), float(-(-points // op.idle) * _flops(op)), by)
-        return max(arithmetic, by(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s)
-
-    def _arithmetic(self, kernel: str, dtype: str, operations: float, by: Reading) -> float:
-        return by(self._curve(kernel, dtype), operations)
+            return seconds_at(self._own[own], points)
+        kernel, dtype, counting = _class(op), _dtype(op, program), -(-points // op.idle)
+        arithmetic = seconds_at(self._curve(kernel, dtype), float(counting * _flops(op)))
+        copied = seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
+        shaped = 0.0
+        if (kernel, dtype) in self._shapes:
+            shaped = shapes.seconds(self._shapes[kernel, dtype], shapes.of(op, counting, touched))
+        return max(arithmetic, copied, shaped)
 
     def _curve(self, kernel: str, dtype: str) -> list[list[float]]:
         """Measured seconds over operations, or a rate as one point, of the nearest class and type that has one."""

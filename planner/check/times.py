@@ -71,15 +71,15 @@ class Work:
         """
         if (*key, points, kind) not in self._shard:
             case, shape = self.case, self.case.shape(op)
-            count, elements = shape.count(points), case.algebra.size(shape.image(points))
-            nbytes = elements * written
+            count, touched = shape.count(points), [case.algebra.size(shape.image(points))]
+            nbytes = touched[0] * written
             for name, region in zip(op.operands, shape.reads(points), strict=True):
                 size = case.algebra.size(region)
-                elements += size
+                touched.append(size)
                 # Of what the data choose from, a point that counts reads one element.
                 chosen = min(size, -(-count // op.idle)) if name in op.data_dependent else size
                 nbytes += chosen * case.item_bytes(name)
-            self._shard[*key, points, kind] = self.on[kind].work(op, case.program, count, nbytes, elements)
+            self._shard[*key, points, kind] = self.on[kind].work(op, case.program, count, nbytes, touched)
         return self._shard[*key, points, kind]
 
 

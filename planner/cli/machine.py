@@ -135,6 +135,7 @@ def _paces(device: DeviceModel) -> list[list[str]]:
             f"{pace.start_s * 1e6:.3g} us to start a task",
             f"{len(pace.curves)} curves of kernels",
             f"{len(pace.operations)} of single operations",
+            *([f"{len(pace.shapes)} tables of shapes"] if pace.shapes else []),
         ]
         for pace in device.paces
     ]

@@ -18,6 +18,7 @@ from .machine import (
     Tier,
     WorkCurve,
 )
+from .shapes import ShapeTable
 from .timing import Points, Timing, monotone
 from .units import format_bytes, parse_bytes
 
@@ -35,6 +36,7 @@ __all__ = [
     "Points",
     "Rate",
     "Scope",
+    "ShapeTable",
     "Tier",
     "Timing",
     "WorkCurve",

@@ -26,6 +26,7 @@ from .machine import (
     Tier,
     WorkCurve,
 )
+from .shapes import SHAPED, ShapeTable
 from .timing import Points
 from .toml_table import TomlTable, parse_toml, read_toml
 
@@ -152,18 +153,21 @@ def _device(table: TomlTable) -> DeviceModel:
 
 
 def _pace(table: TomlTable) -> Pace:
-    curves, operations = table.tables("curves"), table.tables("operations")
+    curves, operations, tables = (table.tables(key) for key in ("curves", "operations", "shapes"))
     pace = Pace(
         ranks=table.integer("ranks", least=1),
         start_s=table.number("start_us", least=0.0) * 1e-6,
         copy=_seconds(table, "copied_bytes_and_us") if "copied_bytes_and_us" in table else (),
         curves=tuple(_work_curve(curve) for curve in curves),
         operations=tuple(_operation_curve(curve) for curve in operations),
+        shapes=tuple(_shapes(shapes) for shapes in tables),
     )
     table.close()
     classes = [(curve.kernel, curve.dtype) for curve in pace.curves]
     names = [curve.operation for curve in pace.operations]
-    for key, named in (("curves", [f"{kernel}.{dtype}" for kernel, dtype in classes]), ("operations", names)):
+    shaped = [(found.kernel, found.dtype) for found in pace.shapes]
+    kernels, shapes = ([f"{kernel}.{dtype}" for kernel, dtype in each] for each in (classes, shaped))
+    for key, named in (("curves", kernels), ("operations", names), ("shapes", shapes)):
         if len(set(named)) < len(named):
             raise table.error(key, "one curve each", named)
     return pace
@@ -174,6 +178,18 @@ def _work_curve(table: TomlTable) -> WorkCurve:
     curve = WorkCurve(kernel, dtype, _seconds(table, "operations_and_us"))
     table.close()
     return curve
+
+
+def _shapes(table: TomlTable) -> ShapeTable:
+    kernel, dtype = table.choice("kernel", SHAPED), table.choice("dtype", tuple(DTYPES))
+    rows, columns, folded = (table.sizes(key) for key in ("rows", "columns", "folded"))
+    seconds = tuple(us * 1e-6 for us in table.numbers("us", len(rows) * len(columns) * len(folded)))
+    found = ShapeTable(kernel, dtype, rows, columns, folded, seconds)
+    table.close()
+    fall = found.fall()
+    if fall is not None:
+        raise table.error("us", "times that fall along no axis", "less at rows {}, columns {}, folded {}".format(*fall))
+    return found
 
 
 def _operation_curve(table: TomlTable) -> OperationCurve:

@@ -14,6 +14,7 @@ from math import log2
 from typing import Literal
 
 from ...errors import UsageError, close_match
+from .shapes import ShapeTable
 from .timing import Points, Timing
 from .units import parse_bytes
 
@@ -161,7 +162,8 @@ class OperationCurve:
 class Pace:
     """How fast a device is while `ranks` devices of its host, it among them, are at work: they may share cores.
 
-    `start_s` is the fixed cost of a task; `copy` has points of (bytes that a kernel reads and writes, seconds).
+    `start_s` is the fixed cost of a task; `copy` has points of (bytes that a kernel reads and writes, seconds). A task
+    takes no less than the curve of its class says, and no less than the table of its shape, where there is one.
     """
 
     ranks: int
@@ -169,6 +171,7 @@ class Pace:
     copy: Points
     curves: tuple[WorkCurve, ...] = ()
     operations: tuple[OperationCurve, ...] = ()
+    shapes: tuple[ShapeTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,12 @@ class DeviceModel:
             if candidate in known:
                 return Timing.at_rate(known[candidate] * 1e12)
         return Timing.at_rate(self.ops_per_s(kernel, dtype))
+
+    def shaped(self, kernel: str, dtype: str, ranks: int) -> ShapeTable | None:
+        """Seconds of a kernel class in this very dtype by the shape of a task; None where shapes were not measured."""
+        pace = self.pace(ranks)
+        tables = () if pace is None else pace.shapes
+        return next((table for table in tables if (table.kernel, table.dtype) == (kernel, dtype)), None)
 
     def copying(self, ranks: int) -> Timing:
         """Seconds over the bytes that a kernel reads and writes in the compute tier."""

@@ -113,6 +113,23 @@ class TomlTable:
                 raise self.error(key, expected, f"{list(after)} after {list(before)}")
         return pairs
 
+    def sizes(self, key: str) -> tuple[int, ...]:
+        """A list of whole numbers above 0 that increase."""
+        value = self._get(key)
+        found = (
+            value if isinstance(value, list) and all(_is_positive(each) and type(each) is int for each in value) else []
+        )
+        if not found or any(a >= b for a, b in pairwise(found)):
+            raise self.error(key, "a list of whole numbers greater than 0, increasing", value)
+        return tuple(found)
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of so many numbers above 0."""
+        value = self._get(key)
+        if not isinstance(value, list) or len(value) != count or not all(map(_is_positive, value)):
+            raise self.error(key, f"a list of {count} numbers, all greater than 0", value)
+        return tuple(map(float, value))
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts, empty where the key is missing."""
         value = self._get(key)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, product
 
 from .machine import Curve, DeviceModel, Link, Machine, Pace, Tier
+from .shapes import ShapeTable
 from .timing import Points
 
 DIGITS = 6
@@ -98,6 +99,8 @@ def _pace(pace: Pace, names: Mapping[str, str]) -> Iterator[str]:
         yield _entry("dtype", curve.dtype)
         yield _times("operations_and_us", curve.points)
         yield ""
+    for table in pace.shapes:
+        yield from _shapes(table)
     for own in pace.operations:
         yield "[[device.at_work.operations]]"
         if own.operation in names:
@@ -105,6 +108,22 @@ def _pace(pace: Pace, names: Mapping[str, str]) -> Iterator[str]:
         yield _entry("digest", own.operation)
         yield _times("points_and_us", own.points)
         yield ""
+
+
+def _shapes(table: ShapeTable) -> Iterator[str]:
+    """Seconds in a line for every pair of rows and columns."""
+    yield "[[device.at_work.shapes]]"
+    yield _entry("kernel", table.kernel)
+    yield _entry("dtype", table.dtype)
+    for key, sizes in zip(("rows", "columns", "folded"), table.axes, strict=True):
+        yield f"{key} = [{', '.join(map(str, sizes))}]"
+    yield "us = ["
+    deep = len(table.folded)
+    for place, (rows, columns) in enumerate(product(table.rows, table.columns)):
+        mine = table.seconds[place * deep : (place + 1) * deep]
+        yield f"    {', '.join(_number(each * 1e6) for each in mine)},  # {rows} x {columns}"
+    yield "]"
+    yield ""
 
 
 def _link(link: Link) -> Iterator[str]:

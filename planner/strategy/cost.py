@@ -1,14 +1,16 @@
 """How long a shard of an operation computes: what was measured of that very operation, else a roofline over the
-machine's sustained rates, or over its measured curves.
+machine's sustained rates, or over its measured curves and tables of shapes.
 
 Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
+from typing import NamedTuple
 
 from ...blocks import BLOCKS, flops_of_block
 from ...dtypes import DTYPES
@@ -19,6 +21,13 @@ from ...space import Region
 from ...space.projection import Image
 from ..machine import Machine
 from . import convolution
+
+
+class Roof(NamedTuple):
+    """Seconds that a task takes at least beyond its start; ``shape``: class and shape, where a table says so."""
+
+    seconds: float
+    shape: str = ""
 
 
 def compute_seconds(
@@ -55,17 +64,34 @@ def machine_seconds(
     partial: bool,
     onto: bool = False,
 ) -> float:
-    """The operation's own curve + start where it was measured, else max(operations' time, bytes' time) + start; 0 for
-    no points. Each element moves once.
+    """The highest of its roofs + start; 0 for no points."""
+    if not points:
+        return 0.0
+    found = roofs(op, program, machine, points, reads, written, ranks=ranks, partial=partial, onto=onto)
+    return max(roof.seconds for roof in found) + machine.device.start_s(ranks)
+
+
+def roofs(
+    op: Operation,
+    program: Program,
+    machine: Machine,
+    points: int,
+    reads: Mapping[str, Image],
+    written: Region,
+    *,
+    ranks: int,
+    partial: bool,
+    onto: bool = False,
+) -> list[Roof]:
+    """The operation's own curve where it was measured, else what its arithmetic, its shape (where the machine has such
+    a table) and its bytes take, each element moved once.
 
     Of a selection (`tapestry.selection`) the points that count are priced, and of what they alone say an element each.
     """
-    if not points:
-        return 0.0
     device = machine.device
     measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
     if measured is not None:
-        return measured.seconds(points) + device.start_s(ranks)
+        return [Roof(measured.seconds(points))]
     width = width_of(program, op.output)
     moved = written.size * ((width.partial if partial else width.complete) + (width.partial if onto else 0))
     counting = -(-points // op.idle)
@@ -75,9 +101,26 @@ def machine_seconds(
     if op.scan is not None:  # each result comes out of the one before
         elements = written.size + sum(image.region.size for image in reads.values())
         counting = -(-min(points, elements) // op.idle)
-    work = device.work(kernel_class(op), compute_dtype(op, program), ranks)
-    arithmetic = work.seconds(float(counting * flops_per_point(op)))
-    return max(arithmetic, device.copying(ranks).seconds(moved)) + device.start_s(ranks)
+    kernel, dtype = kernel_class(op), compute_dtype(op, program)
+    arithmetic = device.work(kernel, dtype, ranks).seconds(float(counting * flops_per_point(op)))
+    found = [Roof(arithmetic), Roof(device.copying(ranks).seconds(moved))]
+    table = device.shaped(kernel, dtype, ranks)
+    if table is not None:
+        shape = task_shape(op, counting, (image.region.size for image in reads.values()), written.size)
+        says = " x ".join(f"{size:,.0f}" for size in shape)
+        found.append(Roof(table.at(*shape), f"{kernel} in {dtype}, {says}"))
+    return found
+
+
+def task_shape(op: Operation, points: int, reads: Iterable[int], written: int) -> tuple[float, float, float]:
+    """Rows, columns and what is folded (see `ShapeTable`), of a task of so many points that reads and writes so many
+    elements: an element of the larger operand of a product is used once for every column.
+    """
+    if isinstance(op.body, Block):
+        record = prod(dim.extent for dim in op.dims[len(op.dims) - BLOCKS[op.body.kernel].uncut :])
+        return written / record, points / written, float(record)
+    largest = max(1, *reads)
+    return largest * written / points, points / largest, points / written
 
 
 def compute_dtype(op: Operation, program: Program) -> str:

@@ -3,16 +3,16 @@ and every plan that has them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from ...expr import Affine
 from ...program import Operation, Program
 from ...space import Region
-from ...space.projection import count_points, operand_images, write_image
+from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
-from .cost import compute_seconds, machine_seconds
+from .cost import compute_seconds, machine_seconds, roofs
 
 
 class Work(NamedTuple):
@@ -59,15 +59,27 @@ class Works:
         }
         return tuple(known[pair] for pair in pairs)
 
+    def shape(self, op: Operation, program: Program, region: Region, *, partial: bool, kind: int = 0) -> str:
+        """The class and shape of which a table of the machine says what a shard takes; "" where something else does."""
+        touched = _touched(op, program, region)
+        if not touched[0]:
+            return ""
+        found = roofs(op, program, self.machines[kind], *touched, ranks=self.ranks, partial=partial)
+        return max(found, key=lambda roof: roof.seconds).shape
+
     def _priced(self, op: Operation, program: Program, region: Region, kind: int, *, partial: bool, onto: bool) -> Work:
-        shapes = {name: program.tensor(name).shape for name in op.operands}
-        points = count_points(op, region).value
-        priced = (points, operand_images(op, shapes, region), write_image(op, region).region)
+        touched = _touched(op, program, region)
         seconds, least = (
-            price(op, program, self.machines[kind], *priced, ranks=self.ranks, partial=partial, onto=onto)
+            price(op, program, self.machines[kind], *touched, ranks=self.ranks, partial=partial, onto=onto)
             for price in (compute_seconds, machine_seconds)
         )
-        return Work(seconds, points, seconds > least)
+        return Work(seconds, touched[0], seconds > least)
+
+
+def _touched(op: Operation, program: Program, region: Region) -> tuple[int, Mapping[str, Image], Region]:
+    """Points of a shard, what they read of each operand, and what they write."""
+    shapes = {name: program.tensor(name).shape for name in op.operands}
+    return count_points(op, region).value, operand_images(op, shapes, region), write_image(op, region).region
 
 
 def _extents(op: Operation, region: Region) -> tuple[int, ...] | None:

@@ -74,10 +74,10 @@ def seconds_of(device: Device, run: Runner, rest: Rest | None = None) -> float:
 def streaming(device: Device) -> Rest:
     """Copies within the memory in which a device computes."""
     grid = Box.of_shape((STREAMED,)).grid()
-    ends = [
+    source, target = (
         device.view(device.allocate(device.computes_in, STREAMED), 0, grid, np.dtype(np.uint8)) for _ in range(2)
-    ]
-    copy = device.copy(*ends, Region.of(grid))
+    )
+    copy = device.copy(source, target, Region.of(grid))
     copy()
     once = max(LEAST_S, _took(device, copy))
 

@@ -62,7 +62,7 @@ def test_every_task_is_measured_after_the_steps() -> None:
 
 def test_equal_tasks_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[float]()
-    monkeypatch.setattr(alone, "seconds_of", lambda device, run: asked.append(1.0) or 1.0)
+    monkeypatch.setattr(alone, "seconds_of", lambda *_: asked.append(1.0) or 1.0)
     made = plan(net.bind(n=8, m=4), "cpu-4", mesh=(1,), time_limit=20)
     values = {"x": np.ones((8, 4), np.float32), "w": np.eye(4, dtype=np.float32)}
     (result,) = run_plans([(made, values)], engine="local", device="numpy", alone=True)

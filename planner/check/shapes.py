@@ -1,0 +1,84 @@
+"""What a task takes by its shape, from a measured table, by code of the checker's own.
+
+Three numbers say the shape of a product of matrices, and of attention; all follow from how many points a task has and
+how many elements it touches. Between the sizes of the table seconds are linear in each of the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from ...blocks import BLOCKS
+from ...program import Block, Operation
+
+AXES = ("rows", "columns", "folded")
+Shape = tuple[float, float, float]
+
+
+def of(op: Operation, points: int, touched: Sequence[int]) -> Shape:
+    """Of a task that touches so many elements, first those it writes, then those of each operand.
+
+    What an element of a result folds is the last number, how often one of the larger operand is used the middle one. A
+    block leaves records, which are not cut.
+    """
+    written, *read = touched
+    if isinstance(op.body, Block):
+        whole = len(op.dims) - BLOCKS[op.body.kernel].uncut
+        record = prod(dim.extent for place, dim in enumerate(op.dims) if place >= whole)
+        return written / record, points / written, float(record)
+    uses = points / max(1, *read)
+    return written / uses, uses, points / written
+
+
+def seconds(table: Mapping[str, Any], shape: Shape) -> float:
+    """Beyond the start of a task."""
+    values: list[float] = table["seconds"]
+    for axis, size in zip(AXES, shape, strict=True):
+        values = _along(table[axis], size, values)
+    return values[0]
+
+
+def _along(sizes: Sequence[int], size: float, values: Sequence[float]) -> list[float]:
+    """The table without its first axis, at a size of that axis."""
+    planes = _planes(values, len(sizes))
+    if size >= sizes[-1]:
+        return [value * (size / sizes[-1]) for value in planes[-1]]
+    right = next(k for k, known in enumerate(sizes) if size < known)
+    if not right:
+        return list(planes[0])
+    share = (size - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
+    return [(1 - share) * low + share * high for low, high in zip(*planes[right - 1 : right + 1], strict=True)]
+
+
+def _planes(values: Sequence[float], count: int) -> list[Sequence[float]]:
+    step = len(values) // count
+    return [values[k * step : (k + 1) * step] for k in range(count)]
+
+
+def faults(table: Mapping[str, Any], at: str) -> Iterator[str]:
+    """Sizes that increase, and as many seconds as there are shapes, which fall along no axis."""
+    lengths = []
+    for name in AXES:
+        axis = table.get(name)
+        sizes = [size for size in axis if type(size) is int and 0 < size < 1 << 62] if isinstance(axis, list) else []
+        if not sizes or sizes != axis or any(a >= b for a, b in pairwise(sizes)):
+            yield f"{at}.{name} is not a list of whole numbers above 0 that increase"
+            return
+        lengths.append(len(sizes))
+    known = table.get("seconds")
+    found = known if isinstance(known, list) and len(known) == prod(lengths) else []
+    if not found or not all(type(each) in (int, float) and 0 < each < 1e300 for each in found):
+        yield f"{at}.seconds are not {prod(lengths)} numbers above 0"
+    elif not _rises(lengths, found):
+        yield f"{at}.seconds fall along an axis"
+
+
+def _rises(lengths: Sequence[int], values: Sequence[float]) -> bool:
+    if not lengths:
+        return True
+    planes = _planes(values, lengths[0])
+    upward = all(a <= b for low, high in pairwise(planes) for a, b in zip(low, high, strict=True))
+    return upward and all(_rises(lengths[1:], plane) for plane in planes)
