@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from tapestry.kernels.errors import KernelError
 from tapestry.kernels.runtime.device import device_count
 from tapestry.planner import load_machine
-from tapestry.planner.format import Resolved
+from tapestry.planner.format import Document, Resolved
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close, partitions
+from tapestry.workers.engines.engine import Settings
+from tapestry.workers.engines.launch import launch
 from tapestry.workers.result import RunResult
 
 from ...unchecked import run_unchecked
@@ -28,6 +30,7 @@ MACHINE = load_machine("h200x8")
 EXAMPLES = int(os.environ.get("TAPESTRY_GPU_PROGRAMS", 0)) or 1000
 
 Shards = Mapping[str, Sequence[Region]]
+Job = tuple[Program, Document, Mapping[str, Any]]
 
 
 def gpus() -> int:
@@ -87,3 +90,24 @@ def executed_cut(program: Program, inputs: Mapping[str, Any], draws: int, number
         executed(program, shards, inputs, data.draw(st.none() | st.integers(0, 1 << 20)))
 
     execute()
+
+
+# -- several plans, two processes --------------------------------------------------------------------------------------
+
+
+def launched(jobs: list[Job], device: str, repeat: int = 1) -> list[RunResult]:
+    return launch([(document, inputs) for _, document, inputs in jobs], Settings(device, poison=True, repeat=repeat))
+
+
+def wrong(job: Job, found: RunResult, steps: int = 1) -> str:
+    """What is wrong with a result after so many steps."""
+    program, document, inputs = job
+    try:
+        for _ in range(steps - 1):
+            before = evaluate(program, inputs)
+            inputs = {**inputs, **{name: before[name] for name, _ in program.states}}
+        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+        assert found.bytes_moved == document.traffic.bytes_total
+    except AssertionError as error:
+        return f"{error}\n{program}"
+    return ""

@@ -20,10 +20,10 @@ def test_it_computes_what_the_reference_does(case: Case) -> None:
     compare(case, "f32")
 
 
-@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+@pytest.mark.parametrize("dtype", ["f64", "bf16", "f16"])
 @pytest.mark.parametrize("case", named(list(FIRST.values())))
 def test_it_does_so_in_other_types(case: Case, dtype: str) -> None:
-    """The long one, and a short one, for whose results some functions are approximated."""
+    """The long one, and short ones, for whose results some functions are approximated."""
     compare(case, dtype)
 
 

@@ -20,27 +20,21 @@ from tapestry.planner.check import Code, check
 from tapestry.planner.format import Document, Resolved, Transfer
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Block, Program
-from tapestry.reference import evaluate
-from tapestry.testing import assert_close, inputs_for, partitions, programs
+from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers.cupy.lanes import issued
 from tapestry.workers.device import Bound, nothing
-from tapestry.workers.engines.engine import Settings
-from tapestry.workers.engines.launch import launch
 from tapestry.workers.rank import place_of
-from tapestry.workers.result import RunResult
 
 from ....planner.check.mutations import waits_removed
 from ...unchecked import run_unchecked
 from ..test_outside import check_what_is_said
-from .executed import EXAMPLES, MACHINE, cut_along, needs_two
+from .executed import EXAMPLES, MACHINE, Job, cut_along, launched, needs_two, wrong
 from .test_on_gpu import SMALL, example_program
 
 pytestmark = needs_two
 ENGINES = Path(__file__).parents[2] / "engines"
 PLANS = max(20, EXAMPLES // 5)
 SAMPLE = max(10, EXAMPLES // 20)
-
-Job = tuple[Program, Document, Mapping[str, Any]]
 
 
 def generated(count: int, number: int) -> list[Job]:
@@ -57,24 +51,6 @@ def generated(count: int, number: int) -> list[Job]:
 
     draw()
     return jobs
-
-
-def launched(jobs: list[Job], device: str, repeat: int = 1) -> list[RunResult]:
-    return launch([(document, inputs) for _, document, inputs in jobs], Settings(device, poison=True, repeat=repeat))
-
-
-def wrong(job: Job, found: RunResult, steps: int = 1) -> str:
-    """What is wrong with a result after so many steps."""
-    program, document, inputs = job
-    try:
-        for _ in range(steps - 1):
-            before = evaluate(program, inputs)
-            inputs = {**inputs, **{name: before[name] for name, _ in program.states}}
-        assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-        assert found.bytes_moved == document.traffic.bytes_total
-    except AssertionError as error:
-        return f"{error}\n{program}"
-    return ""
 
 
 @pytest.fixture
