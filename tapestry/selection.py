@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from .expr import MONOIDS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, depends_on
+from .expr import FUNCTIONS, MONOIDS, Affine, Bound, Call, Cast, Const, Expr, IndexValue, depends_on, walk
 from .expr.monoids import VALUE
 
 
@@ -119,3 +119,12 @@ def _solved(index: Affine, name: str, factor: int, value: Expr) -> Expr:
     if rest.terms or rest.const:
         value = Call("subtract", (value, IndexValue(rest) if rest.terms else Const(rest.const)))
     return value if factor == 1 else Call("negative", (value,))
+
+
+def demands(expr: Expr) -> Iterator[tuple[Expr, int]]:
+    """What has to be within an axis, an error if it is not, and the axis's extent."""
+    for node in walk(expr):
+        if isinstance(node, Call) and FUNCTIONS[node.function].strict:
+            limit = uncast(node.args[1])
+            assert isinstance(limit, Const), "the extent of an axis is a number"
+            yield node.args[0], int(limit.value)

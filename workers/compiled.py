@@ -17,6 +17,7 @@ from .device import DType, Runner, Stored, in_order
 from .devices import AUTO, chosen_device, open_device, warn_of_other_hardware
 from .engines.held import Held, held
 from .feeding import Feed
+from .keeping import Keeping
 from .stores.inputs import checked_inputs
 from .tensors import host_array, is_host, maker, sample
 from .transport.counting import demand_planned, planned_bytes
@@ -80,6 +81,7 @@ class Compiled:
         self._planned = planned_bytes(plan, held.numbers)
         self._gathered: dict[tuple[str, str, bool], tuple[Any | None, Runner]] = {}
         self._starts = {buffer.tensor: buffer.name for buffer in kept}
+        self._keeping = Keeping(plan, self._device, ranks if held.alone else ())
         self._carry = in_order([run for rank in ranks for run in carrying(self._device, plan, rank)])
 
     def _whole(self, tensor: Tensor, values: Mapping[str, Any]) -> Stored:
@@ -93,13 +95,15 @@ class Compiled:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step: the outputs by name, arrays of their own. UsageError for inputs that do not fit.
 
-        BytesDiffer, TaskError and PeerFailed as in `tapestry.workers.run`; the states are lost where a task failed.
+        BytesDiffer, TaskError and PeerFailed as in `tapestry.workers.run`. Where all ranks are in this process, states
+        are what they were before a step that an index outside of its axis, or a function of one's own, made fail: the
+        next step may follow. With "torchrun" they are lost.
         """
         held = self._open()
         given = checked_inputs(self._plan.program, inputs, "input", elsewhere=True)
         with held.watched():
             feed = in_order([self._feeds[name].of(value) for name, value in given.items()])
-            with self._device.running():
+            with self._device.running(), self._keeping.around(given):
                 feed()
                 self._step(held)
                 found = self._read(held, self._plan.document.outputs, sample(inputs.values()))

@@ -7,16 +7,15 @@ them, replayed from a graph or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import IndexOutside
-from ...expr import FUNCTIONS, Call, Const, Expr, Read, walk
+from ...expr import Expr, Read, walk
 from ...program import Block, Operation
-from ...selection import uncast
+from ...selection import demands, uncast
 from ..device import Evaluation
 from .arrays import DeviceArray, Memory
 from .jobs import Job
@@ -28,16 +27,7 @@ WORDS = 512  # of a memory
 
 def axes_of(job: Job) -> tuple[int, ...]:
     """The extents of the axes that some indices of a job have to be within."""
-    return tuple(sorted({extent for expr in job.expressions for _, extent in _demands(expr)}))
-
-
-def _demands(expr: Expr) -> Iterator[tuple[Expr, int]]:
-    """What has to be within an axis, and the axis's extent."""
-    for node in walk(expr):
-        if isinstance(node, Call) and FUNCTIONS[node.function].strict:
-            limit = uncast(node.args[1])
-            assert isinstance(limit, Const), "the extent of an axis is a number"
-            yield node.args[0], int(limit.value)
+    return tuple(sorted({extent for expr in job.expressions for _, extent in demands(expr)}))
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ class Outside:
     def _error(self, watch: _Watch, value: int) -> IndexOutside:
         op = watch.task.op
         assert not isinstance(op.body, Block)
-        index = next(index for index, extent in _demands(op.body) if extent == watch.extent)
+        index = next(index for index, extent in demands(op.body) if extent == watch.extent)
         read = next((node for node in walk(index) if isinstance(node, Read)), None)
         if read is None:
             return IndexOutside(value, watch.extent, read=_looked_up(op, index))

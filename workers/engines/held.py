@@ -32,6 +32,7 @@ class Held(ABC):
     replay: Replay
     transport: Transport
     gathers: bool = True  # whether whole tensors come together in this process
+    alone: bool = False  # whether no other process has ranks
 
     def __init__(self, device: Device, plan: Resolved) -> None:
         self.device, self.plan = device, plan
@@ -76,6 +77,8 @@ class Held(ABC):
 
 class AllHere(Held):
     """All ranks, one after another."""
+
+    alone = True
 
     def __init__(self, device: Device, plan: Resolved, *, poison: bool) -> None:
         super().__init__(device, plan)

@@ -13,6 +13,7 @@ from tapestry.program import Pin
 from tapestry.workers import TaskError
 
 from ...kernels.elementwise.host import needs_compiler
+from ..test_failed_steps import CASES, check_a_step_that_fails
 
 pytestmark = needs_compiler
 
@@ -86,3 +87,8 @@ def test_what_is_said(on_host: str) -> None:
 
 def test_what_follows(on_host: str) -> None:
     check_what_follows(on_host)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_states_stay_what_they_were(on_host: str, case: str) -> None:
+    check_a_step_that_fails(on_host, "h200x8", *CASES[case])
