@@ -98,6 +98,15 @@ def test_ranks_that_take_turns_share_a_stream(streamed: str) -> None:
         assert found.bytes_moved == 2 * 3 * 5 * 4
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_rank_without_tasks_has_steps_too(timed: bool) -> None:
+    """Of a plan in which others do all the work."""
+    replay = Streamed().replay([])
+    assert replay(0.0) == []
+    assert replay.keep(timed=timed)
+    assert replay(0.0) == []
+
+
 def test_compiled_steps_are_graphs(streamed: str) -> None:
     document = msgspec.structs.replace(blurred_twice(), machine={"device": {"name": "any"}})
     with Compiled(Checked(Resolved(document)), {"x": X}, device=streamed) as step:

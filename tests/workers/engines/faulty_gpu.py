@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from delayed import SPIN
 
-from tapestry.planner.format import Transfer
+from tapestry.planner.format import Copy, Transfer
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.machine import Unit
 from tapestry.workers.device import Bound, Replay, in_order
@@ -75,6 +75,12 @@ class KilledIdle(Faulty):
 
 class KilledInAKernel(Faulty):
     ahead = (object,)
+
+
+class KilledInACopy(Faulty):
+    """Between memories of one rank."""
+
+    ahead = (Copy,)
 
 
 class KilledInATransfer(Faulty):

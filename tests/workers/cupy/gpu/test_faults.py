@@ -13,8 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 
+import tapestry as tp
+from tapestry import Tensor, f32
 from tapestry.errors import TapestryError, UsageError
 from tapestry.inputs import random_inputs
 from tapestry.planner.format import Document
@@ -25,7 +29,9 @@ from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import launch
 
 from ...engines.test_faults import alive, wait_for
+from ...sheets import Sheet, blur
 from .executed import MACHINE, cut_along, gpus, needs_two
+from .test_lasting import TAKE
 from .test_on_gpu import example_program
 
 pytestmark = [*needs_two, pytest.mark.usefixtures("alone")]
@@ -71,10 +77,27 @@ def planned(ranks: int = 2) -> Document:
     return plan_partitions(program, MACHINE, cut_along(program, ranks, last=True)).document
 
 
+def brought_from_the_host() -> Document:
+    """Two ranks whose inputs lie in the memory of the host, and are copied to the GPU ahead of all else."""
+    sheet = Sheet(blur(), 2)
+    mine, wide = ["0:4", "4:8"], ["0:5", "3:8"]
+    start, x = sheet.buffer("x", mine, initial=True), sheet.buffer("x", wide)
+    y, z = sheet.buffer("y", wide), sheet.buffer("z", mine)
+    copied = sheet.copy("x", start, x, mine)
+    before = sheet.transfer("x", x, x, mine, wide, [copied])
+    first = sheet.compute("first", mine, [x], y, [before])
+    between = sheet.transfer("y", y, y, mine, wide, [first])
+    sheet.compute("second", mine, [y], z, [between])
+    document = sheet.document({"z": z})
+    tiers = [replace(b, tier="host" if b.name == start else "hbm") for b in document.buffers]
+    return replace(document, buffers=tuple(tiers))
+
+
 ENDS = {
     "KilledAtStart": "the process was ended by SIGKILL",
     "KilledIdle": "the process was ended by SIGKILL",
     "KilledInAKernel": "the process was ended by SIGKILL",
+    "KilledInACopy": "the process was ended by SIGKILL",
     "KilledInATransfer": "the process was ended by SIGKILL",
     "Stopped": f"the process has not answered for {PATIENCE_S:g} s",
 }
@@ -83,10 +106,12 @@ ENDS = {
 def test_a_rank_that_is_killed_or_stopped_ends_its_run_and_is_named(folder: Path) -> None:
     """All runs side by side."""
     document, inputs = planned(), random_inputs(example_program("mlp"), 0)
+    jobs = dict.fromkeys(ENDS, (document, inputs))
+    jobs["KilledInACopy"] = brought_from_the_host(), {"x": np.arange(8, dtype=np.float32)}
 
     def ended(device: str) -> tuple[TapestryError, float]:
         with pytest.raises(TapestryError) as caught:
-            launch([(document, inputs)], Settings(f"faulty_gpu:{device}", patience_s=PATIENCE_S))
+            launch([jobs[device]], Settings(f"faulty_gpu:{device}", patience_s=PATIENCE_S))
         return caught.value, time.time() - float((folder / f"{device}-ended-1").read_text())
 
     with ThreadPoolExecutor(len(ENDS)) as pool:
@@ -121,6 +146,35 @@ def test_ranks_die_with_the_process_that_launched_them(folder: Path) -> None:
     finally:
         launcher.send_signal(signal.SIGKILL)
         launcher.wait()
+
+
+@tp.program
+def outer(x: f32[Tensor, "n"], y: f32[Tensor, "m"]) -> Tensor:
+    return tp.sum(tp.exp(tp.einsum("n,m->nm", x, y)), axis=1)
+
+
+def test_memory_of_one_gpu_that_another_process_took(folder: Path) -> None:
+    program = outer.bind(n=1 << 15, m=1 << 15)
+    document = plan_partitions(program, MACHINE, cut_along(program, 2, last=False)).document
+    job = document, random_inputs(program, 0)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible()[1]}
+    other = subprocess.Popen(
+        [sys.executable, "-c", TAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(TaskError, match=r"no memory for \d+ bytes of hbm") as caught:
+            launch([job], Settings("cupy"))
+        assert caught.value.rank == 1
+    finally:
+        other.communicate("")
+
+
+def visible() -> list[str]:
+    """The GPUs of this process, by what the driver calls them."""
+    said = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return said.split(",") if said else [str(k) for k in range(gpus())]
 
 
 def test_a_plan_for_more_gpus_than_there_are(folder: Path) -> None:
