@@ -51,9 +51,28 @@ class Spread:
         self.codes = np.array(codes, dtype=np.int64)
 
     @cached_property
+    def apart(self) -> bool:
+        """Whether different regions are known to have nothing in common: single grids, cut along axes."""
+        if any(len(region.grids) != 1 or not region.grids[0].axes for region in self.regions):
+            return False
+        return all(map(_apart, zip(*(region.grids[0].axes for region in self.regions), strict=True)))
+
+    @cached_property
     def pieces(self) -> Pieces:
         """The disjoint pieces of it, each with all the ranks that hold it."""
+        if self.apart:
+            ranks: dict[int, list[int]] = {}
+            for rank, code in enumerate(self.codes.tolist()):
+                ranks.setdefault(code, []).append(rank)
+            held = [(region, tuple(ranks[code])) for code, region in enumerate(self.regions)]
+            return Pieces(held, [region.size for region in self.given])
         return Pieces(refined(dict(enumerate(self.given))), [region.size for region in self.given])
+
+
+@lru_cache(maxsize=1024)
+def _apart(sets: tuple[IntSet, ...]) -> bool:
+    different = dict.fromkeys(sets)
+    return IntSet().union(*different).size == sum(values.size for values in different)
 
 
 class Pieces:
@@ -127,11 +146,20 @@ def _common(pieces: Pieces, regions: Sequence[Region], ranks: int) -> Counts:
     if any(len(region.grids) != 1 for region in (*pieces.regions, *regions)):
         found[:] = [[a.meet_size(b) for b in regions] for a in pieces.regions]
         return found
-    mine, theirs = ([region.grids[0].axes for region in some] for some in (pieces.regions, regions))
+    for table in common_sizes(pieces.regions, regions):
+        found *= table
+    return found
+
+
+def common_sizes(some: Sequence[Region], others: Sequence[Region]) -> list[Any]:
+    """Per axis how many coordinates each of some regions has in common with each of others, all of one grid."""
+    mine, theirs = ([region.grids[0].axes for region in regions] for regions in (some, others))
+    found = []
     for a, b in zip(zip(*mine, strict=True), zip(*theirs, strict=True), strict=True):
-        sets, others = dict.fromkeys(a), dict.fromkeys(b)
-        at, there = ({axis: k for k, axis in enumerate(some)} for some in (sets, others))
-        found *= _sizes(tuple(sets), tuple(others))[np.array([at[x] for x in a])[:, None], [there[x] for x in b]]
+        sets, others_sets = dict.fromkeys(a), dict.fromkeys(b)
+        at, there = ({axis: k for k, axis in enumerate(different)} for different in (sets, others_sets))
+        table = _sizes(tuple(sets), tuple(others_sets))
+        found.append(table[np.array([at[x] for x in a])[:, None], [there[x] for x in b]])
     return found
 
 
@@ -160,11 +188,11 @@ def complete_loads(held: Spread, needs: Sequence[Spread], groups: Groups) -> Cou
         some = slice(first, first + step)
         lacking = common[:, codes[some]].swapaxes(0, 1)
         lacking = np.where(pieces.held, 0, lacking)
-        found[some] = _taken(lacking, _senders(pieces, lacking, groups), groups)
+        found[some] = taken(lacking, senders_of(pieces, lacking, groups), groups)
     return found
 
 
-def _senders(pieces: Pieces, lacking: Counts, groups: Groups) -> Any:
+def senders_of(pieces: Pieces, lacking: Counts, groups: Groups) -> Any:
     """By transfer, piece and rank who sends: `planner.format.senders.in_turn` for many pieces at once."""
     if pieces.alone is not None:
         return np.broadcast_to(pieces.alone, lacking.shape)
@@ -176,7 +204,7 @@ def _senders(pieces: Pieces, lacking: Counts, groups: Groups) -> Any:
     return found
 
 
-def _taken(lacking: Counts, senders: Any, groups: Groups) -> Counts:
+def taken(lacking: Counts, senders: Any, groups: Groups) -> Counts:
     """What each rank lacks of each piece comes from its sender."""
     counts = np.zeros((len(lacking), 2, len(groups), lacking.shape[2]), dtype=lacking.dtype)
     for level, of in enumerate(groups):

@@ -118,7 +118,7 @@ class Translation:
         homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
         asked = list(dict.fromkeys(need for mine in needs for need in mine))
         relate(asked, asked)
-        model.traffic.prime(homes, asked)
+        model.traffic.prime(homes, asked, flow.width)
         return [
             self._together(flows, group, [needs[j] for j in group], homes)
             for group in _sharing([list(dict.fromkeys(mine)) for mine in needs])

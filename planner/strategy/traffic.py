@@ -16,14 +16,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from ...records import Width
 from ...space import Region
-from ..format.loads import IN, complete_loads, partial_loads
+from ..format.folds import Source
+from ..format.loads import IN, complete_loads
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
 from . import paths
 from .layouts import Layout, Layouts, Mesh, relate
+
+
+Busiest = tuple[int, ...]
+"""Per level what the busiest rank receives, or sends."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,17 @@ class Move:
     seconds: float
 
 
+class _Fold(NamedTuple):
+    """Elements, and bytes that ranks receive in all; per level those of the busiest."""
+
+    elements: int
+    nbytes: int
+    busiest: Busiest
+
+
 NOTHING = Move(0, 0, 0, "local", 0.0)
 DETOURS = 2  # of a path, and of each of its halves
 MOST_RANKS = 16  # among which detours are looked for: what each rank has on the way is different pieces
-Busiest = tuple[int, ...]
-"""Per level what the busiest rank receives, or sends."""
 
 
 class Traffic:
@@ -58,6 +70,7 @@ class Traffic:
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._loads: dict[tuple[int, int], tuple[Busiest, Busiest]] = {}
+        self._folds: dict[tuple[int, int, Width], _Fold] = {}
         self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
         self._layouts = Layouts(mesh)
         self._keep: list[Layout] = []
@@ -73,13 +86,16 @@ class Traffic:
         """Per level the ranks of its largest group."""
         return tuple(max(map(of.count, set(of))) for of in self.levels[1])
 
-    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
+    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> None:
         """What the times of all these transfers are asked of, found out at once."""
         relate(haves, needs)
         self._keep += [*haves, *needs]
         for have in dict.fromkeys(haves):
             if have.parts is None:
                 self._count(have, [need for need in dict.fromkeys(needs) if (id(have), id(need)) not in self._loads])
+            else:
+                new = [need for need in dict.fromkeys(needs) if (id(have), id(need), width) not in self._folds]
+                self._fold(have, new, width)
 
     def _count(self, have: Layout, needs: Sequence[Layout]) -> None:
         needs = [need for need in needs if have.pair(need).missing]
@@ -178,12 +194,21 @@ class Traffic:
         return self._loads[id(have), id(need)]
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
-        assert have.parts is not None
-        loads = partial_loads(have.regions, need.regions, have.parts, self.levels[1], records=width.packed)
-        nbytes, kind = loads.nbytes(width), partial_kind(need)
-        busiest = tuple(nbytes.max(axis=(0, 2)).tolist())
+        key = (id(have), id(need), width)
+        if key not in self._folds:
+            self._fold(have, [need], width)
+        fold, kind = self._folds[key], partial_kind(need)
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
-        return Move(loads.moved, int(nbytes[IN].sum()), sum(busiest), kind, self._seconds(kind, busiest, receivers))
+        seconds = self._seconds(kind, fold.busiest, receivers)
+        return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds)
+
+    def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> None:
+        assert have.parts is not None
+        source = Source(have.spread, have.parts, self.levels[1], records=width.packed)
+        for need, loads in zip(needs, source.loads([need.spread for need in needs]), strict=True):
+            nbytes = loads.nbytes(width)
+            busiest = tuple(nbytes.max(axis=(0, 2)).tolist())
+            self._folds[id(have), id(need), width] = _Fold(loads.moved, int(nbytes[IN].sum()), busiest)
 
     def _seconds(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
         """What each level takes, one after another; the link of each as the ranks that receive at once have it."""
