@@ -1,8 +1,8 @@
 """How many elements every rank receives and sends in transfers that fold one partial source, for many of them at once.
 
-Where different ranks need the same or nothing in common, all that `planner.format.senders` says of a fold is a table
-of [transfer, piece of what is there, rank]: who of the needers of a piece fold which share of it, from whom these take
-the parts they lack, and whom they tell.
+What is there and what is needed falls into pieces. Where these are grids, all that `planner.format.senders` says of a
+fold is a table of [transfer, piece of what is there, piece of what is needed and rank]: who of the needers of a piece
+fold which share of it, from whom these take the parts they lack, and whom they tell.
 """
 
 from __future__ import annotations
@@ -34,57 +34,105 @@ class Source:
         # By contributors, and the pieces that they have the same part of.
         self.given = [(k, piece) for k, pieces in enumerate(contributions.values()) for piece in pieces]
 
-    def loads(self, needs: Sequence[Spread]) -> Iterator[Loads]:
-        """What each of some layouts takes."""
+    def loads(self, needs: Sequence[Spread]) -> Loads:
+        """What each of some layouts takes: elements and records by (transfer, received or sent, level, rank)."""
         simple = self.pieces.regions and all(len(region.grids) == 1 for region in self.pieces.regions)
-        plain = dict.fromkeys(need for need in needs if simple and need.regions and need.apart)
-        counted: dict[Spread, Loads] = {}
+        plain = [k for k, need in enumerate(needs) if simple and need.regions and _Needed.plain(need)]
+        found = np.zeros((2, len(needs), 2, len(self.groups), len(self.parts)), dtype=np.int64)
+        done: list[int] = []
         if plain:
-            met = _Met(self.pieces.regions, list(plain), records=self.records)
-            tables = [need for need in plain if met.all_there(need)]
+            needed = {k: _Needed.of(needs[k]) for k in plain}
+            met = _Met(self.pieces.regions, list(needed.values()), records=self.records)
+            done = [k for k in plain if met.all_there(needs[k], needed[k])]
             step = max(1, ENTRIES // (len(self.given) * len(self.parts)))
-            for first in range(0, len(tables), step):
-                some = tables[first : first + step]
-                counted.update(zip(some, self._counted(some, met), strict=True))
-        for need in needs:
-            yield counted.get(need) or self._one_by_one(need)
+            for first in range(0, len(done), step):
+                some = done[first : first + step]
+                found[:, some] = self._counted([needed[k] for k in some], met)
+        for k in sorted({*range(len(needs))} - {*done}):
+            alone = partial_loads(self.held.given, needs[k].given, self.parts, self.groups, records=self.records)
+            found = found if alone.elements.dtype != object else found.astype(object)
+            found[:, k] = alone.elements, alone.records
+        return Loads(found[0], found[1])
 
-    def _one_by_one(self, need: Spread) -> Loads:
-        return partial_loads(self.held.given, need.given, self.parts, self.groups, records=self.records)
-
-    def _counted(self, needs: Sequence[Spread], met: _Met) -> Iterator[Loads]:
-        codes = np.array([need.codes for need in needs])
-        shares = self._shares(codes, *met.of(needs), cut=met.cut)
-        lacking = np.zeros((len(needs), len(self.contributions.holders), len(self.parts)), dtype=np.int64)
+    def _counted(self, needs: Sequence[_Needed], met: _Met) -> tuple[Counts, Counts]:
+        table = _Table.of(needs, met)
+        shares = self._shares(table, cut=met.cut)
+        shape, transfer = (len(needs), len(self.parts)), np.arange(len(needs))[:, None]
+        lacking = np.zeros((shape[0], len(self.contributions.holders), shape[1]), dtype=np.int64)
         for k, piece in self.given:
-            lacking[:, k] += shares[:, piece]
+            np.add.at(lacking[:, k], (transfer, table.ranks), shares[:, piece])
         lacking[:, self.contributions.held] = 0
         contributed = taken(lacking, senders_of(self.contributions, lacking, self.groups), self.groups)
-        return map(Loads, _told(codes, shares.sum(axis=1), self.groups), contributed)
+        told = np.zeros_like(contributed)
+        for way, level, counts in _told(table, shares.sum(axis=1), self.groups):
+            np.add.at(told[:, way, level], (transfer, table.ranks), counts)
+        return told, contributed
 
-    def _shares(self, codes: Any, elements: Counts, longest: Counts, *, cut: bool) -> Counts:
-        """[transfer, piece of what is there, rank] elements that the rank folds of it."""
-        held = self.pieces.held
-        all_needers, holding = _like(codes, np.ones_like(held[:1])), _like(codes, held)
+    def _shares(self, table: _Table, *, cut: bool) -> Counts:
+        """[transfer, piece of what is there, entry] elements that the rank folds of it."""
+        held = self.pieces.held[:, table.ranks].swapaxes(0, 1)
+        all_needers, holding = _like(table.codes, np.ones_like(held[:, :1])), _like(table.codes, held)
         able = holding.count > 0
         count = np.where(able, holding.count, all_needers.count)
         turn = np.where(able, holding.turn, all_needers.turn)
+        longest = table.longest
         length = (turn + 1) * longest // count - turn * longest // count if cut else 1 * (turn == 0)
-        folds = (elements > 0) & (held | ~able)
-        shares: Counts = np.where(folds, length * (elements // np.maximum(longest, 1)), 0)
+        folds = (table.elements > 0) & (held | ~able)
+        shares: Counts = np.where(folds, length * (table.elements // np.maximum(longest, 1)), 0)
         return shares
 
 
+class _Needed(NamedTuple):
+    """Pieces of what is needed, none in common, by the ranks that need them: an entry for each rank of each piece, the
+    ranks in order."""
+
+    pieces: Sequence[Region]
+    entries: Sequence[tuple[int, int]]  # rank, piece
+
+    @staticmethod
+    def plain(need: Spread) -> bool:
+        """Whether all pieces are single grids."""
+        return need.apart or all(len(region.grids) == 1 for region in need.pieces.regions)
+
+    @staticmethod
+    def of(need: Spread) -> _Needed:
+        if need.apart:
+            return _Needed(need.regions, [(rank, code) for rank, code in enumerate(need.codes.tolist()) if code >= 0])
+        entries = sorted((rank, k) for k, holders in enumerate(need.pieces.holders) for rank in holders)
+        return _Needed(need.pieces.regions, entries)
+
+
+class _Table(NamedTuple):
+    """[transfer, entry] of which rank it is, and of which piece, -1 for no entry; [transfer, piece of what is there,
+    entry] the elements of both pieces, and coordinates along the longest axis that may be cut."""
+
+    ranks: Any
+    codes: Any
+    elements: Counts
+    longest: Counts
+
+    @staticmethod
+    def of(needs: Sequence[_Needed], met: _Met) -> _Table:
+        shape = len(needs), max(len(need.entries) for need in needs)
+        ranks, codes = np.zeros(shape, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
+        numbers = np.full(shape, len(met.number), dtype=np.int64)
+        for k, need in enumerate(needs):
+            mine = np.array(need.entries, dtype=np.int64)
+            ranks[k, : len(mine)], codes[k, : len(mine)] = mine.T
+            numbers[k, : len(mine)] = np.array([met.number[piece] for piece in need.pieces])[mine[:, 1]]
+        return _Table(ranks, codes, met.elements[:, numbers].swapaxes(0, 1), met.longest[:, numbers].swapaxes(0, 1))
+
+
 class _Like(NamedTuple):
-    """[transfer, piece, rank]: of the ranks that need the same as a rank, how many hold the piece, and how many of these
-    come before it."""
+    """[transfer, piece, entry]: of the ranks that need the same as a rank, how many hold the piece; ``turn``: of these,
+    how many come before it."""
 
     turn: Any
     count: Any
 
 
 def _like(codes: Any, held: Any) -> _Like:
-    """``codes``: [transfer, rank], equal for ranks that need the same; ``held``: [piece, rank]."""
+    """``codes``: [transfer, entry], equal for ranks that need the same; ``held``: [transfer, piece, entry]."""
     order = np.argsort(codes, axis=1, kind="stable")
     ordered = np.take_along_axis(codes, order, axis=1)
     places = np.broadcast_to(np.arange(codes.shape[1]), codes.shape)
@@ -94,60 +142,51 @@ def _like(codes: Any, held: Any) -> _Like:
     final[:, :-1] = fresh[:, 1:]
     first = np.maximum.accumulate(np.where(fresh, places, 0), axis=1)[:, None]
     last = np.minimum.accumulate(np.where(final, places, codes.shape[1])[:, ::-1], axis=1)[:, None, ::-1]
-    before = np.zeros((len(codes), len(held), codes.shape[1] + 1), dtype=np.int64)
-    np.cumsum(held[:, order].swapaxes(0, 1), axis=2, out=before[:, :, 1:])
-    begun = np.take_along_axis(before, np.broadcast_to(first, (len(codes), len(held), codes.shape[1])), axis=2)
-    ended = np.take_along_axis(before, np.broadcast_to(last + 1, begun.shape), axis=2)
-    found = np.empty((2, *begun.shape), dtype=np.int64)
-    at = np.broadcast_to(order[:, None], begun.shape)
+    at = np.broadcast_to(order[:, None], held.shape)
+    before = np.zeros((*held.shape[:2], codes.shape[1] + 1), dtype=np.int64)
+    np.cumsum(np.take_along_axis(held, at, axis=2), axis=2, out=before[:, :, 1:])
+    begun = np.take_along_axis(before, np.broadcast_to(first, held.shape), axis=2)
+    ended = np.take_along_axis(before, np.broadcast_to(last + 1, held.shape), axis=2)
+    found = np.empty((2, *held.shape), dtype=np.int64)
     np.put_along_axis(found[0], at, before[:, :, :-1] - begun, axis=2)
     np.put_along_axis(found[1], at, ended - begun, axis=2)
     return _Like(found[0], found[1])
 
 
 class _Met:
-    """What pieces have in common with the regions of some layouts: ``elements``, and coordinates along the longest axis
-    that may be cut, by [piece, region], with a last column for nothing."""
+    """What pieces have in common with the pieces of some needs: ``elements``, and coordinates along the longest axis
+    that may be cut, by [piece that is there, piece that is needed], with a last column for nothing."""
 
-    def __init__(self, pieces: Sequence[Region], needs: Sequence[Spread], *, records: bool) -> None:
-        regions = list(dict.fromkeys(region for need in needs for region in need.regions))
+    def __init__(self, pieces: Sequence[Region], needs: Sequence[_Needed], *, records: bool) -> None:
+        regions = list(dict.fromkeys(region for need in needs for region in need.pieces))
         self.number = {region: k for k, region in enumerate(regions)}
         per_axis = common_sizes(pieces, regions)
         able = per_axis[: len(per_axis) - records]
-        elements = np.prod(per_axis, axis=0, dtype=np.int64)
+        elements = np.ones((len(pieces), len(regions)), dtype=np.int64)  # of scalars as well, which have no axes
+        for table in per_axis:
+            elements *= table
         longest = np.max(able, axis=0) if able else np.ones_like(elements)
         self.cut = bool(able)
         there = elements.sum(axis=0) == [region.size for region in regions]
         self.there = dict(zip(regions, there.tolist(), strict=True))
         self.elements, self.longest = (np.concatenate([t, 0 * t[:, :1]], axis=1) for t in (elements, longest))
 
-    def all_there(self, need: Spread) -> bool:
+    def all_there(self, need: Spread, needed: _Needed) -> bool:
         """Whether some piece has each element that is needed, and numbers are small."""
         small = sum(region.size for region in need.given) * len(need.given) < 1 << 61
-        return small and all(self.there[region] for region in need.regions)
-
-    def of(self, needs: Sequence[Spread]) -> tuple[Counts, Counts]:
-        """[transfer, piece, rank] both of what the rank needs."""
-        nothing = len(self.number)
-        codes = np.array([[self.number.get(region, nothing) for region in need.given] for need in needs])
-        return self.elements[:, codes].swapaxes(0, 1), self.longest[:, codes].swapaxes(0, 1)
+        return small and all(self.there[region] for region in needed.pieces)
 
 
-def _told(codes: Any, folded: Counts, groups: Groups) -> Counts:
-    """[transfer, received or sent, level, rank] of what ranks folded and tell all others that need the same."""
-    transfers, ranks = codes.shape
-    found = np.zeros((transfers, 2, len(groups), ranks), dtype=np.int64)
+def _told(table: _Table, folded: Counts, groups: Groups) -> Iterator[tuple[int, int, Counts]]:
+    """(received or sent, level, [transfer, entry]) of what ranks folded and tell all others that need the same."""
+    kinds, transfers = 1 + int(table.codes.max()), np.arange(len(table.codes))[:, None]
     inner_in, inner_out = folded, np.zeros_like(folded)
     for level, of in enumerate(groups):
-        kinds = 1 + int(codes.max())
-        key = (np.arange(transfers)[:, None] * (1 + max(of)) + np.array(of)) * (kinds + 1) + 1 + codes
-        key = np.unique(key, return_inverse=True)[1].reshape(codes.shape)
-        size = int(key.max()) + 1
-        heard = np.zeros(size, dtype=np.int64)
+        key = (transfers * (1 + max(of)) + np.array(of)[table.ranks]) * (kinds + 1) + 1 + table.codes
+        key = np.unique(key, return_inverse=True)[1].reshape(key.shape)
+        heard = np.zeros(int(key.max()) + 1, dtype=np.int64)
         np.add.at(heard, key.reshape(-1), folded.reshape(-1))
-        count = np.bincount(key.reshape(-1), minlength=size)
-        whole_in, whole_out = heard[key], folded * (count[key] - 1)
-        found[:, IN, level] = np.where(codes >= 0, whole_in - inner_in, 0)
-        found[:, OUT, level] = whole_out - inner_out
+        whole_in, whole_out = heard[key], folded * (np.bincount(key.reshape(-1))[key] - 1)
+        yield IN, level, np.where(table.codes >= 0, whole_in - inner_in, 0)
+        yield OUT, level, whole_out - inner_out
         inner_in, inner_out = whole_in, whole_out
-    return found

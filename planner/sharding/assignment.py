@@ -9,8 +9,10 @@ of two instants, counted in halves, whose price is half of what T weighs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ from ...records import Width
 from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
-from ..strategy.layouts import Layout, relate
+from ..strategy.layouts import relate
 from .model import TIE, Flow, Model
 from .nodes import SinkNode
 
@@ -71,6 +73,15 @@ class _Moved:
     serves: NDArray[np.bool_]
 
 
+class _Tables(NamedTuple):
+    """Of all layouts that are asked for of a tensor: ``within[i, j]`` the i-th lies within the j-th, and [home option,
+    layout] what moving it costs and takes."""
+
+    within: NDArray[np.bool_]
+    prices: Ints
+    stored: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class _Exchanged:
     """Tensors of node ``new`` in the place of those of ``old``: [old option, layout] bytes, none where both are alike.
@@ -116,32 +127,33 @@ class Translation:
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
         needs = [[model.need(reader, k) for k in mine] for reader, mine in zip(flow.readers, options, strict=True)]
         homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
-        asked = list(dict.fromkeys(need for mine in needs for need in mine))
-        relate(asked, asked)
-        model.traffic.prime(homes, asked, flow.width)
-        return [
-            self._together(flows, group, [needs[j] for j in group], homes)
-            for group in _sharing([list(dict.fromkeys(mine)) for mine in needs])
-        ]
+        asked = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
+        asks = [np.array([asked[need] for need in mine], dtype=np.int64) for mine in needs]
+        within = relate(list(asked), list(asked)).inside.astype(bool)
+        different = {home: i for i, home in enumerate(dict.fromkeys(homes))}
+        prices = model.prices(list(different), list(asked), flow.width)
+        complete = np.array([home.parts is None for home in different])
+        free = complete[:, None] & (relate(list(different), list(asked)).missing == 0)
+        at = np.array([different[home] for home in homes], dtype=np.int64)
+        stored = np.array([model.stored(need, flow.width) for need in asked], dtype=np.int64)
+        tables = _Tables(within, np.where(free, 0, prices)[at], np.where(free, 0, stored)[at])
+        return [self._together(flows, group, asks, tables) for group in _sharing(asks, within)]
 
-    def _together(self, flows: list[Flow], group: list[int], needs: list[list[Layout]], homes: list[Layout]) -> _Moved:
+    def _together(self, flows: list[Flow], group: list[int], asks: Sequence[Ints], tables: _Tables) -> _Moved:
         if self.clock.spent(0.75):
             raise OutOfTime
-        model, flow = self.model, flows[0]
-        items = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
-        free = np.array([[home.satisfies(need) for need in items] for home in homes], dtype=bool)
-        free = free.reshape(len(homes), len(items))
-        prices = _priced(model, flow.width, homes, list(items))
-        stored = np.array([model.stored(need, flow.width) for need in items], dtype=np.int64)
-        serves = [[any(n.within(need) for n in dict.fromkeys(mine)) for mine in needs] for need in items]
+        asked = list(dict.fromkeys(i for j in group for i in asks[j].tolist()))
+        number = np.zeros(len(tables.within), dtype=np.int64)
+        number[asked] = np.arange(len(asked))
+        serves = [tables.within[asks[j]][:, asked].any(axis=0) for j in group]
         return _Moved(
             flows,
             group,
-            tuple(np.array([items[need] for need in mine], dtype=np.int64) for mine in needs),
-            _strictly_within(list(items)),
-            prices,
-            np.where(free, 0, stored),
-            np.array(serves, dtype=bool).reshape(len(items), len(needs)),
+            tuple(number[asks[j]] for j in group),
+            _strictly(tables.within[np.ix_(asked, asked)]),
+            tables.prices[:, asked],
+            tables.stored[:, asked],
+            np.array(serves, dtype=bool).T,
         )
 
     def _held(self) -> dict[tuple[int, int, int], Ints]:
@@ -269,36 +281,24 @@ class Translation:
         return dict(zip(self.decided, answer.choice, strict=True)) if answer.choice else {}
 
 
-def _sharing(needs: list[list[Layout]]) -> list[list[int]]:
+def _sharing(asks: Sequence[Ints], within: NDArray[np.bool_]) -> list[list[int]]:
     """Groups of readers, by number: two are in one where some need of the one lies within some need of the other."""
     groups: list[list[int]] = []
-    for j, mine in enumerate(needs):
-        near = [group for group in groups if any(_nested(mine, needs[k]) for k in group)]
+    for j, mine in enumerate(asks):
+        nested: NDArray[np.bool_] = np.logical_or(within[mine].any(axis=0), within[:, mine].any(axis=1))
+        near = [group for group in groups if any(nested[asks[k]].any() for k in group)]
         groups = [group for group in groups if group not in near]
         groups.append([*(k for group in near for k in group), j])
     return [sorted(group) for group in groups]
 
 
-def _nested(some: list[Layout], others: list[Layout]) -> bool:
-    return any(a.within(b) or b.within(a) for a in some for b in others)
-
-
-def _priced(model: Model, width: Width, homes: list[Layout], needs: list[Layout]) -> Ints:
-    """[home, need] what moving costs; nothing where the home holds what is needed."""
-    found = {
-        (have, need): 0 if have.satisfies(need) else model.price(have, need, width)
-        for have in dict.fromkeys(homes)
-        for need in needs
-    }
-    prices = np.array([[found[have, need] for need in needs] for have in homes], dtype=np.int64)
-    return prices.reshape(len(homes), len(needs))
-
-
-def _strictly_within(needs: list[Layout]) -> NDArray[np.bool_]:
-    """Which needed layout lies within which; of two that are equal the later within the earlier."""
-    inside = [[j != i and n.within(m) for j, m in enumerate(needs)] for i, n in enumerate(needs)]
-    matrix = np.array(inside, dtype=bool).reshape(len(needs), len(needs))
-    return matrix & ~(matrix.T & np.triu(np.ones_like(matrix)))
+def _strictly(within: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which needed layout lies within which other one; of two that are equal the later within the earlier."""
+    matrix = np.array(within)
+    np.fill_diagonal(matrix, val=False)
+    later = np.triu(np.ones(matrix.shape, dtype=bool))
+    strict: NDArray[np.bool_] = matrix & ~(matrix.T & later)
+    return strict
 
 
 def solve(

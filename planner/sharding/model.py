@@ -14,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...program import Program
 from ...records import Width, width_of
+from ..strategy.columns import Ints
 from ..strategy.layouts import Layout
 from ..strategy.traffic import Traffic
 from .nodes import Node, OperationNode, SinkNode, SourceNode
@@ -88,8 +91,13 @@ class Model:
 
     def price(self, have: Layout, need: Layout, width: Width) -> int:
         """Picoseconds or bytes of one transfer."""
-        move = self.traffic.move(have, need, width)
-        return move.nbytes if self.objective == "bytes" else round(move.seconds * PICO)
+        seconds, nbytes = self.traffic.cost(have, need, width)
+        return nbytes if self.objective == "bytes" else round(seconds * PICO)
+
+    def prices(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> Ints:
+        """[have, need] the same of all of them. Each layout is there once."""
+        seconds, nbytes = self.traffic.costs(haves, needs, width)
+        return nbytes if self.objective == "bytes" else np.rint(seconds * PICO).astype(np.int64)
 
     def work(self, node: int, option: int) -> int:
         """Picoseconds of an operation's slowest rank; for the objective ``bytes`` what it moves between its turns."""

@@ -12,8 +12,10 @@ from functools import cached_property
 
 from ...records import Width
 from ..machine import COLLECTIVES, Scope
+from .columns import Ints
 from .layouts import Layout
-from .traffic import NOTHING, Move, Traffic, complete_kind, partial_kind
+from .pairs import Facts
+from .traffic import NOTHING, Floats, Move, Traffic, complete_kind, partial_kind
 
 Members = tuple[tuple[int, ...], ...]
 """The ranks of each group."""
@@ -29,11 +31,14 @@ class FirstTraffic(Traffic):
         members = (tuple(tuple(r for r, its in enumerate(of) if its == k) for k in range(max(of) + 1)) for of in levels)
         return [*zip(scopes, members, strict=True)][::-1]
 
+    def _row(self, have: Layout, needs: Sequence[Layout], width: Width, _: Facts) -> tuple[Floats, Ints]:
+        return self._one_by_one(have, needs, width)
+
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         pair = have.pair(need)
         if have is need or not pair.missing:
             return NOTHING
-        kind, size, busiest = complete_kind(have, need), width.complete, pair.busiest * width.complete
+        kind, size, busiest = complete_kind(have, need, pair), width.complete, pair.busiest * width.complete
         around = [have.around(members).pair(need).busiest * size for _, members in self._widest_first[1:]]
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
         seconds = self._received(kind, [*around, busiest], receivers)

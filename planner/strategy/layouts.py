@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -18,7 +18,7 @@ from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ..format.loads import Spread
 from .columns import Columns, Sizes, beside, columns, common, covered
-from .pairs import Pair, Stack, pairs
+from .pairs import Pair, Related, Stack, facts, kept
 
 MAX_RANKS = 4096
 
@@ -96,6 +96,7 @@ class Layout:
     parts: tuple[int, ...] | None = None
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
     _pairs: dict[Layout, Pair] = field(default_factory=dict, repr=False)
+    _related: list[tuple[Related, int]] = field(default_factory=list, repr=False)
     _around: dict[tuple[tuple[int, ...], ...], Layout] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -208,13 +209,18 @@ class Layout:
 
     def pair(self, need: Layout) -> Pair:
         """What this layout has to do with one that is needed."""
-        if need not in self._pairs:
-            relate([self], [need])
-        return self._pairs[need]
+        found = self._known(need)
+        if found is None:
+            found = self._pairs[need] = relate([self], [need]).pair(0, need)
+        return found
 
-    def knows(self, needs: Iterable[Layout]) -> bool:
-        """Whether all is known of this layout and these."""
-        return all(need in self._pairs for need in needs)
+    def _known(self, need: Layout) -> Pair | None:
+        if need not in self._pairs:
+            for related, row in self._related:
+                if need in related.numbers:
+                    self._pairs[need] = related.pair(row, need)
+                    break
+        return self._pairs.get(need)
 
     def missing(self, need: Layout) -> list[int]:
         """Per rank how many elements of ``need`` it does not hold."""
@@ -227,16 +233,21 @@ class Layout:
         Complete: what each rank is missing. Partial: one for each part that an element has, and for each needer, but
         those whose own part the fold begins with, and the one that folds.
         """
-        pair = self.pair(need)
         if self.parts is None:
-            return pair.missing
-        assert pair.kept is not None
+            return self.pair(need).missing
         wanted = need.everything
         everywhere = wanted.size == prod(self.shape)
         contributed = sum(
             count * (region.size if everywhere else wanted.meet_size(region)) for region, count in self.shares.items()
         )
-        return contributed - wanted.size + need.total - pair.kept
+        return contributed - wanted.size + need.total - self._kept(need)
+
+    def _kept(self, need: Layout) -> int:
+        """Elements that some rank has and needs, each once."""
+        found = kept(self._columns, need._columns) if self._columns is not None and need._columns is not None else None
+        if found is None:
+            found = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
+        return found
 
     def near(self, need: Layout) -> bool:
         """Every rank finds all that it needs on itself and the ranks one before and one after it."""
@@ -254,7 +265,7 @@ class Layout:
 
     def within(self, other: Layout) -> bool:
         """Every rank's region is inside the other's (which is complete)."""
-        turned = other._pairs.get(self)
+        turned = other._known(self)
         return self is other or (self.pair(other).inside if turned is None else turned.missing == 0)
 
     def meets(self, other: Layout) -> bool:
@@ -262,20 +273,24 @@ class Layout:
         return bool(self.common(other).any())
 
 
-def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> None:
-    """Find out, for all pairs at once, what is asked about each of them later (`Layout.pair`)."""
-    for kept in (False, True):
-        mine = [have for have in dict.fromkeys(haves) if (have.parts is not None) is kept and not have.knows(needs)]
-        grids = [[one for one in some if one._columns is not None] for some in (mine, dict.fromkeys(needs))]
-        if all(grids):
-            known = [[one._columns for one in some if one._columns is not None] for some in grids]
-            for i, j, pair in pairs(*known, kept=kept):
-                grids[0][i]._pairs[grids[1][j]] = pair
-        for have in mine:
-            for need in needs:
-                found = have._pairs.get(need)
-                if found is None or (kept and found.kept is None):
-                    have._pairs[need] = _counted(have, need)
+def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> Related:
+    """Find out, for all pairs at once, what is asked about each of them later (`Layout.pair`). Each is there once."""
+    cut = [[k for k, layout in enumerate(some) if layout._columns is not None] for some in (haves, needs)]
+    columns = [[layout._columns for layout in some if layout._columns is not None] for some in (haves, needs)]
+    if all(columns) and [*map(len, columns)] == [len(haves), len(needs)]:
+        tables = list(facts(*columns))
+    else:
+        tables = [np.zeros((len(haves), len(needs)), dtype=object) for _ in Pair._fields]
+        for table, part in zip(tables, facts(*columns) if all(columns) else (), strict=False):
+            table[np.ix_(*cut)] = part
+        others = [(i, j) for i in range(len(haves)) for j in range(len(needs)) if i not in cut[0] or j not in cut[1]]
+        for i, j in others:
+            for table, fact in zip(tables, _counted(haves[i], needs[j]), strict=True):
+                table[i, j] = fact
+    related = Related({need: k for k, need in enumerate(needs)}, *tables)
+    for k, have in enumerate(haves):
+        have._related.append((related, k))
+    return related
 
 
 def _counted(have: Layout, need: Layout) -> Pair:
@@ -284,10 +299,7 @@ def _counted(have: Layout, need: Layout) -> Pair:
     missing = (need.sizes - common).tolist()
     needers = {region for region, lack in zip(need.regions, missing, strict=True) if lack}
     inside = have is need or bool((common == have.sizes).all())
-    both = (n & h for n, h in zip(need.regions, have.regions, strict=True))
-    kept = Region.union(both).size if have.parts is not None else None
-    lacking = sum(map(bool, missing))
-    return Pair(sum(missing), max(missing), lacking, len(needers) <= 1, inside, kept)
+    return Pair(sum(missing), max(missing), sum(map(bool, missing)), len(needers) <= 1, inside)
 
 
 class Layouts:

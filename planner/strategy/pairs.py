@@ -7,14 +7,17 @@ axis are apart, ranks have the same cell or none in common.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .columns import Column, Columns, Ints, Met, met
+
+if TYPE_CHECKING:
+    from .layouts import Layout
 
 _AT_ONCE = 2_000_000  # entries of an array
 
@@ -25,7 +28,6 @@ class Pair(NamedTuple):
     missing   elements that ranks need and do not have, in all; ``busiest``: the most of one rank
     lacking   ranks that miss any; ``alike``: all of these need the same
     inside    every rank needs all that it has
-    kept      elements that some rank has and needs, each once; None where that is not known yet
     """
 
     missing: int
@@ -33,7 +35,42 @@ class Pair(NamedTuple):
     lacking: int
     alike: bool
     inside: bool
-    kept: int | None
+
+
+class Facts(NamedTuple):
+    """The fields of `Pair`, [need] each."""
+
+    missing: Ints
+    busiest: Ints
+    lacking: Ints
+    alike: Ints
+    inside: Ints
+
+    def pair(self, need: int) -> Pair:
+        """Of one of them, in Python's own numbers."""
+        return Pair(*(fact.item() if isinstance(fact := table[need], np.generic) else fact for table in self))
+
+
+@dataclass(frozen=True, eq=False)
+class Related:
+    """What is known of all pairs of some layouts: the fields of `Pair`, [have, need] each.
+
+    ``numbers``: of the needs.
+    """
+
+    numbers: Mapping[Layout, int]
+    missing: Ints
+    busiest: Ints
+    lacking: Ints
+    alike: Ints
+    inside: Ints
+
+    def of(self, have: int) -> Facts:
+        """All pairs of one layout that is there."""
+        return Facts(self.missing[have], self.busiest[have], self.lacking[have], self.alike[have], self.inside[have])
+
+    def pair(self, have: int, need: Layout) -> Pair:
+        return self.of(have).pair(self.numbers[need])
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +107,17 @@ class Stack:
         return np.where(self.sizes > 0, found, -1)
 
 
-def pairs(haves: Sequence[Columns], needs: Sequence[Columns], *, kept: bool) -> Iterator[tuple[int, int, Pair]]:
-    """(number of the one, number of the other, what they have to do with one another). ``kept``: that as well."""
+def facts(haves: Sequence[Columns], needs: Sequence[Columns]) -> tuple[Ints, ...]:
+    """The fields of `Pair`, [have, need] each."""
     have, need = Stack.of(haves), Stack.of(needs)
     step = max(1, _AT_ONCE // need.sizes.size)
-    for start in range(0, len(haves), step):
-        block = _Block(have.some(start, start + step), need)
-        together = block.kept if kept else None
-        for k, row in enumerate(zip(*(fact.tolist() for fact in block.facts()), strict=True)):
-            for j, (missing, busiest, lacking, alike, inside) in enumerate(zip(*row, strict=True)):
-                shared = None if together is None else together[k][j]
-                yield start + k, j, Pair(missing, busiest, lacking, alike, inside, shared)
+    blocks = [_Block(have.some(start, start + step), need).facts() for start in range(0, len(haves), step)]
+    return tuple(np.concatenate(fields) for fields in zip(*blocks, strict=True))
+
+
+def kept(have: Columns, need: Columns) -> int | None:
+    """Elements that some rank has and needs, each once; None where that cannot be told by columns."""
+    return _Block(Stack.of([have]), Stack.of([need])).kept[0][0]
 
 
 class _Block:
@@ -107,7 +144,7 @@ class _Block:
         return found
 
     def facts(self) -> tuple[Ints, ...]:
-        """The fields of `Pair` but the last, [have, need] each."""
+        """The fields of `Pair`, [have, need] each."""
         missing = self.need.sizes[None] - self.common
         lacks = missing > 0
         regions = np.broadcast_to(self.need.regions[None], lacks.shape)

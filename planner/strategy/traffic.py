@@ -12,11 +12,14 @@ between them. Where several transfers one after another take less than one (`pat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...records import Width
 from ...space import Region
@@ -25,9 +28,11 @@ from ..format.loads import IN, complete_loads
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
 from . import paths
+from .columns import Ints
 from .layouts import Layout, Layouts, Mesh, relate
+from .pairs import Facts, Pair
 
-
+Floats = NDArray[np.float64]
 Busiest = tuple[int, ...]
 """Per level what the busiest rank receives, or sends."""
 
@@ -71,6 +76,8 @@ class Traffic:
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._loads: dict[tuple[int, int], tuple[Busiest, Busiest]] = {}
         self._folds: dict[tuple[int, int, Width], _Fold] = {}
+        self._costs: dict[tuple[tuple[Layout, ...], tuple[Layout, ...], Width], tuple[Floats, Ints]] = {}
+        self._rows: dict[tuple[Layout, Width], list[tuple[Mapping[Layout, int], Floats, Ints]]] = {}
         self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
         self._layouts = Layouts(mesh)
         self._keep: list[Layout] = []
@@ -86,23 +93,68 @@ class Traffic:
         """Per level the ranks of its largest group."""
         return tuple(max(map(of.count, set(of))) for of in self.levels[1])
 
-    def prime(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> None:
-        """What the times of all these transfers are asked of, found out at once."""
-        relate(haves, needs)
-        self._keep += [*haves, *needs]
-        for have in dict.fromkeys(haves):
-            if have.parts is None:
-                self._count(have, [need for need in dict.fromkeys(needs) if (id(have), id(need)) not in self._loads])
-            else:
-                new = [need for need in dict.fromkeys(needs) if (id(have), id(need), width) not in self._folds]
-                self._fold(have, new, width)
+    def costs(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
+        """[have, need] seconds and bytes of these transfers, each on its cheapest path. Each layout is there once."""
+        key = tuple(haves), tuple(needs), width
+        if key not in self._costs:
+            related = relate(haves, needs)
+            seconds = np.zeros((len(haves), len(needs)))
+            nbytes = np.zeros((len(haves), len(needs)), dtype=np.int64)
+            for k, have in enumerate(haves):
+                seconds[k], nbytes[k] = self._row(have, needs, width, related.of(k))
+                self._rows.setdefault((have, width), []).append((related.numbers, seconds[k], nbytes[k]))
+            self._costs[key] = seconds, nbytes
+        return self._costs[key]
 
-    def _count(self, have: Layout, needs: Sequence[Layout]) -> None:
-        needs = [need for need in needs if have.pair(need).missing]
-        if needs:
-            counts = complete_loads(have.spread, [need.spread for need in needs], self.levels[1])
-            for need, (received, sent) in zip(needs, counts.max(axis=3).tolist(), strict=True):
+    def cost(self, have: Layout, need: Layout, width: Width) -> tuple[float, int]:
+        """Seconds and bytes of a transfer on its cheapest path."""
+        for numbers, seconds, nbytes in self._rows.get((have, width), ()):
+            if need in numbers:
+                return float(seconds[numbers[need]]), int(nbytes[numbers[need]])
+        move = self.move(have, need, width)
+        return move.seconds, move.nbytes
+
+    def _row(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
+        """Of all transfers from one layout."""
+        if self._shared:
+            return self._one_by_one(have, needs, width)
+        if have.parts is not None:
+            moving = list(range(len(needs)))
+            folds = self._fold(have, needs, width)
+            busiest, moved = [fold.busiest for fold in folds], [fold.nbytes for fold in folds]
+            kinds = [partial_kind(need) for need in needs]
+            detours = [len(self.levels[1]) > 1 and need.total > need.everything.size for need in needs]
+            least = np.zeros(len(needs))
+        else:
+            moving = np.flatnonzero(facts.missing).tolist()
+            loads = self._count(have, [needs[k] for k in moving])
+            busiest = [tuple(elements * width.complete for elements in map(max, *both)) for both in loads]
+            moved = [int(facts.missing[k]) * width.complete for k in moving]
+            kinds = [complete_kind(have, needs[k], facts.pair(k)) for k in moving]
+            detours = [any(b[1:]) or _one_sided(both) for b, both in zip(busiest, loads, strict=True)]
+            least = facts.busiest[moving] * width.complete / self._quickest[1]
+        times = [self._seconds(kind, nbytes, ()) for kind, nbytes in zip(kinds, busiest, strict=True)]
+        start = self._quickest[0]
+        for k, place in enumerate(moving if self.mesh.size <= MOST_RANKS else ()):
+            if detours[k] and times[k] > start + max(start, least[k]):
+                times[k] = self.move(have, needs[place], width).seconds
+        seconds, nbytes = np.zeros(len(needs)), np.zeros(len(needs), dtype=np.int64)
+        seconds[moving], nbytes[moving] = times, moved
+        return seconds, nbytes
+
+    def _one_by_one(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
+        moves = [self.move(have, need, width) for need in needs]
+        return np.array([m.seconds for m in moves]), np.array([m.nbytes for m in moves], dtype=np.int64)
+
+    def _count(self, have: Layout, needs: Sequence[Layout]) -> list[tuple[Busiest, Busiest]]:
+        """What the busiest ranks receive, and send, by level; of layouts that lack something."""
+        new = [need for need in needs if (id(have), id(need)) not in self._loads]
+        if new:
+            self._keep += [have, *new]
+            counts = complete_loads(have.spread, [need.spread for need in new], self.levels[1])
+            for need, (received, sent) in zip(new, counts.max(axis=3).tolist(), strict=True):
                 self._loads[id(have), id(need)] = tuple(received), tuple(sent)
+        return [self._loads[id(have), id(need)] for need in needs]
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """All that completes ``need`` from ``have``, on the cheapest path: its transfers one after another."""
@@ -159,7 +211,7 @@ class Traffic:
             return
         if first and any(self._busiest(have, need)[1:]):
             yield from paths.by_levels(have, need, groups)
-        if self._one_sided(have, need):
+        if _one_sided(*self._count(have, [need])):
             yield from paths.spread(have, need)
 
     def direct(self, have: Layout, need: Layout, width: Width) -> Move:
@@ -176,39 +228,34 @@ class Traffic:
         if have is need or not have.pair(need).missing:
             return NOTHING
         busiest = tuple(elements * width.complete for elements in self._busiest(have, need))
-        kind, total = complete_kind(have, need), have.pair(need).missing
+        pair = have.pair(need)
+        kind, total = complete_kind(have, need, pair), pair.missing
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
         return Move(total, total * width.complete, sum(busiest), kind, self._seconds(kind, busiest, receivers))
 
     def _busiest(self, have: Layout, need: Layout) -> Busiest:
-        return tuple(map(max, *self._counted(have, need)))
-
-    def _one_sided(self, have: Layout, need: Layout) -> bool:
-        """Some rank has clearly more to send than any has to receive."""
-        return any(sent > 1.25 * received for received, sent in zip(*self._counted(have, need), strict=True))
-
-    def _counted(self, have: Layout, need: Layout) -> tuple[Busiest, Busiest]:
-        """What the busiest ranks receive, and send."""
-        if (id(have), id(need)) not in self._loads:
-            self._count(have, [need])
-        return self._loads[id(have), id(need)]
+        (found,) = self._count(have, [need])
+        return tuple(map(max, *found))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
-        key = (id(have), id(need), width)
-        if key not in self._folds:
-            self._fold(have, [need], width)
-        fold, kind = self._folds[key], partial_kind(need)
+        (fold,), kind = self._fold(have, [need], width), partial_kind(need)
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
         seconds = self._seconds(kind, fold.busiest, receivers)
         return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds)
 
-    def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> None:
+    def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> list[_Fold]:
         assert have.parts is not None
-        source = Source(have.spread, have.parts, self.levels[1], records=width.packed)
-        for need, loads in zip(needs, source.loads([need.spread for need in needs]), strict=True):
+        new = [need for need in needs if (id(have), id(need), width) not in self._folds]
+        if new:
+            self._keep += [have, *new]
+            source = Source(have.spread, have.parts, self.levels[1], records=width.packed)
+            loads = source.loads([need.spread for need in new])
             nbytes = loads.nbytes(width)
-            busiest = tuple(nbytes.max(axis=(0, 2)).tolist())
-            self._folds[id(have), id(need), width] = _Fold(loads.moved, int(nbytes[IN].sum()), busiest)
+            received, busiest = nbytes[:, IN].sum(axis=(1, 2)).tolist(), nbytes.max(axis=(1, 3)).tolist()
+            moved = (loads.elements + loads.records)[:, IN].sum(axis=(1, 2)).tolist()
+            for need, elements, total, most in zip(new, moved, received, busiest, strict=True):
+                self._folds[id(have), id(need), width] = _Fold(elements, total, tuple(most))
+        return [self._folds[id(have), id(need), width] for need in needs]
 
     def _seconds(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
         """What each level takes, one after another; the link of each as the ranks that receive at once have it."""
@@ -233,9 +280,13 @@ class Traffic:
         return self._links[key]
 
 
-def complete_kind(have: Layout, need: Layout) -> str:
+def _one_sided(loads: tuple[Busiest, Busiest]) -> bool:
+    """Some rank has clearly more to send than any has to receive."""
+    return any(sent > 1.25 * received for received, sent in zip(*loads, strict=True))
+
+
+def complete_kind(have: Layout, need: Layout, pair: Pair) -> str:
     """What a library would call the transfer of complete data."""
-    pair = have.pair(need)
     if have.holders == 1:
         return "broadcast" if pair.alike else "sends"
     if pair.alike and have.disjoint and pair.lacking == len(need.regions):

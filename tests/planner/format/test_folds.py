@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tapestry.planner.format.folds import Source
 from tapestry.planner.format.loads import Spread, partial_loads
 from tapestry.planner.strategy.layouts import Cut, Layouts, Mesh
-from tapestry.space import Region
+from tapestry.space import Box, Region
 
 SHAPE = (7, 12)
 MESHES = ((6,), (2, 3), (2, 2, 2))
@@ -37,10 +37,20 @@ def test_counted_at_once_as_one_by_one(data: st.DataObject) -> None:
     hosts = tuple(rank // size for rank in range(mesh.size))
     groups, records = (hosts, (0,) * mesh.size), data.draw(st.booleans())
     source = Source(Spread(held), parts, groups, records=records)
-    for need, loads in zip(needs, source.loads([Spread(need) for need in needs]), strict=True):
+    loads = source.loads([Spread(need) for need in needs])
+    for need, elements, folded in zip(needs, loads.elements, loads.records, strict=True):
         alone = partial_loads(held, need, parts, groups, records=records)
-        assert (loads.elements == alone.elements).all()
-        assert (loads.records == alone.records).all()
+        assert (elements == alone.elements).all()
+        assert (folded == alone.records).all()
+
+
+def test_parts_of_a_scalar_are_folded_by_who_needs_it() -> None:
+    scalar = Box((), ()).region()
+    loads = Source(Spread([scalar] * 3), [0, 1, 2], ((0, 0, 0),), records=False).loads(
+        [Spread([Region(), scalar, Region()])]
+    )
+    assert loads.records[0, :, 0].tolist() == [[0, 2, 0], [1, 0, 1]]
+    assert not loads.elements.any()
 
 
 def _one_kind(way: tuple[Cut | None, ...]) -> bool:

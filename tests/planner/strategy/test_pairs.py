@@ -62,6 +62,8 @@ def test_pairs_are_as_their_elements_say(data: st.DataObject) -> None:
                                  for m, lost in zip(wanted, lacking, strict=True) if lost)  # fmt: skip
         assert pair.inside == have.within(need) == all(h <= n for n, h in zip(wanted, held, strict=True))
         if have.parts is not None:
-            assert pair.kept == len(set[tuple[int, ...]]().union(*(n & h for n, h in zip(wanted, held, strict=True))))
+            assert have._kept(need) == len(
+                set[tuple[int, ...]]().union(*(n & h for n, h in zip(wanted, held, strict=True)))
+            )
         around = [set[tuple[int, ...]]().union(*held[max(0, r - 1) : r + 2]) for r in range(ranks)]
         assert have.near(need) == all(n <= a for n, a in zip(wanted, around, strict=True))
