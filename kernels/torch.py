@@ -44,10 +44,11 @@ def conv2d(
         geometry = _known_geometry(stride, padding, dilation, groups, w.shape[2:])
     except TypeError:  # a list is no key
         geometry = _geometry(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
-    if torch.is_autocast_enabled("cuda"):
+    lowered = torch.is_autocast_enabled("cuda")
+    if lowered:
         dtype = torch.get_autocast_dtype("cuda")
-        x, w = x.to(dtype), w.to(dtype)
-    return torch_autograd.forward(x, w, bias, geometry)
+        x = x if x.dtype is dtype else x.to(dtype)
+    return torch_autograd.forward(x, w, bias, geometry, lowered=lowered)
 
 
 def _geometry(

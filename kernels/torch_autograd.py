@@ -36,12 +36,12 @@ def _on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """conv(x, w) + bias of tensors that are `direct`."""
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, *, lowered: bool = False) -> Tensor:
+    """conv(x, w) + bias of tensors that are `direct`; w is first brought to the type of x where it may be `lowered`."""
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad or (bias is not None and bias.requires_grad)):
-        made: Tensor = _Forward.apply(x, w, bias, geometry)  # type: ignore[no-untyped-call]
+        made: Tensor = _Forward.apply(x, w, bias, geometry, lowered)  # type: ignore[no-untyped-call]
         return made
-    return torch_calls.forward(x, w, bias, geometry)
+    return torch_calls.forward(x, w.to(x.dtype) if lowered else w, bias, geometry)
 
 
 def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
@@ -55,14 +55,14 @@ def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Te
     return made
 
 
-def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
-    """The gradient of w of `shape`; differentiable."""
+def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype) -> Tensor:
+    """The gradient of w of `shape` and `dtype`; differentiable."""
     if not direct(x, dy):
-        made: Tensor = torch_operators.weight_gradient(x, dy, shape, *geometry)
+        made: Tensor = torch_operators.weight_gradient(x, dy, shape, *geometry).to(dtype)
     elif torch.is_grad_enabled() and (x.requires_grad or dy.requires_grad):
-        made = _FilterGradient.apply(x, dy, shape, geometry)  # type: ignore[no-untyped-call]
+        made = _FilterGradient.apply(x, dy, shape, geometry).to(dtype)  # type: ignore[no-untyped-call]
     else:
-        made = torch_calls.filter_gradient(x, dy, shape, geometry)
+        made = torch_calls.filter_gradient(x, dy, shape, geometry, dtype)
     return made
 
 
@@ -75,20 +75,27 @@ def _again(x: Tensor, w: Tensor, geometry: Geometry) -> Tensor:
 
 
 class _Forward(torch.autograd.Function):
+    """Autocast's lowering of w is part of this node: one of its own costs as much as the convolution's launch."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, lowered: bool) -> Tensor:
         ctx.save_for_backward(x, w)
-        ctx.geometry, ctx.bias_dtype = geometry, None if bias is None else bias.dtype
+        ctx.geometry, ctx.bias_dtype, ctx.taps = geometry, None if bias is None else bias.dtype, None
+        if lowered and w.dtype is not x.dtype:
+            w = ctx.taps = w.to(x.dtype)
         return torch_calls.forward(x, w, bias, geometry)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        to_x, to_w, to_bias, _ = ctx.needs_input_grad
-        dx = input_gradient(dy, w, x.shape, ctx.geometry) if to_x else None
-        dw = filter_gradient(x, dy, w.shape, ctx.geometry) if to_w else None
+        to_x, to_w, to_bias, _, _ = ctx.needs_input_grad
+        geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
+        if ctx.taps is not None and torch.is_grad_enabled():
+            taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
+        dx = input_gradient(dy, taps, x.shape, geometry) if to_x else None
+        dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
         db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
-        return dx, dw, db, None
+        return dx, dw, db, None, None
 
 
 class _InputGradient(torch.autograd.Function):
@@ -103,7 +110,7 @@ class _InputGradient(torch.autograd.Function):
         dy, w = ctx.saved_tensors
         to_dy, to_w, _, _ = ctx.needs_input_grad
         first = _again(ddx, w, ctx.geometry) if to_dy else None
-        second = filter_gradient(ddx, dy, w.shape, ctx.geometry) if to_w else None
+        second = filter_gradient(ddx, dy, w.shape, ctx.geometry, w.dtype) if to_w else None
         return first, second, None, None
 
 

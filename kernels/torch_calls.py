@@ -49,10 +49,10 @@ class _Result(NamedTuple):
     device: torch.device
 
     @classmethod
-    def like(cls, tensor: Tensor, shape: Ints) -> _Result:
-        """Channels-last, of the type and on the device of `tensor`."""
+    def like(cls, tensor: Tensor, shape: Ints, dtype: torch.dtype | None = None) -> _Result:
+        """Channels-last, on the device of `tensor` and, unless another is given, of its type."""
         a, b, y, x = (int(extent) for extent in shape)
-        return cls((a, b, y, x), (b * y * x, 1, x * b, b), tensor.dtype, tensor.device)
+        return cls((a, b, y, x), (b * y * x, 1, x * b, b), dtype or tensor.dtype, tensor.device)
 
     def allocated(self) -> Tensor:
         found: Tensor = _empty(self.shape, self.strides, dtype=self.dtype, device=self.device)
@@ -130,25 +130,14 @@ def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Te
     return out
 
 
-def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
-    """The gradient of w of `shape` [k, c / groups, r, s]. Raises `BadConvolution`."""
+def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None = None) -> Tensor:
+    """The gradient of w of `shape` [k, c / groups, r, s], f32 or (None) of the type of x. Raises `BadConvolution`."""
     odd = (x.data_ptr() | dy.data_ptr()) & ALIGNED
-    key = (
-        "filter",
-        x.shape,
-        x.stride(),
-        x.dtype,
-        x.get_device(),
-        dy.shape,
-        dy.stride(),
-        dy.dtype,
-        shape,
-        geometry,
-        odd,
-    )
+    layouts = (x.shape, x.stride(), x.dtype, x.get_device(), dy.shape, dy.stride(), dy.dtype)
+    key = ("filter", layouts, shape, geometry, dtype, odd)
     plan = _plans.get(key)
     if plan is None:
-        plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry))
+        plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry, dtype))
     if True in plan.copied:
         x, dy = _copied(plan, x, dy)
     out = plan.result.allocated()
@@ -160,7 +149,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> T
     if steps is None:
         given, other, target = (array(_rows(t), name) for t, name in ((x, "x"), (dy, "dy"), (out, "out")))
         space = None if room is None else array(room, "workspace")
-        steps = prepare.weight_gradient_steps(plan.problem, given, other, target, given.dtype, space, plan.choice)
+        steps = prepare.weight_gradient_steps(plan.problem, given, other, target, target.dtype, space, plan.choice)
         plan.remember(addresses, steps)
     steps.run(torch_stream(plan.device))
     return out
@@ -179,8 +168,11 @@ def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry)
     return _Plan(_problem(shape, w.shape, geometry, dy, w), _Result.like(dy, shape), (dy, w))
 
 
-def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry) -> _Plan:
-    plan = _Plan(_problem(x.shape, shape, geometry, x, dy), _Result.like(x, shape), (x, dy))
+def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> _Plan:
+    if dtype not in (None, x.dtype, torch.float32):
+        expected = f"{x.dtype} or torch.float32"
+        raise BadConvolution("the type of a filter's gradient", where="conv2d", expected=expected, came=str(dtype))
+    plan = _Plan(_problem(x.shape, shape, geometry, x, dy), _Result.like(x, shape, dtype), (x, dy))
     given, other = _copied(plan, x, dy)
     plan.choice = prepare.weight_gradient_choice(plan.problem, array(_rows(given), "x"), array(_rows(other), "dy"))
     plan.workspace = weight_gradient.workspace_bytes(plan.problem, plan.choice)

@@ -1,5 +1,7 @@
 """The torch face on a GPU: the kernels under the operators. Skipped where there is none."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -163,3 +165,36 @@ def test_inputs_of_other_types_go_to_torch() -> None:
     expected = layer(x)
     replace_convolutions(layer)
     torch.testing.assert_close(layer(x), expected)
+
+
+FIRST_WORK = """
+import torch
+import tapestry.kernels.torch as kernels
+made = {"device": "cuda", "dtype": torch.float16, "requires_grad": True}
+x, w = torch.randn(2, 64, 12, 12, **made), torch.randn(64, 8, 3, 3, **made)
+kernels.conv2d(x, w, padding=1, groups=8).backward(torch.ones(2, 64, 12, 12, device="cuda", dtype=torch.float16))
+found = x.grad, w.grad
+wide = [t.detach().float().requires_grad_() for t in (x, w)]
+torch.nn.functional.conv2d(*wide, padding=1, groups=8).sum().backward()
+for ours, theirs in zip(found, wide):
+    torch.testing.assert_close(ours.float(), theirs.grad, rtol=2e-2, atol=2e-1)
+"""
+
+
+def test_autograds_thread_may_begin_with_our_work() -> None:
+    """It has no context of the driver then; a process of its own, since any other work of torch's would make one."""
+    done = subprocess.run([sys.executable, "-c", FIRST_WORK], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_filters_in_f32_get_their_gradient_in_f32_under_autocast() -> None:
+    x, w, _ = operands("width 8", torch.float32)
+    steps = CASES["width 8"][2]
+    w.requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16):
+        y = run(x, w, None, steps)
+    dy = torch.randn_like(y)
+    (found,) = torch.autograd.grad(y, w, dy)
+    narrow = x.bfloat16(), w.detach().bfloat16().float().requires_grad_()
+    (expected,) = torch.autograd.grad(wide(narrow[0], narrow[1], None, steps), narrow[1], dy.float())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))

@@ -43,10 +43,11 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def note(name: str, function: Any) -> Any:
         def run(*given: Any) -> Tensor:
-            *operands, geometry = given
+            dtype = given[4] if len(given) == 5 else given[0].dtype
+            *operands, geometry = given[:4] if name == "filter" else given
             made.append(name)
             with torch.no_grad():
-                result: Tensor = function(*operands, *geometry)
+                result: Tensor = function(*operands, *geometry).to(dtype)
             return result
 
         return run
@@ -89,6 +90,24 @@ def test_gradients_have_the_types_of_what_they_are_of(computed: list[str], monke
     gradients = torch.autograd.grad(y.float().sum(), (x, w, bias))
     assert [gradient.dtype for gradient in gradients] == [torch.float32] * 3
     assert gradients[2].tolist() == [float(y.numel() // 8)] * 8
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
+    expected = torch.autograd.grad(torch_operators.forward(x, w, bias, *GEOMETRY).sum(), (x, w))
+    torch.testing.assert_close(gradients[:2], expected, atol=0.1, rtol=0.02)
+
+
+def test_a_lowered_filter_has_second_derivatives(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of f64 lowered to f32, exact enough to compare: the gradient by x depends on w, on the node that lowered it."""
+    x, w, _ = example()
+    narrow = x.detach().float().requires_grad_()
+
+    def penalty(taps: Tensor, values: Tensor, lowered: bool) -> Tensor:
+        y = torch_autograd.forward(values, taps, None, GEOMETRY, lowered=lowered)
+        (slope,) = torch.autograd.grad(y.square().sum(), values, create_graph=True)
+        return torch.autograd.grad(slope.double().square().sum(), taps)[0]
+
+    found, expected = penalty(w, narrow, True), penalty(w, x, False)
+    assert found.dtype == w.dtype
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("kind", ["compiled", "a mode", "a subclass", "on the CPU"])

@@ -1,0 +1,140 @@
+"""How long cuDNN takes for grouped convolutions: what `kernels/cost/data/cudnn.json` is made from.
+
+    python benchmarks/cudnn_times.py times.json [--limit 300]
+
+Layers of models come first, then others drawn at random; what was measured is written as it comes, and a second run goes
+on there. bf16, channels-last, `cudnn.benchmark` on, operands rotated past the L2, medians of events. Needs an NVIDIA GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+CALLS = 8
+MOST_ELEMENTS = 1 << 27
+
+
+class Layer(NamedTuple):
+    """A grouped convolution with as many channels out as in: extents, group width, square filter, step."""
+
+    n: int
+    extent: int
+    channels: int
+    width: int
+    size: int
+    stride: int = 1
+
+
+# Model: batch, then (extent, channels, width, filter, stride) of its distinct grouped layers.
+MODELS: dict[str, tuple[int, tuple[tuple[int, int, int, int, int], ...]]] = {
+    "efficientnet_b0": (128, (
+        (112, 32, 1, 3, 1), (112, 96, 1, 3, 2), (56, 144, 1, 3, 1), (56, 144, 1, 5, 2), (28, 240, 1, 5, 1),
+        (28, 240, 1, 3, 2), (14, 480, 1, 3, 1), (14, 480, 1, 5, 1), (14, 672, 1, 5, 1), (14, 672, 1, 5, 2),
+        (7, 1152, 1, 5, 1), (7, 1152, 1, 3, 1),
+    )),
+    "convnext_tiny": (64, ((56, 96, 1, 7, 1), (28, 192, 1, 7, 1), (14, 384, 1, 7, 1), (7, 768, 1, 7, 1))),
+    "resnext50": (128, (
+        (56, 128, 4, 3, 1), (56, 256, 8, 3, 2), (28, 256, 8, 3, 1), (28, 512, 16, 3, 2), (14, 512, 16, 3, 1),
+        (14, 1024, 32, 3, 2), (7, 1024, 32, 3, 1),
+    )),
+    "regnety_016": (128, (
+        (112, 48, 24, 3, 2), (56, 48, 24, 3, 1), (56, 120, 24, 3, 2), (28, 120, 24, 3, 1), (28, 336, 24, 3, 2),
+        (14, 336, 24, 3, 1), (14, 888, 24, 3, 2), (7, 888, 24, 3, 1),
+    )),
+    "mobilenetv3_large_100": (128, (
+        (112, 16, 1, 3, 1), (112, 64, 1, 3, 2), (56, 72, 1, 3, 1), (56, 72, 1, 5, 2), (28, 120, 1, 5, 1),
+        (28, 240, 1, 3, 2), (14, 200, 1, 3, 1), (14, 184, 1, 3, 1), (14, 480, 1, 3, 1), (14, 672, 1, 3, 1),
+        (14, 672, 1, 5, 2), (7, 960, 1, 5, 1),
+    )),
+    "regnetx_032": (64, (
+        (112, 96, 48, 3, 2), (56, 96, 48, 3, 1), (56, 192, 48, 3, 2), (28, 192, 48, 3, 1), (28, 432, 48, 3, 2),
+        (14, 432, 48, 3, 1), (14, 1008, 48, 3, 2), (7, 1008, 48, 3, 1),
+    )),
+    "convnextv2_atto": (128, ((56, 40, 1, 7, 1), (28, 80, 1, 7, 1), (14, 160, 1, 7, 1), (7, 320, 1, 7, 1))),
+    "efficientnet_b4": (32, (
+        (190, 48, 1, 3, 1), (190, 144, 1, 3, 2), (95, 192, 1, 3, 1), (95, 192, 1, 5, 2), (48, 336, 1, 5, 1),
+        (48, 336, 1, 3, 2), (24, 672, 1, 3, 1), (24, 960, 1, 5, 1), (24, 960, 1, 5, 2), (12, 1632, 1, 5, 1),
+        (12, 2688, 1, 3, 1),
+    )),
+    "edgenext_small": (64, ((64, 48, 1, 3, 1), (32, 96, 1, 5, 1), (16, 160, 1, 7, 1), (8, 304, 1, 9, 1))),
+}  # fmt: skip
+WIDTHS = (1, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 112, 120, 128)
+
+
+def layers() -> Iterator[Layer]:
+    """Without end: the models' and then others, always the same."""
+    for batch, found in MODELS.values():
+        for row in found:
+            yield Layer(batch, *row)
+    draw = random.Random(0)
+    while True:
+        width, extent = draw.choice(WIDTHS), draw.choice((7, 10, 12, 14, 20, 24, 28, 40, 56, 80, 112))
+        channels = width * draw.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512))
+        size, stride = draw.choice((1, 2, 3, 3, 3, 4, 5, 5, 6, 7)), draw.choice((1, 1, 2))
+        batch = draw.choice((1, 4, 8, 16, 32, 64, 128, 256))
+        if 16 <= channels <= 2048 and channels % 8 == 0 and batch * extent**2 * channels <= MOST_ELEMENTS:
+            yield Layer(batch, extent, channels, width, size, stride)
+
+
+def measured_us(layer: Layer, memory: Any) -> list[float]:
+    """Microseconds of the forward pass, of the input gradient, of the weight gradient."""
+    import torch
+    from gpu_timing import median_us  # type: ignore[import-not-found, unused-ignore]
+
+    n, extent, channels, width, size, stride = layer
+    groups, pad = channels // width, size // 2
+    out = (extent + 2 * pad - size) // stride + 1
+    xs, dys = (
+        [t.permute(0, 3, 1, 2) for t in memory[i].rotation((n, side, side, channels), CALLS)]
+        for i, side in ((0, extent), (1, out))
+    )
+    w = torch.randn(channels, width, size, size, device="cuda", dtype=torch.bfloat16)
+    w = w.contiguous(memory_format=torch.channels_last)
+
+    def forward(i: int) -> Any:
+        return torch.nn.functional.conv2d(xs[i % len(xs)], w, None, stride, pad, 1, groups)
+
+    def backward(mask: list[bool]) -> Any:
+        again, steps = torch.ops.aten.convolution_backward, [[stride] * 2, [pad] * 2, [1, 1]]
+        return lambda i: again(
+            dys[i % len(dys)], xs[i % len(xs)], w, None, *steps, False, [0, 0], groups, [*mask, False]
+        )
+
+    calls = (forward, backward([True, False]), backward([False, True]))
+    return [round(median_us(call, CALLS), 2) for call in calls]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("times", type=Path)
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds")
+    given = parser.parse_args()
+    import torch
+    from gpu_timing import Pool  # type: ignore[import-not-found, unused-ignore]
+
+    torch.backends.cudnn.benchmark = True
+    deadline = monotonic() + given.limit
+    rows = json.loads(given.times.read_text()) if given.times.exists() else []
+    known = {tuple(row[0]) for row in rows}
+    memory = [Pool(torch.bfloat16, 1 << 29, seed) for seed in (0, 1)]
+    for layer in layers():
+        if monotonic() > deadline:
+            break
+        if layer in known:
+            continue
+        known.add(layer)
+        rows.append([list(layer), measured_us(layer, memory)])
+        given.times.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
+    print(f"{len(rows)} layers")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

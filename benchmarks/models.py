@@ -1,0 +1,302 @@
+"""`make bench-models`: timm's models with our convolutions beside cuDNN's, in one run on one GPU.
+
+Training is forward and backward under bf16 autocast, inference the same without gradients; both channels-last, random
+weights and images. `cudnn.benchmark` is on for everybody. Models come in the order of `MODELS`, and what was measured is
+written as it comes: a limit on time leaves out the last ones, and a second run goes on there.
+
+    python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
+
+Needs an NVIDIA GPU, torch with CUDA, timm and CuPy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import datetime as dt
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_GPU, DEVICE = 2, "cuda"
+MODES = ("eager", "graph", "compile", "loss")
+ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
+LOSS_STEPS = 100
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of timm: images of a batch, their extent, and what training in a CUDA graph is to gain over cuDNN."""
+
+    batch: int
+    extent: int = 224
+    goal: float = 1.1
+
+
+MODELS = {
+    "efficientnet_b0": Model(128, goal=1.25),
+    "convnext_tiny": Model(64, goal=1.25),
+    "regnety_016": Model(128, goal=1.8),
+    "resnext50_32x4d": Model(128),
+    "mobilenetv3_large_100": Model(128),
+    "convnextv2_atto": Model(128),
+    "regnety_032": Model(64, goal=1.8),
+    "edgenext_small": Model(64, 256),
+    "efficientnet_b4": Model(32, 380),
+    "regnetx_032": Model(64),
+}
+
+
+class Contender:
+    """One model on the GPU with a batch: steps of training and of inference."""
+
+    def __init__(self, model: Any, sizes: Model) -> None:
+        import torch
+
+        self.torch, self.model = torch, model
+        random = torch.Generator(DEVICE).manual_seed(1)
+        shape = (sizes.batch, 3, sizes.extent, sizes.extent)
+        images = torch.randn(shape, generator=random, device=DEVICE)
+        self.images = images.contiguous(memory_format=torch.channels_last)
+        self.labels = torch.randint(1000, (sizes.batch,), generator=random, device=DEVICE)
+
+    def training(self, called: Any = None) -> Step:
+        """Forward and backward; gradients are new every time. Gives the loss."""
+        torch, model, parameters = self.torch, called or self.model, list(self.model.parameters())
+
+        def step() -> Any:
+            for parameter in parameters:
+                parameter.grad = None
+            with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+                loss = torch.nn.functional.cross_entropy(model(self.images), self.labels)
+            loss.backward()
+            return loss
+
+        return step
+
+    def inference(self, called: Any = None) -> Step:
+        torch, model = self.torch, called or self.model
+
+        def step() -> Any:
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+                return model(self.images)
+
+        return step
+
+    def losses(self) -> list[float]:
+        """Of steps of SGD on the one batch, from the weights the model has, which are put back."""
+        torch = self.torch
+        saved = copy.deepcopy(self.model.state_dict())
+        update, step = torch.optim.SGD(self.model.parameters(), 0.02, momentum=0.9), self.training()
+        found = []
+        for _ in range(LOSS_STEPS):
+            found.append(step().detach())
+            update.step()
+        self.model.load_state_dict(saved)
+        return [float(loss) for loss in found]
+
+
+def captured(step: Step) -> Step:
+    """A step as a CUDA graph."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def in_turns(steps: dict[str, Step]) -> dict[str, float]:
+    """Median milliseconds of a step of each, which are timed in turns."""
+    import torch
+
+    counts, times = {}, {who: [] for who in steps}
+    for who, step in steps.items():
+        step()
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        step()
+        torch.cuda.synchronize()
+        counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
+    for _ in range(ROUNDS):
+        for who, step in steps.items():
+            torch.cuda.synchronize()
+            begun = perf_counter()
+            for _ in range(counts[who]):
+                step()
+            torch.cuda.synchronize()
+            times[who].append((perf_counter() - begun) / counts[who] * 1e3)
+    return {who: round(statistics.median(values), 3) for who, values in times.items()}
+
+
+def first_s(step: Step) -> float:
+    """Seconds of a step that nobody made before."""
+    import torch
+
+    torch.cuda.synchronize()
+    begun = perf_counter()
+    step()
+    torch.cuda.synchronize()
+    return round(perf_counter() - begun, 2)
+
+
+class Measurement:
+    """What is measured of one model, each part by itself: one that fails is noted, and the others go on."""
+
+    def __init__(self, name: str, note: Callable[[dict[str, Any]], None]) -> None:
+        import timm
+        import torch
+
+        self.name, self.note, self.case, sizes = name, note, {}, MODELS[name]
+        torch.manual_seed(0)
+        extents = {} if sizes.extent == 224 else {"img_size": sizes.extent}
+        try:
+            model = timm.create_model(name, **extents)
+        except TypeError:  # most models take images of any size
+            model = timm.create_model(name)
+        model = model.to(DEVICE, memory_format=torch.channels_last)
+        self.theirs, self.ours = Contender(model, sizes), Contender(copy.deepcopy(model), sizes)
+        self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
+
+    def run(self, modes: list[str], deadline: float) -> None:
+        parts = {
+            "first": self.first, "graph": self.graph, "eager": self.eager, "loss": self.loss, "compile": self.compiled,
+        }  # fmt: skip
+        for mode, part in parts.items():
+            if mode != "first" and mode not in modes:
+                continue
+            if monotonic() > deadline:
+                self.case.setdefault("left_out", []).append(mode)
+                continue
+            try:
+                part()
+            except Exception as error:
+                self.case[f"{mode}_failed"] = f"{type(error).__name__}: {error}"[:400]
+            self.note(self.case)
+
+    def first(self) -> None:
+        """cuDNN's comes first: what it looks up for the layers that are left to it is there for ours."""
+        import tapestry.kernels.torch as kernels
+
+        report = kernels.replace_convolutions(self.ours.model)
+        self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
+        self.case["first_cudnn_s"] = first_s(self.theirs.training())
+        self.case["first_ours_s"] = first_s(self.ours.training())
+
+    def graph(self) -> None:
+        self.case["training_graph_ms"] = in_turns(self._steps(Contender.training, captured))
+        self.case["inference_graph_ms"] = self._in_evaluation(captured)
+
+    def eager(self) -> None:
+        self.case["training_eager_ms"] = in_turns(self._steps(Contender.training))
+        self.case["inference_eager_ms"] = self._in_evaluation()
+
+    def _steps(self, kind: Callable[[Contender], Step], made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
+        steps = {"cudnn": kind(self.theirs), "ours": kind(self.ours)}
+        return {who: made(step) if made else step for who, step in steps.items()}
+
+    def _in_evaluation(self, made: Callable[[Step], Step] | None = None) -> dict[str, float]:
+        """Milliseconds of inference of both."""
+        models = (self.theirs.model, self.ours.model)
+        for model in models:
+            model.eval()
+        try:
+            return in_turns(self._steps(Contender.inference, made))
+        finally:
+            for model in models:
+                model.train()
+
+    def loss(self) -> None:
+        """The largest difference of the curves, ours from cuDNN's and two of cuDNN's from one another."""
+        first, again, mine = self.theirs.losses(), self.theirs.losses(), self.ours.losses()
+        self.case["loss"] = {
+            "first": first[0], "last": first[-1],
+            "cudnn_again": max(abs(a - b) for a, b in zip(first, again, strict=True)),
+            "ours": max(abs(a - b) for a, b in zip(first, mine, strict=True)),
+        }  # fmt: skip
+
+    def compiled(self) -> None:
+        import torch
+
+        steps = {}
+        for who, contender in (("cudnn", self.theirs), ("ours", self.ours)):
+            torch.compiler.reset()
+            steps[who] = contender.training(torch.compile(contender.model))
+            self.case[f"compile_{who}_s"] = first_s(steps[who])
+        self.case["training_compile_ms"] = in_turns(steps)
+
+
+def machine() -> dict[str, Any]:
+    import timm
+    import torch
+
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "timm": timm.__version__,
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+    }
+
+
+def missing() -> str | None:
+    """Why nothing can be measured here."""
+    try:
+        import cupy  # noqa: F401
+        import timm  # noqa: F401
+        import torch
+    except ImportError as error:
+        return f"{error.name} is not installed"
+    return None if torch.cuda.is_available() else f"torch {torch.__version__} sees no CUDA device"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds; what is missing is left for a next run")
+    parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--results", type=Path, default=ROOT / "build" / "models.json")
+    given = parser.parse_args()
+    if why := missing():
+        print(f"bench-models: {why}", file=sys.stderr)
+        return NO_GPU
+    import torch
+
+    torch.backends.cudnn.benchmark = True
+    deadline = monotonic() + given.limit
+    found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {"models": {}}
+    found["machine"] = machine()
+
+    def keep(name: str, case: dict[str, Any]) -> None:
+        found["models"][name] = case
+        given.results.parent.mkdir(parents=True, exist_ok=True)
+        given.results.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+    for name in given.only:
+        if name in found["models"] or monotonic() > deadline:
+            continue
+        begun = monotonic()
+        try:
+            Measurement(name, lambda case, name=name: keep(name, case)).run(given.modes, deadline)
+        except Exception as error:
+            keep(name, {"failed": f"{type(error).__name__}: {error}"[:400]})
+        print(name, f"{monotonic() - begun:.0f} s", json.dumps(found["models"][name]), flush=True)
+        torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
