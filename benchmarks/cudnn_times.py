@@ -2,8 +2,9 @@
 
     python benchmarks/cudnn_times.py times.json [--limit 300]
 
-Layers of models come first, then others drawn at random; what was measured is written as it comes, and a second run goes
-on there. bf16, channels-last, `cudnn.benchmark` on, operands rotated past the L2, medians of events. Needs an NVIDIA GPU.
+Layers of models come first, then others drawn at random; what was measured is written as it comes, and a second run
+goes on there. bf16, channels-last, `cudnn.benchmark` off unless asked for, operands rotated past the L2, medians of
+events. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -115,11 +116,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("times", type=Path)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (2 s a layer)")
     given = parser.parse_args()
     import torch
     from gpu_timing import Pool  # type: ignore[import-not-found, unused-ignore]
 
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = given.cudnn_benchmark
     deadline = monotonic() + given.limit
     rows = json.loads(given.times.read_text()) if given.times.exists() else []
     known = {tuple(row[0]) for row in rows}

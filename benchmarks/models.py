@@ -1,8 +1,9 @@
 """`make bench-models`: timm's models with our convolutions beside cuDNN's, in one run on one GPU.
 
-Training is forward and backward under bf16 autocast, inference the same without gradients; both channels-last, random
-weights and images. `cudnn.benchmark` is on for everybody. Models come in the order of `MODELS`, and what was measured is
-written as it comes: a limit on time leaves out the last ones, and a second run goes on there.
+Training is forward and backward under bf16 autocast, inference forward alone; both channels-last, random
+weights and images. Fused inference is of `fuse_for_inference`, beside the model in bf16. `cudnn.benchmark` is off, as
+torch has it, unless asked for. Models come in the order of `MODELS`, and what was measured is written as it comes: a
+limit on time leaves out the last ones, and a second run goes on there.
 
     python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
 
@@ -25,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU, DEVICE = 2, "cuda"
-MODES = ("eager", "graph", "compile", "loss")
+MODES = ("graph", "eager", "fused", "loss", "compile", "compile-inference")
 ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
 LOSS_STEPS = 100
 Step = Callable[[], Any]
@@ -85,10 +86,20 @@ class Contender:
         torch, model = self.torch, called or self.model
 
         def step() -> Any:
-            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+            lowered = self.images.dtype is torch.float32
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=lowered, cache_enabled=False):
                 return model(self.images)
 
         return step
+
+    def exact(self) -> Any:
+        """The results in f32, in evaluation."""
+        self.model.eval()
+        try:
+            with self.torch.no_grad():
+                return self.model(self.images)
+        finally:
+            self.model.train()
 
     def losses(self) -> list[float]:
         """Of steps of SGD on the one batch, from the weights the model has, which are put back."""
@@ -173,7 +184,8 @@ class Measurement:
 
     def run(self, modes: list[str], deadline: float) -> None:
         parts = {
-            "first": self.first, "graph": self.graph, "eager": self.eager, "loss": self.loss, "compile": self.compiled,
+            "first": self.first, "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
+            "compile": self.compiled, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         for mode, part in parts.items():
             if mode != "first" and mode not in modes:
@@ -189,11 +201,18 @@ class Measurement:
 
     def first(self) -> None:
         """cuDNN's comes first: what it looks up for the layers that are left to it is there for ours."""
+        import torch
+
         import tapestry.kernels.torch as kernels
+        from tapestry.kernels.warm_up import warm_up
 
         report = kernels.replace_convolutions(self.ours.model)
         self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
         self.case["first_cudnn_s"] = first_s(self.theirs.training())
+        begun = perf_counter()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            self.case["kernels"] = len(warm_up(self.ours.model, self.ours.images))
+        self.case["warm_up_s"] = round(perf_counter() - begun, 2)
         self.case["first_ours_s"] = first_s(self.ours.training())
 
     def graph(self) -> None:
@@ -218,6 +237,39 @@ class Measurement:
         finally:
             for model in models:
                 model.train()
+
+    def _narrow(self) -> dict[str, Contender]:
+        """The model in bf16 in evaluation, as it is and fused."""
+        import torch
+
+        from tapestry.kernels.torch_fusion import fuse_for_inference
+
+        plain, made = copy.deepcopy(self.theirs.model).eval(), {}
+        for who, model in (("cudnn", plain.to(torch.bfloat16)), ("fused", fuse_for_inference(self.theirs.model))):
+            made[who] = copy.copy(self.theirs)
+            made[who].model = model.to(memory_format=torch.channels_last)
+            made[who].images = self.theirs.images.to(torch.bfloat16)
+        return made
+
+    def fused(self) -> None:
+        import torch
+
+        steps = {who: contender.inference() for who, contender in self._narrow().items()}
+        results = {who: step().float() for who, step in steps.items()}
+        exact = self.theirs.exact()
+        self.case["fused_error"] = {who: float((found - exact).norm() / exact.norm()) for who, found in results.items()}
+        torch.cuda.synchronize()
+        self.case["fused_eager_ms"] = in_turns(steps)
+        self.case["fused_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
+
+    def compiled_inference(self) -> None:
+        import torch
+
+        steps = {}
+        for who, contender in self._narrow().items():
+            torch.compiler.reset()
+            steps[who] = captured(contender.inference(torch.compile(contender.model)))
+        self.case["fused_compile_ms"] = in_turns(steps)
 
     def loss(self) -> None:
         """The largest difference of the curves, ours from cuDNN's and two of cuDNN's from one another."""
@@ -268,6 +320,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds; what is missing is left for a next run")
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument(
+        "--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (minutes a model)"
+    )
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "models.json")
     given = parser.parse_args()
     if why := missing():
@@ -275,10 +330,10 @@ def main() -> int:
         return NO_GPU
     import torch
 
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = given.cudnn_benchmark
     deadline = monotonic() + given.limit
     found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {"models": {}}
-    found["machine"] = machine()
+    found["machine"] = {**machine(), "cudnn_benchmark": given.cudnn_benchmark}
 
     def keep(name: str, case: dict[str, Any]) -> None:
         found["models"][name] = case

@@ -8,16 +8,16 @@ torch's current stream; on CPUs torch's own convolution, any float.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import torch_autograd
-from .convolution.problem import GROUP_WIDTHS, MAX_FILTER, BadConvolution
-from .torch_calls import DTYPES, Geometry
-from .torch_operators import Ints, forward
+from .convolution.problem import GROUP_WIDTHS, MAX_FILTER
+from .torch_calls import DTYPES
+from .torch_geometry import Ints, geometry_of, known_geometry
+from .torch_operators import forward
 
 
 def conv2d(
@@ -37,56 +37,18 @@ def conv2d(
     """
     given = (x, w) if bias is None else (x, w, bias)
     if not torch_autograd.direct(*given):
-        made = _geometry(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
+        made = geometry_of(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
         result: Tensor = forward(x, w, bias, *made)
         return result
     try:
-        geometry = _known_geometry(stride, padding, dilation, groups, w.shape[2:])
+        geometry = known_geometry(stride, padding, dilation, groups, w.shape[2:])
     except TypeError:  # a list is no key
-        geometry = _geometry(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
+        geometry = geometry_of(stride, padding, dilation, groups, (w.shape[2], w.shape[3]))
     lowered = torch.is_autocast_enabled("cuda")
     if lowered:
         dtype = torch.get_autocast_dtype("cuda")
         x = x if x.dtype is dtype else x.to(dtype)
     return torch_autograd.forward(x, w, bias, geometry, lowered=lowered)
-
-
-def _geometry(
-    stride: int | Ints, padding: int | Ints | str, dilation: int | Ints, groups: int, filter_size: Ints
-) -> Geometry:
-    gaps = _pair(dilation, "dilation")
-    return Geometry(_pair(stride, "stride"), _sides(padding, filter_size, gaps), gaps, groups)
-
-
-_known_geometry = lru_cache(maxsize=1024)(_geometry)
-
-
-def _pair(value: int | Ints, what: str) -> tuple[int, int]:
-    if isinstance(value, int):
-        return (value, value)
-    if len(value) != 2:
-        raise BadConvolution(what, where="conv2d", expected="1 or 2 ints", came=list(value))
-    rows, columns = value
-    return (rows, columns)
-
-
-def _sides(padding: int | Ints | str, filter_size: Ints, dilation: Ints) -> tuple[int, int, int, int]:
-    """(top, bottom, left, right) from any of torch's spellings; "same" puts the odd row at the bottom."""
-    if padding == "same":
-        totals = [gap * (extent - 1) for gap, extent in zip(dilation, filter_size, strict=True)]
-        rows, columns = totals
-        return (rows // 2, rows - rows // 2, columns // 2, columns - columns // 2)
-    if padding == "valid":
-        return (0, 0, 0, 0)
-    if isinstance(padding, str):
-        raise BadConvolution("padding", where="conv2d", expected='ints, "same" or "valid"', came=repr(padding))
-    values = [padding] * 4 if isinstance(padding, int) else list(padding)
-    if len(values) == 2:
-        values = [values[0], values[0], values[1], values[1]]
-    if len(values) != 4:
-        raise BadConvolution("padding", where="conv2d", expected="1, 2 or 4 ints", came=values)
-    top, bottom, left, right = values
-    return (top, bottom, left, right)
 
 
 class GroupedConv2d(nn.Conv2d):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import torch_calls, torch_operators
-from .torch_calls import Geometry, Ints
+from .torch_geometry import Geometry, Ints
 
 _torch: Any = torch  # what is not typed by torch
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -6,6 +6,9 @@ What is left for a call is to allocate the result and to launch.
 
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]. Results are channels-last in memory; operands
 that are not are copied. Nothing here is differentiable, and nothing passes through torch's dispatcher.
+
+Passes that cuDNN is predicted to be faster at are left to it (`cost/cudnn.py`), and in the background
+(`compile_in_background`) those whose kernel is not compiled yet.
 """
 
 from __future__ import annotations
@@ -16,28 +19,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import torch_library
 from .convolution import prepare, weight_gradient
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
+from .convolution.recipes import Pass
 from .runtime.array import array
+from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
+from .torch_geometry import Geometry, Ints
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans, and launches of one plan
 ALIGNED = 15  # the bits of addresses that have to be 0 for the copy engine
 
-Ints = Sequence[int]
-Addresses = tuple[int, ...]
+Addresses = tuple[int | str | None, ...]
 _empty: Any = torch.empty_strided
+_background = False
 
 
-class Geometry(NamedTuple):
-    """How a filter is moved: (rows, columns), (top, bottom, left, right), (rows, columns), and the groups."""
-
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
-    groups: int
+def compile_in_background(on: bool = True) -> None:
+    """Whether kernels are compiled by threads of their own from now on, while cuDNN computes in their place."""
+    global _background
+    _background = on
 
 
 class _Result(NamedTuple):
@@ -62,13 +66,14 @@ class _Result(NamedTuple):
 class _Plan:
     """One kind of call: its problem, its result, which operands are copied first, and its launches by address."""
 
-    __slots__ = ("choice", "copied", "device", "problem", "result", "steps", "workspace")
+    __slots__ = ("choice", "copied", "device", "left", "problem", "result", "steps", "workspace")
 
-    def __init__(self, problem: ConvolutionProblem, result: _Result, operands: Sequence[Tensor]) -> None:
+    def __init__(self, problem: ConvolutionProblem, what: Pass, result: _Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
         self.copied = [not _rows(tensor).is_contiguous() for tensor in operands]
         self.device: int = operands[0].get_device()
         self.steps: dict[Addresses, Steps] = {}
+        self.left = left_to_cudnn(problem, what, operands[0])
         self.choice: Any = None
         self.workspace = 0
 
@@ -96,6 +101,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _forward_plan(x, w, geometry))
+    if plan.left:
+        return _forward_by_cudnn(x, w, bias, geometry)
     if True in plan.copied:
         x, w = _copied(plan, x, w)
     wide = None if bias is None else _wide(bias, x)
@@ -104,9 +111,47 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     steps = plan.steps.get(addresses)
     if steps is None:
         fused = NOTHING if wide is None else Fused(bias=array(wide, "bias"))
-        operands = (array(_rows(tensor), name) for tensor, name in ((x, "x"), (w, "w"), (out, "out")))
-        steps = prepare.forward_steps(plan.problem, *operands, fused, None)
+        operands = [array(_rows(tensor), name) for tensor, name in ((x, "x"), (w, "w"), (out, "out"))]
+        steps = _prepared(lambda: prepare.forward_steps(plan.problem, *operands, fused, None))
+        if steps is None:
+            return _forward_by_cudnn(x, w, bias, geometry)
         plan.remember(addresses, steps)
+    steps.run(torch_stream(plan.device))
+    return out
+
+
+def fused(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str | None,
+    geometry: Geometry,
+) -> Tensor | None:
+    """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
+    key = ("fused", x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _planned(key, lambda: _forward_plan(x, w, geometry))
+    if plan.left:
+        return None
+    x, w = _copied(plan, x, w)
+    added = [None if values is None else _wide(values, x) for values in (scale, bias)]
+    if residual is not None:
+        residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    out = plan.result.allocated()
+    extras = (*added, None if residual is None else _rows(residual))
+    addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), *(0 if t is None else t.data_ptr() for t in extras))
+    steps = plan.steps.get((*addresses, activation))
+    if steps is None:
+        operands = [array(_rows(tensor), name) for tensor, name in ((x, "x"), (w, "w"), (out, "out"))]
+        scaled, shifted, rows = extras
+        follows = Fused.of(scaled, shifted, rows, activation)
+        steps = _prepared(lambda: prepare.forward_steps(plan.problem, *operands, follows, None))
+        if steps is None:
+            return None
+        plan.remember((*addresses, activation), steps)
     steps.run(torch_stream(plan.device))
     return out
 
@@ -117,14 +162,18 @@ def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Te
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _input_gradient_plan(dy, w, shape, geometry))
+    if plan.left:
+        return torch_library.input_gradient(dy, w, shape, *geometry)
     if True in plan.copied:
         dy, w = _copied(plan, dy, w)
     out = plan.result.allocated()
     addresses = (dy.data_ptr(), w.data_ptr(), out.data_ptr())
     steps = plan.steps.get(addresses)
     if steps is None:
-        operands = (array(_rows(tensor), name) for tensor, name in ((dy, "dy"), (w, "w"), (out, "out")))
-        steps = prepare.input_gradient_steps(plan.problem, *operands, None)
+        operands = [array(_rows(tensor), name) for tensor, name in ((dy, "dy"), (w, "w"), (out, "out"))]
+        steps = _prepared(lambda: prepare.input_gradient_steps(plan.problem, *operands, None))
+        if steps is None:
+            return torch_library.input_gradient(dy, w, shape, *geometry)
         plan.remember(addresses, steps)
     steps.run(torch_stream(plan.device))
     return out
@@ -138,6 +187,8 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry, dtype))
+    if plan.left:
+        return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
     if True in plan.copied:
         x, dy = _copied(plan, x, dy)
     out = plan.result.allocated()
@@ -147,12 +198,42 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     addresses = (x.data_ptr(), dy.data_ptr(), out.data_ptr(), 0 if room is None else room.data_ptr())
     steps = plan.steps.get(addresses)
     if steps is None:
-        given, other, target = (array(_rows(t), name) for t, name in ((x, "x"), (dy, "dy"), (out, "out")))
+        given, other, target = [array(_rows(t), name) for t, name in ((x, "x"), (dy, "dy"), (out, "out"))]
         space = None if room is None else array(room, "workspace")
-        steps = prepare.weight_gradient_steps(plan.problem, given, other, target, target.dtype, space, plan.choice)
+        operands = (given, other, target, target.dtype, space)
+        steps = _prepared(lambda: prepare.weight_gradient_steps(plan.problem, *operands, plan.choice))
+        if steps is None:
+            return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
         plan.remember(addresses, steps)
     steps.run(torch_stream(plan.device))
     return out
+
+
+# -- by cuDNN ----------------------------------------------------------------------------------------------------------
+
+
+def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> bool:
+    """Whether cuDNN is predicted to be faster at a pass, on the GPU that an operand lies on."""
+    from .cost.cudnn import is_faster
+    from .cost.gpu import described_gpu
+    from .runtime.device import properties
+
+    return is_faster(problem, what, described_gpu(properties(operand.get_device())))
+
+
+def _prepared(prepare_steps: Callable[[], Steps]) -> Steps | None:
+    """Launches, or None where their kernels are being compiled in the background."""
+    if not _background:
+        return prepare_steps()
+    try:
+        with not_waiting():
+            return prepare_steps()
+    except Coming:
+        return None
+
+
+def _forward_by_cudnn(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    return torch_library.forward(x, w, None if bias is None else bias.detach().to(x.dtype), *geometry)
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
@@ -161,18 +242,22 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
 def _forward_plan(x: Tensor, w: Tensor, geometry: Geometry) -> _Plan:
     problem = _problem(x.shape, w.shape, geometry, x, w)
     n, p, q, k = problem.output_shape
-    return _Plan(problem, _Result.like(x, (n, k, p, q)), (x, w))
+    return _Plan(problem, "forward", _Result.like(x, (n, k, p, q)), (x, w))
 
 
 def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> _Plan:
-    return _Plan(_problem(shape, w.shape, geometry, dy, w), _Result.like(dy, shape), (dy, w))
+    problem = _problem(shape, w.shape, geometry, dy, w)
+    return _Plan(problem, "input_gradient", _Result.like(dy, shape), (dy, w))
 
 
 def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> _Plan:
     if dtype not in (None, x.dtype, torch.float32):
         expected = f"{x.dtype} or torch.float32"
         raise BadConvolution("the type of a filter's gradient", where="conv2d", expected=expected, came=str(dtype))
-    plan = _Plan(_problem(x.shape, shape, geometry, x, dy), _Result.like(x, shape, dtype), (x, dy))
+    problem = _problem(x.shape, shape, geometry, x, dy)
+    plan = _Plan(problem, "weight_gradient", _Result.like(x, shape, dtype), (x, dy))
+    if plan.left:
+        return plan
     given, other = _copied(plan, x, dy)
     plan.choice = prepare.weight_gradient_choice(plan.problem, array(_rows(given), "x"), array(_rows(other), "dy"))
     plan.workspace = weight_gradient.workspace_bytes(plan.problem, plan.choice)

@@ -7,16 +7,14 @@ current stream (`torch_calls`); CPU tensors torch's own convolution.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import torch_calls
-from .torch_calls import Geometry
-
-Ints = Sequence[int]
+from . import torch_calls, torch_library
+from .torch_geometry import Geometry, Ints
+from .torch_library import empty
 
 # Not typed by torch.
 _torch: Any = torch
@@ -39,65 +37,11 @@ def _extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: 
     ]
 
 
-def _empty(like: Tensor, shape: Ints) -> Tensor:
-    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
-
-
-# On CPUs: torch's own convolution. Strides are made those of `_empty`, which the fake operators promise.
-
-
-def _canonical(result: Tensor) -> Tensor:
-    out = _empty(result, result.shape)
-    return result if result.stride() == out.stride() else out.copy_(result)
-
-
-def _padded(x: Tensor, padding: Ints) -> Tensor:
-    """Zeros on each side; rows and columns cut off where negative."""
-    top, bottom, left, right = padding
-    return torch.nn.functional.pad(x, (left, right, top, bottom))
-
-
-def _cpu_forward(
-    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> Tensor:
-    steps, gaps = list(stride), list(dilation)
-    return _canonical(torch.nn.functional.conv2d(_padded(x, padding), w, bias, steps, 0, gaps, groups))
-
-
-def _cpu_backward(
-    dy: Tensor, x: Tensor, w: Tensor, stride: Ints, dilation: Ints, groups: int, wanted: list[bool]
-) -> tuple[Tensor, Tensor]:
-    backward = torch.ops.aten.convolution_backward
-    steps, gaps = list(stride), list(dilation)
-    dx, dw, _ = backward(dy, x, w, None, steps, [0, 0], gaps, False, [0, 0], groups, [*wanted, False])
-    return dx, dw
-
-
-def _padded_shape(shape: Ints, padding: Ints) -> list[int]:
-    top, bottom, left, right = padding
-    return [shape[0], shape[1], shape[2] + top + bottom, shape[3] + left + right]
-
-
-def _cpu_input_gradient(
-    dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> Tensor:
-    x = dy.new_empty(_padded_shape(shape, padding))
-    dx, _ = _cpu_backward(dy, x, w, stride, dilation, groups, [True, False])
-    return _canonical(_padded(dx, [-side for side in padding]))
-
-
-def _cpu_weight_gradient(
-    x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> Tensor:
-    w = dy.new_empty(tuple(shape))
-    _, dw = _cpu_backward(dy, _padded(x, padding), w, stride, dilation, groups, [False, True])
-    return _canonical(dw)
-
-
 # On CUDA devices: the kernels, prepared calls of them.
 
 
-def _geometry(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Geometry:
+def geometry_from(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Geometry:
+    """As an operator is given it."""
     top, bottom, left, right = padding
     return Geometry((stride[0], stride[1]), (top, bottom, left, right), (dilation[0], dilation[1]), groups)
 
@@ -105,19 +49,19 @@ def _geometry(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Geome
 def _cuda_forward(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    return torch_calls.forward(x, w, bias, _geometry(stride, padding, dilation, groups))
+    return torch_calls.forward(x, w, bias, geometry_from(stride, padding, dilation, groups))
 
 
 def _cuda_input_gradient(
     dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    return torch_calls.input_gradient(dy, w, tuple(shape), _geometry(stride, padding, dilation, groups))
+    return torch_calls.input_gradient(dy, w, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
 def _cuda_weight_gradient(
     x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    return torch_calls.filter_gradient(x, dy, tuple(shape), _geometry(stride, padding, dilation, groups))
+    return torch_calls.filter_gradient(x, dy, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
 # What an operator would give, without running it.
@@ -132,14 +76,19 @@ def _fake_forward(
     dilation: Ints,
     groups: int,
 ) -> Tensor:
+    return output_like(x, w, stride, padding, dilation, groups)
+
+
+def output_like(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Tensor:
+    """A tensor like the result of a convolution."""
     _torch._check(
         w.shape[1] * groups == x.shape[1], lambda: f"weights {list(w.shape)} for {groups} groups of {x.shape[1]}"
     )
-    return _empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
+    return empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
 
 
 def _fake_gradient(first: Tensor, _second: Tensor, shape: Ints, *_steps: Any) -> Tensor:
-    return _empty(first, shape)
+    return empty(first, shape)
 
 
 # Gradients. The three operators are each other's derivatives: the convolution is linear in x and in w.
@@ -195,10 +144,10 @@ def _autocast(name: str, device: str) -> None:
 
 def _register() -> None:
     table: tuple[tuple[str, Any, Any, Any, Any, Any], ...] = (
-        ("grouped_conv2d", _cpu_forward, _cuda_forward, _fake_forward, _forward_gradient, _save_forward),
+        ("grouped_conv2d", torch_library.forward, _cuda_forward, _fake_forward, _forward_gradient, _save_forward),
         (
             "grouped_conv2d_input_gradient",
-            _cpu_input_gradient,
+            torch_library.input_gradient,
             _cuda_input_gradient,
             _fake_gradient,
             _gradient_of_input_gradient,
@@ -206,7 +155,7 @@ def _register() -> None:
         ),
         (
             "grouped_conv2d_weight_gradient",
-            _cpu_weight_gradient,
+            torch_library.weight_gradient,
             _cuda_weight_gradient,
             _fake_gradient,
             _gradient_of_weight_gradient,

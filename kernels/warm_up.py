@@ -1,8 +1,10 @@
-"""Compile what a plan will run before it runs: without a GPU, many kernels at a time, into the cache on disk."""
+"""Compile what a plan or a model will run before it runs: without a GPU, many kernels at a time, into the cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .convolution.problem import ConvolutionProblem
@@ -16,24 +18,30 @@ if TYPE_CHECKING:
 
 def warm_up(
     plan: Any,
+    example: Any = None,
     *,
     arch: str = "sm_90",
     gpu: str = "H200",
-    passes: Sequence[Pass] = ("forward",),
+    passes: Sequence[Pass] | None = None,
     jobs: int | None = None,
+    progress: bool = False,
+    background: bool = False,
 ) -> list[Compiled]:
     """Compile every kernel that `plan` needs, at most `jobs` at a time (one a processor unless given).
 
-    `plan` is a plan of the planner or its document, whose grouped convolutions are compiled for every shard; or an
-    iterable of any of
+    `plan` is a plan of the planner or its document, whose grouped convolutions are compiled for every shard; or a torch
+    model whose layers were replaced, called with `example` (a tensor, or a tuple of arguments; nothing is computed, and
+    autocast counts where it is on); or an iterable of any of
 
         ConvolutionProblem            for `passes`: forward, input_gradient, weight_gradient
         (ConvolutionProblem, pass)    or (problem, dtype, pass)
         Recipe                        a source of one's own
         a kernel of tapestry.kernels.elementwise or .normalization
 
-    The configurations are those chosen for `gpu` ("NVIDIA H200"); `arch` is what its code is made for. Raises
-    `WrongValue`, and as `compile_source` does.
+    `passes` are the forward one unless given, all three for a model in training. The configurations are those chosen
+    for `gpu` ("NVIDIA H200"); `arch` is what its code is made for. With `progress` a bar on stderr says how far it is.
+    In the `background` nothing is waited for, and nothing returned: for a model of torch, cuDNN computes what is not
+    there yet. Raises `WrongValue`, and as `compile_source` does.
     """
     from .cost.gpu import known_gpu
     from .runtime.parallel import compile_all
@@ -41,11 +49,60 @@ def warm_up(
     known = known_gpu(gpu)
     if known is None:
         raise WrongValue("no such GPU", where="warm_up", expected="the name of a GPU the cost model knows", came=gpu)
-    for what in passes:
+    model = _is_model(plan)
+    chosen = passes or (PASSES if model and plan.training else ("forward",))
+    for what in chosen:
         if what not in PASSES:
             raise WrongValue("no such pass", where="warm_up", expected=", ".join(PASSES), came=repr(what))
-    wanted = [recipe for item in _items(plan) for recipe in _recipes(item, passes, known)]
-    return compile_all(list(dict.fromkeys(wanted)), arch, jobs)
+    items = _layers(plan, example, chosen, known) if model else _items(plan)
+    wanted = list(dict.fromkeys(recipe for item in items for recipe in _recipes(item, chosen, known)))
+    if background:
+        _begin(wanted, arch, serve=model)
+        return []
+    with _bar(len(wanted), progress) as note:
+        return compile_all(wanted, arch, jobs, note)
+
+
+def _is_model(plan: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(plan, torch.nn.Module)
+
+
+def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
+    """The kernels of a model's layers, those left to cuDNN excepted."""
+    from .cost.cudnn import is_faster
+    from .torch import GroupedConv2d
+    from .torch_models import convolutions
+
+    if example is None:
+        raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
+    found = convolutions(model, example, GroupedConv2d)
+    for problem, biased in dict.fromkeys((met.problem, met.layer.bias is not None) for met in found):
+        for what in passes:
+            if not is_faster(problem, what, gpu):
+                yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
+
+
+def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:
+    from .runtime.background import begin
+
+    begin(wanted, arch)
+    if serve:
+        from .torch_calls import compile_in_background
+
+        compile_in_background()
+
+
+@contextlib.contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr: what is given takes how many kernels are there."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
+        task = progress.add_task("compiling kernels", total=total)
+        yield lambda count: progress.update(task, completed=count)
 
 
 def _items(plan: Any) -> Iterator[Any]:

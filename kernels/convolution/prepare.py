@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.module import Prepared
 
 REMEMBERED = 1024
-ACTIVATIONS = ("relu", "silu", "gelu")
+ACTIVATIONS = ("relu", "silu", "gelu", "hardswish")
 
 
 class Fused(NamedTuple):
@@ -220,10 +220,11 @@ def _plainly(recipe: Recipe, made: direct.DirectLaunch, device: int) -> Prepared
 
 
 def _loaded(recipe: Recipe, device: int) -> Any:
+    from ..runtime.background import obtained
     from ..runtime.device import device_architecture
     from ..runtime.module import load
 
-    return load(recipe.compile(device_architecture(device)), device)
+    return load(obtained(recipe, device_architecture(device)), device)
 
 
 def _no_configuration(given: ForwardConfiguration | None, source: View) -> None:

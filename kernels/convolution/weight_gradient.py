@@ -165,13 +165,15 @@ def kernels(
     problem: ConvolutionProblem, chosen: WeightGradientConfiguration, partial: bool, device: int
 ) -> tuple[Any, ...]:
     """The kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
-    from ..runtime.compiler import compile_source
+    from ..runtime.background import obtained
+    from ..runtime.compiler import Recipe
     from ..runtime.device import device_architecture, properties
     from ..runtime.module import load
 
     require(problem, chosen, properties(device).shared_per_block)
     text, arch = source(problem, chosen), device_architecture(device)
-    return tuple(load(compile_source(text, name=name, arch=arch), device) for name in kernel_names(chosen, partial))
+    # One image holds all of them: the others are there when the first is.
+    return tuple(load(obtained(Recipe(name, text), arch), device) for name in kernel_names(chosen, partial))
 
 
 def prepared(kernels: tuple[Any, ...], made: tuple[Launch, ...], behind_event: range = NONE) -> tuple[Any, ...]:

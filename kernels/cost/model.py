@@ -138,13 +138,13 @@ def forests() -> dict[str, Forest]:
     document = json.loads(files(__package__).joinpath("data/model.json").read_text(encoding="utf-8"))
     if tuple(document["features"]) != FEATURES:
         raise ValueError("data/model.json was fitted to other features: run python -m tapestry.kernels.cost.train")
-    return {family: forest_of(entry) for family, entry in document["forests"].items()}
+    return {family: forest_of(entry, len(FEATURES)) for family, entry in document["forests"].items()}
 
 
-def forest_of(entry: dict[str, Any]) -> Forest:
-    """A forest from its JSON."""
+def forest_of(entry: dict[str, Any], features: int) -> Forest:
+    """A forest over so many features from its JSON."""
     trees = [
         Tree(*(tuple(tree[part]) for part in ("feature", "threshold", "left", "right", "value")))
         for tree in entry["trees"]
     ]
-    return Forest(entry["base"], trees, len(FEATURES))
+    return Forest(entry["base"], trees, features)

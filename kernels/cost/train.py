@@ -111,12 +111,13 @@ def families(chosen: Sequence[Sample]) -> dict[str, list[Sample]]:
 
 def document(chosen: Sequence[Sample], recipe: Recipe = RECIPE) -> str:
     """The model as JSON: the features' names, and for each kernel base and trees."""
-    forests = {family: _forest_json(*fitted(part, recipe)) for family, part in families(chosen).items()}
+    forests = {family: forest_json(*fitted(part, recipe)) for family, part in families(chosen).items()}
     lines = ",\n".join(f"{json.dumps(family)}: {text}" for family, text in sorted(forests.items()))
     return f'{{"features": {json.dumps(list(FEATURES))},\n"forests": {{\n{lines}\n}}}}\n'
 
 
-def _forest_json(base: float, trees: Sequence[Tree]) -> str:
+def forest_json(base: float, trees: Sequence[Tree]) -> str:
+    """A forest as JSON, a line a tree."""
     lines = ",\n".join(json.dumps(_tree_json(tree), separators=(",", ":")) for tree in trees)
     return f'{{"base": {base:.6g}, "trees": [\n{lines}\n]}}'
 

@@ -1,4 +1,4 @@
-"""Many kernels compiled at once, by processes of their own: the compiler runs one thing at a time in each."""
+"""Many kernels compiled at once: by threads, or by processes where the compiler may run one thing at a time in each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from ..errors import KernelError
 from . import cache, compiler
+from .bindings import nvrtc
 from .compiler import Compiled, Recipe
 
 # The parent's path, so that it makes no difference how the package was found.
@@ -22,20 +24,48 @@ _WORKER = (
 )
 
 
-def compile_all(recipes: Sequence[Recipe], arch: str = "sm_90", jobs: int | None = None) -> list[Compiled]:
+def compile_all(
+    recipes: Sequence[Recipe],
+    arch: str = "sm_90",
+    jobs: int | None = None,
+    note: Callable[[int], None] = lambda _: None,
+) -> list[Compiled]:
     """Compile kernels for an architecture, at most `jobs` at a time (as many as there are processors unless given).
 
-    What the cache holds is not compiled again. Raises as `compile_source` does, for the first recipe that fails.
+    What the cache holds is not compiled again; the kernels of one source are compiled together. `note` is told how many
+    of the recipes, each counted once, are there. Raises as `compile_source` does, for the first recipe that fails.
     """
     wanted = list(dict.fromkeys(recipes))
     missing = [recipe for recipe in wanted if not compiler.is_cached(recipe, arch)]
-    count = min(jobs or os.cpu_count() or 1, len(missing))
+    note(len(wanted) - len(missing))
+    sources: dict[object, list[Recipe]] = {}
+    for recipe in missing:
+        sources.setdefault((recipe.source, recipe.options), []).append(recipe)
+    count = min(jobs or os.cpu_count() or 1, len(sources))
     with _meeting_place() as folder:
-        if count > 1:
-            _compile_in_processes([missing[start::count] for start in range(count)], arch, folder)
-        for recipe in missing:
-            compiler.compile_beside(recipe, arch, cache.Cache(folder))
+        if count > 1 and not _runs_in_threads():
+            first = [group[0] for group in sources.values()]
+            _compile_in_processes([first[start::count] for start in range(count)], arch, folder)
+
+        def compile_group(group: list[Recipe]) -> int:
+            for recipe in group:
+                compiler.compile_beside(recipe, arch, cache.Cache(folder))
+            return len(group)
+
+        there = len(wanted) - len(missing)
+        with ThreadPoolExecutor(max(1, count)) as pool:
+            futures = [pool.submit(compile_group, group) for group in sources.values()]
+            for future in as_completed(futures):
+                there += 0 if future.exception() else future.result()
+                note(there)
+        for future in futures:
+            future.result()
     return [recipe.compile(arch) for recipe in recipes]
+
+
+def _runs_in_threads() -> bool:
+    """Whether the compiler works for several threads at once; of earlier ones it is not known."""
+    return tuple(nvrtc().getVersion()) >= (13, 0)
 
 
 def serve(recipes: Sequence[Sequence[str | list[str]]], arch: str) -> None:

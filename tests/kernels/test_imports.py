@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-NEEDS_TORCH = {f"tapestry.kernels.torch{part}" for part in ("", "_autograd", "_calls", "_operators")}
+NEEDS_TORCH = {
+    f"tapestry.kernels.torch{part}" for part in ("", "_autograd", "_calls", "_library", "_models", "_operators")
+}
 HEAVY = ("cupy", "cupy_backends", "torch", "cuda", "ctypes.wintypes")
 
 

@@ -198,3 +198,62 @@ def test_filters_in_f32_get_their_gradient_in_f32_under_autocast() -> None:
     narrow = x.bfloat16(), w.detach().bfloat16().float().requires_grad_()
     (expected,) = torch.autograd.grad(wide(narrow[0], narrow[1], None, steps), narrow[1], dy.float())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_a_fused_model_computes_what_it_did_in_f32() -> None:
+    from tapestry.kernels.torch_fusion import fuse_for_inference
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.expand, self.norm1 = nn.Conv2d(16, 64, 1, bias=False), nn.BatchNorm2d(64)
+            self.depthwise, self.norm2 = nn.Conv2d(64, 64, 5, 2, 2, groups=64, bias=False), nn.BatchNorm2d(64)
+            self.grouped, self.norm3 = nn.Conv2d(64, 64, 3, padding=1, groups=8), nn.BatchNorm2d(64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = nn.functional.hardswish(self.norm1(self.expand(x)))
+            y = nn.functional.silu(self.norm2(self.depthwise(y)))
+            return torch.relu(self.norm3(self.grouped(y)) + y)
+
+    torch.manual_seed(0)
+    model = Block().cuda()
+    x = torch.randn(4, 16, 20, 20, device="cuda").contiguous(memory_format=torch.channels_last)
+    for _ in range(3):
+        model(x)  # statistics
+    model.eval()
+    with torch.no_grad():
+        expected = model(x)
+        found = fuse_for_inference(model)(x.bfloat16())
+        plain = model.bfloat16()(x.bfloat16())
+    error, usual = (float((y.float() - expected).norm() / expected.norm()) for y in (found, plain))
+    assert error <= 1.1 * usual + 1e-3
+
+
+@pytest.mark.parametrize("activation", ["", "relu", "silu", "gelu", "hardswish"])
+def test_the_fused_operator_on_cuda_is_the_one_in_steps(activation: str) -> None:
+    from tapestry.kernels import torch_fused
+
+    x, w, bias = operands("width 8")
+    steps = CASES["width 8"][2]
+    scale, residual = torch.rand(64, device="cuda") + 0.5, torch.randn_like(x)
+    found = torch_fused.operator(x, w, scale, bias.float(), residual, activation, *steps)
+    y = wide(x, w, None, steps) * scale[:, None, None] + bias.float()[:, None, None] + residual.float()
+    close(found, torch_fused.FUNCTIONS[activation](y))
+    arguments = (x, w, scale, bias.float(), residual, activation, *steps)
+    assert torch.library.opcheck(torch_fused.operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_until_a_kernel_is_there_cudnn_computes() -> None:
+    from tapestry.kernels import torch_calls
+    from tapestry.kernels.torch_geometry import geometry_of
+
+    x, w = torch.randn(2, 64, 12, 31, device="cuda").half(), torch.randn(64, 8, 3, 2, device="cuda").half()
+    x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+    torch_calls.compile_in_background()
+    try:
+        first = [conv2d(x, w, padding=(1, 1), groups=8) for _ in range(2)]
+    finally:
+        torch_calls.compile_in_background(False)
+    last = torch_calls.forward(x, w, None, geometry_of(1, 1, 1, 8, (3, 2)))
+    for y in first:
+        close(y, last, terms=48)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_autograd, torch_calls, torch_operators
+from tapestry.kernels import torch_autograd, torch_calls, torch_library, torch_operators
 from tapestry.kernels.convolution import prepare, weight_gradient
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import BadConvolution
@@ -19,7 +19,7 @@ from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.device import DeviceProperties
 from tapestry.kernels.torch import conv2d
-from tapestry.kernels.torch_calls import Geometry
+from tapestry.kernels.torch_geometry import Geometry
 
 GEOMETRY = Geometry((2, 1), (1, 2, 0, 1), (1, 2), 2)
 STEPS: dict[str, Any] = GEOMETRY._asdict()
@@ -52,9 +52,9 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return run
 
-    monkeypatch.setattr(torch_calls, "forward", note("forward", torch_operators._cpu_forward))
-    monkeypatch.setattr(torch_calls, "input_gradient", note("input", torch_operators._cpu_input_gradient))
-    monkeypatch.setattr(torch_calls, "filter_gradient", note("filter", torch_operators._cpu_weight_gradient))
+    monkeypatch.setattr(torch_calls, "forward", note("forward", torch_library.forward))
+    monkeypatch.setattr(torch_calls, "input_gradient", note("input", torch_library.input_gradient))
+    monkeypatch.setattr(torch_calls, "filter_gradient", note("filter", torch_library.weight_gradient))
     monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
     return made
 
@@ -83,7 +83,7 @@ def test_gradients_have_the_types_of_what_they_are_of(computed: list[str], monke
     """Parameters in f32 under autocast: x and w are lowered, the bias is added as it is."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    monkeypatch.setattr(torch_calls, "forward", lambda x, w, b, g: torch_operators._cpu_forward(x, w, b.to(x), *g))
+    monkeypatch.setattr(torch_calls, "forward", lambda x, w, b, g: torch_library.forward(x, w, b.to(x), *g))
     x, w, bias = example(torch.float32)
     y = conv2d(x, w, bias, **STEPS)
     assert y.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""Many kernels at once, in processes of their own."""
+"""Many kernels at once, by threads, or in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tapestry.kernels.errors import CompileError
-from tapestry.kernels.runtime import compiler
+from tapestry.kernels.runtime import compiler, parallel
 from tapestry.kernels.runtime.compiler import Recipe
 from tapestry.kernels.runtime.parallel import compile_all
 
@@ -21,6 +21,8 @@ def recipes(count: int) -> list[Recipe]:
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is one that is used by processes, and this process is none of them."""
+    monkeypatch.setattr(parallel, "_runs_in_threads", lambda: False)
     monkeypatch.setattr(compiler, "_compile", lambda request: pytest.fail("compiled in this process"))
 
 
@@ -63,3 +65,23 @@ def test_a_recipe_that_fails_fails_here() -> None:
 
 def test_nothing_to_do() -> None:
     assert compile_all([]) == []
+
+
+def test_threads_compile_the_kernels_of_a_source_once_and_say_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_runs_in_threads", lambda: True)
+    monkeypatch.setattr("subprocess.Popen", lambda *given, **named: pytest.fail("a process was started"))
+    really, compiled, seen = compiler._compile, [], []
+    monkeypatch.setattr(compiler, "_compile", lambda request: (compiled.append(request.name), really(request))[1])
+    two = 'extern "C" __global__ void a(int* y) { *y = 1; } extern "C" __global__ void b(int* y) { *y = 2; }'
+    wanted = [Recipe("a", two), *recipes(2), Recipe("b", two)]
+    made = compile_all([*wanted, wanted[0]], jobs=3, note=seen.append)
+    assert [kernel.entry for kernel in made] == ["a", "k0", "k1", "b", "a"]
+    assert len(compiled) == 3
+    assert (seen[0], seen[-1], seen == sorted(seen)) == (0, 4, True)
+
+
+def test_the_error_is_that_of_the_first_recipe_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_runs_in_threads", lambda: True)
+    broken = [Recipe(name, f'extern "C" __global__ void {name}() {{ {name}_missing(); }}') for name in ("e", "f")]
+    with pytest.raises(CompileError, match="e_missing"):
+        compile_all([*recipes(1), *broken], jobs=3)

@@ -1,0 +1,104 @@
+"""How long cuDNN takes for a pass of a grouped convolution, and whether that is less than our kernel takes.
+
+    log(time / roofline) = boosted trees of extents, width, filter, steps
+
+The trees are fitted to times measured through torch (`benchmarks/cudnn_times.py`) by `python -m
+tapestry.kernels.cost.cudnn_train` and hold for the GPU those were measured on. A layer that is itself among the
+measured ones has its own time. On other GPUs, and for dilated convolutions, nothing is known.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache, lru_cache
+from importlib.resources import files
+from math import exp, log2
+from typing import Any, NamedTuple
+
+from ..convolution.problem import ConvolutionProblem
+from ..convolution.recipes import PASSES, walk
+from .gpu import Gpu
+from .model import Pass, forest_of, predicted_s
+from .trees import Forest
+
+FEATURES = ("roofline", "n", "extent", "channels", "width", "filter", "stride", "intensity")
+DATA = "data/cudnn.json"
+
+
+class Layer(NamedTuple):
+    """What cuDNN's time depends on: images, rows = columns, channels, those of a group, the filter's side, stride."""
+
+    n: int
+    extent: int
+    channels: int
+    width: int
+    size: int
+    stride: int = 1
+
+    @classmethod
+    def of(cls, problem: ConvolutionProblem) -> Layer | None:
+        """The measured kind of layer nearest to a problem; None of one that is of another kind."""
+        if problem.dilation != (1, 1) or problem.stride[0] != problem.stride[1]:
+            return None
+        extent, size = round((problem.h * problem.w) ** 0.5), round((problem.r * problem.s) ** 0.5)
+        return cls(problem.n, extent, problem.c, problem.width, size, problem.stride[0])
+
+    @property
+    def bytes_moved(self) -> int:
+        """Input, output and filter, once."""
+        out = -(-self.extent // self.stride)
+        places = self.n * (self.extent**2 + out**2) * self.channels
+        return 2 * (places + self.channels * self.width * self.size**2)
+
+    @property
+    def products(self) -> int:
+        out = -(-self.extent // self.stride)
+        return self.n * out**2 * self.channels * self.width * self.size**2
+
+    def features(self) -> list[float]:
+        """Logarithms, so that a tree cuts where things double."""
+        values = (
+            self.bytes_moved, self.n, self.extent, self.channels, self.width, self.size, self.stride,
+            self.products / self.bytes_moved,
+        )  # fmt: skip
+        return [log2(value) for value in values]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files(__package__).joinpath(DATA).read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def _forests() -> dict[str, Forest]:
+    trees = _document()["forests"]
+    return {what: forest_of(found, len(FEATURES)) for what, found in trees.items()}
+
+
+@cache
+def _measured_us() -> dict[Layer, tuple[float, ...]]:
+    return {Layer(*layer): tuple(times) for layer, times in _document()["measured"]}
+
+
+@lru_cache(maxsize=16384)
+def cudnn_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float | None:
+    """Seconds that cuDNN takes for a pass on a GPU; None where nothing is known."""
+    layer = Layer.of(problem)
+    if layer is None or not gpu.tuned:
+        return None
+    if known := _measured_us().get(layer):
+        return known[PASSES.index(what)] * 1e-6
+    forest = _forests().get(what)
+    return None if forest is None else gpu.roofline_s(layer.bytes_moved) * exp(forest.one(layer.features()))
+
+
+def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
+    """Seconds that our kernel is predicted to take."""
+    return predicted_s(problem if what == "weight_gradient" else walk(problem, what).problem, what, gpu)
+
+
+def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
+    """Whether a pass is better left to cuDNN."""
+    theirs = cudnn_s(problem, what, gpu)
+    return theirs is not None and theirs < ours_s(problem, what, gpu)

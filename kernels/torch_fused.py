@@ -1,0 +1,194 @@
+"""`tapestry::grouped_conv2d_fused`: a grouped convolution with scale, bias, residual and activation in one launch.
+
+    activation(conv(x, w) * scale + bias + residual)
+
+`scale` and `bias` are f32 a channel, `residual` is like the result, `activation` is a name of `ACTIVATIONS` or empty.
+For inference: nothing here is differentiable. On CPU tensors, where cuDNN is the faster one, and while a kernel is
+compiled in the background, torch computes one step after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import torch_autograd, torch_calls, torch_library
+from .torch_calls import DTYPES
+from .torch_geometry import Geometry, Ints
+from .torch_operators import geometry_from, output_like
+
+_torch: Any = torch
+_LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
+_LIBRARY.define(
+    "grouped_conv2d_fused(Tensor x, Tensor w, Tensor? scale, Tensor? bias, Tensor? residual, str activation, "
+    "int[2] stride, int[4] padding, int[2] dilation, int groups) -> Tensor"
+)
+operator = torch.ops.tapestry.grouped_conv2d_fused
+FUNCTIONS: dict[str, Any] = {
+    "": lambda y: y,
+    "relu": torch.relu,
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "hardswish": nn.functional.hardswish,
+}
+
+
+def fused(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    geometry: Geometry,
+) -> Tensor:
+    """The operator, past torch's dispatcher where nothing traces and no autocast is on."""
+    if torch_autograd.direct(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
+        return _on_cuda(x, w, scale, bias, residual, activation, geometry)
+    made: Tensor = operator(x, w, scale, bias, residual, activation, *geometry)
+    return made
+
+
+def _on_cuda(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    geometry: Geometry,
+) -> Tensor:
+    made = torch_calls.fused(x, w, scale, bias, residual, activation or None, geometry)
+    return in_steps(x, w, scale, bias, residual, activation, geometry) if made is None else made
+
+
+def in_steps(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    geometry: Geometry,
+) -> Tensor:
+    """The same by torch's own functions; halves are f32 in between."""
+    y = torch_library.forward(x, w, None, *geometry)
+    wide = y.float() if y.dtype in DTYPES else y
+    if scale is not None:
+        wide = wide * scale.to(wide.dtype)[:, None, None]
+    if bias is not None:
+        wide = wide + bias.to(wide.dtype)[:, None, None]
+    if residual is not None:
+        wide = wide + residual
+    made: Tensor = FUNCTIONS[activation](wide)
+    return made.to(y.dtype).contiguous(memory_format=torch.channels_last)
+
+
+def _cpu(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    *steps: Any,
+) -> Tensor:
+    return in_steps(x, w, scale, bias, residual, activation, geometry_from(*steps))
+
+
+def _cuda(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    *steps: Any,
+) -> Tensor:
+    return _on_cuda(x, w, scale, bias, residual, activation, geometry_from(*steps))
+
+
+def _fake(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor | None,  # noqa: ARG001
+    bias: Tensor | None,  # noqa: ARG001
+    residual: Tensor | None,  # noqa: ARG001
+    activation: str,  # noqa: ARG001
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    groups: int,
+) -> Tensor:
+    return output_like(x, w, stride, padding, dilation, groups)
+
+
+def _lowering(device: str) -> Any:
+    """Below autocast: images and filter in its type, what a channel has in f32."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
+
+    def cast(
+        x: Tensor, w: Tensor, scale: Tensor | None, bias: Tensor | None, residual: Tensor | None, *rest: Any
+    ) -> Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            added = None if residual is None else residual.to(dtype)
+            made: Tensor = operator(x.to(dtype), w.to(dtype), scale, bias, added, *rest)
+        return made
+
+    return cast
+
+
+_LIBRARY.impl("grouped_conv2d_fused", _cpu, "CPU")
+_LIBRARY.impl("grouped_conv2d_fused", _cuda, "CUDA")
+_torch.library.register_fake("tapestry::grouped_conv2d_fused", _fake, lib=_LIBRARY)
+for _device in ("cpu", "cuda"):
+    _LIBRARY.impl("grouped_conv2d_fused", _lowering(_device), f"Autocast{_device.upper()}")
+
+
+class FusedConv2d(nn.Module):
+    """A grouped convolution and what follows it, in evaluation: activation(conv(x) * scale + bias + residual)."""
+
+    weight: Tensor
+    scale: Tensor | None
+    bias: Tensor | None
+
+    def __init__(
+        self, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: str, geometry: Geometry
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.detach().contiguous(memory_format=torch.channels_last))
+        self.register_buffer("scale", None if scale is None else scale.detach().float())
+        self.register_buffer("bias", None if bias is None else bias.detach().float())
+        self.activation, self.geometry = activation, geometry
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[n, c, h, w], and what is added to the result before the activation."""
+        return fused(x, self.weight, self.scale, self.bias, residual, self.activation, self.geometry)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> FusedConv2d:
+        """Scale and bias stay in f32 whatever the model is converted to."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name in ("scale", "bias"):
+            values = getattr(self, name)
+            if values is not None:
+                setattr(self, name, values.float())
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{tuple(self.weight.shape)}, {self.geometry}, activation={self.activation or None}"
+
+
+class Pointwise(nn.Module):
+    """A 1 x 1 convolution as a matrix product over channels, which adds the bias itself."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().flatten(1), requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, c, h, w] -> [n, k, h, w], channels-last."""
+        return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)

@@ -1,0 +1,331 @@
+"""Convolution, batch norm, residual and activation of a model in evaluation as one launch.
+
+A chain of a torch.fx graph, of which every value but the last has one reader,
+
+    grouped convolution -> [batch norm] -> [+ residual] -> [relu, silu, gelu or hardswish]
+
+becomes `tapestry::grouped_conv2d_fused`. `fuse_for_inference` does that to a model, and folds batch norms into the
+other convolutions; `fuse_compiled` to whatever torch.compile compiles without gradients.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from .errors import WrongValue
+from .torch import GroupedConv2d, replace_convolutions
+from .torch_fused import FusedConv2d, Pointwise
+from .torch_fused import operator as fused_operator
+from .torch_geometry import geometry_of
+from .torch_operators import forward as convolution
+
+_torch: Any = torch
+_functions = nn.functional
+IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout2d)
+ADDITIONS = (operator.add, operator.iadd, torch.add)
+ACTIVATION_FUNCTIONS: dict[Any, str] = {
+    _functions.relu: "relu",
+    torch.relu: "relu",
+    _functions.silu: "silu",
+    _functions.gelu: "gelu",
+    _functions.hardswish: "hardswish",
+}
+ACTIVATION_LAYERS: dict[type, str] = {
+    nn.ReLU: "relu",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+    nn.Hardswish: "hardswish",
+}
+NORM_ARGUMENTS = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A batch norm in evaluation: its statistics and parameters, tensors or nodes of the graph."""
+
+    mean: Any
+    variance: Any
+    weight: Any
+    bias: Any
+    eps: float
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """(scale, shift) a channel, in f32, of tensors."""
+        scale = torch.rsqrt(self.variance.float() + self.eps)
+        if self.weight is not None:
+            scale = scale * self.weight.float()
+        shift = -self.mean.float() * scale
+        return scale, shift if self.bias is None else shift + self.bias.float()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What becomes one call: its nodes, the convolution's first, and what those behind it do."""
+
+    nodes: tuple[fx.Node, ...]
+    norm: Norm | None = None
+    residual: fx.Node | None = None
+    activation: str = ""
+
+    @property
+    def start(self) -> fx.Node:
+        return self.nodes[0]
+
+    @property
+    def end(self) -> fx.Node:
+        return self.nodes[-1]
+
+    def and_then(self, node: fx.Node, **does: Any) -> Chain:
+        """The chain with one node more."""
+        return replace(self, nodes=(*self.nodes, node), **does)
+
+    def erase(self) -> None:
+        """Take the nodes out of the graph, when nobody reads the last one any more."""
+        for node in reversed(self.nodes):
+            node.graph.erase_node(node)
+
+
+class Reader:
+    """What the nodes of a graph do; `root` holds its modules, where it has any."""
+
+    def __init__(self, graph: fx.Graph, root: nn.Module | None) -> None:
+        self.graph, self.root = graph, root
+
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """The module that a node calls."""
+        return self.root.get_submodule(str(node.target)) if node.op == "call_module" and self.root is not None else None
+
+    def chain(self, start: fx.Node, norm_alone: bool = False) -> Chain:
+        """The chain that begins with a convolution, or no more of it than its batch norm."""
+        chain = Chain((start,))
+        while (reader := self._only_reader(chain.end)) is not None and not (norm_alone and chain.norm):
+            longer = self._longer(chain, reader)
+            if longer is None:
+                break
+            chain = longer
+        return chain
+
+    def _longer(self, chain: Chain, reader: fx.Node) -> Chain | None:
+        """A chain with one node more, if that does what the launch does next."""
+        if self._passes_on(reader):
+            return chain.and_then(reader)
+        if chain.activation:
+            return None
+        if activation := self._activation(reader):
+            return chain.and_then(reader, activation=activation)
+        if chain.residual is not None:
+            return None
+        if chain.norm is None and (norm := self._norm(reader, chain.end)):
+            return chain.and_then(reader, norm=norm)
+        other = self._added(reader, chain.end)
+        return None if other is None else chain.and_then(reader, residual=other)
+
+    def _only_reader(self, node: fx.Node) -> fx.Node | None:
+        readers = list(node.users)
+        return readers[0] if len(readers) == 1 and readers[0].op != "output" else None
+
+    def _passes_on(self, node: fx.Node) -> bool:
+        module = self.module(node)
+        return isinstance(module, IDENTITIES) and not module.training
+
+    def _norm(self, node: fx.Node, given: fx.Node) -> Norm | None:
+        module = self.module(node)
+        if type(module) is nn.BatchNorm2d and not module.training and module.running_mean is not None:
+            return Norm(module.running_mean, module.running_var, module.weight, module.bias, module.eps)
+        if node.target is not _functions.batch_norm:
+            return None
+        named: dict[str, Any] = {"weight": None, "bias": None, "training": False, "eps": 1e-5}
+        named |= {**dict(zip(NORM_ARGUMENTS, node.args, strict=False)), **node.kwargs}
+        if named["input"] is not given or named["training"] is not False or named["running_mean"] is None:
+            return None
+        mean, variance, weight, bias = (self.value(named[name]) for name in NORM_ARGUMENTS[1:5])
+        return Norm(mean, variance, weight, bias, named["eps"])
+
+    def value(self, node: Any) -> Any:
+        """The tensor that a node of a model's graph gets; nodes of other graphs stay nodes."""
+        if isinstance(node, fx.Node) and node.op == "get_attr" and self.root is not None:
+            found: Any = self.root
+            for part in str(node.target).split("."):
+                found = getattr(found, part)
+            return found
+        return node
+
+    def _added(self, node: fx.Node, given: fx.Node) -> fx.Node | None:
+        """The other summand, which has to be there before the convolution is."""
+        if node.target not in ADDITIONS or len(node.args) != 2 or node.kwargs:
+            return None
+        first, second = node.args
+        other = second if first is given else first
+        if not isinstance(other, fx.Node) or other is given or not _same_extents(node, given):
+            return None
+        return other
+
+    def _activation(self, node: fx.Node) -> str:
+        module = self.module(node)
+        if isinstance(module, nn.GELU) and module.approximate != "none":
+            return ""
+        if module is not None:
+            return ACTIVATION_LAYERS.get(type(module), "")
+        if node.op == "call_method" and node.target in ("relu", "relu_"):
+            return "relu"
+        exact = node.kwargs.get("approximate", "none") == "none"
+        return ACTIVATION_FUNCTIONS.get(node.target, "") if node.op == "call_function" and exact else ""
+
+
+def _same_extents(node: fx.Node, given: fx.Node) -> bool:
+    """Whether a sum is as large as one of its summands, where the graph knows."""
+    total, one = (found.meta.get("example_value") for found in (node, given))
+    return total is None or one is None or bool(total.shape == one.shape)
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> fx.GraphModule:
+    """A copy of `model` for inference in `dtype` whose grouped convolutions do what follows them: one launch each.
+
+    What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish. Batch norms
+    behind other convolutions are folded into their filters, in f32; 1 x 1 ones become matrix products. The copy is in
+    evaluation and has no gradients; parameters are rounded to `dtype` last. Raises `WrongValue` for a model that
+    `torch.fx` cannot trace, because its control flow depends on values.
+    """
+    model = copy.deepcopy(model).eval()
+    replace_convolutions(model)
+    try:
+        graph = _Tracer().trace(model)
+    except Exception as error:
+        raise WrongValue(
+            "torch.fx cannot trace this model",
+            where="fuse_for_inference",
+            expected="a model whose control flow does not depend on its input",
+            came=f"{type(error).__name__}: {error}",
+            hint="compile it instead, after fuse_compiled()",
+        ) from error
+    traced = fx.GraphModule(model, graph)
+    for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
+        traced.graph.erase_node(node)
+    traced.graph.eliminate_dead_code()
+    with torch.no_grad():
+        for number, start in enumerate(list(_convolutions(traced))):
+            _fuse_layer(traced, Reader(traced.graph, traced), start, f"fused_{number}")
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    return traced.to(dtype).requires_grad_(False)
+
+
+class _Tracer(fx.Tracer):
+    """Convolutions, and layers of torch whose class is not subclassed, are leaves."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, nn.Conv2d) or super().is_leaf_module(m, module_qualified_name)
+
+
+def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
+    for node in traced.graph.nodes:
+        if node.op == "call_module" and type(traced.get_submodule(node.target)) in (nn.Conv2d, GroupedConv2d):
+            yield node
+
+
+def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
+    """Put one module in the place of a convolution and of what it does as well."""
+    layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
+    assert isinstance(layer, nn.Conv2d)
+    if isinstance(layer, GroupedConv2d):
+        made: nn.Module = _grouped(layer, chain)
+    elif chain.norm is not None and layer.padding_mode == "zeros":
+        made, chain = _folded(layer, chain.norm), reader.chain(start, norm_alone=True)
+    else:
+        return
+    traced.add_submodule(name, made)
+    given = (start.args[0],) if chain.residual is None else (start.args[0], chain.residual)
+    with traced.graph.inserting_before(chain.end):
+        call = traced.graph.call_module(name, given)
+    chain.end.replace_all_uses_with(call)
+    chain.erase()
+
+
+def _grouped(layer: nn.Conv2d, chain: Chain) -> nn.Module:
+    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.weight.shape[2:])
+    scale, shift = (None, layer.bias) if chain.norm is None else chain.norm.affine()
+    if layer.bias is not None and scale is not None and shift is not None:
+        shift = shift + layer.bias.float() * scale
+    return FusedConv2d(layer.weight, scale, shift, chain.activation, geometry)
+
+
+def _folded(layer: nn.Conv2d, norm: Norm) -> nn.Module:
+    """A convolution with the batch norm in its filter and bias, which are in f32 until the model is converted."""
+    scale, shift = norm.affine()
+    weight = layer.weight.float() * scale[:, None, None, None]
+    bias = shift if layer.bias is None else shift + layer.bias.float() * scale
+    plain = (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((1, 1), (1, 1), (0, 0), 1)
+    if plain:
+        return Pointwise(weight, bias)
+    made = copy.copy(layer)
+    made._parameters = {
+        "weight": nn.Parameter(weight.contiguous(memory_format=torch.channels_last)), "bias": nn.Parameter(bias),
+    }  # fmt: skip
+    return made
+
+
+# -- compiled graphs ---------------------------------------------------------------------------------------------------
+
+
+def fuse_compiled(on: bool = True) -> None:
+    """Whether torch.compile fuses, from now on, what follows the grouped convolutions of replaced layers.
+
+    That is in graphs compiled without gradients (`torch.no_grad`, `torch.inference_mode`), whose batch norms are in
+    evaluation.
+    """
+    from torch._inductor import config
+
+    settings: Any = config
+    settings.pre_grad_custom_pass = fuse_graph if on else None
+
+
+def fuse_graph(graph: fx.Graph) -> None:
+    """Fuse the chains of a graph of torch's functions, in place; nothing where gradients are recorded."""
+    if torch.is_grad_enabled():
+        return
+    for start in graph.find_nodes(op="call_function", target=convolution.default) + graph.find_nodes(
+        op="call_function", target=convolution
+    ):
+        chain = Reader(graph, None).chain(start)
+        if len(chain.nodes) > 1:
+            _fuse_call(graph, chain)
+    graph.lint()
+
+
+def _fuse_call(graph: fx.Graph, chain: Chain) -> None:
+    x, w, bias, *steps = chain.start.args
+    with graph.inserting_before(chain.end):
+        scale, shift = (None, bias) if chain.norm is None else _affine_nodes(graph, chain.norm, bias)
+        given = (x, w, scale, shift, chain.residual, chain.activation, *steps)
+        call = graph.call_function(fused_operator.default, given)
+    call.meta = dict(chain.end.meta)
+    chain.end.replace_all_uses_with(call)
+    chain.erase()
+
+
+def _affine_nodes(graph: fx.Graph, norm: Norm, bias: Any) -> tuple[fx.Node, fx.Node]:
+    """(scale, shift) a channel of a batch norm and of what the convolution adds, computed by the graph."""
+
+    def wide(node: Any) -> fx.Node:
+        return graph.call_method("float", (node,))
+
+    scale = graph.call_function(torch.rsqrt, (graph.call_function(operator.add, (wide(norm.variance), norm.eps)),))
+    if norm.weight is not None:
+        scale = graph.call_function(operator.mul, (scale, wide(norm.weight)))
+    middle = wide(norm.mean)
+    if bias is not None:
+        middle = graph.call_function(operator.sub, (middle, wide(bias)))
+    shift = graph.call_function(operator.neg, (graph.call_function(operator.mul, (middle, scale)),))
+    if norm.bias is not None:
+        shift = graph.call_function(operator.add, (shift, wide(norm.bias)))
+    return scale, shift

@@ -1,0 +1,75 @@
+"""Torch's own convolution and its gradients: on CPUs, and on CUDA where cuDNN is faster or our kernel is not there yet.
+
+Tensors have torch's shapes; padding is (top, bottom, left, right). Results have the strides that the operators promise,
+channels-last. Nothing here is differentiable.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .torch_geometry import Ints
+
+
+def empty(like: Tensor, shape: Ints) -> Tensor:
+    """A new tensor of the type and on the device of `like`, channels-last even where the shape leaves that open."""
+    return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    """conv(x, w) + bias [n, k, p, q]."""
+    inner, outer = _split(padding)
+    steps, gaps = list(stride), list(dilation)
+    return _canonical(torch.nn.functional.conv2d(_padded(x, outer), w, bias, steps, inner, gaps, groups))
+
+
+def input_gradient(
+    dy: Tensor, w: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    """The gradient of x of `shape` [n, c, h, w]."""
+    inner, outer = _split(padding)
+    top, bottom, left, right = outer
+    x = empty(dy, (shape[0], shape[1], shape[2] + top + bottom, shape[3] + left + right))
+    dx, _ = _backward(dy, x, w, stride, inner, dilation, groups, [True, False])
+    return _canonical(_padded(dx, [-side for side in outer]))
+
+
+def weight_gradient(
+    x: Tensor, dy: Tensor, shape: Ints, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    """The gradient of w of `shape` [k, c / groups, r, s]."""
+    inner, outer = _split(padding)
+    w = empty(dy, shape)
+    _, dw = _backward(dy, _padded(x, outer), w, stride, inner, dilation, groups, [False, True])
+    return _canonical(dw)
+
+
+def _split(padding: Ints) -> tuple[list[int], Ints]:
+    """What torch's convolution pads by itself, rows and columns, and what has to be padded or cut off before."""
+    top, bottom, left, right = padding
+    if top == bottom >= 0 and left == right >= 0:
+        return [top, left], (0, 0, 0, 0)
+    return [0, 0], padding
+
+
+def _padded(x: Tensor, padding: Ints) -> Tensor:
+    """Zeros on each side; rows and columns cut off where negative."""
+    top, bottom, left, right = padding
+    return torch.nn.functional.pad(x, (left, right, top, bottom)) if any(padding) else x
+
+
+def _backward(
+    dy: Tensor, x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int, wanted: list[bool]
+) -> tuple[Tensor, Tensor]:
+    backward = torch.ops.aten.convolution_backward
+    steps, sides, gaps = list(stride), list(padding), list(dilation)
+    dx, dw, _ = backward(dy, x, w, None, steps, sides, gaps, False, [0, 0], groups, [*wanted, False])
+    return dx, dw
+
+
+def _canonical(result: Tensor) -> Tensor:
+    out = empty(result, result.shape)
+    return result if result.stride() == out.stride() else out.copy_(result)

@@ -1,0 +1,210 @@
+"""What follows a convolution, in one launch: models and compiled graphs. On CPU tensors torch does it in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from tapestry.kernels import torch_fused
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.torch import replace_convolutions
+from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
+from tapestry.kernels.torch_fusion import fuse_compiled, fuse_for_inference, fuse_graph
+
+
+class NormAct(nn.BatchNorm2d):
+    """As in libraries of models: a batch norm with an activation, which calls torch's function."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.drop, self.act = nn.Identity(), nn.SiLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._assert(x.ndim == 4, "images")
+        y = nn.functional.batch_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias, self.training, 0.1, self.eps
+        )
+        out: Tensor = self.act(self.drop(y))
+        return out
+
+
+class Block(nn.Module):
+    """An inverted bottleneck: expand, depthwise, squeeze and excite, project, and a grouped layer with a residual."""
+
+    def __init__(self, activation: Callable[[], nn.Module] = nn.Hardswish) -> None:
+        super().__init__()
+        self.expand, self.norm1 = nn.Conv2d(8, 16, 1, bias=False), NormAct(16)
+        self.depthwise, self.norm2 = nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), NormAct(16)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.grouped, self.norm3 = nn.Conv2d(16, 16, (3, 5), padding="same", groups=4), nn.BatchNorm2d(16)
+        self.activation = activation()
+        self.project, self.norm4 = nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.depthwise(self.norm1(self.expand(x))))
+        y = y * torch.sigmoid(self.excite(torch.relu(self.squeeze(y.mean((2, 3), keepdim=True)))))
+        y = self.activation(self.norm3(self.grouped(y)) + y)
+        out: Tensor = self.norm4(self.project(y))
+        return out
+
+
+def seen(model: nn.Module) -> nn.Module:
+    """With statistics and parameters as after training."""
+    random = torch.Generator().manual_seed(1)
+    for part in model.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            for values, low in (
+                (part.running_mean, -1.0),
+                (part.running_var, 0.5),
+                (part.weight, 0.5),
+                (part.bias, -1.0),
+            ):
+                assert values is not None
+                values.data = torch.rand(values.shape, generator=random) + low
+    return model.eval()
+
+
+IMAGES = torch.randn(2, 8, 9, 10, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU, nn.GELU, nn.Hardswish, nn.Tanh])
+def test_a_model_computes_what_it_did(activation: Callable[[], nn.Module]) -> None:
+    model = seen(Block(activation))
+    fused = fuse_for_inference(model, torch.float32)
+    torch.testing.assert_close(fused(IMAGES), model(IMAGES))
+
+
+def test_what_is_in_one_launch() -> None:
+    model = seen(Block())
+    fused = fuse_for_inference(model, torch.float32)
+    launches = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert [part.activation for part in launches] == ["silu", "hardswish"]
+    assert [part.scale is not None for part in launches] == [True, True]
+    calls = {node.target: node for node in fused.graph.nodes if node.op == "call_module"}
+    assert [len(calls[name].args) for name in calls if isinstance(fused.get_submodule(name), FusedConv2d)] == [1, 2]
+    assert sum(isinstance(part, Pointwise) for part in fused.modules()) == 2
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in fused.modules())
+
+
+def test_the_model_stays_as_it_is() -> None:
+    model = seen(Block()).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    fused = fuse_for_inference(model)
+    assert model.training
+    assert not fused.training
+    assert type(model.depthwise) is nn.Conv2d
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in fused.parameters())
+
+
+def test_what_a_channel_has_stays_in_f32() -> None:
+    model = seen(Block())
+    fused = fuse_for_inference(model, torch.bfloat16)
+    launches = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert [(part.weight.dtype, part.scale.dtype, part.bias.dtype) for part in launches if part.scale is not None] == [
+        (torch.bfloat16, torch.float32, torch.float32)
+    ] * 2
+    torch.testing.assert_close(fused(IMAGES.bfloat16()).float(), model(IMAGES), atol=0.1, rtol=0.1)
+
+
+def test_values_with_two_readers_are_not_hidden() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return torch.relu(self.norm(y)) + y
+
+    model = seen(Twice())
+    torch.testing.assert_close(fuse_for_inference(model, torch.float32)(IMAGES), model(IMAGES))
+
+
+def test_control_flow_on_values_is_refused_with_what_to_do() -> None:
+    class Flow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(WrongValue, match=r"cannot trace[\s\S]*fuse_compiled"):
+        fuse_for_inference(Flow())
+
+
+# -- compiled graphs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
+    """The graphs that torch.compile hands over, fused; CPU tensors are computed by the operators, as CUDA's are."""
+    from tapestry.kernels import torch as layers
+
+    monkeypatch.setattr(layers, "_computed_here", lambda x: True)
+    found: list[fx.GraphModule] = []
+    torch.compiler.reset()
+    yield found
+    torch.compiler.reset()
+
+
+def backend(found: list[fx.GraphModule]) -> Callable[..., Any]:
+    def compiled(graph: fx.GraphModule, example: Any) -> Any:
+        fuse_graph(graph.graph)
+        graph.recompile()
+        found.append(graph)
+        return graph
+
+    return compiled
+
+
+def calls(graph: fx.GraphModule) -> list[Any]:
+    return [node for node in graph.graph.nodes if node.target is torch_fused.operator.default]
+
+
+def test_a_compiled_graph_is_fused_and_computes_what_it_did(graphs: list[fx.GraphModule]) -> None:
+    model = seen(Block())
+    expected = model(IMAGES)
+    replace_convolutions(model)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=backend(graphs), fullgraph=True)(IMAGES), expected)
+    (graph,) = graphs
+    assert [node.args[5] for node in calls(graph)] == ["silu", "hardswish"]
+    assert [node.args[4] is not None for node in calls(graph)] == [False, True]
+
+
+def test_under_autocast(graphs: list[fx.GraphModule]) -> None:
+    model = seen(Block())
+    expected = model(IMAGES)
+    replace_convolutions(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = torch.compile(model, backend=backend(graphs))(IMAGES)
+    assert len(calls(graphs[0])) == 2
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_and_batch_statistics_are_left_alone(graphs: list[fx.GraphModule], training: bool) -> None:
+    model = seen(Block()).train(training)
+    replace_convolutions(model)
+    torch.compile(model, backend=backend(graphs))(IMAGES).sum().backward()
+    assert [calls(graph) for graph in graphs] == [[]]
+
+
+def test_one_line_switches_it_on() -> None:
+    from torch._inductor import config
+
+    fuse_compiled()
+    assert config.pre_grad_custom_pass is fuse_graph
+    fuse_compiled(False)
+    assert config.pre_grad_custom_pass is None
+
+
+def test_the_operator() -> None:
+    x, w = torch.randn(2, 8, 6, 5), torch.randn(8, 4, 3, 2)
+    scale, bias = torch.rand(8), torch.rand(8)
+    steps = ([2, 1], [1, 2, 0, 1], [1, 2], 2)
+    y = torch.ops.tapestry.grouped_conv2d(x, w, None, *steps)
+    arguments = (x, w, scale, bias, torch.randn(y.shape), "gelu", *steps)
+    assert torch.library.opcheck(torch_fused.operator.default, arguments, test_utils=("test_schema", "test_faketensor"))
