@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -26,6 +27,10 @@ from tapestry.program import Operation, Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close
+from tapestry.workers.cupy.arrays import DeviceArray, Memory
+from tapestry.workers.cupy.cudnn import exact_enough
+from tapestry.workers.cupy.dense import CHANNELS_FIRST, dense_steps
+from tapestry.workers.cupy.machine import Convolution, Strided, Window
 
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
@@ -268,3 +273,33 @@ def test_what_windows_do_not_leave_out_alone_has_a_kernel_of_its_own(machine: Ho
         return holed(x, w)
 
     assert run(convolved.bind(), machine) == []
+
+
+# -- which algorithms of the library ----------------------------------------------------------------------------------
+
+WINOGRAD, FOURIER, DIRECT = 7, 4, 1
+
+
+def convolution(channels: int, taps: int, dtype: str = "f32") -> Convolution:
+    """Of one image of 32 x 32, into 8 channels."""
+    array = DeviceArray(Memory(0, 0, None), 0, (0,), numpy_dtype(dtype))
+    extents = ((1, channels, 32, 32), (8, channels, taps, taps), (1, 8, 32, 32))
+    x, w, y = (Strided(array, 0, found, tuple(dense_steps(found, CHANNELS_FIRST))) for found in extents)
+    return Convolution(x, w, y, (Window(1, 1, taps // 2, taps // 2),) * 2, 1, "y")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "asked", "enough"),
+    [
+        (DIRECT, convolution(8, 5), True),
+        (FOURIER, convolution(64, 3), False),
+        (WINOGRAD, convolution(64, 3), True),  # sums of 576 products
+        (WINOGRAD, convolution(8, 3), False),  # of 72, whose roundings are less
+        (WINOGRAD, convolution(64, 5), False),  # windows of 5 x 5, of which it loses half of the digits
+        (WINOGRAD, convolution(64, 3, "bf16"), False),
+        (WINOGRAD, replace(convolution(8, 3), computed="w"), True),  # of 1,024
+    ],
+)
+def test_algorithms_round_as_sums_of_products_may(algorithm: int, asked: Convolution, enough: bool) -> None:
+    number = algorithm - 2 * (asked.computed == "w" and algorithm == WINOGRAD)
+    assert exact_enough(number, asked) == enough

@@ -81,11 +81,11 @@ def differentiated(
     return step.bind()
 
 
-def images(layout: str, dtype: str, settings: dict[str, Any]) -> Program:
+def images(layout: str, dtype: str, settings: dict[str, Any], taps: int = 3) -> Program:
     """Of images with their channels first or last, results with their channels first."""
     axes, shape = LAYOUTS[layout], (4, 16, 13, 12)
-    back = tuple(shape[axes.index(k)] for k in range(4))
-    return differentiated(lambda x, w: tp.conv2d(tp.transpose(x, axes), w, **settings), dtype, back, (24, 16, 3, 3))
+    back, w = tuple(shape[axes.index(k)] for k in range(4)), (24, 16, taps, taps)
+    return differentiated(lambda x, w: tp.conv2d(tp.transpose(x, axes), w, **settings), dtype, back, w)
 
 
 def executed_along(program: Program, axis: int, parts: int) -> None:
@@ -106,6 +106,13 @@ def test_convolutions_and_their_gradients(asked: list[bool], settings: dict[str,
     executed_along(images(layout, dtype, settings), 0, 1)
     assert asked
     assert dtype == "f64" or all(asked)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_windows_of_five(asked: list[bool], dtype: str) -> None:
+    """Of which some algorithms of the library lose half of the digits."""
+    executed_along(images("first", dtype, {"padding": 2}, taps=5), 0, 1)
+    assert all(asked)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
