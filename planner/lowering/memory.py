@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from ..solvers.pack import Buffer, Packing, minimize_peak, pack
-from .replacements import Pair, replacements
+from ..solvers.pack import Buffer, Packing, max_live, minimize_peak, pack
+from .replacements import Pair, Replacements, replacements
 from .sides import Ranks, groups, within
 from .steps import MoveStep, Slot, Steps
 
@@ -52,7 +52,7 @@ class Arena:
 
 # How many steps a buffer that a transfer touches keeps its place after its last use, where memory allows: reuse at
 # once would make the next transfer wait for the computation it is meant to hide behind.
-LINGER = (24, 8, 0)
+LINGER = (24, 8)
 # Runs of the search where the quick orders do not do. A run takes about a millisecond; most that succeed do so early.
 RUNS = 64
 
@@ -67,8 +67,7 @@ def place(steps: Steps, capacity: int) -> Arena:
     alive = lifetimes(steps)
     moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
     found = replacements(steps)
-    follows = {id(slot) for chain in found.chains for slot in chain[1:]}
-    places = [life for life in alive if id(life.slot) not in follows]
+    places = _places(alive, found)
     sides = groups(steps)
     arena = _side_by_side(places, sides, len(steps.steps), capacity, moved, found.pairs) if len(sides) > 1 else None
     if arena is None or arena.peak > capacity:
@@ -78,6 +77,23 @@ def place(steps: Steps, capacity: int) -> Arena:
     for chain in found.chains:
         offsets |= {id(slot): offsets[id(chain[0])] for slot in chain}
     return Arena(offsets, arena.peak, alive, {**arena.over, **found.over})
+
+
+def least_arena(steps: Steps) -> int:
+    """Bytes that `place` needs at least for these steps, without placing anything."""
+    found = replacements(steps)
+    places, end, sides = _places(lifetimes(steps), found), len(steps.steps), groups(steps)
+    if len(sides) < 2:
+        return _Packing(places, end, 0, set(), found.pairs).least
+    return max(
+        _Packing(lives, end, 0, set(), pairs).least for lives, pairs in _told_apart(places, sides, end, found.pairs)
+    )
+
+
+def _places(alive: list[Lifetime], found: Replacements) -> list[Lifetime]:
+    """Those that need a place of their own."""
+    follows = {id(slot) for chain in found.chains for slot in chain[1:]}
+    return [life for life in alive if id(life.slot) not in follows]
 
 
 def _side_by_side(
@@ -92,25 +108,27 @@ def _side_by_side(
 
     Slots on ranks of several groups, or of none, lie below the others on all ranks, for the whole run.
     """
-    mine = [[life for life in alive if within(life.slot, ranks)] for ranks in sides]
-    inside = {id(life.slot) for lives in mine for life in lives}
-    common = [Lifetime(life.slot, -1, end, life.nbytes) for life in alive if id(life.slot) not in inside]
     offsets: dict[int, int] = {}
     over: dict[int, Slot] = {}
     peak = 0
-    for lives in mine:
-        here = {id(life.slot) for life in lives}
-        arena = packed(
-            [*common, *lives],
-            end,
-            capacity,
-            moved,
-            {slot: pair for slot, pair in pairs.items() if slot in here and id(pair.over) in here},
-        )
+    for lives, mine in _told_apart(alive, sides, end, pairs):
+        arena = packed(lives, end, capacity, moved, mine)
         offsets |= arena.offsets
         over |= arena.over
         peak = max(peak, arena.peak)
     return Arena(offsets, peak, alive, over)
+
+
+def _told_apart(
+    alive: list[Lifetime], sides: list[Ranks], end: int, pairs: Mapping[int, Pair]
+) -> Iterator[tuple[list[Lifetime], dict[int, Pair]]]:
+    """What each group of ranks has to place, and the pairs among it."""
+    mine = [[life for life in alive if within(life.slot, ranks)] for ranks in sides]
+    inside = {id(life.slot) for lives in mine for life in lives}
+    common = [Lifetime(life.slot, -1, end, life.nbytes) for life in alive if id(life.slot) not in inside]
+    for lives in mine:
+        here = {id(life.slot) for life in lives}
+        yield [*common, *lives], {k: pair for k, pair in pairs.items() if k in here and id(pair.over) in here}
 
 
 def packed(
@@ -121,21 +139,16 @@ def packed(
     ``end`` is the number of steps; ``moved`` the slots, by identity, that transfers touch; ``pairs`` the slots, by that
     of the result, whose place a result may take.
     """
-    arena = None
-    for linger in LINGER if moved else (0,):
+    for linger in LINGER if moved else ():
         packing = _Packing(alive, end, linger, moved, pairs or {})
-        arena = packing.placed(minimize_peak)
-        if arena.peak <= capacity:
+        if packing.least <= capacity and (arena := packing.placed(packing.lowest())).peak <= capacity:
             return arena
-    assert arena is not None
-    within = packing.placed(lambda buffers: _searched(buffers, capacity - packing.base))
-    return within if within.peak <= capacity else arena
-
-
-def _searched(buffers: list[Buffer], capacity: int) -> Packing:
-    """A packing within the capacity if so many runs find one, the quick orders' own otherwise."""
-    found = pack(buffers, capacity, time_limit=inf, runs=RUNS) if capacity > 0 else None
-    return found if found is not None and found.status == "packed" else minimize_peak(buffers)
+    packing = _Packing(alive, end, 0, moved, pairs or {})
+    arena = packing.placed(packing.lowest())
+    if arena.peak <= capacity or packing.least > capacity or packing.base >= capacity:
+        return arena
+    found = pack(packing.buffers, capacity - packing.base, time_limit=inf, runs=RUNS)
+    return packing.placed(found) if found.status == "packed" else arena
 
 
 class _Packing:
@@ -163,15 +176,23 @@ class _Packing:
             for life in self.moving
         ]
 
-    def placed(self, solve: Callable[[list[Buffer]], Packing]) -> Arena:
+    @property
+    def least(self) -> int:
+        """Bytes that no arena of these lifetimes is smaller than."""
+        live = max_live(self.buffers)[0]
+        return self.base + max(0, live - ALIGN)  # the last of a slot's aligned bytes may be over the end
+
+    def lowest(self) -> Packing:
+        """The packing that the quick orders find."""
+        return minimize_peak(self.buffers)
+
+    def placed(self, packing: Packing) -> Arena:
         offsets: dict[int, int] = {}
         base = 0
         for life in self.resident:
             offsets[id(life.slot)] = base
             base += _aligned(life.nbytes)
-        packing = solve(self.buffers) if self.buffers else None
         for buffer, life in zip(self.buffers, self.moving, strict=True):
-            assert packing is not None
             offsets[id(life.slot)] = base + packing.offsets[buffer.name]
         over = {new: old for new, old in self.over.items() if offsets[new] == offsets[id(old)]}
         peak = max((offsets[id(life.slot)] + life.nbytes for life in self.alive), default=0)

@@ -10,9 +10,9 @@ import msgspec
 from ..format import Claims, Document, Predicted, Resolved, Traffic
 from ..lowering.decisions import Decisions, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
-from ..lowering.memory import place
+from ..lowering.memory import least_arena, place
 from ..lowering.order import in_order_of, listed
-from ..lowering.steps import StepBuilder
+from ..lowering.steps import StepBuilder, Steps
 from ..lowering.waits import waits_of
 from ..sharding.model import Model
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
@@ -66,8 +66,8 @@ def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Ca
         candidates = _looked_ahead(question, decisions, ideal)
     best = _best(question, candidates)
     if best.peak <= question.capacity and not question.clock.up and _moves(question, decisions, resident=False):
-        listed = replace(best.schedule, listed=True)
-        candidates[listed] = lower(question, decisions, listed)
+        listed = fitting(question, decisions, replace(best.schedule, listed=True))
+        candidates |= {} if listed is None else {listed.schedule: listed}
     return _best(question, candidates)
 
 
@@ -78,15 +78,15 @@ def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> dic
     if least.peak > question.capacity:
         return candidates
     for ahead in () if question.clock.up else AHEAD:
-        candidates[Schedule(ahead)] = latest = lower(question, decisions, Schedule(ahead))
-        good = latest.peak <= question.capacity and latest.timeline.makespan_s <= 1.01 * ideal
-        if good or question.clock.up:
+        latest = fitting(question, decisions, Schedule(ahead))
+        if latest is not None:
+            candidates[latest.schedule] = latest
+        if question.clock.up or (latest is not None and latest.timeline.makespan_s <= 1.01 * ideal):
             break
     if question.clock.up:
         return candidates
-    eager = replace(_best(question, candidates).schedule, gathers_first=True)
-    candidates[eager] = lower(question, decisions, eager)
-    return candidates
+    eager = fitting(question, decisions, replace(_best(question, candidates).schedule, gathers_first=True))
+    return candidates if eager is None else {**candidates, eager.schedule: eager}
 
 
 def _best(question: Question, candidates: Mapping[Schedule, Candidate]) -> Candidate:
@@ -110,13 +110,35 @@ def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
 
 def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate:
     """One plan document for given decisions, with its simulated timeline."""
+    return _placed(question, decisions, schedule, _stepped(question, decisions, schedule))
+
+
+def fitting(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate | None:
+    """The same, if it fits into memory. Where no places would do, none are looked for."""
+    steps = _stepped(question, decisions, schedule)
+    if least_arena(steps) > question.capacity:
+        return None
+    found = _placed(question, decisions, schedule, steps)
+    return found if found.peak <= question.capacity else None
+
+
+def least_peak(question: Question, decisions: Decisions, schedule: Schedule) -> int:
+    """Bytes that the plan takes on a rank at least."""
+    return least_arena(_stepped(question, decisions, schedule))
+
+
+def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> Steps:
+    """The steps of all ranks."""
     for op in question.program.operations:
         question.table.prove(op, decisions.strategies[op.name].cuts)
     program, units = question.program, units_of(question.program, decisions)
     if schedule.listed:
         units = listed(program, decisions, question.pricing, question.layouts).units
         program = in_order_of(program, units)
-    steps = StepBuilder(program, decisions, units, question.pricing, question.layouts, schedule).build()
+    return StepBuilder(program, decisions, units, question.pricing, question.layouts, schedule).build()
+
+
+def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps: Steps) -> Candidate:
     arena = place(steps, question.capacity)
     emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
     document = _document(question, decisions, emitted, arena.peak)

@@ -59,7 +59,10 @@ def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, belo
         return None
     question.say("placing")
     apart = beside(program, costs)
-    return realised(question, costs, placed(program, costs, apart), least_seconds(program, costs, apart))
+    placement = placed(program, costs, apart)
+    if placement.seconds >= WORTH * below:  # the run takes longer than list scheduling says, if anything
+        return None
+    return realised(question, costs, placement, least_seconds(program, costs, apart))
 
 
 def _promising(program: Program, costs: Works, below: float) -> bool:
@@ -126,6 +129,14 @@ class Inner:
     cuts: Mapping[str, Cuts]
     homes: Mapping[str, Layout]
     ends: Mapping[str, Layout]
+
+    def same(self, other: Inner) -> bool:
+        """Whether the other one, made apart from this one, decides the same."""
+        mine, theirs = (
+            [(name, layout.regions) for each in (inner.homes, inner.ends) for name, layout in each.items()]
+            for inner in (self, other)
+        )
+        return self.cuts == other.cuts and mine == theirs
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ shorter. Where there is memory for what is quickest, none is tried.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 from ...errors import Infeasible, TimeLimit
 from ...program import Operation
@@ -18,7 +19,7 @@ from ..sharding.assignment import UNLIMITED, OutOfTime
 from ..sharding.shortage import Shortage
 from .found import Found
 from .question import Question
-from .search import ENOUGH, WORTH, Search, searched
+from .search import ENOUGH, WORTH, OutOfReach, Search, searched
 from .turns import first_answer
 
 # Of the memory of values, nothing forgotten: what is asked for at most.
@@ -27,12 +28,15 @@ SHARES = (3 / 4, 1 / 2, 1 / 3, 1 / 4, 1 / 8)
 
 def answered(question: Question) -> tuple[Search, Found]:
     """The first answer, of the program or a leaner form of it. Raises Infeasible or TimeLimit."""
+    failures: list[Infeasible] = []
+    if question.hopeless:  # there is only to say what would do
+        leanest = reduce(lambda _, form: question.of_form(form), _forms(question), question)
+        return _tried(searched(leanest, turning=True), failures) or _explained(failures)
     best: tuple[Search, Found] | None = None
-    least: Infeasible | None = None
     try:
         best = first_answer(question)
     except Infeasible as shortage:
-        least = shortage
+        failures.append(shortage)
     if best is not None:
         search, found = best
         wanted = with_plenty(search, found)
@@ -42,20 +46,37 @@ def answered(question: Question) -> tuple[Search, Found]:
         if question.clock.up:
             break
         try:
-            other = searched(question.of_form(form), thorough=False)
-            found = other.first()
-        except Infeasible as shortage:
-            least = _less(least, shortage)
-            continue
+            other = _tried(searched(question.of_form(form)), failures)
         except TimeLimit:
             break
-        if best is not None and not _shorter(found, best[1], question):
+        if best is not None and other is not None and not _shorter(other[1], best[1], question):
             break
-        best = other, found
-    if best is None:
-        assert least is not None
-        raise least
-    return best
+        best = other or best
+    return best or _explained(failures)
+
+
+def _tried(search: Search, failures: list[Infeasible]) -> tuple[Search, Found] | None:
+    """With its first answer, if anything fits. Raises TimeLimit."""
+    try:
+        return search, search.first()
+    except Infeasible as shortage:
+        failures.append(shortage)
+        return None
+
+
+def _explained(failures: list[Infeasible]) -> tuple[Search, Found]:
+    """Raises the error that asks for least memory. Of what was out of reach the nearest is looked at, which may fit
+    after all: packing knows more of results in the place of operands than the sum does.
+    """
+    told = [error for error in failures if not isinstance(error, OutOfReach)]
+    beyond = [error for error in failures if isinstance(error, OutOfReach)]
+    if beyond:
+        search = min(beyond, key=lambda error: error.least).search
+        try:
+            return search, search.least()
+        except Infeasible as shortage:
+            told.append(shortage)
+    raise reduce(lesser, told)
 
 
 def with_plenty(search: Search, found: Found) -> Found | None:
@@ -82,11 +103,11 @@ def _shorter(found: Found, best: Found, question: Question) -> bool:
     return found.makespan_s < WORTH * best.makespan_s
 
 
-def _less(one: Infeasible | None, other: Infeasible) -> Infeasible:
+def lesser(one: Infeasible, other: Infeasible) -> Infeasible:
     """Of two errors the one that asks for less."""
-    if isinstance(one, Shortage) and not (isinstance(other, Shortage) and other.need < one.need):
-        return one
-    return other
+    if isinstance(other, Shortage) and not (isinstance(one, Shortage) and one.need <= other.need):
+        return other
+    return one
 
 
 def _forms(question: Question) -> Iterator[Rewritten]:

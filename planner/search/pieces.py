@@ -18,7 +18,7 @@ from ..lowering.pieces import Cutter
 from ..lowering.steps import COMPUTE
 from ..sharding.model import Model
 from ..sharding.nodes import OperationNode, SourceNode
-from .candidates import Candidate, best_candidate, decide, lower
+from .candidates import Candidate, best_candidate, decide, fitting
 from .found import Found
 from .question import Question
 from .sketch import sketched
@@ -218,8 +218,8 @@ class PieceSearch:
             return None
         self.trials -= 1
         found = state.found
-        candidate = lower(self.question, decisions, found.candidate.schedule)
-        if candidate.peak > self.question.capacity:
+        candidate = fitting(self.question, decisions, found.candidate.schedule)
+        if candidate is None:
             return None
         return _State(Found(candidate, way.choice, found.solution), {**state.cuttings, **way.cuttings})
 

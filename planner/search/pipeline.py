@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ..sharding.bound import lower_bound
 from ..strategy.layouts import Mesh
 from .found import Found
 from .groups import side_by_side
-from .leaner import answered
+from .leaner import answered, lesser
 from .meshes import finer_meshes, plain_meshes
 from .pieces import promising
 from .pipelines import pipelined
@@ -51,7 +52,7 @@ class Made:
 def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
     search, found = answered(question)
-    found = improved(search, found)
+    found = improved(search, search.settled(found))
     return made_of(search, _on_groups(search.question, found, found.makespan_s) or found)
 
 
@@ -98,7 +99,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
     meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
     best = meshes.sorted()[0]
     best.search.allow(clock)
-    best, found = meshes.in_pieces(best, improved(best.search, best.found))
+    best, found = meshes.in_pieces(best, improved(best.search, best.search.settled(best.found)))
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
         answer.search.allow(clock)
@@ -119,11 +120,14 @@ class _Meshes:
         self.answers: list[_Answer] = []
         self.tried: dict[tuple[int, ...], float | None] = {}
         self.failures: list[Infeasible | TimeLimit] = []
+        self.most = 0  # ranks of the meshes that were asked
 
     def sorted(self) -> list[_Answer]:
-        """The shortest first. Raises what the meshes raised where there is none."""
+        """The shortest first. Raises what the meshes raised where there is none: of what asks for memory the least."""
         if not self.answers:
-            raise next((error for error in self.failures if isinstance(error, TimeLimit)), self.failures[0])
+            late = [error for error in self.failures if isinstance(error, TimeLimit)]
+            short = [error for error in self.failures if isinstance(error, Infeasible)]
+            raise late[0] if late else reduce(lesser, short)
         return sorted(self.answers, key=lambda answer: answer.seconds)
 
     def ask(self, rows: tuple[int, ...]) -> _Answer | None:
@@ -135,6 +139,9 @@ class _Meshes:
         bound = lower_bound(question.program, self.machine, question.mesh.size)
         if self.answers and bound.seconds >= self.sorted()[0].seconds:
             return None
+        if self.most >= question.mesh.size and question.hopeless:  # nor do other meshes of no more ranks need less
+            return None
+        self.most = max(self.most, question.mesh.size)
         question.say("mesh " + "x".join(map(str, rows)))
         self.tried[rows] = None
         try:

@@ -22,9 +22,9 @@ from ..sharding.assignment import Solution
 from ..sharding.model import PICO, TIE
 from ..sharding.stages import Chain, anchors, carried, extents, stages
 from ..strategy.grouping import Grouping, groupings
-from .candidates import lower
+from .candidates import least_peak, lower
 from .found import Found
-from .groups import CUT_WITHIN, GroupCosts, within
+from .groups import CUT_WITHIN, GroupCosts, Inner, within
 from .question import Question
 from .search import WORTH
 
@@ -40,6 +40,7 @@ EFFORT = 6000
 RETRIES = 3
 # Tenths of the memory of all stages for which a group is asked how it would be cut: each needs room for activations.
 BUDGETS = (9, 6)
+LISTED = Schedule(listed=True)
 
 
 def pipelined(question: Question, best: Found, below: float) -> Found | None:
@@ -65,11 +66,14 @@ def pipelined(question: Question, best: Found, below: float) -> Found | None:
 
 def _piped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
     """The shortest plan with these groups as stages, in one number of pieces or another."""
-    dims = _batch(question.program, everywhere)
+    dims, seen = _batch(question.program, everywhere), list[Inner]()
     for share in BUDGETS if grouping.inner.size > 1 and dims else BUDGETS[:1]:
         inner = within(question, grouping, len(grouping.places) * question.capacity * share // 10)
         if inner is None or not dims:
             return None
+        if any(inner.same(other) for other in seen):
+            continue
+        seen.append(inner)
         question.say("stages")
         found = Pipeline(question, GroupCosts(question, grouping, inner, everywhere), dims).found(below)
         if found is not None:
@@ -158,10 +162,12 @@ class Pipeline:
         """The plan with these stages; with others that take less memory where it does not fit."""
         capacity, chain = self.question.capacity, self.chain(pieces)
         for _ in range(RETRIES):
-            made = self.lowered(ends, pieces)
-            if made.candidate.peak <= self.question.capacity:
+            decisions = self.decisions(ends, pieces)
+            peak = least_peak(self.question, decisions, LISTED)
+            made = self.lowered(decisions) if peak <= self.question.capacity else None
+            if made is not None and (peak := made.candidate.peak) <= self.question.capacity:
                 return made, ends
-            capacity -= made.candidate.peak - self.question.capacity
+            capacity -= peak - self.question.capacity
             other = stages(chain, self.costs.count, capacity)
             if other is None or other == ends or self.question.clock.up:
                 return None
@@ -179,7 +185,7 @@ class Pipeline:
                 if tasks <= 0 or self.question.clock.up:
                     return best
                 listed_s = self.seconds(self.decisions(other, pieces))
-                made = self.lowered(other, pieces) if listed_s < WORTH * seconds else best
+                made = self.lowered(self.decisions(other, pieces)) if listed_s < WORTH * seconds else best
                 if made.candidate.peak <= self.question.capacity and made.makespan_s < WORTH * best.makespan_s:
                     best, ends, seconds, improved = made, other, listed_s, True
                     break
@@ -196,10 +202,9 @@ class Pipeline:
         """Of the run by list scheduling."""
         return listed(self.program, decisions, self.question.pricing, self.question.layouts).seconds
 
-    def lowered(self, ends: tuple[int, ...], pieces: int) -> Found:
-        """The plan with these stages. No plan of the kind takes less than an equal share of the work."""
-        decisions = self.decisions(ends, pieces)
-        candidate = lower(self.question, decisions, Schedule(listed=True))
+    def lowered(self, decisions: Decisions) -> Found:
+        """The plan with such stages. No plan of the kind takes less than an equal share of the work."""
+        candidate = lower(self.question, decisions, LISTED)
         objective = round(self.seconds(decisions) * TIE * PICO)
         least = sum(self.costs.seconds(op, 0) for op in self.program.operations) / self.costs.count
         bound = min(objective, round(least * TIE * PICO))

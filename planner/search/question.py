@@ -95,6 +95,14 @@ class Question:
         return self.machine.device.compute_tier.name
 
     @property
+    def hopeless(self) -> bool:
+        """Whether what is there before the run, shared out equally, is more than the memory: in any form, on any mesh
+        of so many ranks.
+        """
+        there = sum(tensor.nbytes for tensor in self.program.of_role("input", "param", "state", "const"))
+        return there > self.capacity * self.mesh.size
+
+    @property
     def capacity(self) -> int:
         """Bytes that every rank may use of its compute tier: the fewest of all, as buffers have one place on all."""
         first = [0, *(start for other in self.machine.others for start, _ in other.ranges)]

@@ -9,18 +9,18 @@ promising by the model first. The number of trials is fixed by the size of the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from ...errors import TimeLimit
+from ...errors import Infeasible, TimeLimit
 from ..clock import Clock
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
 from ..sharding.model import PICO, TIE, Model, build_model, evaluate, least_objective
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
 from ..sharding.repetition import find_repetitions
-from ..sharding.shortage import shortage
-from .candidates import best_candidate, decide, lower
+from ..sharding.shortage import least_held, shortage
+from .candidates import best_candidate, decide, fitting
 from .found import Found
 from .pieces import PieceSearch, promising
 from .question import Question
@@ -35,13 +35,14 @@ DESCENT = 2000
 DESCENT_UNTIL = 0.9
 # Programs of more operations are looked at in one view of overlap only.
 MANY = 300
-# Hundredths of CP-SAT's deterministic seconds for each answer in another view: good choices are enough there.
-VIEW_WORK = 50
+# Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
+# many for every second of the time limit, to be bettered or proved.
+QUICK, PROVING = 20, 5
 # A choice proved to be this near to the best is not improved further by the solver.
 ENOUGH = 0.005
 
 
-def searched(question: Question, *, thorough: bool = True, turning: bool = False) -> Search:
+def searched(question: Question, *, turning: bool = False) -> Search:
     """The problem of a question, ready to be solved. ``turning``: operations may be computed in turns."""
     question.say("strategies in turns" if turning else "strategies")
     prices = question.pricing if turning else None
@@ -49,14 +50,23 @@ def searched(question: Question, *, thorough: bool = True, turning: bool = False
     repetition = find_repetitions(question.program)
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
     question.say("solving")
-    return Search(question, model, thorough=thorough)
+    return Search(question, model)
+
+
+class OutOfReach(Infeasible):
+    """Adding up what each tensor takes at least is more than there is. What would do is still to be found out."""
+
+    def __init__(self, search: Search, least: int) -> None:
+        super().__init__("nothing fits")
+        self.search, self.least = search, least
 
 
 class Search:
-    """One planning problem being searched; where not ``thorough``, good answers of the solver are enough."""
+    """One planning problem being searched."""
 
-    def __init__(self, question: Question, model: Model, *, thorough: bool = True) -> None:
-        self.question, self.model, self.thorough = question, model, thorough
+    def __init__(self, question: Question, model: Model) -> None:
+        self.question, self.model = question, model
+        self.budget = question.capacity  # bytes that the solver was last told of
         self.seen: list[Found] = []  # answers in other views of overlap that fit
 
     @cached_property
@@ -87,30 +97,61 @@ class Search:
         return PieceSearch(self.question, self.model).run(found)
 
     def first(self) -> Found:
-        """What the solver finds, or what can be had without it when the time is up."""
+        """What the solver finds, or what can be had without it when the time is up. Raises Infeasible or TimeLimit."""
+        return self._in_time(self.fitting)
+
+    def least(self) -> Found:
+        """The same, of least memory. Raises Infeasible where that is too much, or TimeLimit."""
+        return self._in_time(self.leanest)
+
+    def _in_time(self, answer: Callable[[], Found | None]) -> Found:
         try:
-            found = self.fitting()
+            found = answer()
         except OutOfTime:
             found = None
         return found or self.fallback()
 
     def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
-        """The best choice within a budget, or one proved to be near enough to it."""
+        """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows."""
+        quick = self._solved(budget, QUICK, exposed)
+        known = quick.choice or quick.infeasible or exposed != EXPOSED[0]
+        return quick if known else self._solved(budget, self._proving, exposed)
+
+    def _solved(self, budget: int, work: int, exposed: int, start: Mapping[int, int] | None = None) -> Solution:
         q = self.question
         return solve(
             self.translation, budget, time_limit=max(0.05, q.clock.left), seed=q.seed, jobs=q.jobs, exposed=exposed,
-            gap=ENOUGH, work_limit=None if self.thorough and exposed == EXPOSED[0] else VIEW_WORK,
+            gap=ENOUGH, work_limit=work, prove=work != QUICK, start=start,
         )  # fmt: skip
+
+    @property
+    def _proving(self) -> int:
+        return max(QUICK + 1, int(PROVING * self.question.clock.limit))
+
+    def settled(self, found: Found) -> Found:
+        """An answer that the solver found soon, bettered by it or proved to be near the best, as far as time allows."""
+        if found.solution.status == "fallback" or found.solution.gap <= ENOUGH or self.question.clock.up:
+            return found
+        self.question.say("proving")
+        solution = self._solved(self.budget, self._proving, EXPOSED[0], found.choice)
+        if not solution.choice:
+            return found
+        mine = replace(found, solution=solution)
+        if solution.objective >= (1 - ENOUGH) * found.solution.objective:
+            return mine
+        return self.shorter(mine, self.lowered(solution.choice, solution))
 
     def fitting(self) -> Found | None:
         """Solve, lower and place; while the packed arena is over capacity, ask for a plan that much smaller.
 
-        None where the time ends first. Raises Infeasible.
+        None where the time ends first. Raises Infeasible, OutOfReach where that is said quickly.
         """
         q = self.question
         budget = q.capacity
+        if (least := least_held(self.model)) > budget:
+            raise OutOfReach(self, least)
         for _ in range(6):
-            solution = self.asked(budget)
+            solution, self.budget = self.asked(budget), budget
             if solution.infeasible:
                 break
             if not solution.choice:
@@ -219,8 +260,9 @@ class Search:
                     return best
                 trials -= 1
                 decisions = decide(self.model.nodes, self.model, choice)
-                found = Found(lower(self.question, decisions, schedule), choice, best.solution)
-                if self.shorter(best, found) is found:
+                candidate = fitting(self.question, decisions, schedule)
+                found = best if candidate is None else Found(candidate, choice, best.solution)
+                if found.makespan_s < WORTH * best.makespan_s:
                     best, improved = found, True
                     break
         return best

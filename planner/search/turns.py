@@ -14,7 +14,7 @@ from ...errors import Infeasible
 from ..sharding.nodes import OperationNode
 from ..strategy.strategies import Strategy
 from ..strategy.turning import in_turns
-from .candidates import Candidate, lower
+from .candidates import Candidate, fitting
 from .found import Found
 from .question import Question
 from .search import Search, searched
@@ -100,12 +100,12 @@ def _hidden(question: Question, best: Found) -> Found:
             break
         trials -= 1
         other = _instead(question, best.candidate, whole, turned)
-        if other.peak <= question.capacity and other.timeline.makespan_s < WORTH * best.makespan_s:
+        if other is not None and other.timeline.makespan_s < WORTH * best.makespan_s:
             best = replace(best, candidate=other)
     return best
 
 
-def _instead(question: Question, candidate: Candidate, whole: Strategy, turned: Strategy) -> Candidate:
-    """The plan with one strategy in the place of another, wherever it is."""
+def _instead(question: Question, candidate: Candidate, whole: Strategy, turned: Strategy) -> Candidate | None:
+    """The plan with one strategy in the place of another, wherever it is; None where it does not fit."""
     strategies = {name: turned if mine is whole else mine for name, mine in candidate.decisions.strategies.items()}
-    return lower(question, replace(candidate.decisions, strategies=strategies), candidate.schedule)
+    return fitting(question, replace(candidate.decisions, strategies=strategies), candidate.schedule)

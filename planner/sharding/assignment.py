@@ -9,7 +9,7 @@ of two instants, counted in halves, whose price is half of what T weighs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -311,15 +311,19 @@ def solve(
     exposed: int = 2,
     gap: float = 0.0,
     work_limit: int | None = None,
+    prove: bool = True,
+    start: Mapping[int, int] | None = None,
 ) -> Solution:
     """Best choice within so many bytes on a rank.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
-    proved to be that near to the best is good enough. work_limit: see `_work_limit`.
+    proved to be that near to the best is good enough. work_limit: hundredths of CP-SAT's deterministic seconds;
+    prove: whether what it says is proved again. start: a choice to begin with.
     """
     problem = translation.problem(capacity, exposed)
     work = work_limit or _work_limit(time_limit)
-    answer = assign.solve(problem, time_limit, seed, jobs, work, gap=gap, prove=work_limit is None)
+    hint = None if start is None else [start[node] for node in translation.decided]
+    answer = assign.solve(problem, time_limit, seed, jobs, work, hint, gap=gap, prove=prove)
     bound = (answer.bound or 0) * translation.unit
     status = answer.status if answer.claimed_by is None else f"{answer.status} ({answer.claimed_by})"
     return Solution(status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
@@ -335,7 +339,7 @@ class Lean:
 
 def least_memory(translation: Translation, *, time_limit: float, seed: int, jobs: int) -> Lean | None:
     """The leanest choice that is found in time."""
-    answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit))
+    answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit), prove=False)
     return Lean(translation.choice(answer), answer.bound or 0) if answer.choice else None
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 from ...errors import Infeasible
-from .model import Model, memory_at
+from ...records import width_of
+from .model import Flow, Model, memory_at
+from .nodes import OperationNode
 
 
 class Shortage(Infeasible):
@@ -14,10 +17,43 @@ class Shortage(Infeasible):
     need: int = 0
 
 
+def least_held(model: Model) -> int:
+    """Bytes that some rank holds at some instant under any choice, by adding up what each tensor takes where it takes
+    least: its home, or what an operation needs of it while that runs.
+    """
+    least = {flow.tensor: _least_home(model, flow) for flow in model.flows}
+    ends = [(flow.first, flow.last, least[flow.tensor]) for flow in model.flows if flow.tensor not in model.over]
+    change = [0] * (len(model.program.operations) + 2)
+    for first, last, size in ends:
+        change[max(first, 0)] += size
+        change[max(last, 0) + 1] -= size
+    alive = list(accumulate(change))
+    at = {op.name: k for k, op in enumerate(model.program.operations)}
+    nodes = (node for node in model.nodes if isinstance(node, OperationNode))
+    return max([alive[at[node.name]] + _more(model, node, least) for node in nodes] + alive[-1:], default=0)
+
+
+def _least_home(model: Model, flow: Flow) -> int:
+    options = range(len(model.nodes[flow.home].labels))
+    return min(model.stored(model.home(flow, option), flow.width) for option in options)
+
+
+def _more(model: Model, node: OperationNode, least: Mapping[str, int]) -> int:
+    """Bytes that an operation needs of its operands, and leaves of its result, beyond the least that these take."""
+    names = dict.fromkeys((*node.op.operands, node.op.output))
+    free = [name for name in names if name not in model.over]
+    beyond = []
+    for k in range(len(node.labels)):
+        taken = {node.op.output: node.homes[k]} | dict(zip(node.op.operands, node.needs[k], strict=True))
+        stored = {name: model.stored(taken[name], width_of(model.program, name)) for name in free}
+        beyond.append(sum(max(0, stored[name] - least[name]) for name in free) + node.workspace[k])
+    return min(beyond, default=0)
+
+
 def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, capacity: int, tier: str) -> Shortage:
     """The error for a budget below ``need``, the bytes that the leanest choice takes once packed.
 
-    ``least``: what every choice takes, as far as that is proved.
+    ``least``: what every choice takes in the model, as far as that is proved; what is packed may take less.
     """
     usage = {instant: memory_at(model, choice, instant) for instant in model.instants}
     worst = max(usage, key=lambda instant: sum(usage[instant].values()), default=0)
@@ -29,7 +65,7 @@ def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, cap
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
         where=f"operation {at}",
         sides={
-            "needs": f"{size_text(need)} where it is least, {size_text(least)} in any; "
+            "needs": f"{size_text(need)} where it is least, {size_text(min(least, need))} in any; "
             f"{len(held)} tensors are alive here, {size_text(resident)} of them "
             "params and states",
             "allowed": size_text(capacity),

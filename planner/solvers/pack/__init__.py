@@ -6,7 +6,8 @@
 ('packed', 96, 96)
 """
 
+from .bounds import max_live
 from .problem import Buffer, PackError, Packing, Status, Witness
 from .solve import minimize_peak, pack
 
-__all__ = ["Buffer", "PackError", "Packing", "Status", "Witness", "minimize_peak", "pack"]
+__all__ = ["Buffer", "PackError", "Packing", "Status", "Witness", "max_live", "minimize_peak", "pack"]

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 
 from .bounds import max_live, pin_conflict, pinned_top
-from .greedy import Ints, greedy_packings
+from .greedy import greedy_packings
 from .groups import grouped, share_greedily
 from .problem import Buffer, Packing, Status, Witness, peak_of, validated
 
@@ -130,5 +130,5 @@ def _lowest(buffers: Sequence[Buffer], pairs: Sequence[tuple[int, int]], enough:
     return best
 
 
-def _named(buffers: Sequence[Buffer], offsets: Ints) -> dict[str, int]:
+def _named(buffers: Sequence[Buffer], offsets: Iterable[int]) -> dict[str, int]:
     return {b.name: int(o) for b, o in zip(buffers, offsets, strict=True)}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tapestry.planner.clock import Clock
 from tapestry.planner.sharding.assignment import UNLIMITED, Translation, least_memory
 from tapestry.planner.sharding.model import evaluate, memory_at
+from tapestry.planner.sharding.shortage import least_held
 from tapestry.planner.solvers.assign import solve
 from tapestry.planner.solvers.assign.check import check, check_choice
 
@@ -43,6 +44,17 @@ def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> No
     assert [
         f.verdict for f in check_choice(translation.problem(peak - 1), [choice[n] for n in translation.decided])[1]
     ] == ["over the limit"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_choice_holds_less_than_each_tensor_takes_at_least(data: st.DataObject) -> None:
+    program, extents = data.draw(st.sampled_from(CASES))
+    mesh = data.draw(st.sampled_from([(4,), (2, 2)]))
+    model = modelled(context(program.bind(**extents), "cpu-4", mesh, "time"))
+    decided = sorted(set(model.tied_to))
+    choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in decided}
+    assert least_held(model) <= max(sum(memory_at(model, choice, instant).values()) for instant in model.instants)
 
 
 @pytest.mark.parametrize(
