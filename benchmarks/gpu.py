@@ -86,8 +86,9 @@ def jobs(folder: Path, machine: str, gpus: int, only: Sequence[str]) -> list[Job
     wanted = {row.beside for row in rows}
     return [
         *(_planning(row, folder, machine) for row in rows),
+        *(_ours(row, folder) for row in rows if row.gpus == 1),
         *(job for job in _others() if job.name in wanted),
-        *(_ours(row, folder) for row in rows),
+        *(_ours(row, folder) for row in rows if row.gpus > 1),
     ]
 
 
@@ -99,17 +100,13 @@ def _planning(row: Row, folder: Path, machine: str) -> Job:
 
 def _ours(row: Row, folder: Path) -> Job:
     command = (*_processes(row.gpus), str(HERE / "gpu_ours.py"), "run", row.name, "--folder", str(folder))
-    return Job(row.name, row.gpus, command, 60, (f"plan-{row.name}",))
+    return Job(row.name, row.gpus, command, 100, (f"plan-{row.name}",))
 
 
 def _others() -> list[Job]:
-    torch, hand = str(HERE / "gpu_torch.py"), str(HERE / "gpu_by_hand.py")
+    hand = str(HERE / "gpu_by_hand.py")
     long = ("--layers", "4", "--tokens", "32768")
     return [
-        Job("torch-llama", 1, (torch, "llama"), 100),
-        Job("torch-convnet16", 1, (torch, "convnet", "--images", "16"), 60),
-        Job("torch-convnet1", 1, (torch, "convnet"), 60),
-        Job("torch-corners", 1, (torch, "corners", "--side", "4096"), 60),
         Job("hand-8192", 2, (*_processes(2), hand), 70),
         Job("hand-32768", 2, (*_processes(2), hand, *long), 70),
         Job("hand4-8192", 4, (*_processes(4), hand), 70),

@@ -14,12 +14,12 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
+from gpu_steps import OfTorch, graphed, seconds  # type: ignore[import-not-found, unused-ignore]
 from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
     GROUPS,
     HEAD,
@@ -37,42 +37,13 @@ from gpu_torch import (  # type: ignore[import-not-found, unused-ignore]
 from torch.nn.attention.bias import causal_lower_right
 
 Step = Callable[[], torch.Tensor]
-STEPS = 24
 
 
-def seconds(step: Step) -> float:
-    """The median step of the later three quarters, of the rank that it takes longest."""
-    for _ in range(3):
-        step()
-    torch.cuda.synchronize()
-    dist.barrier()
-    times = []
-    for _ in range(STEPS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    slowest = torch.tensor([median(times[STEPS // 4 :])], dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return float(slowest.item())
-
-
-def graphed(step: Step) -> Step:
-    """The same as one CUDA graph."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    stream.synchronize()
-    with torch.cuda.graph(graph):
-        made = step()
-
-    def replay() -> torch.Tensor:
-        graph.replay()
-        return made
-
-    return replay
+def slowest(value: float) -> float:
+    """The largest of all ranks."""
+    found = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return float(found.item())
 
 
 def attended(x: torch.Tensor, layer: dict[str, torch.Tensor], turn: Any, world: int) -> torch.Tensor:
@@ -194,7 +165,7 @@ def main() -> None:
         for name, make in contenders(options, rank, world).items():
             for suffix, way in (("", lambda step: step), (", CUDA graph", graphed)):
                 try:
-                    found[name + suffix] = seconds(way(make()))
+                    found[name + suffix] = seconds({"": OfTorch(way(make()))}, slowest, turns=3)[""]
                 except RuntimeError as error:  # a variant that torch does not have: the same on all ranks
                     print(f"{name}{suffix}: {error}", file=sys.stderr)
                 if rank == 0:

@@ -3,7 +3,8 @@
 python benchmarks/gpu_ours.py plan ROW --machine M --folder F       no GPU: writes F/ROW.plan.json
 python benchmarks/gpu_ours.py run ROW --folder F                    a process a GPU, under torchrun for two
 
-The second prints one object of JSON: what a step took, beside what was predicted, task by task.
+The second prints objects of JSON, the last of which counts: what a step took, on one GPU in turns with torch's, beside
+what was predicted, task by task.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple
+from itertools import chain
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from gpu_rows import BY_NAME, Row  # type: ignore[import-not-found, unused-ignore]
+from gpu_steps import Contender, Moment, seconds  # type: ignore[import-not-found, unused-ignore]
 
 from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, load_plan, plan
@@ -28,11 +32,15 @@ from tapestry.planner.measured import beside
 from tapestry.planner.views.peers import measured_peers, predicted_peers
 from tapestry.planner.views.timeline import Kinds, timeline_drawing
 from tapestry.program import Program
-from tapestry.workers.result import RunResult
+from tapestry.workers.between import carrying, filling, first_buffers
+from tapestry.workers.device import Packed, Runner, in_order
+from tapestry.workers.devices import open_device
+from tapestry.workers.engines.held import Held, OneOfMany, held
+from tapestry.workers.result import Step
+from tapestry.workers.whole import whole_array
 
 PLAN_S = 20.0
-# A step is run until so many seconds are over, so that the chip is as warm as at work.
-BUSY_S, LEAST_STEPS, MOST_STEPS = 1.0, 20, 60
+NOTED = 12  # steps whose tasks are timed
 BLOCK = 1 << 26
 
 
@@ -45,19 +53,138 @@ def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
     return {"plan_s": perf_counter() - started, "machine": made.machine.description}
 
 
+class Ours:
+    """The ranks of a plan that this process holds: a step a call, asked for without waiting for the one before.
+
+    States go on from step to step. An input whose memory the plan uses for something else is kept beside it, and put
+    back at the beginning of the step; the others stay where they are.
+    """
+
+    def __init__(self, made: Plan, given: Mapping[str, np.ndarray], device: str, engine: str) -> None:
+        self.made, self.plan = made, made.resolved
+        self.device = open_device(device)
+        self.held: Held = held(engine, self.device, self.plan, poison=False)
+        self._until = ExitStack()
+        self._until.enter_context(self.device.running())
+        ranks = self.held.ranks
+        kept = first_buffers(self.plan, "const", "param", "state", "input")
+        wholes = {buffer.tensor: whole_array(made.program.tensor(buffer.tensor), given) for buffer in kept}
+        in_order(filling(ranks, kept, wholes))()
+        self.restored = sorted({b.tensor for b in first_buffers(self.plan, "input") if overwritten(self.plan, b.name)})
+        self._before = in_order(self._put_back())
+        self._carry = in_order([run for rank in ranks for run in carrying(self.device, self.plan, rank)])
+        self.begin()
+        self.held.replay(perf_counter())
+        self.bytes_moved = self.held.transport.bytes_moved
+        self.wait()
+        self._after()
+        self.held.replay.keep(timed=False)
+
+    def _put_back(self) -> list[Runner]:
+        found = []
+        for buffer in first_buffers(self.plan, "input"):
+            for rank in self.held.ranks if buffer.tensor in self.restored else ():
+                stored = rank.memory[buffer.name]
+                if stored is not None and buffer.initial is not None:
+                    region = self.plan.regions(buffer.initial)[rank.number]
+                    aside = Packed(self.device.take(region.size, stored.array.dtype, None), region)
+                    self.device.pack(stored, aside)()
+                    found.append(self.device.unpack(aside, stored))
+        return found
+
+    def _after(self) -> None:
+        """What a step that was not asked for by `step` leaves to be done."""
+        self._carry()
+        self._before()
+        self.wait()
+
+    def begin(self) -> None:
+        self.wait()
+        self._until.close()
+        self._until.enter_context(self.device.running())
+
+    def step(self) -> None:
+        self._before()
+        self.held.replay(0.0)
+        self._carry()
+
+    def mark(self) -> Moment:
+        return self.device.mark()
+
+    def wait(self) -> None:
+        self.held.wait()
+        self.device.synchronise()
+
+    def agreed(self, value: float) -> float:
+        """The largest of all ranks."""
+        return self.held.group.maximum(value) if isinstance(self.held, OneOfMany) else value
+
+    def noted(self) -> list[Step]:
+        """Steps whose tasks are timed, of all ranks on rank 0."""
+        self.held.replay.keep(timed=True)
+        mine: list[list[Event]] = []
+        for _ in range(NOTED):
+            self._before()
+            if isinstance(self.held, OneOfMany):
+                self.wait()
+                self.held.group.barrier()
+            mine.append(self.held.replay(perf_counter()))
+            self._carry()
+        ranks = [mine]
+        if isinstance(self.held, OneOfMany):
+            said = json.dumps([[astuple(event) for event in events] for events in mine]).encode()
+            ranks = [
+                [[Event(*e) for e in events] for events in json.loads(p)] for p in self.held.group.gathered(said)
+            ]
+        steps = [list(chain(*of_ranks)) for of_ranks in zip(*ranks, strict=True)]
+        return [Step(max(e.end_s for e in events), sorted(events, key=lambda e: e.start_s)) for events in steps]
+
+    def finite(self) -> bool:
+        """Whether every output is, on every rank."""
+        names = list(self.made.document.outputs.items())
+        found = True
+        for tensor, buffer in names:
+            array, run = self.held.gathered(tensor, buffer, near=False)
+            run()
+            self.wait()
+            found &= array is None or bool(np.isfinite(array.reshape(-1)[:BLOCK].astype(np.float32)).all())
+        return found
+
+
+def overwritten(plan: Any, name: str) -> bool:
+    """Whether a task writes where a buffer lies that holds something before the step."""
+    mine = plan.buffers[name]
+    written = {getattr(task, "write", None) or getattr(task, "target", None) for task in plan.document.tasks}
+    return any(
+        buffer.tier == mine.tier
+        and buffer.offset < mine.offset + mine.nbytes
+        and mine.offset < buffer.offset + buffer.nbytes
+        for buffer in (plan.buffers[other] for other in written if other)
+    )
+
+
 def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
-    """The plan run step after step; nothing but on rank 0."""
+    """The steps of a row, in turns with those of torch where it has such a rival; nothing but on rank 0."""
     made = load_plan(folder / f"{row.name}.plan.json")
-    engine = "torchrun" if row.gpus > 1 else "local"
-    given, expected = values(made.program), made.document.predicted.makespan_s
-    steps = int(min(MOST_STEPS, max(LEAST_STEPS, BUSY_S / expected)))
-    found = made.run(given, engine=engine, device=device, repeat=steps)
-    if found.rank:
+    ours = Ours(made, values(made.program) | row.given, device, "torchrun" if row.gpus > 1 else "local")
+    contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
+    taken = seconds(contenders, ours.agreed)
+    found = figures(made, ours, taken.pop("ours"))
+    if not ours.finite():
+        raise SystemExit(f"{row.name}: an output is not finite")
+    return found | {"others": taken} if ours.held.ranks[0].number == 0 else {}
+
+
+def rivals(row: Row) -> dict[str, Contender]:
+    """What a torch user has for the program, ready to run."""
+    if not row.model:
         return {}
-    for name, array in found.outputs.items():
-        if not np.isfinite(array.reshape(-1)[:BLOCK].astype(np.float32)).all():
-            raise SystemExit(f"{row.name}: {name} is not finite")
-    return figures(made, found)
+    import torch
+    from gpu_steps import OfTorch  # type: ignore[import-not-found, unused-ignore]
+    from gpu_torch import contenders  # type: ignore[import-not-found, unused-ignore]
+
+    torch.set_grad_enabled(False)
+    return {name: OfTorch(step) for name, step in contenders(row.model[0], **row.model[1]).items()}
 
 
 def values(program: Program) -> dict[str, np.ndarray]:
@@ -66,9 +193,10 @@ def values(program: Program) -> dict[str, np.ndarray]:
     return {name: abs(value) if program.tensor(name).role == "state" else value for name, value in drawn.items()}
 
 
-def figures(made: Plan, found: RunResult) -> dict[str, Any]:
+def figures(made: Plan, ours: Ours, step_s: float) -> dict[str, Any]:
     """Seconds of the step, of its parts, and of its tasks."""
-    settled = found.steps[len(found.steps) // 4 :]
+    steps = ours.noted()
+    settled = steps[len(steps) // 4 :]
     timeline, predicted = made.simulate(), made.document.predicted
     middle = sorted(settled, key=lambda step: step.wall_s)[len(settled) // 2]
     tasks = [[b.rank, b.lane, b.name, b.predicted_s, b.measured_s] for b in beside(timeline.events, settled)]
@@ -76,14 +204,14 @@ def figures(made: Plan, found: RunResult) -> dict[str, Any]:
     drawing = timeline_drawing(kinds, predicted_peers(timeline), measured_peers(middle.events))
     bound = made.document.bound
     return {
-        "steps": len(found.steps),
-        "step_s": median(step.wall_s for step in settled),
-        "least_s": min(step.wall_s for step in settled),
+        "step_s": step_s,
+        "noted_s": middle.wall_s,
         "predicted_s": predicted.makespan_s,
         "bound_s": None if bound is None else bound.bound_s,
         "predicted_exposed_s": predicted.exposed_transfer_s,
         "exposed_s": exposed(middle.events, middle.wall_s),
-        "bytes_moved": found.bytes_moved,
+        "bytes_moved": ours.bytes_moved,
+        "restored": ours.restored,
         "shardings": shardings(made),
         "tasks": tasks,
         "timeline": drawing.alone(),

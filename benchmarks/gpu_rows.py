@@ -6,6 +6,9 @@ import sys
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tapestry.program import Program
 
@@ -15,9 +18,10 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 @dataclass(frozen=True)
 class Row:
-    """A program on so many GPUs. ``beside``: the job whose figures named ``rivals`` it is held against; ``factor``: so
-    many times shorter than the best of them the step has to be, ``most_s``: and no longer than this. ``memory``: bytes
-    of a GPU, as `--memory` has it.
+    """A program on so many GPUs. ``model``: torch's of `gpu_torch` and its extents, which takes turns with it.
+    ``beside``: the job whose figures named ``rivals`` it is held against. ``factor``: so many times shorter than the best
+    of them the step has to be, ``most_s``: and no longer than this. ``memory``: bytes of a GPU, as `--memory` has it.
+    ``given``: inputs that are not drawn.
     """
 
     name: str
@@ -31,6 +35,8 @@ class Row:
     rivals: tuple[str, ...] = ()
     factor: float = 1.0
     most_s: float | None = None
+    model: tuple[str, dict[str, int]] | None = None
+    given: dict[str, Any] = field(default_factory=dict)
 
     def bound(self) -> Program:
         bound: Program = getattr(import_module(self.example), self.program).bind(**self.extents)
@@ -43,14 +49,14 @@ IMAGE = {"y": 2048, "x": 2048}
 TITLE = "Llama, 8 layers, 8,192 tokens"
 BY_HAND = ("Megatron", "Megatron with sequence parallelism", "context parallel")
 
-TORCH = ("torch eager", "torch.compile")
 SIXTEEN, ONE = (f"ConvNeXt-like, {images} of 2,048 x 2,048" for images in ("16 images", "1 image"))
+PLACED = {"t": 4096, "d": 512, "f": 2048}
 ROWS = (
-    Row("llama1", TITLE, "llama", "forward", 1, LLAMA, beside="torch-llama", rivals=TORCH, most_s=51e-3),
-    Row("corners1", "corners of a 4,096 x 4,096 image", "corners", "corners", 1, {"y": 4096, "x": 4096},
-        beside="torch-corners", rivals=TORCH, factor=1.5),
-    Row("convnet16x1", SIXTEEN, "convnet", "forward", 1, {"n": 16, **IMAGE}, beside="torch-convnet16", rivals=TORCH),
-    Row("convnet1x1", ONE, "convnet", "forward", 1, {"n": 1, **IMAGE}, beside="torch-convnet1", rivals=TORCH),
+    Row("llama1", TITLE, "llama", "forward", 1, LLAMA, most_s=51e-3, model=("llama", LLAMA)),
+    Row("corners1", "corners of a 4,096 x 4,096 image", "corners", "corners", 1, {"y": 4096, "x": 4096}, factor=1.5,
+        model=("corners", {"side": 4096})),
+    Row("convnet16x1", SIXTEEN, "convnet", "forward", 1, {"n": 16, **IMAGE}, model=("convnet", {"images": 16})),
+    Row("convnet1x1", ONE, "convnet", "forward", 1, {"n": 1, **IMAGE}, model=("convnet", {"images": 1})),
     Row("llama2", TITLE, "llama", "forward", 2, LLAMA, beside="hand-8192", rivals=BY_HAND, most_s=27.5e-3),
     Row("llama2cut", f"{TITLE}, 2.5 GiB a GPU", "llama", "forward", 2, LLAMA, "2560MiB", "hand-8192", BY_HAND[:2],
         most_s=29e-3),
@@ -63,8 +69,12 @@ ROWS = (
     Row("llama4", TITLE, "llama", "forward", 4, LLAMA, beside="hand4-8192", rivals=BY_HAND, most_s=14e-3),
     Row("llama4long", "Llama, 4 layers, 32,768 tokens", "llama", "forward", 4, LONG, beside="hand4-32768",
         rivals=BY_HAND, most_s=80e-3),
-    Row("mlp1", "perceptron, 8,192 rows, 4,096 hidden", "mlp", "forward", 1, {"n": 8192, "hidden": 4096}),
-    Row("moe1", "mixture of experts, as the example has it", "moe", "layer", 1),
-    Row("digits1", "a step of training on 512 digits", "digits", "train_step", 1, {"n": 512}),
+    Row("decode1", "Llama, 8 layers, one token more of 8,192", "llama", "decode_step", 1, {"layers": 8},
+        model=("decode", {}), given={"at": np.int32(4000)}),
+    Row("moe1", "mixture of experts, 4,096 tokens", "moe", "layer", 1, PLACED, model=("moe", PLACED)),
+    Row("moe1small", "mixture of experts, as the example has it", "moe", "layer", 1, model=("moe", {})),
+    Row("mlp1", "perceptron, 8,192 rows, 4,096 hidden", "mlp", "forward", 1, {"n": 8192, "hidden": 4096},
+        model=("perceptron", {})),
+    Row("digits1", "a step of training on 512 digits", "digits", "train_step", 1, {"n": 512}, model=("digits", {})),
 )  # fmt: skip
 BY_NAME = {row.name: row for row in ROWS}

@@ -83,6 +83,10 @@ def _other(name: str, best: float | None) -> str:
 
 def rival(row: Row, jobs: dict[str, Any]) -> tuple[str, float | None]:
     """The quickest of those that a row is held against."""
+    if row.model:
+        taken = jobs.get(row.name, {}).get("others", {})
+        first = min(taken, key=lambda name: taken[name], default="")
+        return first, taken.get(first)
     found = jobs.get(row.beside, {})
     if "one GPU" in row.rivals:
         return "one GPU", found.get("step_s")
@@ -96,7 +100,7 @@ def wanted(row: Row, step: float, best: float | None) -> str:
     asked: list[tuple[str, bool]] = []
     if row.most_s is not None:
         asked.append((f"<= {_ms(row.most_s)}", step <= row.most_s))
-    if row.beside and best is not None:
+    if best is not None:
         asked.append((f"{row.factor:g} x", best / step >= row.factor))
     return ", ".join(f"{text} {'yes' if met else '**no**'}" for text, met in asked)
 

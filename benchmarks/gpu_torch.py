@@ -1,43 +1,24 @@
 """What a torch user has: the models of `make bench-gpu` in torch, as they are and compiled, on one GPU.
 
-python benchmarks/gpu_torch.py llama|corners|convnet [--images 16]      one object of JSON: seconds of a step by name
+python benchmarks/gpu_torch.py llama|corners|convnet|decode|moe|digits|perceptron     seconds of a step by name, as JSON
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from gpu_steps import OfTorch, graphed, seconds  # type: ignore[import-not-found, unused-ignore]
 
-BUSY_S, LEAST = 1.0, 20
 D, FFN, HEADS, GROUPS, HEAD = 4096, 14336, 32, 8, 128
-
-
-def seconds(step: Callable[[], Any]) -> float:
-    """The median step of the later three quarters of a second of them, each timed on the GPU."""
-    for _ in range(3):
-        step()
-    torch.cuda.synchronize()
-    once = _timed(step)
-    times = [_timed(step) for _ in range(max(LEAST, int(BUSY_S / once)))]
-    return median(times[len(times) // 4 :])
-
-
-def _timed(step: Callable[[], Any]) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    step()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1e3
 
 
 def drawn(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -105,20 +86,46 @@ def forward(x: torch.Tensor, layers: list[dict[str, torch.Tensor]], turn: Any) -
     return x
 
 
-def llama(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    layers = [decoder() for _ in range(options.layers)]
-    x, turn = drawn(options.tokens, D, dtype=torch.bfloat16), angles(torch.arange(options.tokens))
-    compiled = torch.compile(forward)
-    return {
-        "torch eager": lambda: forward(x, layers, turn),
-        "torch.compile": lambda: compiled(x, layers, turn),
-    }
+Model = Callable[[], Any]
+
+
+def llama(*, layers: int = 8, tokens: int = 8192) -> Model:
+    weights = [decoder() for _ in range(layers)]
+    x, turn = drawn(tokens, D, dtype=torch.bfloat16), angles(torch.arange(tokens))
+    return partial(forward, x, weights, turn)
+
+
+def decoded(
+    token: torch.Tensor, at: torch.Tensor, table: torch.Tensor, layers: list[dict[str, torch.Tensor]],
+    caches: list[tuple[torch.Tensor, torch.Tensor]], turns: Any, out: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    """The logits after one token more; keys and values [g, s, e] are cached."""
+    x, turn = table[token], tuple(part[:, at] for part in turns)
+    seen = torch.arange(caches[0][0].shape[1], device=x.device) <= at
+    for layer, (keys, values) in zip(layers, caches, strict=True):
+        q, k, v = heads(normed(x, layer["attention_norm"]), layer["qkv"])
+        q, k = rotated(q, turn), rotated(k, turn)
+        keys.index_copy_(1, at, k)
+        values.index_copy_(1, at, v)
+        scores = (q.view(GROUPS, HEADS // GROUPS, HEAD) @ keys.transpose(1, 2)) * HEAD**-0.5
+        shares = scores.float().masked_fill(~seen, -torch.inf).softmax(-1).to(x.dtype)
+        x = x + mixed((shares @ values).view(HEADS, 1, HEAD), layer["o"])
+        x = x + gated(normed(x, layer["mlp_norm"]), layer)
+    return F.linear(normed(x, torch.ones_like(x[0])), out)
+
+
+def decode(*, layers: int = 8, context: int = 8192, vocabulary: int = 128256) -> Model:
+    weights = [decoder() for _ in range(layers)]
+    caches = [tuple(drawn(GROUPS, context, HEAD, dtype=torch.bfloat16) for _ in "kv") for _ in range(layers)]
+    table, out = (drawn(vocabulary, D, scale=D**-0.5, dtype=torch.bfloat16) for _ in range(2))
+    token, at = torch.tensor([7]), torch.tensor([4000])
+    return partial(decoded, token, at, table, weights, caches, angles(torch.arange(context)), out)
 
 
 # -- corners -------------------------------------------------------------------------------------------------------
 
 
-def corners(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+def corners(*, side: int = 4096) -> Model:
     """The example's Harris corners with cuDNN's convolutions; TF32, which torch allows them, loses three digits."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
     import corners as example  # type: ignore[import-not-found, unused-ignore]
@@ -138,15 +145,13 @@ def corners(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         around = F.max_pool2d(response[None, None], 3, 1, 1)[0, 0]
         return response, torch.where((response >= around) & (response > 0.5), response, 0.0)
 
-    photo = torch.rand(options.side, options.side, 3) * 255
-    compiled = torch.compile(harris)
-    return {"torch eager": lambda: harris(photo), "torch.compile": lambda: compiled(photo)}
+    return partial(harris, torch.rand(side, side, 3) * 255)
 
 
 # -- convnet -------------------------------------------------------------------------------------------------------
 
 
-def convnet(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+def convnet(*, images: int = 1, side: int = 2048) -> Model:
     """The example's network, images [n, c, y, x] whose channels lie together."""
     c, hidden = 96, 384
 
@@ -158,7 +163,7 @@ def convnet(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         }  # fmt: skip
 
     stem, blocks = drawn(c, 3, 4, 4, scale=1 / 7), [block() for _ in range(3)]
-    images = drawn(options.images, 3, options.side, options.side).to(memory_format=torch.channels_last)
+    photos = drawn(images, 3, side, side).to(memory_format=torch.channels_last)
 
     def network(images: torch.Tensor) -> torch.Tensor:
         h = F.layer_norm(F.conv2d(images, stem, stride=4).permute(0, 2, 3, 1), (c,))
@@ -168,33 +173,105 @@ def convnet(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
             h = h + F.linear(grown, layer["shrink"])
         return h
 
-    compiled = torch.compile(network)
-    return {"torch eager": lambda: network(images), "torch.compile": lambda: compiled(images)}
+    return partial(network, photos)
 
 
-MODELS = {"llama": llama, "corners": corners, "convnet": convnet}
+# -- smaller ones --------------------------------------------------------------------------------------------------
+
+
+def perceptron(*, rows: int = 8192, inputs: int = 784, hidden: int = 4096, outputs: int = 10) -> Model:
+    """Three products of `examples/mlp.py`."""
+    sizes = (inputs, hidden, hidden, outputs)
+    weights = [drawn(a, b, scale=a**-0.5) for a, b in pairwise(sizes)]
+    shifts = [torch.zeros(b) for b in sizes[1:-1]]
+
+    def layers(x: torch.Tensor) -> torch.Tensor:
+        for weight, shift in zip(weights[:-1], shifts, strict=True):
+            x = F.gelu(x @ weight + shift)
+        return (x @ weights[-1]).softmax(-1)
+
+    return partial(layers, drawn(rows, inputs))
+
+
+def moe(*, t: int = 512, d: int = 64, x: int = 8, f: int = 256, room: float = 1.25) -> Model:
+    """`examples/moe.py`: the place of a token left out is one row more."""
+    capacity = max(1, int(room * t / x))
+    router, w_in = drawn(d, x, scale=d**-0.5), drawn(x, d, f, scale=d**-0.5)
+    w_out = drawn(x, f, d, scale=f**-0.5)
+
+    def layer(tokens: torch.Tensor) -> torch.Tensor:
+        gate, expert = (tokens @ router).softmax(-1).max(-1)
+        before = F.one_hot(expert, x).cumsum(0).gather(1, expert[:, None])[:, 0] - 1
+        place = torch.where(before < capacity, expert * capacity + before, x * capacity)
+        held = tokens.new_zeros(x * capacity + 1, d).index_copy_(0, place, tokens)[:-1]
+        computed = F.relu(held.view(x, capacity, d) @ w_in) @ w_out
+        return gate[:, None] * F.pad(computed.view(-1, d), (0, 0, 0, 1))[place]
+
+    return partial(layer, drawn(t, d))
+
+
+def digits(*, n: int = 512) -> Model:
+    """A step of training of `examples/digits.py`; AdamW as one kernel."""
+    shapes = {"w1": (16, 1, 3, 3), "b1": (16,), "w2": (32, 16, 3, 3), "b2": (32,), "w3": (128, 10), "b3": (10,)}
+    weights = {name: (0.1 * drawn(*shape)).requires_grad_() for name, shape in shapes.items()}
+    images, labels = torch.rand(n, 1, 8, 8), torch.randint(10, (n,))
+    adamw = torch.optim.AdamW(weights.values(), lr=3e-3, weight_decay=1e-2, fused=True, capturable=True)
+
+    def step() -> torch.Tensor:
+        with torch.enable_grad():
+            h = F.max_pool2d(F.relu(F.conv2d(images, weights["w1"], weights["b1"], padding=1)), 2)
+            h = F.max_pool2d(F.relu(F.conv2d(h, weights["w2"], weights["b2"], padding=1)), 2)
+            loss = F.cross_entropy(h.flatten(1) @ weights["w3"] + weights["b3"], labels)
+            for weight, grad in zip(weights.values(), torch.autograd.grad(loss, list(weights.values())), strict=True):
+                weight.grad = grad
+        adamw.step()
+        return loss
+
+    return step
+
+
+MODELS: dict[str, Callable[..., Model]] = {
+    "llama": llama, "decode": decode, "corners": corners, "convnet": convnet, "perceptron": perceptron, "moe": moe,
+    "digits": digits,
+}  # fmt: skip
+
+
+def contenders(model: str, **extents: int) -> dict[str, Callable[[], Any]]:
+    """What a torch user has: as it is, compiled, and either as one CUDA graph. Each has run once; one that torch refuses
+    is left out, and said.
+    """
+    torch.manual_seed(0)
+    # f32 is f32, as in the programs these stand beside.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    with torch.device("cuda"):
+        eager = MODELS[model](**extents)
+    ways: dict[str, Callable[[], Callable[[], Any]]] = {
+        "torch eager": lambda: eager, "torch eager, CUDA graph": lambda: graphed(eager),
+        "torch.compile": lambda: torch.compile(eager),
+        "torch.compile, CUDA graph": lambda: graphed(found["torch.compile"]),
+    }  # fmt: skip
+    found: dict[str, Callable[[], Any]] = {}
+    for name, way in ways.items():
+        try:
+            step = way()
+            step()
+            torch.cuda.synchronize()
+            found[name] = step
+        except Exception as error:  # whatever torch says: the others are still to be measured
+            print(f"{model}, {name}: {error}"[:300], file=sys.stderr)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=sorted(MODELS))
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=8192)
-    parser.add_argument("--side", type=int, default=2048)
-    parser.add_argument("--images", type=int, default=1)
+    parser.add_argument("extents", nargs="*", metavar="NAME=N")
     options = parser.parse_args()
-    torch.set_default_device("cuda")
-    torch.manual_seed(0)
-    # f32 is f32, as in the programs these stand beside.
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True
-    found: dict[str, float] = {}
+    extents = {name: int(value) for name, value in (one.split("=") for one in options.extents)}
     with torch.no_grad():
-        for name, step in MODELS[options.model](options).items():
-            found[name] = seconds(step)
-            print(json.dumps(found), flush=True)
-    if not all(math.isfinite(value) for value in found.values()):
-        raise SystemExit("a time is not finite")
+        steps = {name: OfTorch(step) for name, step in contenders(options.model, **extents).items()}
+        print(json.dumps(seconds(steps)), flush=True)
 
 
 if __name__ == "__main__":
