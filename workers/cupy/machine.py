@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..device import Bound, Replay, Runner
 from .arrays import DeviceArray, Memory
 
-THREADS = 256
+THREADS, WARP = 256, 32
 PAGE = 1 << 21  # what other processes open are whole pages of the device
 
 

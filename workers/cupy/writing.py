@@ -1,7 +1,7 @@
 """The CUDA source of a job: one thread a point, or several threads where there are few points and long folds.
 
 Threads that are neighbours share a fold where its points lie together in memory, otherwise they have neighbouring
-points. Where records stand at places that the data say, each of a point's threads sees to some of the places.
+points. Where records stand at places that the data say, each of a point's threads sees to some of the places, or a warp to some places of many.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray
 from .jobs import Dims, Field, Fold, Job, Store
 from .limits import limits
-from .machine import THREADS, Unit
+from .machine import THREADS, WARP, Unit
 from .places import Place, place
+from .sought import Seeking, seeking
 
 # Threads that a GPU needs to be busy: with fewer points, several threads share the fold of one.
 BUSY = 1 << 17
@@ -39,6 +40,7 @@ AHEAD = 8
 # So many threads for one point: to go to 1 of n places takes as long as to look at n. 800 clocks for what is read and
 # written again, 12 instructions to look, 4 times 32 at a time on each of 132 multiprocessors (H200).
 EVEN = 1 << 20
+WARPS = "#include <tapestry/warp.cuh>\n"
 HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
 
 
@@ -118,9 +120,12 @@ class _Writer:
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
         self.group, self.into = sharing(job), _into(job)
+        self.seeking: Seeking | None = None if self.into else seeking(job)
         self.lanes = 1 if self.into else seeing(job)
         longest = max((fold.points for fold in job.folds), default=1)
         self.wanted = job.points * (longest if self.into else max(self.group, self.lanes))  # threads
+        if self.seeking:
+            self.wanted = self.seeking.warps * WARP
         few = job.record is not None and len(job.record.dtypes) * NEIGHBOURS * SHARED <= ROOM * THREADS
         self.across = self.group > 1 and few and not _along_fold(job)
         self.threads = max(THREADS, self.group * NEIGHBOURS) if self.across else THREADS
@@ -147,8 +152,9 @@ class _Writer:
 
     def written(self) -> Written:
         body = [*self._reporting(), *self._body()]
+        header = f"{WARPS}{HEADER}" if self.seeking else HEADER
         head = (
-            f'{HEADER}extern "C" __global__ void __launch_bounds__({self.threads})\n'
+            f'{header}extern "C" __global__ void __launch_bounds__({self.threads})\n'
             f"NAME({', '.join(self.parameters)}) {{\n"
         )
         source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
@@ -181,6 +187,8 @@ class _Writer:
     def _body(self) -> list[str]:
         if self.into is not None:
             return self._scattered(self.into)
+        if self.seeking is not None:
+            return self._sought(self.job.folds[0], self.seeking)
         return self._shared() if self.group > 1 else self._single()
 
     def _scattered(self, into: str) -> list[str]:
@@ -287,6 +295,15 @@ class _Writer:
         for name, extent in reversed(others):
             lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
         return lines
+
+    def _sought(self, fold: Fold, seeking: Seeking) -> list[str]:
+        """The points of a fold at the places of a warp, whose threads have points of their own there."""
+        emitter = self._emitter()
+        value = emitter.as_type(emitter.value(fold.chosen[0].value), "Int")
+        asked = [*places_of(fold.looped, self.kind, "q"), *emitter.outer, *emitter.inner]
+        found = [*places_of(fold.looped, self.kind, "q"), *places_of(self.kept, self.kind, "k")]
+        found += self._under(self.job.where, self._under(fold.where, self._placed(fold)))
+        return seeking.lines(fold, (self.kind, self._natural()), (asked, value), found)
 
     def _counting(self, fold: Fold, point: list[str]) -> list[str]:
         """One point; along dimensions that are selected from, the one that counts, if there is such."""

@@ -66,6 +66,22 @@ T exchange(T value, int distance) {
     return found;
 }
 
+template <class T>
+T of_lane(T value, int lane) {
+    host::Slot* const slots = host::exchanged();
+    *reinterpret_cast<T*>(slots[threadIdx.x]) = value;
+    host::meet_warp();
+    const T found = *reinterpret_cast<T*>(slots[threadIdx.x / host::WARP * host::WARP + unsigned(lane)]);
+    host::meet_warp();
+    return found;
+}
+
+inline unsigned lanes_with(bool holds) {
+    unsigned found = 0;
+    for (int lane = 0; lane < host::WARP; ++lane) found |= unsigned(of_lane(int(holds), lane)) << lane;
+    return found;
+}
+
 void cluster_arrive();
 void cluster_wait();
 void expect_remote(Natural* arrived, unsigned bytes);

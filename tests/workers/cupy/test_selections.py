@@ -17,6 +17,7 @@ from tapestry.program import Pin
 from tapestry.reference import evaluate
 from tapestry.space import Box
 from tapestry.testing import assert_close
+from tapestry.workers.cupy import sought
 from tapestry.workers.cupy.arrays import DeviceArray
 from tapestry.workers.cupy.evaluating import jobs_of
 from tapestry.workers.cupy.machine import Unit as Kernel
@@ -126,3 +127,33 @@ def test_integers_go_to_their_places_by_a_thread_each(on_host: str, monkeypatch:
     assert_close(program, inputs, found.outputs, evaluate(program, inputs))
     threads = [re.findall(r"if \(k < (\d+)u\) \{", source) for source in sources if "_into(&" in source]
     assert threads == [["120"], ["120"], ["40"]]
+
+
+@tp.op
+def into_places(x: f32[Tensor, "t k d"], at: int32[Tensor, "t k"], *, v: int) -> f32[Tensor, "v d"]:
+    t, k, d, v = tp.indices("t k d v")
+    return tp.sum[t, k](tp.where(at[t, k] == v, x[t, k, d], 0.0), where=t + k < 150)
+
+
+@tp.program
+def dispatched(x: f32[Tensor, "t k d"], at: int32[Tensor, "t k"]) -> dict[str, Tensor]:
+    return {"out": into_places(x, at, v=70)}
+
+
+@pytest.mark.parametrize("d", [5, 40])
+def test_warps_seek_the_points_of_many_places_in_their_order(
+    on_host: str, monkeypatch: pytest.MonkeyPatch, d: int
+) -> None:
+    """Sums of floats are those of the points one after another, bit for bit."""
+    monkeypatch.setattr(sought, "BUSY", 24)  # so that a warp has several places
+    program = dispatched.bind(t=160, k=2, d=d)
+    inputs = random_inputs(program, seed=1)
+    inputs["at"] = np.random.default_rng(1).integers(-3, 80, (160, 2)).astype(np.int32)
+    inputs["at"][:9] = 11
+    made = plan(program, "cpu-4", mesh=(1,))
+    wanted = np.zeros((70, d), np.float32)
+    for t in range(160):
+        for k in range(2):
+            if t + k < 150 and 0 <= inputs["at"][t, k] < 70:
+                wanted[inputs["at"][t, k]] += inputs["x"][t, k]
+    assert np.array_equal(made.run(inputs, device=on_host, poison=True).outputs["out"], wanted)
