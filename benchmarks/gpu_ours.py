@@ -120,7 +120,7 @@ class Ours:
         return self.held.group.maximum(value) if isinstance(self.held, OneOfMany) else value
 
     def noted(self) -> list[Step]:
-        """Steps whose tasks are timed, of all ranks on rank 0."""
+        """Steps whose tasks are timed, of all ranks; on rank 0 alone."""
         self.held.replay.keep(timed=True)
         mine: list[list[Event]] = []
         for _ in range(NOTED):
@@ -169,10 +169,10 @@ def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
     ours = Ours(made, values(made.program) | row.given, device, "torchrun" if row.gpus > 1 else "local")
     contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
     taken = seconds(contenders, ours.agreed)
-    found = figures(made, ours, taken.pop("ours"))
+    steps = ours.noted()
     if not ours.finite():
         raise SystemExit(f"{row.name}: an output is not finite")
-    return found | {"others": taken} if ours.held.ranks[0].number == 0 else {}
+    return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
 
 
 def rivals(row: Row) -> dict[str, Contender]:
@@ -193,9 +193,8 @@ def values(program: Program) -> dict[str, np.ndarray]:
     return {name: abs(value) if program.tensor(name).role == "state" else value for name, value in drawn.items()}
 
 
-def figures(made: Plan, ours: Ours, step_s: float) -> dict[str, Any]:
+def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dict[str, Any]:
     """Seconds of the step, of its parts, and of its tasks."""
-    steps = ours.noted()
     settled = steps[len(steps) // 4 :]
     timeline, predicted = made.simulate(), made.document.predicted
     middle = sorted(settled, key=lambda step: step.wall_s)[len(settled) // 2]

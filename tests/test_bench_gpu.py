@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tapestry as tp
+from tapestry import Tensor
+from tapestry.inputs import random_inputs
 from tapestry.planner import plan
 from tapestry.planner.format.events import Event
+from tapestry.reference import evaluate
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -24,7 +31,7 @@ def bench() -> Iterator[dict[str, Any]]:
     before = list(sys.path)
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        yield {name: import_module(name) for name in ("gpu", "gpu_ours", "gpu_rows", "gpu_tables")}
+        yield {name: import_module(name) for name in ("gpu", "gpu_ours", "gpu_rows", "gpu_steps", "gpu_tables")}
     finally:
         sys.path[:] = before
 
@@ -84,7 +91,7 @@ def test_a_second_run_goes_on_on_the_gpus_that_it_is_given(
 
 def test_rows_of_two_gpus_are_left_out_where_there_is_one(bench: dict[str, Any], tmp_path: Path) -> None:
     names = {job.name for job in bench["gpu"].jobs(tmp_path, "h200", 1, [])}
-    assert {"llama1", "plan-llama1", "torch-llama"} <= names
+    assert {"llama1", "plan-llama1"} <= names
     assert not {"llama2", "plan-llama2", "hand-8192"} & names
 
 
@@ -93,14 +100,67 @@ def test_every_row_has_a_program(bench: dict[str, Any]) -> None:
         assert row.bound().operations
 
 
+class Ticking:
+    """A contender whose clock goes on by so many seconds a step; how many steps of whom, in turn."""
+
+    def __init__(self, name: str, seconds: list[float], order: list[tuple[str, int]]) -> None:
+        self.name, self.seconds, self.order = name, cycle(seconds), order
+        self.now, self.steps = 0.0, 0
+
+    def begin(self) -> None:
+        self.now, self.steps = 0.0, 0
+
+    def step(self) -> None:
+        self.now += next(self.seconds)
+        self.steps += 1
+
+    def mark(self) -> Callable[[], float]:
+        return partial(float, self.now)
+
+    def wait(self) -> None:
+        self.order.append((self.name, self.steps))
+
+
+def test_contenders_take_turns_and_the_first_turn_does_not_count(bench: dict[str, Any]) -> None:
+    order: list[tuple[str, int]] = []
+    first = [9.0] * 14  # the steps before the first turn, and that
+    slow, quick = Ticking("slow", [*first, *[0.5] * 1000], order), Ticking("quick", [0.001], order)
+    found = bench["gpu_steps"].seconds({"slow": slow, "quick": quick})
+    assert found == {"slow": pytest.approx(0.5), "quick": pytest.approx(0.001)}
+    assert order[4:] == [("slow", 8), ("quick", 500)] * bench["gpu_steps"].TURNS
+
+
 def test_figures_of_a_run(bench: dict[str, Any]) -> None:
-    row = bench["gpu_rows"].BY_NAME["moe1"]
-    made = plan(row.bound(), "h200")
-    found = bench["gpu_ours"].figures(made, made.run(bench["gpu_ours"].values(made.program), device="numpy", repeat=4))
-    assert found["steps"] == 4
+    ours = bench["gpu_ours"]
+    made = plan(bench["gpu_rows"].BY_NAME["moe1small"].bound(), "h200")
+    held = ours.Ours(made, ours.values(made.program), "numpy", "local")
+    steps = held.noted()
+    found = ours.figures(made, held, 0.25, steps)
+    assert found["step_s"] == 0.25
+    assert found["noted_s"] in {step.wall_s for step in steps}
     assert found["predicted_s"] == made.document.predicted.makespan_s
     assert {task[2] for task in found["tasks"]} == {op.name for op in made.program.operations}
     assert found["timeline"].startswith("<svg")
+
+
+@tp.program
+def doubled_twice(x: tp.f32[Tensor, "n=64"]) -> Tensor:
+    return tp.exp(tp.exp(x) + 1.0)
+
+
+def test_inputs_are_the_same_in_every_step(bench: dict[str, Any]) -> None:
+    """One whose memory the plan uses for something else is put back from beside it."""
+    made = plan(doubled_twice.bind(), "h200", mesh=(1,), rewrite=False)
+    inputs = random_inputs(made.program)
+    held = bench["gpu_ours"].Ours(made, inputs, "numpy", "local")
+    assert held.restored == ["x"]
+    for _ in range(3):
+        held.step()
+        held.wait()
+    [(tensor, buffer)] = made.document.outputs.items()
+    array, run = held.held.gathered(tensor, buffer, near=False)
+    run()
+    np.testing.assert_allclose(array, evaluate(made.program, inputs)[tensor], rtol=1e-6)
 
 
 def test_time_in_which_a_rank_computes_nothing(bench: dict[str, Any]) -> None:
@@ -123,9 +183,8 @@ def step(seconds: float, predicted: float, **more: Any) -> dict[str, Any]:
 def test_the_page(bench: dict[str, Any], tmp_path: Path) -> None:
     machine = {"gpu": "G", "torch": "2", "cuda": "13", "cupy": "14", "date": "2026-11-22"}
     jobs = {
-        "torch-llama": {"torch eager": 0.06, "torch.compile": 0.055, "took_s": 9},
         "hand-8192": {"Megatron": 0.032, "Megatron, CUDA graph": 0.030, "context parallel": 0.020},
-        "llama1": step(0.05, 0.049), "llama2": step(0.025, 0.0200), "llama2cut": step(0.028, 0.028),
+        "llama1": step(0.05, 0.049, others={"torch eager": 0.06, "torch.compile": 0.055}), "llama2": step(0.025, 0.0200), "llama2cut": step(0.028, 0.028),
         "convnet16x1": step(0.040, 0.040), "convnet16x2": step(0.020, 0.020),
         "corners1": {"failed": "code 1: Traceback\nMemoryError: no | room"},
     }  # fmt: skip

@@ -27,7 +27,7 @@ from .evaluating import folding_jobs, jobs_of, unfolded
 from .giving import given, near
 from .heads import attentions_of
 from .jobs import Job
-from .machine import Machine
+from .machine import Machine, Product
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
@@ -35,6 +35,7 @@ from .peers import joined
 from .products import products_of
 from .rows import rows_of
 from .scratch import Scratch
+from .thin import thin_product
 from .windows import beside
 from .writing import Written, written
 
@@ -153,9 +154,8 @@ class CupyDevice(Device):
             return []
         if axes := axes_of(job):
             return [self._launch(written(job, axes, self._outside.words(task, axes)))]
-        made = [self.machine.product(one) for one in products_of(job) or ()]
-        if made and None not in made:
-            return [run for run in made if run is not None]
+        if made := self._products(products_of(job)):
+            return made
         convolved = self._convolution(job, task.lane)
         if convolved is not None:
             return [convolved]
@@ -171,17 +171,14 @@ class CupyDevice(Device):
 
     def fold_onto(self, task: Evaluation, prior: Stored) -> Runner:
         """A product adds to what lies there; anything else is folded by a kernel of its own."""
-        made = [self.machine.product(one) for one in products_onto(task, prior) or ()]
-        if made and None not in made:
-            return in_order([run for run in made if run is not None])
-        return super().fold_onto(task, prior)
+        made = self._products(products_onto(task, prior))
+        return in_order(made) if made else super().fold_onto(task, prior)
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
-        made = [self.machine.product(one) for one in added_products(chain) or ()]
-        if made and None not in made:
-            return in_order([run for run in made if run is not None])
+        if made := self._products(added_products(chain)):
+            return in_order(made)
         calls = finished_attentions(chain) or read_attentions(chain)
         if calls:
             return self.machine.attention(calls)
@@ -190,6 +187,17 @@ class CupyDevice(Device):
             return self.compute(maps)
         rows = rows_of(chain)
         return None if rows is None else self._launch(rows)
+
+    def _products(self, products: Sequence[Product] | None) -> list[Runner]:
+        """Products of a few rows by kernels of their own, others by a library; none if it has not all of them."""
+        found: list[Runner] = []
+        for one in products or ():
+            thin = thin_product(one)
+            run = self._launch(thin) if thin else self.machine.product(one)
+            if run is None:
+                return []
+            found.append(run)
+        return found
 
     def _launch(self, kernel: Written) -> Runner:
         return self.machine.launch(kernel.unit, kernel.arrays)

@@ -16,7 +16,9 @@ from math import prod
 import numpy as np
 
 from ...dtypes import name_of
-from ...expr import Affine, Call, Cast, Expr, Read
+from ...expr import Affine, Call, Cast, Expr, Read, substitute
+from ...expr.simplify import simplify_index
+from ...kernels.elementwise.indices import period, simplified_body
 from ..device import Stored
 from .arrays import DeviceArray
 from .jobs import Dims, Job
@@ -45,6 +47,8 @@ def products_of(job: Job) -> list[Product] | None:
     """The matrix products that a job is, or None."""
     if job.record is None or job.record.monoid.function != "add" or len(job.folds) != 1 or len(job.stores) != 1:
         return None
+    if not job.folds[0].where and factors(job.folds[0].values[0]) is not None:
+        job = _without_steps(job)
     [fold], [store] = job.folds, job.stores
     reads = factors(fold.values[0]) if not fold.where else None
     if reads is None or any(read.guard for read in reads) or store.into.offset or store.into.stored.array.dtype.names:
@@ -56,6 +60,36 @@ def products_of(job: Job) -> list[Product] | None:
     if (left.dtype, out.dtype) not in KNOWN or (left.dtype == "f64") != (job.record.dtypes[0] == "f64"):
         return None
     return _matrices(job.kept, fold.dims, left, right, out)
+
+
+def _without_steps(job: Job) -> Job:
+    """With two dimensions for each along which a read steps at regular distances: heads that share keys, in groups."""
+    for _ in range(8):
+        rows = [(row, dim) for read in job.reads() for row in read.index for dim in (*job.kept, *job.folds[0].dims)]
+        found = next(((dim, step) for row, dim in rows if (step := period(row, *dim)) is not None), None)
+        if found is None:
+            return job
+        job = _split(job, *found)
+    return job
+
+
+def _split(job: Job, dim: tuple[str, int], step: int) -> Job:
+    name, extent = dim
+    outer, inner = f"{name}q", f"{name}r"
+    parts = ((outer, extent // step), (inner, step))
+    values = {name: Affine.dim(outer) * step + Affine.dim(inner)}
+    [fold] = job.folds
+    kept, folded = (
+        tuple(part for one in dims for part in (parts if one == dim else (one,))) for dims in (job.kept, fold.dims)
+    )
+    ranges = {part: (0, n) for part, n in (*kept, *folded)}
+    dtypes = {tensor: field.dtype for tensor, field in job.fields.items()}
+    value = simplified_body(substitute(fold.values[0], values), ranges, dtypes)
+    stores = [
+        replace(store, index=tuple(simplify_index(row.substitute(values), ranges) for row in store.index))
+        for store in job.stores
+    ]
+    return replace(job, kept=kept, stores=tuple(stores), folds=(replace(fold, dims=folded, values=(value,)),))
 
 
 def factors(value: Expr) -> tuple[Read, Read] | None:

@@ -71,7 +71,12 @@ def added_first(a: f32[Tensor, "i=40 k=24"], b: f32[Tensor, "j=56 k=24"], r: f32
 
 
 @tp.program
-def heads_added(a: bf16[Tensor, "t=24 h=4 e=16"], b: bf16[Tensor, "h=4 e=16 d=40"], r: bf16[Tensor, "t d"]) -> Tensor:
+def few_added(a: bf16[Tensor, "i=8 k=64"], b: bf16[Tensor, "k=64 j=56"], r: bf16[Tensor, "i=8 j=56"]) -> Tensor:
+    return a @ b + r
+
+
+@tp.program
+def heads_added(a: bf16[Tensor, "t=48 h=4 e=16"], b: bf16[Tensor, "h=4 e=16 d=40"], r: bf16[Tensor, "t d"]) -> Tensor:
     return r + tp.einsum("the,hed->td", a, b)
 
 
@@ -121,6 +126,7 @@ def updated(cache: bf16[Tensor, "s=33 e=64"], row: bf16[Tensor, "t=1 e=64"], at:
 CASES: dict[str, tuple[Callable[[], Program], str]] = {
     "what is added to a product": (added.bind, "product"),
     "a product that is added to something": (added_first.bind, "product"),
+    "what is added to a product of a few rows": (few_added.bind, "thin"),
     "a product along two dimensions": (heads_added.bind, "product"),
     "a norm": (normed.bind, "rows"),
     "a softmax": (shares.bind, "rows"),
