@@ -40,6 +40,7 @@ from tapestry.workers.result import Step
 from tapestry.workers.whole import whole_array
 
 PLAN_S = 20.0
+BEGAN = perf_counter()
 NOTED = 12  # steps whose tasks are timed
 BLOCK = 1 << 26
 
@@ -166,13 +167,23 @@ def overwritten(plan: Any, name: str) -> bool:
 def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
     """The steps of a row, in turns with those of torch where it has such a rival; nothing but on rank 0."""
     made = load_plan(folder / f"{row.name}.plan.json")
-    ours = Ours(made, values(made.program) | row.given, device, "torchrun" if row.gpus > 1 else "local")
+    given = values(made.program) | row.given
+    said("values drawn")
+    ours = Ours(made, given, device, "torchrun" if row.gpus > 1 else "local")
+    said("bound")
     contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
+    said("rivals ready")
     taken = seconds(contenders, ours.agreed)
+    said("timed")
     steps = ours.noted()
     if not ours.finite():
         raise SystemExit(f"{row.name}: an output is not finite")
     return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
+
+
+def said(what: str) -> None:
+    """What took how long, for whoever pays for the machine by the second."""
+    print(f"{perf_counter() - BEGAN:.1f} s: {what}", file=sys.stderr, flush=True)
 
 
 def rivals(row: Row) -> dict[str, Contender]:
