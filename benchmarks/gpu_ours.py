@@ -42,7 +42,7 @@ from tapestry.workers.whole import whole_array
 PLAN_S = 20.0
 BEGAN = perf_counter()
 NOTED = 12  # steps whose tasks are timed
-BLOCK = 1 << 26
+BLOCK = 1 << 21  # elements that are drawn of a tensor, over and over
 
 
 def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
