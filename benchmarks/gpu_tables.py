@@ -31,19 +31,12 @@ def _head(machine: dict[str, Any]) -> str:
     return f"""# On GPUs
 
 Measured on {machine["date"]} by `make bench-gpu`: {machine["gpu"]}, CUDA {machine["cuda"]}, torch {machine["torch"]},
-CuPy {machine["cupy"]}, NCCL without multicast. Every figure is of a process of its own, all in one run: the median of
-the later three quarters of the steps of a second or more, inputs and weights in place. Plans are for the packaged
-machine `h200x2`, programs rewritten where the planner holds that for quicker; steps are replayed as one graph on each
-GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the results."""
-
-
-PAUSES = """**Read the rows of Llama with care.** Between two steps of ours the host puts the inputs back, and the chip
-rests; torch's steps follow one another. Products of matrices are limited by the chip's power, and after a rest they run
-at 790 instead of 690 TFLOP/s, past the floor, which was measured under load. Without rests, measured the same day:
-52.0 ms on one GPU, after two seconds of load (torch.compile 53.8 likewise); on two GPUs 27.0 ms a launch of the graph
-and 28.0 eight in a row; with weights sharded 29.2 and 29.0. So the first row misses its 51 ms, and whether the two
-others reach what is wanted is decided by the temperature of the chips. The other programs compute in f32, or wait for
-memory, and are not limited so."""
+CuPy {machine["cupy"]}, NCCL without multicast. Steps follow one another without a pause, ours and the others' timed by
+the same code: on one GPU they take turns of half a second in one process, on two each has a process of its own, one
+right after another. Medians, without the first turn of each and the first quarter of every other. Inputs and weights stay
+in place; an input that a plan overwrites is put back from beside it at the beginning of the step, which counts. Plans are
+for the packaged machine `h200x2`, programs rewritten where the planner holds that for quicker; a step is one launch of a
+graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the results."""
 
 
 def _steps(jobs: dict[str, Any]) -> str:
@@ -53,10 +46,8 @@ def _steps(jobs: dict[str, Any]) -> str:
     return f"""## Steps
 
 Milliseconds. The floor is the bound that no plan can beat on the machine as it was probed (see
-[planner.md](planner.md)). Others: torch as it is and compiled (f32 without TF32) on one GPU; by hand with NCCL, eager
-or as a CUDA graph, whichever is quicker, on two.
-
-{PAUSES}
+[planner.md](planner.md)); it is of a chip at work, whose products of matrices its power limits. Others: torch as it is and
+compiled (f32 without TF32) on one GPU; by hand with NCCL on two; each eager or as a CUDA graph, whichever is quicker.
 
 {_table(head, lines)}"""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -35,6 +36,7 @@ from .peers import joined
 from .products import products_of
 from .rows import rows_of
 from .scratch import Scratch
+from .sought import TABLE, UNASKED, sought
 from .thin import thin_product
 from .windows import beside
 from .writing import Written, written
@@ -156,9 +158,9 @@ class CupyDevice(Device):
             return [self._launch(written(job, axes, self._outside.words(task, axes)))]
         if made := self._products(products_of(job)):
             return made
-        convolved = self._convolution(job, task.lane)
-        if convolved is not None:
-            return [convolved]
+        found = self._convolution(job, task.lane) or self._sought(job, task.lane)
+        if found is not None:
+            return [found]
         mapped = written_map(job)
         return [self._launch(mapped)] if mapped else [self._launch(written(part)) for part in beside(job)]
 
@@ -168,6 +170,14 @@ class CupyDevice(Device):
             return None
         with self.temporaries(lane):
             return self.machine.convolution(found, lambda nbytes: self.take(nbytes, np.dtype(np.uint8), lane))
+
+    def _sought(self, job: Job, lane: str) -> Runner | None:
+        """Points that find their places in a table first."""
+        with self.temporaries(lane):
+            found = sought(job, lambda size: self.take(size, TABLE, lane))
+        if found is None:
+            return None
+        return in_order([partial(self.machine.fill, found.table, UNASKED), *map(self._launch, found.kernels)])
 
     def fold_onto(self, task: Evaluation, prior: Stored) -> Runner:
         """A product adds to what lies there; anything else is folded by a kernel of its own."""

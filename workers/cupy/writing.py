@@ -1,7 +1,7 @@
 """The CUDA source of a job: one thread a point, or several threads where there are few points and long folds.
 
 Threads that are neighbours share a fold where its points lie together in memory, otherwise they have neighbouring
-points. Where records stand at places that the data say, each of a point's threads sees to some of the places, or a warp to some places of many.
+points. Where records stand at places that the data say, each of a point's threads sees to some of the places.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray
 from .jobs import Dims, Field, Fold, Job, Store
 from .limits import limits
-from .machine import THREADS, WARP, Unit
+from .machine import THREADS, Unit
 from .places import Place, place
-from .sought import Seeking, seeking
 
 # Threads that a GPU needs to be busy: with fewer points, several threads share the fold of one.
 BUSY = 1 << 17
@@ -40,7 +39,6 @@ AHEAD = 8
 # So many threads for one point: to go to 1 of n places takes as long as to look at n. 800 clocks for what is read and
 # written again, 12 instructions to look, 4 times 32 at a time on each of 132 multiprocessors (H200).
 EVEN = 1 << 20
-WARPS = "#include <tapestry/warp.cuh>\n"
 HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
 
 
@@ -56,7 +54,7 @@ def written(job: Job, axes: Sequence[int] = (), outside: DeviceArray | None = No
     """The kernel of a job that has points. An index that is outside of one of the axes, given by their extents, is left
     in the word of that axis in ``outside``.
     """
-    return _Writer(job, axes, outside).written()
+    return Writer(job, axes, outside).written()
 
 
 def places_of(dims: Dims, kind: str, number: str) -> list[str]:
@@ -108,7 +106,11 @@ def _along_fold(job: Job) -> bool:
     return any(names & folded and not names & kept for names in last) and not any(names & kept for names in last)
 
 
-class _Writer:
+class Writer:
+    """A kernel being written."""
+
+    headers = HEADER
+
     def __init__(self, job: Job, axes: Sequence[int], outside: DeviceArray | None) -> None:
         self.job, self.ranges = job, job.ranges
         self.axes, self.outside = axes, outside
@@ -120,12 +122,9 @@ class _Writer:
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
         self.group, self.into = sharing(job), _into(job)
-        self.seeking: Seeking | None = None if self.into else seeking(job)
         self.lanes = 1 if self.into else seeing(job)
         longest = max((fold.points for fold in job.folds), default=1)
         self.wanted = job.points * (longest if self.into else max(self.group, self.lanes))  # threads
-        if self.seeking:
-            self.wanted = self.seeking.warps * WARP
         few = job.record is not None and len(job.record.dtypes) * NEIGHBOURS * SHARED <= ROOM * THREADS
         self.across = self.group > 1 and few and not _along_fold(job)
         self.threads = max(THREADS, self.group * NEIGHBOURS) if self.across else THREADS
@@ -152,9 +151,8 @@ class _Writer:
 
     def written(self) -> Written:
         body = [*self._reporting(), *self._body()]
-        header = f"{WARPS}{HEADER}" if self.seeking else HEADER
         head = (
-            f'{header}extern "C" __global__ void __launch_bounds__({self.threads})\n'
+            f'{self.headers}extern "C" __global__ void __launch_bounds__({self.threads})\n'
             f"NAME({', '.join(self.parameters)}) {{\n"
         )
         source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
@@ -187,8 +185,6 @@ class _Writer:
     def _body(self) -> list[str]:
         if self.into is not None:
             return self._scattered(self.into)
-        if self.seeking is not None:
-            return self._sought(self.job.folds[0], self.seeking)
         return self._shared() if self.group > 1 else self._single()
 
     def _scattered(self, into: str) -> list[str]:
@@ -202,7 +198,7 @@ class _Writer:
             point = [*emitter.outer, *emitter.inner, f"{into.format(here, value)};"]
             dims = (*self.kept, *fold.looped)
             inner = [*places_of(dims, self.kind, "k"), *self._under(self.job.where, self._counting(fold, point))]
-            lines += [f"if (k < {self.job.points * fold.points}u) {{", *_in(inner), "}"]
+            lines += [f"if (k < {self.job.points * fold.points}u) {{", *inside(inner), "}"]
         return lines
 
     def _single(self) -> list[str]:
@@ -230,13 +226,13 @@ class _Writer:
             *self._state(),
         ]
         loops = [line for fold in self.job.folds for line in self._strided(fold)]
-        lines += [f"if (k < {self.job.points}u) {{", *_in(loops), "}", *self._tree()]
-        return [*lines, f"if (k < {self.job.points}u && lane == 0) {{", *_in(self._stores()), "}"]
+        lines += [f"if (k < {self.job.points}u) {{", *inside(loops), "}", *self._tree()]
+        return [*lines, f"if (k < {self.job.points}u && lane == 0) {{", *inside(self._stores()), "}"]
 
     def _under(self, bounds: Sequence[Bound], lines: list[str]) -> list[str]:
         if not bounds:
             return lines
-        return [f"if ({self._condition(bounds)}) {{", *_in(lines), "}"]
+        return [f"if ({self._condition(bounds)}) {{", *inside(lines), "}"]
 
     # -- folds -------------------------------------------------------------------------------------------------------
 
@@ -262,10 +258,10 @@ class _Writer:
         for name, extent in reversed(fold.looped):
             ends = limits(fold.where, name, extent, inner, lambda expr: text(expr, self.ranges, self.names, self.kind))
             head = f"for ({self.kind} {name} = {ends.first}; {name} < {ends.end}; ++{name}) {{"
-            loop = [*ends.declared(self.kind), head, *_in(lines), "}"]
-            lines = ["{", *_in(loop), "}"] if ends.told else loop
+            loop = [*ends.declared(self.kind), head, *inside(lines), "}"]
+            lines = ["{", *inside(loop), "}"] if ends.told else loop
             inner.add(name)
-        return lines if fold.looped else ["{", *_in(lines), "}"]
+        return lines if fold.looped else ["{", *inside(lines), "}"]
 
     def _ahead(self, fold: Fold) -> list[str]:
         """The points of a fold at the places that the thread sees to, some of which are asked for at a time."""
@@ -273,7 +269,7 @@ class _Writer:
         emitter, extent = self._emitter(), self.ranges[one.dim][1]
         value = emitter.as_type(emitter.value(one.value), "Int")
         at = f"const {self.kind} {inner} = first + u;"
-        asking = [at, f"if ({inner} < {count}) {{", *_in([*emitter.outer, *emitter.inner, f"asked[u] = {value};"]), "}"]
+        asking = [at, f"if ({inner} < {count}) {{", *inside([*emitter.outer, *emitter.inner, f"asked[u] = {value};"]), "}"]
         mine = f"0 <= asked[u] && asked[u] < {extent} && unsigned(asked[u]) % {self.lanes}u == lane"
         found = [
             at,
@@ -286,24 +282,15 @@ class _Writer:
             f"for (int u = 0; u < {AHEAD}; ++u) {{",
             "    asked[u] = -1;",
         ]
-        lines += [*_in(asking), "}", f"for (int u = 0; u < {AHEAD}; ++u) {{", f"    if ({mine}) {{", *_in(_in(found))]
+        lines += [*inside(asking), "}", f"for (int u = 0; u < {AHEAD}; ++u) {{", f"    if ({mine}) {{", *inside(inside(found))]
         lines = [
             f"for ({self.kind} first = 0; first < {count}; first += {AHEAD}) {{",
-            *_in([*lines, "    }", "}"]),
+            *inside([*lines, "    }", "}"]),
             "}",
         ]
         for name, extent in reversed(others):
-            lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *_in(lines), "}"]
+            lines = [f"for ({self.kind} {name} = 0; {name} < {extent}; ++{name}) {{", *inside(lines), "}"]
         return lines
-
-    def _sought(self, fold: Fold, seeking: Seeking) -> list[str]:
-        """The points of a fold at the places of a warp, whose threads have points of their own there."""
-        emitter = self._emitter()
-        value = emitter.as_type(emitter.value(fold.chosen[0].value), "Int")
-        asked = [*places_of(fold.looped, self.kind, "q"), *emitter.outer, *emitter.inner]
-        found = [*places_of(fold.looped, self.kind, "q"), *places_of(self.kept, self.kind, "k")]
-        found += self._under(self.job.where, self._under(fold.where, self._placed(fold)))
-        return seeking.lines(fold, (self.kind, self._natural()), (asked, value), found)
 
     def _counting(self, fold: Fold, point: list[str]) -> list[str]:
         """One point; along dimensions that are selected from, the one that counts, if there is such."""
@@ -314,7 +301,7 @@ class _Writer:
             asked, extent = f"asked_{one.dim}", self.ranges[one.dim][1]
             found = [f"const {self.kind} {one.dim} = {self.kind}({asked});", *lines]
             head = [*emitter.outer, *emitter.inner, f"const Int {asked} = {value};"]
-            lines = [*head, f"if (0 <= {asked} && {asked} < {extent}) {{", *_in(found), "}"]
+            lines = [*head, f"if (0 <= {asked} && {asked} < {extent}) {{", *inside(found), "}"]
         return lines
 
     def _placed(self, fold: Fold) -> list[str]:
@@ -330,11 +317,11 @@ class _Writer:
             ends = limits(fold.where, name, extent, (), lambda expr: text(expr, self.ranges, self.names, self.kind))
             if ends.told:
                 step = f"{name} = {ends.first} + {self.kind}(lane); {name} < {ends.end}; {name} += {self.group}"
-                inner = [f"for ({self.kind} {step}) {{", *_in(self._counting(fold, self._point(fold))), "}"]
-                return ["{", *_in([*ends.declared(self.kind), *inner]), "}"]
+                inner = [f"for ({self.kind} {step}) {{", *inside(self._counting(fold, self._point(fold))), "}"]
+                return ["{", *inside([*ends.declared(self.kind), *inner]), "}"]
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
         inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold, self._point(fold))]
-        return [*(["#pragma unroll 8"] if self.across and not fold.chosen else []), head, *_in(inner), "}"]
+        return [*(["#pragma unroll 8"] if self.across and not fold.chosen else []), head, *inside(inner), "}"]
 
     def _point(self, fold: Fold) -> list[str]:
         """One point's values, folded into the record."""
@@ -375,7 +362,7 @@ class _Writer:
         lines = [f"__shared__ {kind} h{k}[{self.threads}];" for k, (_, kind) in enumerate(names)]
         put = [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in enumerate(names)]
         take = [f"const {kind} b{k} = h{k}[threadIdx.x + d{far}];" for k, (_, kind) in enumerate(names)]
-        step = ["if (lane < d) {", *_in([*take, *combine, *put]), "}", "__syncthreads();"]
+        step = ["if (lane < d) {", *inside([*take, *combine, *put]), "}", "__syncthreads();"]
         return [*lines, *put, "__syncthreads();", *self._halving(step)]
 
     def _tree_by_parts(self, names: list[tuple[str, str]], combine: list[str]) -> list[str]:
@@ -386,12 +373,12 @@ class _Writer:
             part = list(enumerate(names[start : start + ROOM]))
             step += [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in part]
             take = [f"b{start + k} = h{k}[threadIdx.x + d];" for k, _ in part]
-            step += ["__syncthreads();", "if (lane < d) {", *_in(take), "}", "__syncthreads();"]
+            step += ["__syncthreads();", "if (lane < d) {", *inside(take), "}", "__syncthreads();"]
         lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k in range(ROOM)]
-        return [*lines, *self._halving([*step, "if (lane < d) {", *_in(combine), "}"])]
+        return [*lines, *self._halving([*step, "if (lane < d) {", *inside(combine), "}"])]
 
     def _halving(self, step: list[str]) -> list[str]:
-        return [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *_in(step), "}"]
+        return [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *inside(step), "}"]
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -457,5 +444,6 @@ class _Writer:
         return f"p{len(self.arrays) - 1}"
 
 
-def _in(lines: Sequence[str]) -> list[str]:
+def inside(lines: Sequence[str]) -> list[str]:
+    """Lines a step further in."""
     return [f"    {line}" for line in lines]

@@ -24,9 +24,11 @@ TAPESTRY_FN Int maximum(Int a, Int b) { return b > a ? b : a; }
 TAPESTRY_FN void add_into(int* at, Int x) { atomicAdd(at, static_cast<int>(x)); }
 TAPESTRY_FN void add_into(unsigned* at, Int x) { atomicAdd(at, static_cast<unsigned>(x)); }
 TAPESTRY_FN void add_into(Int* at, Int x) { atomicAdd(reinterpret_cast<Natural*>(at), static_cast<Natural>(x)); }
+TAPESTRY_FN void least_into(int* at, int x) { atomicMin(at, x); }
 #else
 template <class T>
 void add_into(T* at, Int x) { *at = static_cast<T>(Natural(*at) + Natural(x)); }
+inline void least_into(int* at, int x) { *at = x < *at ? x : *at; }
 #endif
 
 // By zero: 0, as in NumPy. The least integer by -1 wraps.

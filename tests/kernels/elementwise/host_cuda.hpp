@@ -66,19 +66,16 @@ T exchange(T value, int distance) {
     return found;
 }
 
-template <class T>
-T of_lane(T value, int lane) {
-    host::Slot* const slots = host::exchanged();
-    *reinterpret_cast<T*>(slots[threadIdx.x]) = value;
-    host::meet_warp();
-    const T found = *reinterpret_cast<T*>(slots[threadIdx.x / host::WARP * host::WARP + unsigned(lane)]);
-    host::meet_warp();
-    return found;
-}
-
+// A bit for every lane in which it holds.
 inline unsigned lanes_with(bool holds) {
+    host::Slot* const slots = host::exchanged();
+    *reinterpret_cast<bool*>(slots[threadIdx.x]) = holds;
+    host::meet_warp();
     unsigned found = 0;
-    for (int lane = 0; lane < host::WARP; ++lane) found |= unsigned(of_lane(int(holds), lane)) << lane;
+    for (unsigned lane = 0; lane < host::WARP; ++lane) {
+        found |= unsigned(*reinterpret_cast<bool*>(slots[threadIdx.x / host::WARP * host::WARP + lane])) << lane;
+    }
+    host::meet_warp();
     return found;
 }
 
