@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -200,7 +201,7 @@ class Traffic:
         links = self.machine.links
         starts = [link.latency_s for link in links]
         starts += [curve.seconds(0) for link in links for curve in link.curve]
-        return min(starts), max(link.gb_per_s for link in links) * 1e9
+        return min(starts, default=0.0), max((link.gb_per_s for link in links), default=inf) * 1e9
 
     def _between(self, have: Layout, need: Layout, width: Width, *, first: bool) -> Iterator[list[Region]]:
         """What ranks may have on the way; on halves of a path (not ``first``) levels are seen to."""
