@@ -134,9 +134,7 @@ class Ours:
         ranks = [mine]
         if isinstance(self.held, OneOfMany):
             said = json.dumps([[astuple(event) for event in events] for events in mine]).encode()
-            ranks = [
-                [[Event(*e) for e in events] for events in json.loads(p)] for p in self.held.group.gathered(said)
-            ]
+            ranks = [[[Event(*e) for e in events] for events in json.loads(p)] for p in self.held.group.gathered(said)]
         steps = [list(chain(*of_ranks)) for of_ranks in zip(*ranks, strict=True)]
         return [Step(max(e.end_s for e in events), sorted(events, key=lambda e: e.start_s)) for events in steps]
 

@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT / "examples"))
 @dataclass(frozen=True)
 class Row:
     """A program on so many GPUs. ``model``: torch's of `gpu_torch` and its extents, which takes turns with it.
-    ``beside``: the job whose figures named ``rivals`` it is held against. ``factor``: so many times shorter than the best
-    of them the step has to be, ``most_s``: and no longer than this. ``memory``: bytes of a GPU, as `--memory` has it.
-    ``given``: inputs that are not drawn.
+    ``beside``: the job whose figures named ``rivals`` it is held against. ``factor``: so many times shorter than the
+    best of them the step has to be, ``most_s``: and no longer than this. ``memory``: bytes of a GPU, as `--memory` has
+    it. ``given``: inputs that are not drawn.
     """
 
     name: str

@@ -33,10 +33,11 @@ def _head(machine: dict[str, Any]) -> str:
 Measured on {machine["date"]} by `make bench-gpu`: {machine["gpu"]}, CUDA {machine["cuda"]}, torch {machine["torch"]},
 CuPy {machine["cupy"]}, NCCL without multicast. Steps follow one another without a pause, ours and the others' timed by
 the same code: on one GPU they take turns of half a second in one process, on two each has a process of its own, one
-right after another. Medians, without the first turn of each and the first quarter of every other. Inputs and weights stay
-in place; an input that a plan overwrites is put back from beside it at the beginning of the step, which counts. Plans are
-for the packaged machine `h200x2`, programs rewritten where the planner holds that for quicker; a step is one launch of a
-graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the results."""
+right after another. Medians, without the first turn of each and the first quarter of every other. Inputs and weights
+stay in place; an input that a plan overwrites is put back from beside it at the beginning of the step, which counts.
+Plans are for the packaged machine `h200x2`, programs rewritten where the planner holds that for quicker; a step is one
+launch of a graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the
+results."""
 
 
 def _steps(jobs: dict[str, Any]) -> str:
@@ -46,8 +47,9 @@ def _steps(jobs: dict[str, Any]) -> str:
     return f"""## Steps
 
 Milliseconds. The floor is the bound that no plan can beat on the machine as it was probed (see
-[planner.md](planner.md)); it is of a chip at work, whose products of matrices its power limits. Others: torch as it is and
-compiled (f32 without TF32) on one GPU; by hand with NCCL on two; each eager or as a CUDA graph, whichever is quicker.
+[planner.md](planner.md)); it is of a chip at work, whose products of matrices its power limits. Others: torch as it is
+and compiled (f32 without TF32) on one GPU; by hand with NCCL on two; each eager or as a CUDA graph, whichever is
+quicker.
 
 {_table(head, lines)}"""
 

@@ -237,8 +237,8 @@ MODELS: dict[str, Callable[..., Model]] = {
 
 
 def contenders(model: str, **extents: int) -> dict[str, Callable[[], Any]]:
-    """What a torch user has: as it is, compiled, and either as one CUDA graph. Each has run once; one that torch refuses
-    is left out, and said.
+    """What a torch user has: as it is, compiled, and either as one CUDA graph. Each has run once; one that torch
+    refuses is left out, and said.
     """
     torch.manual_seed(0)
     # f32 is f32, as in the programs these stand beside.

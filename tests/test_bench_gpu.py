@@ -184,7 +184,8 @@ def test_the_page(bench: dict[str, Any], tmp_path: Path) -> None:
     machine = {"gpu": "G", "torch": "2", "cuda": "13", "cupy": "14", "date": "2026-11-22"}
     jobs = {
         "hand-8192": {"Megatron": 0.032, "Megatron, CUDA graph": 0.030, "context parallel": 0.020},
-        "llama1": step(0.05, 0.049, others={"torch eager": 0.06, "torch.compile": 0.055}), "llama2": step(0.025, 0.0200), "llama2cut": step(0.028, 0.028),
+        "llama1": step(0.05, 0.049, others={"torch eager": 0.06, "torch.compile": 0.055}),
+        "llama2": step(0.025, 0.0200), "llama2cut": step(0.028, 0.028),
         "convnet16x1": step(0.040, 0.040), "convnet16x2": step(0.020, 0.020),
         "corners1": {"failed": "code 1: Traceback\nMemoryError: no | room"},
     }  # fmt: skip

@@ -47,6 +47,7 @@ def products_of(job: Job) -> list[Product] | None:
     """The matrix products that a job is, or None."""
     if job.record is None or job.record.monoid.function != "add" or len(job.folds) != 1 or len(job.stores) != 1:
         return None
+    dtype = job.record.dtypes[0]
     if not job.folds[0].where and factors(job.folds[0].values[0]) is not None:
         job = _without_steps(job)
     [fold], [store] = job.folds, job.stores
@@ -57,7 +58,7 @@ def products_of(job: Job) -> list[Product] | None:
     out = located(job, store.index, store.into.stored, store.into.dtype)
     if left is None or right is None or out is None or left.dtype != right.dtype:
         return None
-    if (left.dtype, out.dtype) not in KNOWN or (left.dtype == "f64") != (job.record.dtypes[0] == "f64"):
+    if (left.dtype, out.dtype) not in KNOWN or (left.dtype == "f64") != (dtype == "f64"):
         return None
     return _matrices(job.kept, fold.dims, left, right, out)
 

@@ -2,9 +2,9 @@
 
     out[v, d] = sum[t] x[t, d] if at[t] == v else 0
 
-One kernel counts the points that ask for each place, and finds the first of them. A warp then folds those of a place, one
-after another, each of its threads into records of its own: it goes to the first, and looks for more only where there
-are more. The order is that of the points.
+One kernel counts the points that ask for each place, and finds the first of them. A warp then folds those of a place,
+one after another, each of its threads into records of its own: it goes to the first, and looks for more only where
+there are more. The order is that of the points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from ...expr import depends_on
 from .arrays import DeviceArray
-from .jobs import Fold, Job
+from .jobs import Job
 from .machine import THREADS, WARP
 from .writing import HEADER, Writer, Written, inside, places_of
 
@@ -37,8 +37,8 @@ class Sought:
 
 
 def sought(job: Job, take: Callable[[int], DeviceArray]) -> Sought | None:
-    """How a job's points find their places; None where places are few, or which one a point asks for is not the same for
-    all records of a place. ``take`` gives so many elements of `TABLE`.
+    """How a job's points find their places; None where places are few, or which one a point asks for is not the same
+    for all records of a place. ``take`` gives so many elements of `TABLE`.
     """
     if len(job.placed) != 1 or len(job.folds) != 1 or not job.points:
         return None

@@ -27,6 +27,7 @@ BYTES = 16
 BLOCKS, THREADS, AHEAD = 132, 512, 8
 LINES = 4
 LARGEST = 1 << 31
+HEADER = "#include <tapestry/thin.cuh>\n\nnamespace tapestry {\n"
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _written(x: Thin, tiles: int, threads: int, declared: Sequence[str], call: s
         f"{call}({at['thin']}, {at['wide']}, {added}, {at['out']}, ThinSteps{{{steps}}}, {x.product.folded}, "
         f"{x.columns}, {last});",
     ]
-    head = f'#include <tapestry/thin.cuh>\n\nnamespace tapestry {{\nextern "C" __global__ void __launch_bounds__({threads})\n'
+    head = f'{HEADER}extern "C" __global__ void __launch_bounds__({threads})\n'
     source = f"{head}NAME({parameters}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"
     blocks = tiles * x.product.batches
     entry = f"thin_{hashlib.sha256(f'{blocks} {source}'.encode()).hexdigest()[:16]}"

@@ -269,7 +269,12 @@ class Writer:
         emitter, extent = self._emitter(), self.ranges[one.dim][1]
         value = emitter.as_type(emitter.value(one.value), "Int")
         at = f"const {self.kind} {inner} = first + u;"
-        asking = [at, f"if ({inner} < {count}) {{", *inside([*emitter.outer, *emitter.inner, f"asked[u] = {value};"]), "}"]
+        asking = [
+            at,
+            f"if ({inner} < {count}) {{",
+            *inside([*emitter.outer, *emitter.inner, f"asked[u] = {value};"]),
+            "}",
+        ]
         mine = f"0 <= asked[u] && asked[u] < {extent} && unsigned(asked[u]) % {self.lanes}u == lane"
         found = [
             at,
@@ -282,7 +287,13 @@ class Writer:
             f"for (int u = 0; u < {AHEAD}; ++u) {{",
             "    asked[u] = -1;",
         ]
-        lines += [*inside(asking), "}", f"for (int u = 0; u < {AHEAD}; ++u) {{", f"    if ({mine}) {{", *inside(inside(found))]
+        lines += [
+            *inside(asking),
+            "}",
+            f"for (int u = 0; u < {AHEAD}; ++u) {{",
+            f"    if ({mine}) {{",
+            *inside(inside(found)),
+        ]
         lines = [
             f"for ({self.kind} first = 0; first < {count}; first += {AHEAD}) {{",
             *inside([*lines, "    }", "}"]),
