@@ -11,22 +11,28 @@ from ...space.projection import count_points, operand_images, write_image
 from ..format import Compute, Transfer
 from ..interface import Plan
 from ..machine import Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
+from ..machine.shapes import SHAPED
 from ..simulate import Prices
-from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
+from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, task_shape
+from .shapes import Shape, lower_envelope, table_of
+from .sizes import Grid
 from .times import TaskTimes
 
 EXPLAINED = 1.3  # times of copying its bytes: a task that takes more has more to do
 LEAST_S = 1e-9  # what is no quicker than a start still takes some time
 Sample = tuple[float, float]
+NO_GRIDS: Mapping[tuple[str, str], Grid] = {}
 
 
 class Shard(NamedTuple):
-    """What one task did: index points, bytes of all it read and wrote, and the seconds it took, gap included."""
+    """What one task did: index points, bytes of all it read and wrote, the seconds it took, gap included, and for
+    products and attention its shape."""
 
     op: Operation
     points: int
     nbytes: int
     seconds: float
+    shape: Shape | None
 
 
 def shards(plan: Plan, times: TaskTimes) -> Iterator[Shard]:
@@ -39,32 +45,47 @@ def shards(plan: Plan, times: TaskTimes) -> Iterator[Shard]:
         shapes = {name: program.tensor(name).shape for name in op.operands}
         for rank, region in enumerate(plan.resolved.regions(task.shards)):
             if region and (task.id, rank) in times.tasks:
-                moved = write_image(op, region).region.size * program.tensor(op.output).itemsize
+                written, points = write_image(op, region).region.size, count_points(op, region).value
+                moved, read = written * program.tensor(op.output).itemsize, []
                 for name, image in operand_images(op, shapes, region).items():
                     moved += image.region.size * program.tensor(name).itemsize
-                seconds = times.tasks[task.id, rank] + times.gap
-                yield Shard(op, count_points(op, region).value, moved, seconds)
+                    read.append(image.region.size)
+                shape = _shape(op, points, read, written) if kernel_class(op) in SHAPED else None
+                yield Shard(op, points, moved, times.tasks[task.id, rank] + times.gap, shape)
 
 
-def pace_of(plan: Plan, times: TaskTimes) -> Pace:
+def _shape(op: Operation, points: int, read: Sequence[int], written: int) -> Shape:
+    rows, columns, folded = map(round, task_shape(op, points, read, written))
+    return rows, columns, folded
+
+
+def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] = NO_GRIDS) -> Pace:
     """The pace of so many ranks as the plan has: one task's start is what the quickest of all takes.
 
     A task that takes about as long as copying its bytes says nothing of arithmetic: it counts for its class where the
-    class has no other.
+    class has no other. A class that has a table of shapes has the curve that no shape goes below.
     """
     done = list(shards(plan, times))
     start = min(shard.seconds for shard in done)
     copied, classes = list[Sample](), dict[tuple[str, str], list[tuple[Sample, int]]]()
-    for op, points, nbytes, seconds in done:
+    shaped: dict[tuple[str, str], dict[Shape, float]] = {}
+    for op, points, nbytes, seconds, shape in done:
         beyond, flops = max(LEAST_S, seconds - start), flops_per_point(op)
         kernel, dtype = kernel_class(op), compute_dtype(op, plan.program)
         if kernel == "elementwise" and flops == 1:
             copied.append((nbytes, beyond))
         else:
             classes.setdefault((kernel, dtype), []).append(((float(points * flops), beyond), nbytes))
+            if shape is not None:
+                shaped.setdefault((kernel, dtype), {})[shape] = beyond
     copies = monotone(copied)
-    curves = tuple(WorkCurve(*key, monotone(_telling(found, copies))) for key, found in sorted(classes.items()))
-    return Pace(len(plan.document.devices), start, copies, curves)
+    tables = {key: table_of(*key, grid, shaped.get(key, {})) for key, grid in sorted(grids.items())}
+    curves = tuple(
+        WorkCurve(*key, lower_envelope([s for s, _ in found]) if tables.get(key) else monotone(_telling(found, copies)))
+        for key, found in sorted(classes.items())
+    )
+    shapes = tuple(table for table in tables.values() if table is not None)
+    return Pace(len(plan.document.devices), start, copies, curves, shapes=shapes)
 
 
 def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample]:
@@ -77,7 +98,7 @@ def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample
 def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> dict[str, list[Sample]]:
     """What the operations of a program took beyond a start, by their digest: points and seconds."""
     found: dict[str, list[Sample]] = {}
-    for op, points, _, seconds in shards(plan, times):
+    for op, points, _, seconds, _ in shards(plan, times):
         digest = plan.program.graph.digest(op)
         found.setdefault(digest, []).append((points, max(LEAST_S, seconds - start_s)))
     return found

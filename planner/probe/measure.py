@@ -92,7 +92,7 @@ def probed(host: Host, ways: Ways, *, quick: bool, say: Say = lambda _: None) ->
     levels = [1] if host.graphs else _levels(host.ranks, quick=quick)
     plans = [_work_plan(first, ranks, sizes) for ranks in levels]
     say("measuring tasks")
-    paces = tuple(pace_of(made, took) for made, took in _measured(host, ways.tasks, plans, repeat))
+    paces = tuple(pace_of(*each, sizes.grids) for each in _measured(host, ways.tasks, plans, repeat))
     if host.ranks == 1:
         return _machine(host, paces, ())
     say("measuring transfers")

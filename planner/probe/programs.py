@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import product
 
 import tapestry as tp
 from tapestry import Tensor, anyfloat
@@ -16,10 +17,11 @@ from ...program import Pin, Program
 from .sizes import Sizes
 
 AXIS = "mesh0"
+GROUPED = 4  # heads of queries that share keys, where shapes are measured
 
 
 @tp.op
-def product(a: anyfloat[Tensor, "r m k"], b: anyfloat[Tensor, "r k n"]) -> anyfloat[Tensor, "r m n"]:
+def multiplied(a: anyfloat[Tensor, "r m k"], b: anyfloat[Tensor, "r k n"]) -> anyfloat[Tensor, "r m n"]:
     """A matrix product a rank."""
     r, m, n, k = tp.indices("r m n k")
     return tp.sum[k](a[r, m, k] * b[r, k, n])
@@ -124,6 +126,12 @@ def _attention(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
             axes = {"t": queries, "r": ranks * heads.count, "e": heads.width}
             q, k = (_given(name, heads.dtype, **axes) for name in "qk")
             yield tp.attention(q, k, k, causal=heads.causal, name="attention")
+    for t, s, e in product(*sizes.seen.axes) if sizes.seen is not None else ():
+        with tp.name(f"q{t}k{s}e{e}"):
+            q = _given("q", heads.dtype, t=t, r=ranks * heads.count, e=e)
+            keys = s + t // 2 if s >= t // 2 else s
+            k = _given("k", heads.dtype, s=keys, r=ranks * max(1, heads.count // GROUPED), e=e)
+            yield tp.attention(q, k, k, causal=keys > s, offset=max(0, keys - t), name="attention")
 
 
 def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
@@ -137,9 +145,9 @@ def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
             )
         return known[shape]
 
-    for m, k, n in sizes.products:
+    for m, k, n in sizes.products_of(dtype):
         with tp.name(f"m{m}k{k}n{n}"):
-            yield product(shared((m, k), "m k"), shared((k, n), "k n"))
+            yield multiplied(shared((m, k), "m k"), shared((k, n), "k n"))
     for side, channels in sizes.images:
         with tp.name(f"y{side}c{channels}"):
             image = _given("x", dtype, r=ranks, y=side, x=side, c=channels)

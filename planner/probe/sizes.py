@@ -3,7 +3,9 @@ much work."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
 
 
 @dataclass(frozen=True)
@@ -17,10 +19,25 @@ class Heads:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """Shapes that are measured, each size with each (see `ShapeTable`)."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    folded: tuple[int, ...]
+
+    @property
+    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        return self.rows, self.columns, self.folded
+
+
+@dataclass(frozen=True)
 class Sizes:
     """Shapes (m, k, n) of products, elements of elementwise work and of rows that are folded, images (side, channels),
     queries of attention, bytes of transfers; ``row``: elements of a row that is folded; ``degree``: of polynomials
-    of every element, none for 0; ``coarse``: what is measured of other dtypes.
+    of every element, none for 0; ``coarse``: what is measured of other dtypes. ``shapes``: of products by dtype, of
+    which rows and columns are the same sizes; ``seen``: of attention, queries of a head, keys that each sees,
+    causally where so few can be seen so, and widths.
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -33,6 +50,23 @@ class Sizes:
     dtypes: tuple[str, ...]
     degree: int = 0
     coarse: Sizes | None = None
+    shapes: Mapping[str, Grid] = field(default_factory=dict)
+    seen: Grid | None = None
+
+    def products_of(self, dtype: str) -> list[tuple[int, int, int]]:
+        """All (m, k, n) that are measured, the smallest first: of two with their sides exchanged one."""
+        grid = self.shapes.get(dtype)
+        shapes = [] if grid is None else [(m, k, n) for m, n, k in product(*grid.axes) if m >= n]
+        return sorted({*self.products, *shapes}, key=lambda shape: (shape[0] * shape[1] * shape[2], shape))
+
+    @property
+    def grids(self) -> dict[tuple[str, str], Grid]:
+        """The shapes of tasks by their class and dtype. The record of a head has two elements more than it is wide."""
+        found = {("matmul", dtype): grid for dtype, grid in self.shapes.items()}
+        if self.seen is not None:
+            rows, folded = (tuple(t * self.heads.count for t in self.seen.rows), tuple(e + 2 for e in self.seen.folded))
+            found["attention", self.heads.dtype] = Grid(rows, self.seen.columns, folded)
+        return found
 
 
 FULL = Sizes(
@@ -58,6 +92,8 @@ QUICK = Sizes(
 
 # What keeps a GPU busy: layers of language models with 4,096 features, for many tokens and for few; and squares.
 _HEADS = Heads(32, 128, "bf16", causal=True)
+_SIDES, _DEPTHS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384), (64, 256, 1024, 4096, 16384)
+_SIDES_F32, _DEPTHS_F32 = (16, 64, 256, 1024, 4096), (64, 256, 1024, 4096)
 _DEGREE = 64
 _COARSE = Sizes(
     products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096)),
@@ -72,20 +108,20 @@ _COARSE = Sizes(
 )
 GPU = Sizes(
     products=(
-        (128, 128, 128), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096),
-        (8192, 4096, 4096), (8192, 4096, 14336), (8192, 14336, 4096), (4096, 4096, 14336), (2048, 4096, 14336),
-        (8192, 4096, 1024), (8192, 4096, 128), (8192, 128, 4096), (65536, 96, 384), (65536, 384, 96),
-        (512, 4096, 14336), (128, 4096, 14336), (16, 4096, 14336), (2, 4096, 14336),
+        (128, 128, 128), (512, 512, 512), (8192, 4096, 14336), (8192, 14336, 4096), (65536, 96, 384), (65536, 384, 96),
+        (2, 4096, 14336),
     ),
     elements=(1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25),
     row=4096,
     images=((32, 16), (64, 64), (128, 96)),
-    queries=(256, 1024, 2048, 4096, 8192, 16384, 32768),
+    queries=(32768,),
     heads=_HEADS,
     moved=(1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 27),
     dtypes=("bf16", "f32"),
     degree=_DEGREE,
     coarse=_COARSE,
+    shapes={"bf16": Grid(_SIDES, _SIDES, _DEPTHS), "f32": Grid(_SIDES_F32, _SIDES_F32, _DEPTHS_F32)},
+    seen=Grid((128, 512, 1024, 4096, 16384), (256, 1024, 4096, 16384), (64, 128)),
 )  # fmt: skip
 GPU_QUICK = Sizes(
     products=((128, 128, 128), (1024, 1024, 1024), (8192, 4096, 4096), (8192, 4096, 128), (16, 4096, 14336)),

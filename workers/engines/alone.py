@@ -1,9 +1,10 @@
 """Tasks measured one at a time: each is asked for again and again, as one graph where the device has them.
 
 What a task takes so is what it takes in a step that is replayed: nothing is asked for one by one, and the clocks are
-those of sustained load: of a chip that is limited by its power and streams memory for a quarter of the time, as the
-steps of models do, three quarters of which are products. A task finds what those before it left; what it writes over
-its own operands piles up, which matters to values alone.
+those of sustained load. Before anything is measured, the step runs for a while, and between the graphs of a task memory
+is streamed for a tenth of the time, as in the steps of models: a chip that is limited by its power computes the faster
+the more it rests. A task finds what those before it left; what it writes over its own operands piles up, which matters
+to values alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from math import ceil
 from statistics import median
+from time import perf_counter
 
 import numpy as np
 
@@ -25,7 +27,8 @@ from .replayed import Replayed
 # Seconds that a task is kept busy for; of one graph of it; and the most times that it is in there.
 BUSY_S, GRAPH_S, MOST = 50e-3, 2e-3, 64
 # Bytes of a copy that comes between graphs, and for how long such copies go on, in times of a graph.
-STREAMED, STREAMS = 1 << 26, 1 / 3
+STREAMED, STREAMS = 1 << 26, 1 / 9
+WARM_S = 1.0  # seconds that a step is run before
 LEAST_S = 1e-9
 Rest = Callable[[float], None]
 """Keeps the memory of a device busy for so many seconds."""
@@ -39,6 +42,7 @@ def measured_alone(device: Device, plan: Resolved, ranks: Sequence[Rank]) -> Ste
     events: list[Event] = []
     clocks = dict.fromkeys(range(len(ranks)), 0.0)
     order, rest = Replayed(plan, list(ranks)), streaming(device)
+    _warm(device, order.steps)
     for bound in order.steps:
         key = _what(plan, ranks[bound.place.rank], bound)
         if key not in known:
@@ -86,6 +90,15 @@ def streaming(device: Device) -> Rest:
             copy()
 
     return rest
+
+
+def _warm(device: Device, steps: Sequence[Bound]) -> None:
+    until = perf_counter() + WARM_S
+    while perf_counter() < until:
+        for bound in steps:
+            with bound.place:
+                bound.run()
+        device.synchronise()
 
 
 def _took(device: Device, run: Runner) -> float:

@@ -16,7 +16,7 @@ from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe import here, measure
 from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
-from tapestry.planner.probe.sizes import Heads, Sizes
+from tapestry.planner.probe.sizes import Grid, Heads, Sizes
 from tapestry.workers.engines import alone
 
 from ...workers.cupy.conftest import _libraries_of_this_run as _libraries_of_this_run
@@ -32,6 +32,8 @@ TINY = Sizes(
     moved=(256, 1024),
     dtypes=("f32",),
     degree=4,
+    shapes={"f32": Grid((4, 8), (4, 8), (2, 4))},
+    seen=Grid((4, 8), (2, 8), (4, 8)),
 )
 
 
@@ -39,6 +41,7 @@ TINY = Sizes(
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "BUSY_S", 1e-6)
     monkeypatch.setattr(alone, "GRAPH_S", 1e-6)
+    monkeypatch.setattr(alone, "WARM_S", 0.0)
     monkeypatch.setattr(measure, "GPU_QUICK", TINY)
 
 
@@ -86,6 +89,10 @@ def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(
     assert [pace.ranks for pace in machine.device.paces] == [1]
     kernels = {curve.kernel for curve in machine.device.paces[0].curves}
     assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
+    assert [(table.kernel, table.axes) for table in machine.device.paces[0].shapes] == [
+        ("attention", ((8, 16), (2, 8), (6, 10))),
+        ("matmul", ((4, 8), (4, 8), (2, 4))),
+    ]
     assert [each.name for each in machine.device.tiers] == ["hbm", "host", "disk"]
     assert (machine.device.compute_tier.name, machine.device.overlap, machine.links) == ("hbm", True, ())
     known, made = measured_program(machine, net.bind(n=8, m=4), device=on_host, quick=True, rewrite=True)

@@ -1,0 +1,52 @@
+"""From what tasks took to tables of times by their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from ..machine import Points, ShapeTable
+from .sizes import Grid
+
+Shape = tuple[int, int, int]
+
+
+def table_of(kernel: str, dtype: str, grid: Grid, measured: Mapping[Shape, float]) -> ShapeTable | None:
+    """Of a class and dtype, where every shape of the grid was measured, or the one with rows and columns exchanged.
+
+    Seconds of a shape are no less than those of any that is smaller along an axis, as more work is never quicker.
+    """
+    shapes = list(product(*grid.axes))
+    found = {shape: measured.get(shape) or measured.get((shape[1], shape[0], shape[2])) for shape in shapes}
+    rising: dict[Shape, float] = {}
+    for shape, seconds in found.items():
+        if seconds is None:
+            return None
+        rising[shape] = max([seconds, *(rising[before] for before in _before(shape, grid))])
+    return ShapeTable(kernel, dtype, *grid.axes, tuple(rising.values()))
+
+
+def _before(shape: Shape, grid: Grid) -> list[Shape]:
+    """The next smaller shape along each axis."""
+    found = []
+    for axis, sizes in enumerate(grid.axes):
+        place = sizes.index(shape[axis])
+        if place:
+            smaller = [*shape]
+            smaller[axis] = sizes[place - 1]
+            found.append((smaller[0], smaller[1], smaller[2]))
+    return found
+
+
+def lower_envelope(samples: Sequence[tuple[float, float]]) -> Points:
+    """Seconds over sizes that no sample goes below, and that never fall: the least of all that are as large or larger.
+
+    >>> lower_envelope([(4, 3.0), (1, 1.0), (2, 5.0), (2, 4.0)])
+    ((1, 1.0), (2, 3.0), (4, 3.0))
+    """
+    found: dict[float, float] = {}
+    least = float("inf")
+    for size, seconds in sorted(samples, reverse=True):
+        least = min(least, seconds)
+        found[size] = least
+    return tuple(sorted(found.items()))
