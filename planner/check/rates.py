@@ -90,7 +90,13 @@ class Rates:
         shaped = 0.0
         if (kernel, dtype) in self._shapes:
             shaped = shapes.seconds(self._shapes[kernel, dtype], shapes.of(op, counting, touched))
-        return max(arithmetic, copied, shaped)
+        places = _places(op) if kernel in ("elementwise", "reduce") else 0
+        reading = seconds_at(self._curves["read", dtype], counting * places) if self._reads(dtype, places) else 0.0
+        return max(arithmetic, copied, shaped, reading)
+
+    def _reads(self, dtype: str, places: int) -> bool:
+        """Whether it was measured what reading several elements of one operand takes, and points do."""
+        return places > 0 and ("read", dtype) in self._curves
 
     def _curve(self, kernel: str, dtype: str) -> list[list[float]]:
         """Measured seconds over operations, or a rate as one point, of the nearest class and type that has one."""
@@ -217,6 +223,16 @@ def _flops(op: Operation) -> int | Fraction:
         return flops_of_block(op, op.body.kernel)
     calls = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
     return max(1, calls + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))
+
+
+def _places(op: Operation) -> int:
+    """How many elements a point reads, of operands of which it reads more than one."""
+    if isinstance(op.body, Block):
+        return 0
+    read: dict[str, set[object]] = {}
+    for each in op.reads:
+        read.setdefault(each.tensor, set()).add(each.index)
+    return sum(len(places) for places in read.values() if len(places) > 1)
 
 
 def _class(op: Operation) -> str:

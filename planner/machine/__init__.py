@@ -5,6 +5,7 @@ from .load import load_machine, machine_names
 from .machine import (
     COLLECTIVES,
     KERNEL_CLASSES,
+    READ,
     Curve,
     DeviceModel,
     Link,
@@ -25,6 +26,7 @@ from .units import format_bytes, parse_bytes
 __all__ = [
     "COLLECTIVES",
     "KERNEL_CLASSES",
+    "READ",
     "Curve",
     "DeviceModel",
     "Link",

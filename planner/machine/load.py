@@ -12,6 +12,7 @@ from ...errors import close_match
 from .machine import (
     COLLECTIVES,
     KERNEL_CLASSES,
+    READ,
     SCOPES,
     Curve,
     DeviceModel,
@@ -174,7 +175,7 @@ def _pace(table: TomlTable) -> Pace:
 
 
 def _work_curve(table: TomlTable) -> WorkCurve:
-    kernel, dtype = table.choice("kernel", KERNEL_CLASSES), table.choice("dtype", tuple(DTYPES))
+    kernel, dtype = table.choice("kernel", (*KERNEL_CLASSES, READ)), table.choice("dtype", tuple(DTYPES))
     curve = WorkCurve(kernel, dtype, _seconds(table, "operations_and_us"))
     table.close()
     return curve

@@ -23,6 +23,8 @@ SCOPES: tuple[Scope, ...] = ("island", "host", "cluster")
 """How far a link reaches, the nearest first."""
 
 KERNEL_CLASSES = ("elementwise", "reduce", "matmul", "conv", "attention", "gather", "sort")
+READ = "read"
+"""What has a curve as kernel classes have: the elements that a point reads of one operand in several places."""
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "reduce", "shift", "sends")
 
 # Where a rate is not given, the next kernel class is asked, and in each class first the next wider type.
@@ -141,7 +143,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class WorkCurve:
-    """A measured kernel class in a dtype: `points` of (operations of one task, seconds beyond its start)."""
+    """A measured kernel class in a dtype: `points` of (operations of one task, seconds beyond its start); for READ of
+    (elements that its points read, seconds).
+    """
 
     kernel: str
     dtype: str
@@ -218,6 +222,12 @@ class DeviceModel:
         pace = self.pace(ranks)
         tables = () if pace is None else pace.shapes
         return next((table for table in tables if (table.kernel, table.dtype) == (kernel, dtype)), None)
+
+    def reading(self, dtype: str, ranks: int) -> Timing | None:
+        """Seconds over elements of this very dtype that points read in several places; None where not measured."""
+        pace = self.pace(ranks)
+        curves = () if pace is None else pace.curves
+        return next((Timing(c.points) for c in curves if (c.kernel, c.dtype) == (READ, dtype)), None)
 
     def copying(self, ranks: int) -> Timing:
         """Seconds over the bytes that a kernel reads and writes in the compute tier."""

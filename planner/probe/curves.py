@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
@@ -10,10 +11,10 @@ from ...program import Operation
 from ...space.projection import count_points, operand_images, write_image
 from ..format import Compute, Transfer
 from ..interface import Plan
-from ..machine import Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
+from ..machine import READ, Curve, OperationCurve, Pace, Points, Timing, WorkCurve, monotone
 from ..machine.shapes import SHAPED
 from ..simulate import Prices
-from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, task_shape
+from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, places_per_point, task_shape
 from .shapes import Shape, lower_envelope, table_of
 from .sizes import Grid
 from .times import TaskTimes
@@ -72,7 +73,10 @@ def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] 
     for op, points, nbytes, seconds, shape in done:
         beyond, flops = max(LEAST_S, seconds - start), flops_per_point(op)
         kernel, dtype = kernel_class(op), compute_dtype(op, plan.program)
-        if kernel == "elementwise" and flops == 1:
+        places = places_per_point(op)
+        if places:
+            classes.setdefault((READ, dtype), []).append(((float(points * places), beyond), nbytes))
+        elif kernel == "elementwise" and flops == 1:
             copied.append((nbytes, beyond))
         else:
             classes.setdefault((kernel, dtype), []).append(((float(points * flops), beyond), nbytes))
@@ -86,6 +90,28 @@ def pace_of(plan: Plan, times: TaskTimes, grids: Mapping[tuple[str, str], Grid] 
     )
     shapes = tuple(table for table in tables.values() if table is not None)
     return Pace(len(plan.document.devices), start, copies, curves, shapes=shapes)
+
+
+def with_attention(pace: Pace, plan: Plan, times: TaskTimes, kernel: tuple[str, str], grid: Grid) -> Pace:
+    """The pace with a table of attention, from what each and the division after it took together, as a device may do
+    them in one: the division is priced by its bytes wherever it is, and the rest is attention's."""
+    done = list(shards(plan, times))
+    found: dict[Shape, float] = {}
+    samples = [point for curve in pace.curves if (curve.kernel, curve.dtype) == kernel for point in curve.points]
+    for state in done:
+        if state.shape is not None:
+            (after,) = (each for each in done if state.op.output in each.op.operands)
+            divided = pace.start_s + Timing(pace.copy).seconds(after.nbytes)
+            beyond = max(LEAST_S, state.seconds + after.seconds - divided - pace.start_s)
+            found[state.shape] = beyond
+            samples.append((float(state.points * flops_per_point(state.op)), beyond))
+    table = table_of(*kernel, grid, found)
+    if table is None:
+        return pace
+    curve = WorkCurve(*kernel, lower_envelope(samples))
+    others = [curve for curve in pace.curves if (curve.kernel, curve.dtype) != kernel]
+    curves = sorted([*others, curve], key=lambda each: (each.kernel, each.dtype))
+    return replace(pace, curves=tuple(curves), shapes=(table, *pace.shapes))
 
 
 def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample]:

@@ -63,7 +63,9 @@ def ways_on(engine: str, device: str) -> Ways:
     from ...workers.devices import device_class
 
     runs = runs_on(engine, device)
-    return Ways(_alone_on(device, joins=False) if device_class(device).graphs else runs, runs)
+    if not device_class(device).graphs:
+        return Ways(runs, runs, runs)
+    return Ways(_alone_on(device, joins=False), _alone_on(device, joins=True), runs)
 
 
 def _alone_on(device: str, *, joins: bool) -> Runs:

@@ -14,7 +14,7 @@ from ...inputs import random_inputs
 from ...program import Pin, Program
 from ..format import LowerBound, Resolved
 from ..interface import Plan, plan
-from ..machine import Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier, machine_to_json
+from ..machine import READ, Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier, machine_to_json
 from ..machine.machine import MachineError
 from ..measured import Step
 from ..search.question import Question
@@ -22,8 +22,16 @@ from ..search.report import with_prediction
 from ..sharding.bound import lower_bound
 from ..simulate import Prices, simulate
 from ..strategy.layouts import Mesh
-from .curves import operation_curves, pace_of, renewed, transfer_curves, transfer_samples, with_operations
-from .programs import AXIS, moves, work
+from .curves import (
+    operation_curves,
+    pace_of,
+    renewed,
+    transfer_curves,
+    transfer_samples,
+    with_attention,
+    with_operations,
+)
+from .programs import AXIS, attention_shapes, moves, work
 from .sizes import FULL, GPU, GPU_QUICK, QUICK, Sizes
 from .times import TaskTimes, task_times
 
@@ -78,9 +86,11 @@ class Host:
 
 @dataclass(frozen=True)
 class Ways:
-    """How plans are run to be measured: for what tasks take, and for what transfers take between the ranks."""
+    """How plans are run to be measured: for what tasks take, for what those take that a device may do together, and for
+    what transfers take between the ranks."""
 
     tasks: Runs
+    joined: Runs
     transfers: Runs
 
 
@@ -93,6 +103,11 @@ def probed(host: Host, ways: Ways, *, quick: bool, say: Say = lambda _: None) ->
     plans = [_work_plan(first, ranks, sizes) for ranks in levels]
     say("measuring tasks")
     paces = tuple(pace_of(*each, sizes.grids) for each in _measured(host, ways.tasks, plans, repeat))
+    if sizes.records is not None:
+        seen = [_attention_plan(first, ranks, sizes) for ranks in levels]
+        each = zip(paces, _measured(host, ways.joined, seen, repeat), strict=True)
+        kernel = ("attention", sizes.heads.dtype)
+        paces = tuple(with_attention(pace, *took, kernel, sizes.records) for pace, took in each)
     if host.ranks == 1:
         return _machine(host, paces, ())
     say("measuring transfers")
@@ -119,6 +134,12 @@ def _work_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
     return plan(work(ranks, sizes), machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
 
 
+def _attention_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
+    pins = [Pin("op", "*", ((AXIS, "r"),))]
+    program = attention_shapes(ranks, sizes)
+    return plan(program, machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
+
+
 def _moves_plan(machine: Machine, ranks: int, sizes: Sizes) -> Plan:
     program, pins = moves(ranks, sizes)
     return plan(program, machine, mesh=(ranks,), pins=pins, pieces=False, time_limit=SEARCH_S)
@@ -134,7 +155,7 @@ def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> 
     """Rates, which stand in where there is no curve, are the best of the curves with all ranks at work; that of the
     memory is what the largest copy had, which no cache holds."""
     most = max(paces, key=lambda pace: pace.ranks)
-    peak = {(curve.kernel, curve.dtype): _rate(curve.points) / 1e12 for curve in most.curves}
+    peak = {(curve.kernel, curve.dtype): _rate(curve.points) / 1e12 for curve in most.curves if curve.kernel != READ}
     peak.setdefault(("elementwise", "f64"), peak.get(("elementwise", "f32"), 1e-3) / 2)
     largest, took = most.copy[-1]
     memory = largest / took / 1e9

@@ -63,6 +63,16 @@ def window(x: anyfloat[Tensor, "r y x c"], w: anyfloat[Tensor, "p q c d"]) -> an
     return tp.sum[p, q, c](x[r, v + p, u + q, c] * w[p, q, c, d])
 
 
+@tp.op
+def smoothed(a: anyfloat[Tensor, "r y x"]) -> anyfloat[Tensor, "r y x"]:
+    """Each element and those around it added up: what is measured is reading."""
+    r, y, x = tp.indices("r y x")
+    total = a[r, y, x]
+    for dy, dx in product((-1, 0, 1), repeat=2):
+        total = total + a.get[r, y + dy, x + dx] if dy or dx else total
+    return total
+
+
 @cache
 def polynomial(degree: int) -> Callable[[Tensor], Tensor]:
     """An operation of two functions a degree on every element: arithmetic is what takes the time."""
@@ -126,6 +136,21 @@ def _attention(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
             axes = {"t": queries, "r": ranks * heads.count, "e": heads.width}
             q, k = (_given(name, heads.dtype, **axes) for name in "qk")
             yield tp.attention(q, k, k, causal=heads.causal, name="attention")
+
+
+def attention_shapes(ranks: int, sizes: Sizes) -> Program:
+    """Attention of every shape that is measured, its state and the division that follows; one result is an output."""
+
+    @tp.program
+    def attended() -> Tensor:
+        first, *_ = _seen(ranks, sizes)
+        return first
+
+    return attended.bind()
+
+
+def _seen(ranks: int, sizes: Sizes) -> Iterator[Tensor]:
+    heads = sizes.heads
     for t, s, e in product(*sizes.seen.axes) if sizes.seen is not None else ():
         with tp.name(f"q{t}k{s}e{e}"):
             q = _given("q", heads.dtype, t=t, r=ranks * heads.count, e=e)
@@ -155,6 +180,9 @@ def _dense(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
 
 
 def _elements(ranks: int, sizes: Sizes, dtype: str) -> Iterator[Tensor]:
+    for side in sizes.windows:
+        with tp.name(f"w{side}"):
+            yield smoothed(_given("image", dtype, r=ranks, y=side, x=side))
     for count in sizes.elements:
         with tp.name(f"s{count}"):
             a, b = (_given(name, dtype, r=ranks, s=count) for name in "ab")

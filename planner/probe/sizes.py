@@ -37,7 +37,8 @@ class Sizes:
     queries of attention, bytes of transfers; ``row``: elements of a row that is folded; ``degree``: of polynomials
     of every element, none for 0; ``coarse``: what is measured of other dtypes. ``shapes``: of products by dtype, of
     which rows and columns are the same sizes; ``seen``: of attention, queries of a head, keys that each sees,
-    causally where so few can be seen so, and widths.
+    causally where so few can be seen so, and widths. ``windows``: sides of images of which every element is read with
+    those around it.
     """
 
     products: tuple[tuple[int, int, int], ...]
@@ -52,6 +53,7 @@ class Sizes:
     coarse: Sizes | None = None
     shapes: Mapping[str, Grid] = field(default_factory=dict)
     seen: Grid | None = None
+    windows: tuple[int, ...] = ()
 
     def products_of(self, dtype: str) -> list[tuple[int, int, int]]:
         """All (m, k, n) that are measured, the smallest first: of two with their sides exchanged one."""
@@ -61,12 +63,16 @@ class Sizes:
 
     @property
     def grids(self) -> dict[tuple[str, str], Grid]:
-        """The shapes of tasks by their class and dtype. The record of a head has two elements more than it is wide."""
-        found = {("matmul", dtype): grid for dtype, grid in self.shapes.items()}
-        if self.seen is not None:
-            rows, folded = (tuple(t * self.heads.count for t in self.seen.rows), tuple(e + 2 for e in self.seen.folded))
-            found["attention", self.heads.dtype] = Grid(rows, self.seen.columns, folded)
-        return found
+        """The shapes of products by their class and dtype."""
+        return {("matmul", dtype): grid for dtype, grid in self.shapes.items()}
+
+    @property
+    def records(self) -> Grid | None:
+        """The shapes of attention as tasks: the record of a head has two elements more than it is wide."""
+        if self.seen is None:
+            return None
+        rows, folded = (tuple(t * self.heads.count for t in self.seen.rows), tuple(e + 2 for e in self.seen.folded))
+        return Grid(rows, self.seen.columns, folded)
 
 
 FULL = Sizes(
@@ -120,6 +126,7 @@ GPU = Sizes(
     dtypes=("bf16", "f32"),
     degree=_DEGREE,
     coarse=_COARSE,
+    windows=(64, 512, 4096),
     shapes={"bf16": Grid(_SIDES, _SIDES, _DEPTHS), "f32": Grid(_SIDES_F32, _SIDES_F32, _DEPTHS_F32)},
     seen=Grid((128, 512, 1024, 4096, 16384), (256, 1024, 4096, 16384), (64, 128)),
 )  # fmt: skip

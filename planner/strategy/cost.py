@@ -6,6 +6,7 @@ Grouped convolutions on a GPU we have kernels for are timed by the model that tu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
@@ -83,8 +84,8 @@ def roofs(
     partial: bool,
     onto: bool = False,
 ) -> list[Roof]:
-    """The operation's own curve where it was measured, else what its arithmetic, its shape (where the machine has such
-    a table) and its bytes take, each element moved once.
+    """The operation's own curve where it was measured, else what its arithmetic, its bytes, each element moved once,
+    and, where the machine says so, its shape and the places that its points read take.
 
     Of a selection (`tapestry.selection`) the points that count are priced, and of what they alone say an element each.
     """
@@ -104,6 +105,10 @@ def roofs(
     kernel, dtype = kernel_class(op), compute_dtype(op, program)
     arithmetic = device.work(kernel, dtype, ranks).seconds(float(counting * flops_per_point(op)))
     found = [Roof(arithmetic), Roof(device.copying(ranks).seconds(moved))]
+    places = places_per_point(op)
+    reading = device.reading(dtype, ranks) if places else None
+    if reading is not None:
+        found.append(Roof(reading.seconds(float(counting * places))))
     table = device.shaped(kernel, dtype, ranks)
     if table is not None:
         shape = task_shape(op, counting, (image.region.size for image in reads.values()), written.size)
@@ -143,6 +148,16 @@ def kernel_class(op: Operation) -> str:
         shared = all(any(reduced & row.dims for row in read.index) for read in op.reads)
         return "conv" if windowed and shared else "matmul" if shared else "reduce"
     return "reduce" if op.reduce_dims else "elementwise"
+
+
+@lru_cache(maxsize=65536)
+def places_per_point(op: Operation) -> int:
+    """Elements that a point reads of operands of which it reads several, as windows written out do; 0 for
+    products, whose kernels share what they read."""
+    if isinstance(op.body, Block) or kernel_class(op) not in ("elementwise", "reduce"):
+        return 0
+    places = Counter(tensor for tensor, _ in {(read.tensor, read.index) for read in op.reads})
+    return sum(count for count in places.values() if count > 1)
 
 
 @lru_cache(maxsize=65536)

@@ -67,7 +67,7 @@ def host(*, turns: bool = False) -> Host:
 
 
 def ways(fake: Fake) -> Ways:
-    return Ways(fake, fake)
+    return Ways(fake, fake, fake)
 
 
 def test_tasks_that_are_interrupted_now_and_then_add_up_to_the_step() -> None:
