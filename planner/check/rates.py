@@ -226,13 +226,13 @@ def _flops(op: Operation) -> int | Fraction:
 
 
 def _places(op: Operation) -> int:
-    """How many elements a point reads, of operands of which it reads more than one."""
+    """How many elements a point reads, of operands of which it reads more than two."""
     if isinstance(op.body, Block):
         return 0
     read: dict[str, set[object]] = {}
     for each in op.reads:
         read.setdefault(each.tensor, set()).add(each.index)
-    return sum(len(places) for places in read.values() if len(places) > 1)
+    return sum(len(places) for places in read.values() if len(places) > 2)
 
 
 def _class(op: Operation) -> str:

@@ -152,12 +152,12 @@ def kernel_class(op: Operation) -> str:
 
 @lru_cache(maxsize=65536)
 def places_per_point(op: Operation) -> int:
-    """Elements that a point reads of operands of which it reads several, as windows written out do; 0 for
+    """Elements that a point reads of operands of which it reads more than a pair, as windows written out do; 0 for
     products, whose kernels share what they read."""
     if isinstance(op.body, Block) or kernel_class(op) not in ("elementwise", "reduce"):
         return 0
     places = Counter(tensor for tensor, _ in {(read.tensor, read.index) for read in op.reads})
-    return sum(count for count in places.values() if count > 1)
+    return sum(count for count in places.values() if count > 2)
 
 
 @lru_cache(maxsize=65536)

@@ -165,3 +165,20 @@ def test_explain_names_the_shape_of_the_slowest_shard() -> None:
     (row,) = [row for row in made_with(TABLE, 4, "m").explain().rows if row.op == "matmul"]
     assert row.shape == "matmul in f32, 64 x 16 x 8"
     assert "  shape   matmul in f32, 64 x 16 x 8\n" in str(made_with(TABLE, 4, "m").explain())
+
+
+@tp.program
+def smooth(x: f32[Tensor, "n m"]) -> Tensor:
+    n, m = tp.indices("n m")
+    return tp.define("rows", [n, m], x.get[n - 1, m] + x[n, m] * 2.0 + x.get[n + 1, m])
+
+
+def test_windows_take_no_less_than_reading_their_elements() -> None:
+    reading = WorkCurve("read", "f32", ((1000.0, 1e-3), (2000.0, 3e-3)))
+    machine = measured()
+    pace = replace(machine.device.paces[0], curves=(CURVE, reading))
+    machine = replace(machine, device=replace(machine.device, paces=(pace,)))
+    made = plan(smooth.bind(n=50, m=10), machine, mesh=(1,), time_limit=600)
+    (event,) = made.simulate().events
+    assert event.end_s - event.start_s == pytest.approx(2e-3 + 2e-6)  # 1,500 elements
+    assert made.check().ok

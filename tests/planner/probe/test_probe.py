@@ -132,7 +132,7 @@ def test_a_probed_machine_has_a_pace_for_one_rank_and_for_all() -> None:
     kernels = {curve.kernel for pace in found.device.paces for curve in pace.curves}
     assert kernels == {"matmul", "conv", "attention", "elementwise", "reduce"}
     kinds = {curve.collective for curve in found.links[0].curve}
-    assert kinds == {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shift"}
+    assert kinds == {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "shift", "broadcast", "sends"}
 
 
 def test_a_probed_machine_is_a_machine_file(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_programs_have_an_operation_of_every_class_and_size() -> None:
     dense = len(QUICK.dtypes) * (len(QUICK.products) + len(QUICK.images) + 4 * len(QUICK.elements))
     assert len(program.operations) == dense + 2 * len(QUICK.queries)
     moved, pins = moves(2, QUICK)
-    assert len(pins) == len(moved.operations) == 10 * len(QUICK.moved)
+    assert len(pins) == len(moved.operations) == 16 * len(QUICK.moved)
 
 
 def test_the_same_tasks_are_restated_for_another_machine() -> None:

@@ -1,0 +1,53 @@
+"""From what tasks took to tables by their shape."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry.planner.probe.shapes import lower_envelope, table_of
+from tapestry.planner.probe.sizes import GPU, Grid
+
+GRID = Grid((2, 4), (2, 4), (3, 9))
+SHAPES = [shape for shape in product(*GRID.axes) if shape[0] >= shape[1]]
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=len(SHAPES), max_size=len(SHAPES)))
+def test_a_table_never_falls_and_says_no_less_than_was_measured(seconds: list[float]) -> None:
+    measured = dict(zip(SHAPES, seconds, strict=True))
+    table = table_of("matmul", "f32", GRID, measured)
+    assert table is not None
+    assert table.fall() is None
+    for (m, n, k), took in measured.items():
+        assert table.at(m, n, k) == pytest.approx(table.at(n, m, k))
+        assert table.at(m, n, k) >= took * (1 - 1e-12)
+
+
+def test_times_that_rise_stay_what_they_are() -> None:
+    measured = {(m, n, k): float(m * n * k) for m, n, k in SHAPES}
+    table = table_of("matmul", "f32", GRID, measured)
+    assert table is not None
+    assert [table.at(*shape) for shape in SHAPES] == list(measured.values())
+
+
+def test_a_grid_with_a_hole_is_no_table() -> None:
+    assert table_of("matmul", "f32", GRID, dict.fromkeys(SHAPES[1:], 1.0)) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.floats(1e-6, 1.0)), min_size=1))
+def test_no_sample_is_below_the_envelope(samples: list[tuple[int, float]]) -> None:
+    found = lower_envelope(samples)
+    assert [seconds for _, seconds in found] == sorted(seconds for _, seconds in found)
+    assert all(dict(found)[size] <= seconds for size, seconds in samples)
+    assert min(seconds for _, seconds in found) == min(seconds for _, seconds in samples)
+
+
+def test_of_two_products_with_their_sides_exchanged_one_is_measured() -> None:
+    found = GPU.products_of("bf16")
+    assert len(found) == len({(*sorted((m, n)), k) for m, k, n in found}) + sum(
+        1 for m, k, n in found if m < n and (n, k, m) in found
+    )
+    assert found == sorted(found, key=lambda shape: (shape[0] * shape[1] * shape[2], shape))
