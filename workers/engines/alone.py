@@ -21,7 +21,7 @@ from ..result import Event, Step
 from .replayed import Replayed
 
 # Seconds that a task is kept busy for; of one graph of it; and the most times that it is in there.
-BUSY_S, GRAPH_S, MOST = 50e-3, 2e-3, 64
+BUSY_S, GRAPH_S, MOST = 100e-3, 2e-3, 64
 WARM_S = 1.0  # seconds that a step is run before
 LEAST_S = 1e-9
 
@@ -35,8 +35,12 @@ def measured_alone(device: Device, plan: Resolved, ranks: Sequence[Rank]) -> Ste
     clocks = dict.fromkeys(range(len(ranks)), 0.0)
     order = Replayed(plan, list(ranks))
     _warm(device, order.steps)
+    inside: dict[int, list[Hashable]] = {}  # by rank: what is done within a task to come
     for bound in order.steps:
-        key = _what(plan, ranks[bound.place.rank], bound)
+        what = _what(plan, ranks[bound.place.rank], bound)
+        mine = inside.setdefault(bound.place.rank, [])
+        key = (what, *mine)
+        mine[:] = [*mine, what] if isinstance(bound.run, Within) else []
         if key not in known:
             with bound.place:
                 known[key] = seconds_of(device, bound.run)

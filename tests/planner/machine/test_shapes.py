@@ -167,10 +167,15 @@ def test_explain_names_the_shape_of_the_slowest_shard() -> None:
     assert "  shape   matmul in f32, 64 x 16 x 8\n" in str(made_with(TABLE, 4, "m").explain())
 
 
+@tp.op
+def rows(x: f32[Tensor, "n m"]) -> f32[Tensor, "n m"]:
+    n, m = tp.indices("n m")
+    return x.get[n - 1, m] + x[n, m] * 2.0 + x.get[n + 1, m]
+
+
 @tp.program
 def smooth(x: f32[Tensor, "n m"]) -> Tensor:
-    n, m = tp.indices("n m")
-    return tp.define("rows", [n, m], x.get[n - 1, m] + x[n, m] * 2.0 + x.get[n + 1, m])
+    return rows(x)
 
 
 def test_windows_take_no_less_than_reading_their_elements() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,19 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.errors import UsageError
+from tapestry.inputs import random_inputs
 from tapestry.planner import load_machine, plan
+from tapestry.planner.format import Compute, Resolved
 from tapestry.planner.interface import run_plans
 from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe import here, measure
 from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
 from tapestry.planner.probe.sizes import Grid, Heads, Sizes
+from tapestry.workers.device import Within
 from tapestry.workers.engines import alone
+from tapestry.workers.engines.replayed import Replayed
+from tapestry.workers.rank import Rank
 
 from ...workers.cupy.conftest import _libraries_of_this_run as _libraries_of_this_run
 from ...workers.cupy.conftest import on_host as on_host
@@ -103,3 +109,35 @@ def test_a_device_that_replays_graphs_is_probed_with_one_rank_at_work(
     path = tmp_path / "gpu.toml"
     path.write_text(machine_toml(machine), encoding="utf-8")
     assert plan(net.bind(n=8, m=4), load_machine(path), time_limit=20).check().ok
+
+
+@tp.program
+def joined(x: f32[Tensor, "n m"], v: param[f32[Tensor, "m k"]], w: param[f32[Tensor, "k k"]]) -> Tensor:
+    wide = tp.einsum("nm,mk->nk", x, v, name="first") + 1.0
+    return tp.einsum("nk,kl->nl", wide, w, name="second") + 1.0
+
+
+def test_what_is_done_within_a_task_tells_it_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two additions are equal, but what is done within them is not."""
+    asked = list[bool]()
+
+    def seconds(device: object, run: object) -> float:
+        asked.append(isinstance(run, Within))
+        return 1e-9 if asked[-1] else float(len(asked))
+
+    within = Within("later")
+    real = Replayed.__init__
+
+    def init(self: Replayed, resolved: Resolved, ranks: list[Rank]) -> None:
+        real(self, resolved, ranks)
+        names = {task.id: task.op for task in resolved.document.tasks if isinstance(task, Compute)}
+        for place, bound in enumerate(self.steps):
+            if names[bound.task.id] in ("first", "second"):
+                self.steps[place] = replace(bound, run=within)
+
+    monkeypatch.setattr(alone, "seconds_of", seconds)
+    monkeypatch.setattr(Replayed, "__init__", init)
+    made = plan(joined.bind(n=8, m=4, k=6), "cpu-4", mesh=(1,), time_limit=20)
+    (result,) = run_plans([(made, random_inputs(made.program))], engine="local", device="numpy", alone=True)
+    times = [event.end_s - event.start_s for event in result.steps[-1].events]
+    assert len({round(took, 6) for took in times if took > 1e-6}) == 2
