@@ -78,7 +78,7 @@ def rebuilt(cause: dict[str, Any]) -> TapestryError:
     return _OTHERS.get(cause["kind"], TapestryError)(cause["text"], where=f"rank {cause['at']}")
 
 
-def ended(rank: int, how: str, said: TapestryError | None) -> TapestryError:
+def ended(rank: int, how: str, said: TapestryError | None) -> TaskError:
     """What to raise where the process of a rank is gone. It goes before what others raised, who only lost it, unless
     one of them saw that rank silent, and ended it.
     """
@@ -88,6 +88,16 @@ def ended(rank: int, how: str, said: TapestryError | None) -> TapestryError:
     if said is not None:
         error.add_note(f"  noticed   {' '.join(str(said).split())[:200]}")
     return error
+
+
+def placed(error: TaskError, place: Place | None) -> TaskError:
+    """The same error, in a task where that is known."""
+    if place is None:
+        return error
+    found = type(error)(error.what, rank=place.rank, task=place.task, name=place.name, tensor=place.tensor)
+    for note in getattr(error, "__notes__", ()):
+        found.add_note(note)
+    return found
 
 
 def demand(found: T | None, what: str, **where: object) -> T:

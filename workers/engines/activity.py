@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...planner.format import Transfer
 from ..device import Bound
 from ..result import name_of
+from .doing import Doing
 
 
 class Stillness(NamedTuple):
@@ -19,9 +20,12 @@ class Stillness(NamedTuple):
 
 
 class Activity:
-    """Notes when bound tasks begin and end. A device that returns from a transfer before it is done waits nowhere."""
+    """Notes when bound tasks begin and end, for a launcher too where there is one (``doing``). A device that returns
+    from a transfer before it is done waits nowhere.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, doing: Doing | None = None) -> None:
+        self._doing = doing
         self._inside: dict[int, Bound] = {}
         self._last = monotonic()
 
@@ -31,11 +35,15 @@ class Activity:
         def run() -> None:
             self._inside[bound.task.id] = bound
             self._last = monotonic()
+            if self._doing is not None:
+                self._doing.begin(bound.task.id)
             try:
                 bound.run()
             finally:
                 del self._inside[bound.task.id]
                 self._last = monotonic()
+                if self._doing is not None:
+                    self._doing.end(bound.task.id)
 
         return replace(bound, run=run)
 

@@ -28,6 +28,8 @@ from ..transport.transport import Transport
 
 # Ranks that do not hear of a failure within this time are left to their fate.
 FAREWELL_S = 3.0
+# What another rank is about to say is looked for this often.
+LOOK_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,16 @@ class Group:
         return self.store.get(key).decode() if self.store.check([key]) else None
 
     def heard_from(self, name: str, rank: int) -> str:
-        """What a rank leaves under a name, once it has."""
-        return self.store.get(self._key(f"{name}{rank}")).decode()
+        """What a rank leaves under a name, once it has. PeerFailed where one failed meanwhile.
+
+        It is looked for again and again: a store that waits lets no other thread of this process ask it anything.
+        """
+        while (said := self.told(name, rank)) is None:
+            failure = self.failure()
+            if failure is not None:
+                raise PeerFailed(failure.origin, failure.cause)
+            sleep(LOOK_S)
+        return said
 
     def failure(self) -> Failure | None:
         """What was published, if anything was."""

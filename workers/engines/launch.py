@@ -25,11 +25,12 @@ from ...planner.format import Document, Resolved
 from ...planner.format.codec import decode, encode
 from ...program import Program
 from ..devices import device_place
-from ..faults import described, ended, rebuilt
+from ..faults import described, ended, placed, rebuilt
 from ..result import Event, RunResult, Step
 from ..stores.arrays import Array
 from ..stores.inputs import checked_inputs
 from ..stores.tensors import read_tensors, write_tensors
+from .doing import Doing, doing_path, last_done
 from .engine import Settings
 from .group import Group, group
 from .parent import launching, watch
@@ -112,7 +113,8 @@ def _first_error(folder: Path, code: int, log: str) -> TapestryError:
     gone = [(int(rank), int(how)) for rank, how in _ENDED.findall(log) if int(how) != signal.SIGTERM]
     if gone:
         rank, how = gone[0]
-        return ended(rank, f" by {signal.Signals(how).name}", said)
+        error = ended(rank, f" by {signal.Signals(how).name}", said)
+        return error if error.task is not None else placed(error, last_done(folder, rank))
     lines = [line for line in log.splitlines() if line.strip()]
     return said or TapestryError(f"torchrun ended with code {code}", sides={"last words": "\n".join(lines[-8:])})
 
@@ -155,7 +157,7 @@ def told_to_end(group: Group) -> None:
 def _serve_one(job: Path, here: Group, settings: Settings) -> None:
     document = decode((job / "plan.json").read_bytes(), str(job / "plan.json"))
     inputs = read_tensors(job / "inputs.safetensors")
-    result = run_rank(document, inputs, here, settings)
+    result = run_rank(document, inputs, here, settings, Doing(doing_path(job, here.rank)))
     if here.rank == 0:
         write_tensors(job / "outputs.safetensors", result.outputs)
         figures = {name: getattr(result, name) for name in _FIGURES}

@@ -27,6 +27,7 @@ from ..transport.movement import Movement
 from ..transport.transport import Transport
 from ..whole import empty_whole, results
 from .activity import Activity
+from .doing import Doing
 from .engine import Settings, resolved
 from .group import Group
 from .heart import Heart
@@ -35,8 +36,15 @@ from .heart import Heart
 POLL_S = 0.1
 
 
-def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: Group, settings: Settings) -> RunResult:
-    """Run this process's rank of a plan; all processes of the group call it with the same plan and inputs.
+def run_rank(
+    document: Document | Resolved,
+    inputs: Mapping[str, Array],
+    group: Group,
+    settings: Settings,
+    doing: Doing | None = None,
+) -> RunResult:
+    """Run this process's rank of a plan; all processes of the group call it with the same plan and inputs. ``doing``:
+    where it leaves which task it is in.
 
     Rank 0 gets the outputs. Processes beyond the plan's ranks only keep company. Raises UsageError, TaskError on the
     rank that fails, PeerFailed on the others; after a failure the group cannot be used again, and the process ends with
@@ -51,7 +59,7 @@ def run_rank(document: Document | Resolved, inputs: Mapping[str, Array], group: 
             hint=f"torchrun --nproc-per-node {plan.size}",
         )
     done, failed = Flag(), list[BaseException]()
-    worker = _Process(plan, group, settings)
+    worker = _Process(plan, group, settings, Activity(doing))
 
     def work() -> None:
         try:
@@ -103,10 +111,9 @@ def demand_one_plan(plan: Resolved, group: Group) -> None:
 class _Process:
     """One rank, or a spectator if there are fewer ranks than processes."""
 
-    def __init__(self, plan: Resolved, group: Group, settings: Settings) -> None:
-        self.plan, self.group, self.settings = plan, group, settings
+    def __init__(self, plan: Resolved, group: Group, settings: Settings, activity: Activity) -> None:
+        self.plan, self.group, self.settings, self.activity = plan, group, settings, activity
         self.number = group.rank
-        self.activity = Activity()
         self.steps: list[Step] = []
         self.bytes_moved = 0
         self.baseline_bytes = 0

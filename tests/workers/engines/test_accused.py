@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -79,3 +80,35 @@ def test_a_rank_that_is_told_to_end_says_first_what_failed(
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
     told_to_end(Judged(failure))
     assert sent == ([] if failure else [signal.SIGTERM])
+
+
+class Words:
+    """A store of which nobody may ask for what is not there: that blocks, and with it whoever else uses the store."""
+
+    def __init__(self, **said: str) -> None:
+        self.said = said
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key.rpartition("/")[2] in self.said for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.said[key.rpartition("/")[2]].encode()
+
+
+def asking(**said: str) -> Group:
+    """Rank 0 of a group of which so much was said."""
+    found = Group.__new__(Group)
+    found.rank, found.size, found.runs, found.store = 0, 2, 1, Words(**said)
+    return found
+
+
+def test_what_another_rank_says_is_heard() -> None:
+    assert asking(memory1="here").heard_from("memory", 1) == "here"
+
+
+def test_a_rank_that_waits_for_word_hears_of_a_failure_instead() -> None:
+    """As of one that has no memory, before it can tell the others where that is."""
+    cause = {"kind": "TaskError", "text": "no memory for 8 bytes of hbm"}
+    with pytest.raises(PeerFailed, match="no memory for 8 bytes") as caught:
+        asking(failure=json.dumps([1, cause])).heard_from("memory", 1)
+    assert caught.value.origin == 1

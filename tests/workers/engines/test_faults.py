@@ -80,7 +80,7 @@ def test_a_rank_that_stops_answering_ends_the_run(folder: Path, monkeypatch: pyt
     inputs = {"x": np.arange(8, dtype=np.float32)}
     with pytest.raises(Silent, match="has not answered for 4 s") as caught:
         run_unchecked(halo_blur(), inputs, engine="torchrun", device="faulty:Stopped", patience_s=4)
-    assert caught.value.rank == 1
+    assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, 1, "y")
     assert not list((folder / "tmp").iterdir())
 
 
@@ -102,7 +102,8 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(
     monkeypatch.setenv("WHEN", when)
     with pytest.raises(TaskError, match="the process was ended by SIGKILL") as caught:
         run_unchecked(halo_blur(), {"x": np.arange(8, dtype=np.float32)}, engine="torchrun", device="faulty:Killed")
-    assert caught.value.rank == 1
+    inside = {"start": (None, ""), "transfer": (0, "x")}[when]
+    assert (caught.value.rank, caught.value.task, caught.value.tensor) == (1, *inside)
     assert not list((folder / "tmp").iterdir())
 
 

@@ -117,56 +117,52 @@ from tapestry.errors import TapestryError
 from tapestry.planner.format.codec import decode
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.torchrun import TorchrunEngine
-document = decode(Path(sys.argv[1]).read_bytes())
-if "--different" in sys.argv:
-    import msgspec
-    claims = msgspec.structs.replace(document.claims, seed=int(os.environ["RANK"]))
-    document = msgspec.structs.replace(document, claims=claims)
-try:
-    result = TorchrunEngine().run(document, {"x": np.arange(8, dtype=np.float32)}, Settings("numpy"))
-    said = f"RANK {result.rank} {sorted(result.outputs)} {result.bytes_moved if result.rank == 0 else ''}"
-except TapestryError as error:
-    said = f"ERROR {os.environ['RANK']} {type(error).__name__} {str(error).splitlines()[0]}"
-sys.stdout.write(said + "\\n")  # in one piece: the ranks share the pipe
+own, *plans = sys.argv[1:]
+for path in plans:
+    document = decode(Path(path).read_bytes())
+    if own == path:
+        import msgspec
+        claims = msgspec.structs.replace(document.claims, seed=int(os.environ["RANK"]))
+        document = msgspec.structs.replace(document, claims=claims)
+    try:
+        result = TorchrunEngine().run(document, {"x": np.arange(8, dtype=np.float32)}, Settings("numpy"))
+        said = f"RANK {result.rank} {sorted(result.outputs)} {result.bytes_moved if result.rank == 0 else ''}"
+    except TapestryError as error:
+        said = f"ERROR {os.environ['RANK']} {type(error).__name__} {str(error).splitlines()[0]}"
+    sys.stdout.write(said + "\\n")  # in one piece: the ranks share the pipe
 """
 
 
-def joined(document: Document, folder: Path, code: int, *options: str) -> str:
-    """What two ranks print that run a script under a torchrun of the user's, which ends with a code."""
+def joined(folder: Path, code: int, *documents: Document, own: int | None = None) -> str:
+    """What two ranks print that run plans in a script under a torchrun of the user's, which ends with a code; of one of
+    the plans (``own``, by its place) every rank has another.
+    """
     from tapestry.planner.format.codec import encode
 
     (folder / "join.py").write_text(JOIN)
-    (folder / "plan.json").write_bytes(encode(document))
+    paths = [folder / f"plan{k}.json" for k in range(len(documents))]
+    for path, document in zip(paths, documents, strict=True):
+        path.write_bytes(encode(document))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--local-addr", "127.0.0.1"]
-    command += [
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        "127.0.0.1:0",
-        str(folder / "join.py"),
-        str(folder / "plan.json"),
-        *options,
-    ]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(folder / "join.py")]
+    command += ["none" if own is None else str(paths[own]), *map(str, paths)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     assert done.returncode == code, done.stderr
     return done.stdout
 
 
-def test_joining_a_torchrun(tmp_path: Path) -> None:
-    said = joined(halo_blur(), tmp_path, 0)
+def test_joining_a_torchrun_in_which_a_rank_then_fails(tmp_path: Path) -> None:
+    """Every rank has a typed error, once a plan was run before."""
+    said = joined(tmp_path, 1, halo_blur(), broken())
     assert "RANK 0 ['z'] 16" in said
     assert "RANK 1 []" in said
-
-
-def test_every_rank_has_a_typed_error(tmp_path: Path) -> None:
-    said = joined(broken(), tmp_path, 1)
     assert "ERROR 1 TaskError rank 1, task 1 (first): output[i" in said
     assert "ERROR 0 PeerFailed stopped because rank 1 failed" in said
 
 
 def test_ranks_with_different_plans_are_told(tmp_path: Path) -> None:
-    said = joined(halo_blur(), tmp_path, 1, "--different")
+    said = joined(tmp_path, 1, halo_blur(), own=0)
     assert "ERROR 1 UsageError ranks were given different plans" in said
     assert "ERROR 0 PeerFailed stopped because rank 1 failed" in said
 
