@@ -7,7 +7,7 @@ torch's current stream; on CPUs torch's own convolution, any float.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from . import torch_autograd
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER
+from .convolution.recipes import PASSES
+from .errors import WrongValue
 from .torch_calls import DTYPES
 from .torch_geometry import Ints, geometry_of, known_geometry
 from .torch_operators import forward
@@ -81,29 +83,41 @@ def _computed_here(x: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What `replace_convolutions` did: names of the layers taken, and why each other convolution was left alone."""
+    """What `replace_convolutions` did: names of the layers taken, and why each other convolution was left alone.
+
+    `passes` are those of the taken layers that cuDNN computes all the same, where it is predicted to be faster.
+    """
 
     taken: tuple[str, ...]
     left: dict[str, str]
+    passes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.taken)} convolutions taken, {len(self.left)} left", *(f"  {name}" for name in self.taken)]
+        lines = [f"{len(self.taken)} convolutions taken, {len(self.left)} left"]
+        for name in self.taken:
+            by_cudnn = ", ".join(what.replace("_", " ") for what in self.passes.get(name, ()))
+            lines.append(f"  {name}: {by_cudnn} by cuDNN" if by_cudnn else f"  {name}")
         return "\n".join([*lines, *(f"  {name}: left, {why}" for name, why in self.left.items())])
 
 
-def replace_convolutions(model: nn.Module) -> Replaced:
+def replace_convolutions(model: nn.Module, example: Any = None, *, gpu: str = "H200") -> Replaced:
     """Swap every nn.Conv2d of `model` that the kernels compute for a `GroupedConv2d`, in place.
 
     Parameters are shared with the old layers and keep their names, so state_dicts load as before; weights are laid out
-    channels-last. A layer used in several places stays one layer.
+    channels-last. A layer used in several places stays one layer. With an `example` (a tensor or a tuple of arguments;
+    nothing is computed, autocast counts where it is on), layers are left alone that cuDNN is predicted to be faster at
+    in all passes on a `gpu`; what is said of single passes is decided in every call, by its shape, example or not.
     """
     taken: list[str] = []
+    slower = {} if example is None else _slower_passes(model, example, gpu)
     left: dict[str, str] = {}
     swapped: dict[nn.Conv2d, GroupedConv2d] = {}
     for name, module in list(model.named_modules(remove_duplicate=False)):
         if not isinstance(module, nn.Conv2d) or isinstance(module, GroupedConv2d):
             continue
         reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        if reason is None and set(slower.get(module, ())) == set(PASSES):
+            reason = "cuDNN is predicted to be faster"
         if reason:
             left[name] = reason
             continue
@@ -111,7 +125,25 @@ def replace_convolutions(model: nn.Module) -> Replaced:
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, swapped[module])
         taken.append(name)
-    return Replaced(tuple(taken), left)
+    new = {swapped[layer]: passes for layer, passes in slower.items() if layer in swapped}
+    by_cudnn = {name: new[layer] for name, layer in model.named_modules() if layer in new}
+    return Replaced(tuple(taken), left, by_cudnn)
+
+
+def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, tuple[str, ...]]:
+    """The passes of layers that cuDNN is predicted to be faster at in every call; a layer without any is left out."""
+    from .cost.cudnn import is_faster
+    from .cost.gpu import known_gpu
+    from .torch_models import convolutions
+
+    known = known_gpu(gpu)
+    found: dict[nn.Conv2d, list[str]] = {}
+    if known is None:
+        raise WrongValue("no such GPU", where="replace_convolutions", expected="one the cost model knows", came=gpu)
+    for met in convolutions(model, example):
+        passes: list[str] = [what for what in PASSES if is_faster(met.problem, what, known)]
+        found[met.layer] = [what for what in found.get(met.layer, passes) if what in passes]
+    return {layer: tuple(passes) for layer, passes in found.items() if passes}
 
 
 def _unfit(layer: nn.Conv2d) -> str | None:

@@ -50,6 +50,7 @@ def document(rows: Sequence[Row], head: dict[str, Any]) -> str:
     fits = enumerate(PASSES) if len(rows) >= ENOUGH else ()
     forests = ",\n".join(f"{json.dumps(what)}: {forest_json(*fitted(rows, i))}" for i, what in fits)
     lines = ",\n".join(json.dumps([list(layer), list(times)]) for layer, times in rows)
+    head = {"features": FEATURES, **head}
     return f'{json.dumps(head)[:-1]},\n"forests": {{\n{forests}\n}},\n"measured": [\n{lines}\n]}}\n'
 
 
@@ -65,7 +66,7 @@ def main() -> None:
         median, most = (100 * np.expm1(np.quantile(errors, share)) for share in (0.5, 0.9))
         print(f"{what}: {len(rows)} layers, held out off by {median:.0f} % in the middle, by {most:.0f} % for a tenth")
     if given.out:
-        given.out.write_text(document(rows, {"features": FEATURES, **given.head}), encoding="utf-8")
+        given.out.write_text(document(rows, given.head), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,17 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels import torch_calls
+from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES, recipes
+from tapestry.kernels.cost import cudnn
+from tapestry.kernels.cost.gpu import known_gpu
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.runtime import background, parallel
+from tapestry.kernels.runtime.compiler import Recipe
 from tapestry.kernels.torch import GroupedConv2d, conv2d, replace_convolutions
+from tapestry.kernels.torch_models import convolutions
+from tapestry.kernels.warm_up import warm_up
 
 Steps = tuple[list[int], list[int], list[int], int]
 
@@ -228,3 +237,92 @@ def test_swap_leaves_subclasses_hooks_and_the_root_alone() -> None:
     assert "hooks" in report.left["1"]
     assert set(report.left) == {"0", "1", "2"}
     assert "itself" in replace_convolutions(nn.Conv2d(8, 8, 3, groups=8)).left[""]
+
+
+# -- what a model will run ---------------------------------------------------------------------------------------------
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16)
+        self.grouped = nn.Conv2d(16, 16, (3, 5), padding="same", groups=2)
+        self.depthwise = nn.Conv2d(16, 16, 3, (2, 1), 1, groups=16, bias=False)
+
+    def forward(self, x: Tensor, times: int = 1) -> Tensor:
+        y = self.norm(self.stem(x))
+        for _ in range(times):
+            y = self.grouped(y)
+        out: Tensor = self.depthwise(y)
+        return out
+
+
+def test_what_a_model_calls_its_layers_for_is_found_without_computing() -> None:
+    model = Layers().bfloat16()
+    replace_convolutions(model)
+    before = copy.deepcopy(model.state_dict())
+    found = convolutions(model, (torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16), 2), GroupedConv2d)
+    common: dict[str, Any] = {"n": 4, "h": 10, "w": 12, "c": 16, "dtype": "bf16"}
+    grouped = ConvolutionProblem(groups=2, r=3, s=5, padding=(1, 1, 2, 2), **common)
+    depthwise = ConvolutionProblem(groups=16, r=3, s=3, stride=(2, 1), padding=(1, 1, 1, 1), **common)
+    assert [(met.name, met.problem) for met in found] == [
+        ("grouped", grouped), ("grouped", grouped), ("depthwise", depthwise),
+    ]  # fmt: skip
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not model.grouped._forward_pre_hooks
+
+
+def test_autocast_says_in_which_type() -> None:
+    model = Layers()
+    replace_convolutions(model)
+    x = torch.zeros(1, 3, 8, 8)
+    assert convolutions(model, x) == []
+    with torch.autocast("cpu", torch.float16):
+        assert {met.problem.dtype for met in convolutions(model, x)} == {"f16"}
+
+
+def test_warming_up_a_model_compiles_what_its_layers_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Recipe] = []
+    monkeypatch.setattr(parallel, "compile_all", lambda wanted, arch, jobs, note: asked.extend(wanted) or [])
+    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: (problem.groups, what) == (16, "forward"))
+    model, gpu = Layers().bfloat16(), known_gpu("H200")
+    replace_convolutions(model)
+    x = torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16)
+    warm_up(model, x)
+    grouped, depthwise = [met.problem for met in convolutions(model, x)]
+    assert gpu is not None
+    expected = [*recipes(grouped, "forward", gpu, {"bias": True})]
+    expected += [r for p in (grouped, depthwise) for what in PASSES[1:] for r in recipes(p, what, gpu)]
+    assert set(asked) == set(expected)
+    asked.clear()
+    warm_up(model.eval(), x)
+    assert asked == recipes(grouped, "forward", gpu, {"bias": True})
+
+
+def test_a_model_without_an_example_is_refused() -> None:
+    with pytest.raises(WrongValue, match=r"example[\s\S]*warm_up\(model, x\)"):
+        warm_up(Layers())
+
+
+def test_in_the_background_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Recipe] = []
+    monkeypatch.setattr(background, "begin", lambda wanted, arch: begun.extend(wanted))
+    monkeypatch.setattr(torch_calls, "_background", False)
+    model = Layers().bfloat16()
+    replace_convolutions(model)
+    assert warm_up(model, torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16), background=True) == []
+    assert begun
+    assert torch_calls._background
+
+
+def test_layers_that_cudnn_is_faster_at_are_left_to_it_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    always = {16: PASSES, 2: ("weight_gradient",)}
+    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what in always[problem.groups])
+    model = Layers().bfloat16()
+    report = replace_convolutions(model, torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16))
+    assert report.taken == ("grouped",)
+    assert report.left["depthwise"] == "cuDNN is predicted to be faster"
+    assert report.passes == {"grouped": ("weight_gradient",)}
+    assert "grouped: weight gradient by cuDNN" in str(report)
+    assert replace_convolutions(model).taken == ("depthwise",)

@@ -15,8 +15,10 @@ from tapestry.kernels import torch_autograd, torch_calls, torch_library, torch_o
 from tapestry.kernels.convolution import prepare, weight_gradient
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.cost import cudnn
 from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import DeviceArray
+from tapestry.kernels.runtime.background import Coming
 from tapestry.kernels.runtime.device import DeviceProperties
 from tapestry.kernels.torch import conv2d
 from tapestry.kernels.torch_geometry import Geometry
@@ -276,3 +278,38 @@ def test_a_layer_of_lists_is_the_same_layer(computed: list[str]) -> None:
     x, w, _ = example()
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in STEPS.items()}
     torch.testing.assert_close(conv2d(x, w, **lists), nn.functional.pad(conv2d(x, w, **STEPS), (0, 0, 0, 0)))
+
+
+# -- left to cuDNN -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pass_that_cudnn_is_faster_at_is_left_to_it(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, bias = (t.to(torch.bfloat16) for t in layer())
+    left: set[str] = set()
+    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what in left)
+    monkeypatch.setattr(torch_calls, "_plans", {})
+    left |= {"forward", "weight_gradient"}
+    y = torch_calls.forward(x, w, bias, PLAIN)
+    dw = torch_calls.filter_gradient(x, y, w.shape, PLAIN, torch.float32)
+    assert launches.prepared == []
+    torch.testing.assert_close(y, torch_library.forward(x, w, bias, *PLAIN))
+    assert (dw.dtype, dw.stride()) == (torch.float32, w.stride())
+    torch_calls.input_gradient(y, w, x.shape, PLAIN)
+    assert len(launches.prepared) == 1
+
+
+def test_until_a_kernel_is_compiled_cudnn_computes(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, _ = layer()
+    ready = prepare.forward_steps
+
+    def coming(*given: Any) -> Any:
+        raise Coming("forward")
+
+    monkeypatch.setattr(prepare, "forward_steps", coming)
+    with pytest.raises(Coming):
+        torch_calls.forward(x, w, None, PLAIN)
+    monkeypatch.setattr(torch_calls, "_background", True)
+    torch.testing.assert_close(torch_calls.forward(x, w, None, PLAIN), torch_library.forward(x, w, None, *PLAIN))
+    monkeypatch.setattr(prepare, "forward_steps", ready)
+    torch_calls.forward(x, w, None, PLAIN)
+    assert (len(launches.prepared), launches.ran) == (1, 1)

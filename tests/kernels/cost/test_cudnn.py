@@ -1,0 +1,77 @@
+"""cuDNN's times, and who computes a pass."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES
+from tapestry.kernels.cost import cudnn, cudnn_train
+from tapestry.kernels.cost.cudnn import Layer, cudnn_s, is_faster, ours_s
+from tapestry.kernels.cost.gpu import known_gpu, tuned_gpu
+
+GPU = tuned_gpu()
+PROBLEM = ConvolutionProblem(128, 14, 14, 480, 480, 5, 5, padding=(2, 2, 2, 2), dtype="bf16")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[Layer, tuple[float, ...]]:
+    """Times in microseconds that are known; no model."""
+    known: dict[Layer, tuple[float, ...]] = {}
+    monkeypatch.setattr(cudnn, "_measured_us", lambda: known)
+    monkeypatch.setattr(cudnn, "_forests", dict)
+    cudnn.cudnn_s.cache_clear()
+    return known
+
+
+def test_a_pass_is_left_to_whoever_is_faster(told: dict[Layer, tuple[float, ...]]) -> None:
+    ours = [ours_s(PROBLEM, what, GPU) * 1e6 for what in PASSES]
+    told[Layer(128, 14, 480, 1, 5)] = (ours[0] * 0.9, ours[1] * 1.1, ours[2] * 0.5)
+    assert [is_faster(PROBLEM, what, GPU) for what in PASSES] == [True, False, True]
+
+
+def test_where_nothing_is_known_ours_computes(told: dict[Layer, tuple[float, ...]]) -> None:
+    assert cudnn_s(PROBLEM, "forward", GPU) is None
+    assert not is_faster(PROBLEM, "forward", GPU)
+    told[Layer(128, 14, 480, 1, 5)] = (0.001,) * 3
+    other = known_gpu("H100")
+    assert other is not None
+    assert not is_faster(PROBLEM, "forward", other)
+    assert not is_faster(replace(PROBLEM, dilation=(2, 2)), "forward", GPU)
+
+
+def test_what_is_shipped_knows_every_pass() -> None:
+    document = cudnn._document()
+    assert document["features"] == list(cudnn.FEATURES)
+    assert set(document["forests"]) in (set(), set(PASSES))
+    assert all(len(times) == 3 and min(times) > 0 for times in cudnn._measured_us().values())
+
+
+def rows(count: int) -> list[tuple[Layer, list[float]]]:
+    """Times that follow from extents and width."""
+    made = []
+    for number in range(count):
+        extent, width = (7, 14, 28, 56)[number % 4], (1, 8, 24, 64)[number // 4 % 4]
+        layer = Layer(8 << number // 16 % 4, extent, 24 * width, width, (3, 5)[number // 64 % 2])
+        time = GPU.roofline_s(layer.bytes_moved) * 1e6
+        made.append((layer, [time * 3, time * (1 + width), time * extent]))
+    return made
+
+
+def test_trees_learn_what_times_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = json.loads(cudnn_train.document(rows(128), {"date": "today"}))
+    monkeypatch.setattr(cudnn, "_document", lambda: made)
+    for place, what in enumerate(PASSES):
+        forest = cudnn.forest_of(made["forests"][what], len(cudnn.FEATURES))
+        for layer, times in rows(128)[::7]:
+            found = GPU.roofline_s(layer.bytes_moved) * 1e6 * cudnn.exp(forest.one(layer.features()))
+            assert found == pytest.approx(times[place], rel=0.1)
+    assert cudnn_train.held_out_errors(rows(128), 1).max() < 0.5
+
+
+def test_few_layers_are_no_model() -> None:
+    assert json.loads(cudnn_train.document(rows(20), {}))["forests"] == {}
