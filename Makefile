@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 PYTEST_ARGS ?=
 KERNELS_ARGS ?=
+MODELS_ARGS ?=
 PLANNER_ARGS ?=
 GPU_ARGS ?=
 # A Python with torch for CUDA: the one of .venv has it where pip chose it.
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-planner bench-solver docs-figures docs-operations docs-parallelisms clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs-figures docs-operations docs-parallelisms clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +72,9 @@ bench-solver: $(VENV)/.tapestry-dev  ## the solvers on the outside problems
 
 bench-kernels: $(VENV)/.tapestry-dev  ## the kernels beside cuDNN and Spio, on a GPU (KERNELS_ARGS="--time-limit 300")
 	$(BENCH_PYTHON) benchmarks/kernels.py --doc docs/kernels.md $(KERNELS_ARGS)
+
+bench-models: $(VENV)/.tapestry-dev  ## whole timm models beside cuDNN, on a GPU (MODELS_ARGS="--only regnety_016")
+	$(BENCH_PYTHON) benchmarks/models.py --doc docs/models.md $(MODELS_ARGS)
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build

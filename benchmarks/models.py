@@ -242,7 +242,7 @@ class Measurement:
         """The model in bf16 in evaluation, as it is and fused."""
         import torch
 
-        from tapestry.kernels.torch_fusion import fuse_for_inference
+        from tapestry.kernels.torch import fuse_for_inference
 
         plain, made = copy.deepcopy(self.theirs.model).eval(), {}
         for who, model in (("cudnn", plain.to(torch.bfloat16)), ("fused", fuse_for_inference(self.theirs.model))):
@@ -324,7 +324,12 @@ def main() -> int:
         "--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (minutes a model)"
     )
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "models.json")
+    parser.add_argument("--doc", type=Path, help="put the tables between the markers of this file")
+    parser.add_argument("--render", action="store_true", help="only write the tables of results that are there")
     given = parser.parse_args()
+    if given.render:
+        write_page(json.loads(given.results.read_text(encoding="utf-8")), given.doc)
+        return 0
     if why := missing():
         print(f"bench-models: {why}", file=sys.stderr)
         return NO_GPU
@@ -350,7 +355,19 @@ def main() -> int:
             keep(name, {"failed": f"{type(error).__name__}: {error}"[:400]})
         print(name, f"{monotonic() - begun:.0f} s", json.dumps(found["models"][name]), flush=True)
         torch.cuda.empty_cache()
+    write_page(found, given.doc)
     return 0
+
+
+def write_page(found: dict[str, Any], document: Path | None) -> None:
+    """Print the tables, and put them between the markers of a document."""
+    from model_tables import BEGIN, END, tables  # type: ignore[import-not-found, unused-ignore]
+
+    text = tables(found, {name: model.goal for name, model in MODELS.items()})
+    print(text)
+    if document:
+        before, rest = document.read_text(encoding="utf-8").split(BEGIN)
+        document.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

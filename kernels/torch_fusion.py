@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from .errors import WrongValue
-from .torch import GroupedConv2d, replace_convolutions
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
+from .torch_layers import GroupedConv2d, replace_convolutions
 from .torch_operators import forward as convolution
 
 _torch: Any = torch

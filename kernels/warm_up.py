@@ -71,7 +71,7 @@ def _is_model(plan: Any) -> bool:
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted."""
     from .cost.cudnn import is_faster
-    from .torch import GroupedConv2d
+    from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
 
     if example is None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels.convolution.problem import BadConvolution
-from tapestry.kernels.torch import conv2d, replace_convolutions
+from tapestry.kernels.torch import conv2d, fuse_for_inference, replace_convolutions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -201,8 +201,6 @@ def test_filters_in_f32_get_their_gradient_in_f32_under_autocast() -> None:
 
 
 def test_a_fused_model_computes_what_it_did_in_f32() -> None:
-    from tapestry.kernels.torch_fusion import fuse_for_inference
-
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -11,9 +11,9 @@ from torch import Tensor, fx, nn
 
 from tapestry.kernels import torch_fused
 from tapestry.kernels.errors import WrongValue
-from tapestry.kernels.torch import replace_convolutions
+from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
 from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
-from tapestry.kernels.torch_fusion import fuse_compiled, fuse_for_inference, fuse_graph
+from tapestry.kernels.torch_fusion import fuse_graph
 
 
 class NormAct(nn.BatchNorm2d):
@@ -140,7 +140,7 @@ def test_control_flow_on_values_is_refused_with_what_to_do() -> None:
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
     """The graphs that torch.compile hands over, fused; CPU tensors are computed by the operators, as CUDA's are."""
-    from tapestry.kernels import torch as layers
+    from tapestry.kernels import torch_layers as layers
 
     monkeypatch.setattr(layers, "_computed_here", lambda x: True)
     found: list[fx.GraphModule] = []

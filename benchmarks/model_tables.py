@@ -1,0 +1,128 @@
+"""The tables of `make bench-models`: whole models beside cuDNN, with the goals beside the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_tables import table  # type: ignore[import-not-found, unused-ignore]
+
+BEGIN, END = "<!-- models: begin -->", "<!-- models: end -->"
+FUSED_GOALS = {"efficientnet_b0": 1.5, "mobilenetv3_large_100": 1.5}
+
+Cases = Mapping[str, Mapping[str, Any]]
+Goals = Mapping[str, float]
+
+
+def tables(data: Mapping[str, Any], goals: Goals) -> str:
+    """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model."""
+    cases = {name: data["models"][name] for name in goals if name in data["models"]}
+    parts = [_head(data["machine"]), _training(cases, goals), _inference(cases), _first(cases), _losses(cases)]
+    missing = [name for name in goals if name not in cases]
+    failed = [
+        f"- {name}, {what.removesuffix('_failed')}: {case[what]}"
+        for name, case in cases.items()
+        for what in case
+        if what.endswith("failed")
+    ]
+    if missing:
+        parts.append(f"Not measured in this run: {', '.join(missing)}.")
+    if failed:
+        parts.append("\n".join(["Failed:", "", *failed]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(machine: Mapping[str, Any]) -> str:
+    how = "on" if machine["cudnn_benchmark"] else "off"
+    software = f"torch {machine['torch']}, cuDNN {machine['cudnn']} (`cudnn.benchmark` {how}), timm {machine['timm']}"
+    return f"{machine['gpu']}, {software}, {machine['date']}."
+
+
+def _pair(case: Mapping[str, Any], what: str, ours: str = "ours") -> list[str]:
+    """Milliseconds of cuDNN's and of ours, and how many times as fast ours is."""
+    times = case.get(what)
+    if not times:
+        return ["-", "-", "-"]
+    return [f"{times['cudnn']:.1f}", f"{times[ours]:.1f}", f"{times['cudnn'] / times[ours]:.2f}"]
+
+
+def _training(cases: Cases, goals: Goals) -> str:
+    head = [
+        "model, batch",
+        "layers",
+        "graph: cuDNN",
+        "ours",
+        "×",
+        "goal",
+        "eager: cuDNN",
+        "ours",
+        "×",
+        "compile: cuDNN",
+        "ours",
+        "×",
+    ]
+    rows = []
+    for name, case in cases.items():
+        if "taken" not in case:
+            continue
+        layers = f"{case['taken']} of {case['taken'] + case['left']}"
+        graph = _pair(case, "training_graph_ms")
+        rest = [*_pair(case, "training_eager_ms"), *_pair(case, "training_compile_ms")]
+        rows.append([f"{name}, {case['batch']}", layers, *graph, f"{goals[name]:.2f}", *rest])
+    title = "Training, forward and backward, ms. The goal of eager and of compiled models is 1.00:\n\n"
+    return title + table(head, rows) if rows else ""
+
+
+def _inference(cases: Cases) -> str:
+    head = [
+        "model",
+        "graph: cuDNN",
+        "fused",
+        "×",
+        "eager: cuDNN",
+        "fused",
+        "×",
+        "compiled, graph: cuDNN",
+        "fused",
+        "×",
+        "goal",
+        "autocast, eager: cuDNN",
+        "replaced",
+        "×",
+        "error: bf16",
+        "fused",
+    ]
+    rows = []
+    for name, case in cases.items():
+        if "fused_graph_ms" not in case and "inference_eager_ms" not in case:
+            continue
+        pairs = [text for what in ("graph", "eager", "compile") for text in _pair(case, f"fused_{what}_ms", "fused")]
+        goal = f"{FUSED_GOALS[name]:.2f}" if name in FUSED_GOALS else "-"
+        errors = [f"{value:.4f}" for value in case.get("fused_error", {}).values()] or ["-", "-"]
+        rows.append([name, *pairs, goal, *_pair(case, "inference_eager_ms"), *errors])
+    title = (
+        "Inference, ms: the model in bf16 beside `fuse_for_inference` of it; and under autocast, replaced layers alone."
+        " Errors are of the\nresults, relative, against the model in f32:\n\n"
+    )
+    return title + table(head, rows) if rows else ""
+
+
+def _first(cases: Cases) -> str:
+    rows = [
+        [name, *(f"{case[what]:.1f}" for what in ("first_cudnn_s", "warm_up_s", "first_ours_s")), str(case["kernels"])]
+        for name, case in cases.items()
+        if "first_ours_s" in case
+    ]
+    head = ["model", "cuDNN", "ours: `warm_up`", "then the first step", "kernels"]
+    title = "The first step of training, s, with nothing compiled before; the goal is 5 s on 16 cores:\n\n"
+    return title + table(head, rows) if rows else ""
+
+
+def _losses(cases: Cases) -> str:
+    rows = []
+    for name, case in cases.items():
+        if loss := case.get("loss"):
+            cells = [f"{loss[what]:.4f}" for what in ("first", "last", "cudnn_again", "ours")]
+            rows.append([name, *cells])
+    head = ["model", "first loss", "last", "largest difference of two runs of cuDNN's", "of ours from the first"]
+    return "Losses of 100 steps of SGD on one batch:\n\n" + table(head, rows) if rows else ""
