@@ -3,7 +3,9 @@
 Training is forward and backward under bf16 autocast, inference forward alone; both channels-last, random
 weights and images. Fused inference is of `fuse_for_inference`, beside the model in bf16. `cudnn.benchmark` is off, as
 torch has it, unless asked for. Models come in the order of `MODELS`, and what was measured is written as it comes: a
-limit on time leaves out the last ones, and a second run goes on there.
+limit on time leaves out the last ones, and a second run goes on there. With `--jobs` several models are made ready side
+by side, each in a process of its own (cuDNN takes half a second for each pass of each layer that it meets first), and
+timed one at a time.
 
     python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
 
@@ -13,12 +15,16 @@ Needs an NVIDIA GPU, torch with CUDA, timm and CuPy.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import datetime as dt
 import json
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -27,7 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU, DEVICE = 2, "cuda"
 MODES = ("graph", "eager", "fused", "loss", "compile", "compile-inference")
-ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
+ROUNDS, SECONDS = 5, 0.08  # of one contender: rounds, and how long each takes about
+LOCK: Path | None = None  # held while something is timed
 LOSS_STEPS = 100
 Step = Callable[[], Any]
 
@@ -130,26 +137,40 @@ def captured(step: Step) -> Step:
     return graph.replay
 
 
+@contextlib.contextmanager
+def alone(lock: Path | None) -> Iterator[None]:
+    """One process at a time, where several share a GPU."""
+    if lock is None:
+        yield
+        return
+    import fcntl
+
+    with lock.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def in_turns(steps: dict[str, Step]) -> dict[str, float]:
     """Median milliseconds of a step of each, which are timed in turns."""
     import torch
 
+    for step in steps.values():
+        step()
+    torch.cuda.synchronize()
     counts, times = {}, {who: [] for who in steps}
-    for who, step in steps.items():
-        step()
-        torch.cuda.synchronize()
-        begun = perf_counter()
-        step()
-        torch.cuda.synchronize()
-        counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
-    for _ in range(ROUNDS):
+    with alone(LOCK):
         for who, step in steps.items():
-            torch.cuda.synchronize()
             begun = perf_counter()
-            for _ in range(counts[who]):
-                step()
+            step()
             torch.cuda.synchronize()
-            times[who].append((perf_counter() - begun) / counts[who] * 1e3)
+            counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
+        for _ in range(ROUNDS):
+            for who, step in steps.items():
+                begun = perf_counter()
+                for _ in range(counts[who]):
+                    step()
+                torch.cuda.synchronize()
+                times[who].append((perf_counter() - begun) / counts[who] * 1e3)
     return {who: round(statistics.median(values), 3) for who, values in times.items()}
 
 
@@ -192,6 +213,7 @@ class Measurement:
                 continue
             if monotonic() > deadline:
                 self.case.setdefault("left_out", []).append(mode)
+                self.note(self.case)
                 continue
             try:
                 part()
@@ -320,6 +342,8 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds; what is missing is left for a next run")
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--jobs", type=int, default=1, help="models that are made ready side by side")
+    parser.add_argument("--lock", type=Path, help="a file that is locked while something is timed")
     parser.add_argument(
         "--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (minutes a model)"
     )
@@ -336,27 +360,60 @@ def main() -> int:
     import torch
 
     torch.backends.cudnn.benchmark = given.cudnn_benchmark
-    deadline = monotonic() + given.limit
     found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {"models": {}}
     found["machine"] = {**machine(), "cudnn_benchmark": given.cudnn_benchmark}
-
-    def keep(name: str, case: dict[str, Any]) -> None:
-        found["models"][name] = case
-        given.results.parent.mkdir(parents=True, exist_ok=True)
-        given.results.write_text(json.dumps(found, indent=1), encoding="utf-8")
-
-    for name in given.only:
-        if name in found["models"] or monotonic() > deadline:
-            continue
-        begun = monotonic()
-        try:
-            Measurement(name, lambda case, name=name: keep(name, case)).run(given.modes, deadline)
-        except Exception as error:
-            keep(name, {"failed": f"{type(error).__name__}: {error}"[:400]})
-        print(name, f"{monotonic() - begun:.0f} s", json.dumps(found["models"][name]), flush=True)
-        torch.cuda.empty_cache()
+    wanted = [name for name in given.only if name not in found["models"]]
+    measure = side_by_side if given.jobs > 1 else one_by_one
+    measure(wanted, given, found)
     write_page(found, given.doc)
     return 0
+
+
+def keep(found: dict[str, Any], name: str, case: dict[str, Any], results: Path) -> None:
+    """Write what is known of a model."""
+    found["models"][name] = case
+    results.parent.mkdir(parents=True, exist_ok=True)
+    results.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def one_by_one(wanted: list[str], given: argparse.Namespace, found: dict[str, Any]) -> None:
+    """In this process."""
+    global LOCK
+    import torch
+
+    LOCK, deadline = given.lock, monotonic() + given.limit
+    for name in wanted:
+        if monotonic() > deadline:
+            return
+        begun = monotonic()
+        try:
+            measured = Measurement(name, lambda case, name=name: keep(found, name, case, given.results))
+            measured.run(given.modes, deadline)
+        except Exception as error:
+            keep(found, name, {"failed": f"{type(error).__name__}: {error}"[:400]}, given.results)
+        print(name, f"{monotonic() - begun:.0f} s", json.dumps(found["models"][name]), flush=True)
+        torch.cuda.empty_cache()
+
+
+def side_by_side(wanted: list[str], given: argparse.Namespace, found: dict[str, Any]) -> None:
+    """A process a model, so many at a time; what one has when the time is over is taken."""
+    deadline = monotonic() + given.limit
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
+
+        def run(name: str) -> None:
+            part, left = Path(folder) / f"{name}.json", deadline - monotonic()
+            if left <= 0:
+                return
+            command = [sys.executable, __file__, "--only", name, "--modes", *given.modes, "--results", str(part)]
+            command += ["--lock", str(Path(folder) / "lock"), "--limit", str(left)]
+            command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(command, timeout=left + 10, check=False, stdout=subprocess.DEVNULL)
+            if part.exists():
+                keep(found, name, json.loads(part.read_text(encoding="utf-8"))["models"][name], given.results)
+                print(name, json.dumps(found["models"][name]), flush=True)
+
+        list(pool.map(run, wanted))
 
 
 def write_page(found: dict[str, Any], document: Path | None) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-NEEDS_TORCH = {
-    f"tapestry.kernels.torch{part}" for part in ("", "_autograd", "_calls", "_library", "_models", "_operators")
-}
+PARTS = ["autograd", "calls", "fused", "fusion", "geometry", "layers", "library", "models", "operators"]
+NEEDS_TORCH = {"tapestry.kernels.torch", *(f"tapestry.kernels.torch_{part}" for part in PARTS)}
 HEAVY = ("cupy", "cupy_backends", "torch", "cuda", "ctypes.wintypes")
 
 

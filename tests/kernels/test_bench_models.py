@@ -1,0 +1,81 @@
+"""`make bench-models` where there is no GPU: the measurements on a small model on the CPU, and the page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from time import monotonic
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tapestry.kernels import warm_up
+
+from ..files import ROOT, benchmark
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The benchmark, on CPU tensors, of a `timm` that has one small model."""
+
+    def created(name: str, **settings: Any) -> nn.Module:
+        layers = [nn.Conv2d(3, 16, 3, 4, 1), nn.BatchNorm2d(16), nn.Conv2d(16, 16, 3, 2, 1, groups=2), nn.ReLU()]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 1000))
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    found, timm = benchmark("models"), ModuleType("timm")
+    timm.create_model, timm.__version__ = created, "1"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    for name, value in {"DEVICE": "cpu", "LOSS_STEPS": 2, "ROUNDS": 1, "SECONDS": 1e-6}.items():
+        monkeypatch.setattr(found, name, value)
+    monkeypatch.setattr(found, "captured", lambda step: step)
+    monkeypatch.setattr(found, "missing", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
+    monkeypatch.setattr(warm_up, "warm_up", lambda model, example: [])
+    monkeypatch.setitem(found.MODELS, "efficientnet_b0", found.Model(2, 16, goal=1.25))
+    return found
+
+
+def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, results = tmp_path / "models.md", tmp_path / "r.json"
+    page.write_text("before <!-- models: begin --> old <!-- models: end --> after", encoding="utf-8")
+    asked = ["--only", "efficientnet_b0", "--modes", "fused", "loss", "--results", str(results)]
+    monkeypatch.setattr(sys, "argv", ["models.py", *asked, "--doc", str(page)])
+    assert models.main() == 0
+    case = json.loads(results.read_text(encoding="utf-8"))["models"]["efficientnet_b0"]
+    assert (case["taken"], case["left"]) == (1, 1)
+    assert case["loss"]["ours"] == case["loss"]["cudnn_again"] == 0
+    assert set(case["fused_graph_ms"]) == {"cudnn", "fused"}
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before")
+    assert text.endswith("after")
+    assert "old" not in text
+    assert "efficientnet_b0, 2 | 1 of 2 |" in text
+    assert "Not measured in this run: convnext_tiny" in text
+
+
+def test_a_part_that_fails_is_noted_and_a_late_one_left_out(
+    models: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(models.Measurement, "graph", broken)
+    case: dict[str, Any] = {}
+    measured = models.Measurement("efficientnet_b0", case.update)
+    measured.run(["graph"], monotonic() + 100)
+    measured.run(["loss"], monotonic() - 1)
+    assert case["graph_failed"] == "RuntimeError: out of luck"
+    assert case["left_out"] == ["first", "loss"]
+
+
+def test_without_a_gpu_it_says_so(models: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(models, "missing", lambda: "timm is not installed")
+    monkeypatch.setattr(sys, "argv", ["models.py"])
+    assert models.main() == models.NO_GPU
+    assert "timm is not installed" in capsys.readouterr().err
