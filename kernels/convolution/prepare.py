@@ -199,7 +199,7 @@ def by_copy_engine(
     cells = launch.grid(problem, cut, rows, properties(device).sms)
     taken = footprint(problem, cut)
     arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
-    kernel = _loaded(forward_recipe(problem, cut, {**flags, "taps": taps}), device)
+    kernel = _forward_kernel(problem, cut, taps, tuple(flags.items()), device)
     early = not flags.get("sharded", False)
     prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared, programmatic=early)
     return prepared
@@ -217,6 +217,18 @@ def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
 def _plainly(recipe: Recipe, made: direct.DirectLaunch, device: int) -> Prepared:
     prepared: Prepared = _loaded(recipe, device).prepare(made.grid, made.block, (made.argument,))
     return prepared
+
+
+@functools.lru_cache(maxsize=REMEMBERED)
+def _forward_kernel(
+    problem: ConvolutionProblem,
+    cut: ForwardConfiguration,
+    taps: Taps,
+    flags: tuple[tuple[str, Any], ...],
+    device: int,
+) -> Any:
+    """Loaded: to write its source again for every new address would take longer than all else of a launch."""
+    return _loaded(forward_recipe(problem, cut, {**dict(flags), "taps": taps}), device)
 
 
 def _loaded(recipe: Recipe, device: int) -> Any:

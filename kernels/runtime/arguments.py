@@ -44,6 +44,12 @@ class Arguments:
         self.address = int(self._pointers.ctypes.data)
         self._layouts: dict[tuple[type, ...], _Layout] = {}
 
+    def another(self) -> Arguments:
+        """Other memory for the same kernel; how values of certain types are packed is worked out once for both."""
+        made = Arguments(self.kernel, self.sizes)
+        made._layouts = self._layouts
+        return made
+
     def pack(self, values: Sequence[Any]) -> None:
         """Write the values. Raises `WrongType` and `WrongValue`, naming the argument; what was there may be lost."""
         kinds = tuple(map(type, values))

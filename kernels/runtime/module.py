@@ -98,7 +98,7 @@ class Kernel:
         cluster: Extent = 1,
     ) -> Prepared:
         """The same launch, checked and packed once, to be repeated."""
-        arguments = Arguments(self.compiled.name, self.entry.parameters)
+        arguments = self._arguments.another()
         arguments.pack(args)
         numbers = self._shape(grid, block, shared)
         return Prepared(self, numbers, arguments, self._attributes(numbers, programmatic, cluster))

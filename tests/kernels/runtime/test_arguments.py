@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -151,3 +152,12 @@ def test_what_does_not_fit_is_named(
         packed(sizes, *values)
     assert str(caught.value).startswith("kernel: ")
     assert text in str(caught.value)
+
+
+def test_another_block_has_memory_of_its_own_and_packs_alike() -> None:
+    first = Arguments("f", (8, 4))
+    first.pack((1, 2))
+    second = first.another()
+    second.pack((3, 4))
+    assert [struct.unpack("<qi", block.packed()) for block in (first, second)] == [(1, 2), (3, 4)]
+    assert first.address != second.address
