@@ -39,8 +39,8 @@ demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: 
 test: lint  ## every check and every test (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
-test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU, or two: kernels, the CuPy device, 1,000 generated programs, faults
-	$(BENCH_PYTHON) -m pytest -n $(JOBS) tests/kernels/gpu tests/workers/cupy/gpu $(PYTEST_ARGS)
+test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU, or two: kernels, the CuPy device, 1,000 generated programs, faults (JOBS=16: minutes)
+	$(BENCH_PYTHON) -m pytest -n $(JOBS) --dist worksteal tests/kernels/gpu tests/workers/cupy/gpu $(PYTEST_ARGS)
 
 lint: $(VENV)/.tapestry-dev  ## ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check
