@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..program import Pin, Program
 from .machine import Machine, load_machine
+from .machine.units import parse_budgets
 
 OBJECTIVES = ("time", "bytes")
 # The solver takes its seed as a 32-bit number.
@@ -34,6 +35,18 @@ def given_machine(machine: object) -> Machine:
     if isinstance(machine, (str, Path)):
         return load_machine(machine)
     raise UsageError(f"a machine is a name, a file or a Machine, not {_named(machine)}", where="machine")
+
+
+def given_memory(memory: object, machine: Machine) -> Machine:
+    """The machine with the budgets: by tier, "hbm=3.5GiB,host=0", or "8GiB" or bytes of the tier that compute uses."""
+    if memory is None:
+        return machine
+    budgets = parse_budgets(memory) if isinstance(memory, str) else memory
+    if isinstance(budgets, int) and not isinstance(budgets, bool):
+        budgets = {machine.device.tiers[0].name: budgets}
+    if not isinstance(budgets, Mapping):
+        raise UsageError(f'memory is "8GiB", bytes, or {{"hbm": "8GiB"}}, not {_named(memory)}', where="memory")
+    return machine.with_memory(budgets)
 
 
 def given_mesh(mesh: object, devices: int) -> dict[str, int]:

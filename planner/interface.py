@@ -178,7 +178,7 @@ def plan(
     machine: Machine | str | Path,
     *,
     mesh: Sequence[int] | Mapping[str, int] | None = None,
-    memory: Mapping[str, int | str] | None = None,
+    memory: int | str | Mapping[str, int | str] | None = None,
     pins: Sequence[Pin] = (),
     objective: str = "time",
     rewrite: bool = False,
@@ -192,11 +192,12 @@ def plan(
 
     mesh: logical grid over the first devices. By default several are tried, of all devices and of fewer, and the
     shortest plan is kept; its claims say what each would give. With pins that name an axis, and for the objective
-    "bytes", it is all devices in one row. memory: budgets by tier ("3.5GiB" or bytes). pins: beside the program's own.
-    objective: "time" (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work).
-    rewrite: the program is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the plan's program
-    is then that one, its inputs, params, states and outputs as they were. pieces: operations beside exposed transfers
-    may be computed in pieces.
+    "bytes", it is all devices in one row. memory: a budget in place of what each device has ("8GiB" or bytes), or
+    budgets by tier ({"hbm": "8GiB", "host": 0} or "hbm=8GiB,host=0"). pins: beside the program's own. objective: "time"
+    (predicted makespan) or "bytes" (least traffic with no rank above its equal share of the work). rewrite: the program
+    is cleaned and fused first where that is quicker (see `tapestry.rewrites`); the plan's program is then that one, its
+    inputs, params, states and outputs as they were. pieces: operations beside exposed transfers may be computed in
+    pieces.
 
     The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
 
@@ -206,7 +207,7 @@ def plan(
 
     from ..rewrites import Rewritten
     from ..verify import verify
-    from .arguments import demand_limits, given_machine, given_mesh, given_pins, given_program
+    from .arguments import demand_limits, given_machine, given_memory, given_mesh, given_pins, given_program
     from .clock import Clock
     from .origin import origin_of, with_origin
     from .search.pipeline import make_best_plan, make_plan
@@ -217,8 +218,7 @@ def plan(
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)
     program = given_program(program).with_pins(*given_pins(pins))
-    model = given_machine(machine)
-    model = model.with_memory(memory) if memory else model
+    model = given_memory(memory, given_machine(machine))
     verify(program)
     row = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
     found = made_ready(program, model, row) if rewrite else Rewritten(program, program)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .result import Event as Event
     from .result import RunResult as RunResult
     from .running import run as run
+    from .stores.inputs import Unread as Unread
     from .trace import trace_json as trace_json
 
 _NAMES_OF = {
@@ -27,6 +28,7 @@ _NAMES_OF = {
     "faults": "BytesDiffer Deadlock PeerFailed Silent TaskError",
     "result": "Event RunResult",
     "running": "run",
+    "stores.inputs": "Unread",
     "trace": "trace_json",
 }
 

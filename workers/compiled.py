@@ -18,7 +18,7 @@ from .devices import AUTO, chosen_device, open_device, warn_of_other_hardware
 from .engines.held import Held, held
 from .feeding import Feed
 from .keeping import Keeping
-from .stores.inputs import checked_inputs
+from .stores.inputs import checked_inputs, read_of
 from .tensors import host_array, is_host, maker, sample
 from .transport.counting import demand_planned, planned_bytes
 from .whole import whole_array
@@ -50,13 +50,16 @@ class Compiled:
         process a rank, every process holds its own: all of them make the same calls with the same values, and outputs
         and states come to rank 0; elsewhere a step gives none.
 
-        Raises UsageError for a value that is missing, unknown or does not fit, and what `run` raises while it binds.
+        What a checkpoint holds beside them is left out, and a warning (`Unread`) names it. Raises UsageError for a
+        value that is missing, an input, or does not fit, and what `run` raises while it binds.
         """
         given: object = plan
         if not isinstance(given, Checked):
             raise UsageError("the plan was not checked", hint="Plan.compile checks it")
         self._plan, self._like = given.resolved, sample(values.values())
-        values = checked_inputs(self._plan.program, values, "param", "state", elsewhere=True)
+        program = self._plan.program
+        values = read_of(program, values, "what was given", "param", "state")
+        values = checked_inputs(program, values, "param", "state", elsewhere=True)
         machine = self._plan.document.machine
         chosen = chosen_device(device, machine)
         warn_of_other_hardware(chosen, machine)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ...errors import UsageError
-from ..machine.units import parse_bytes
+from ..machine.units import parse_budgets
 
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there already.")]
 
@@ -62,20 +62,14 @@ def _axis(size: str, text: str) -> int:
     return int(size)
 
 
-def parse_memory(text: str) -> dict[str, int]:
-    """Budgets of tiers in bytes.
+def parse_memory(text: str) -> int | dict[str, int]:
+    """Budgets in bytes: of the tier that compute uses, or of the tiers named.
 
-    >>> parse_memory("hbm=3.5GiB,host=0")
-    {'hbm': 3758096384, 'host': 0}
+    >>> parse_memory("8GiB"), parse_memory("hbm=3.5GiB,host=0")
+    (8589934592, {'hbm': 3758096384, 'host': 0})
     """
-    pairs = [_assignment(part.strip(), "--memory") for part in text.split(",")]
-    if len(dict(pairs)) < len(pairs):
-        raise UsageError(f"--memory names a tier twice: {text!r}")
-    return {tier: _size(tier, size) for tier, size in pairs}
-
-
-def _size(tier: str, size: str) -> int:
     try:
-        return parse_bytes(size)
+        return parse_budgets(text)
     except UsageError as error:
-        raise UsageError(error.what, where=f"--memory {tier}", sides=error.sides, hint=error.hint) from error
+        where = f"--memory {error.where or ''}".strip()
+        raise UsageError(error.what, where=where, sides=error.sides, hint=error.hint) from error

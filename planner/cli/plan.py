@@ -33,7 +33,8 @@ def plan(
         typer.Option(metavar="2x4", help="Mesh of the first devices; data=2,model=4 names axes."),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(metavar="hbm=3.5GiB,host=64GiB", help="Budgets instead of the machine's capacities.")
+        str | None,
+        typer.Option(metavar="8GiB", help="Budget of a device; hbm=8GiB,host=64GiB names tiers."),
     ] = None,
     pin: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Shardings to keep to.")] = None,
     objective: Annotated[Literal["time", "bytes"], typer.Option(help="What to make least.")] = "time",

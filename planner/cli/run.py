@@ -64,7 +64,8 @@ def run(
         names = ", ".join(planned.document.states)
         hint = "the reference takes one step; leave out --repeat, or --verify"
         raise UsageError(f"--verify compares one step, and {repeat} change the states {names}", hint=hint)
-    given = _given(planned.program, inputs, random)
+    with warnings_said():
+        given = _given(planned.program, inputs, random)
     with working("running"), warnings_said():
         waits = {} if patience is None else {"patience_s": patience}
         result = planned.run(given, device=device, engine=engine, repeat=repeat, **waits)

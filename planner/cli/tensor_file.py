@@ -11,6 +11,7 @@ import numpy as np
 from ...dtypes import name_of
 from ...errors import UsageError, close_match
 from ...program import Program, Tensor
+from ...workers.stores.inputs import GIVEN, read_of
 from ...workers.stores.tensors import read_tensors
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,17 +19,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def wanted(program: Program) -> tuple[Tensor, ...]:
     """What a run has to be given: inputs, params and states."""
-    return program.of_role("input", "param", "state")
+    return program.of_role(*GIVEN)
 
 
 def load_tensors(path: Path, program: Program) -> dict[str, Array]:
     """The inputs, params and states of the program, whole, by name.
 
     Raises UsageError for a file that cannot be read, is truncated or contradicts itself, and for a tensor that is
-    missing, unknown, or of another dtype or shape than the program's.
+    missing or of another dtype or shape than the program's. A warning (`Unread`) names tensors that it does not read.
     """
-    stored = read_tensors(path)
     tensors = wanted(program)
+    stored = read_of(program, read_tensors(path), str(path), *GIVEN)
     _same_names(path, [tensor.name for tensor in tensors], list(stored))
     return {tensor.name: _checked(path, tensor, stored[tensor.name]) for tensor in tensors}
 

@@ -38,6 +38,28 @@ def parse_bytes(text: str | int) -> int:
     return _whole(Fraction(number) * scale, text)
 
 
+def parse_budgets(text: str) -> int | dict[str, int]:
+    """Budgets of memory: "8GiB" of the tier that compute uses, "hbm=3.5GiB,host=0" of the tiers named.
+
+    >>> parse_budgets("8GiB"), parse_budgets("hbm=3.5GiB, host=0")
+    (8589934592, {'hbm': 3758096384, 'host': 0})
+    """
+    if "=" not in text:
+        return parse_bytes(text)
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    tiers = [tier.strip() for tier, _ in pairs]
+    if len(set(tiers)) < len(tiers) or not all(tiers):
+        raise UsageError(f"{text!r} does not name each tier once", hint="write 8GiB or hbm=3.5GiB,host=64GiB")
+    return {tier: _budget(tier, size) for tier, (_, size) in zip(tiers, pairs, strict=True)}
+
+
+def _budget(tier: str, size: str) -> int:
+    try:
+        return parse_bytes(size)
+    except UsageError as error:
+        raise UsageError(error.what, where=tier, sides=error.sides, hint=error.hint) from error
+
+
 def _whole(size: Fraction, text: str | int) -> int:
     if size < 0:
         raise UsageError(f"{text!r} is negative; a size in bytes is not")

@@ -13,7 +13,7 @@ import tapestry as tp
 from tapestry import Tensor, f32, param, state
 from tapestry.errors import UsageError
 from tapestry.planner import Plan, plan
-from tapestry.workers import Compiled
+from tapestry.workers import Compiled, Unread
 
 
 @tp.program
@@ -99,6 +99,13 @@ def test_refusals(made: Plan) -> None:
             compiled(batch(0) | {"y": np.zeros(9, np.float32)})
         with pytest.raises(UsageError, match="has no input 'w'"):
             compiled(batch(0) | {"w": np.zeros(6, np.float32)})
+
+
+def test_a_checkpoint_may_hold_more_than_is_read(made: Plan) -> None:
+    with pytest.warns(Unread, match="holds what step does not read: head.weight, head.bias$"):
+        compiled = made.compile(start() | {"head.weight": np.zeros(3), "head.bias": np.zeros(1)}, device="numpy")
+    with compiled:
+        assert set(compiled(batch(0))) == {"loss"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

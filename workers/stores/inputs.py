@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,26 @@ from ...program import Program, Role, Tensor
 from ..tensors import host_array, is_host
 
 GIVEN: tuple[Role, ...] = ("input", "param", "state")
+Value = TypeVar("Value")
+
+
+class Unread(UserWarning):
+    """A file or dictionary of weights holds more than the program reads."""
+
+
+def read_of(program: Program, values: Mapping[str, Value], where: str, *roles: Role) -> dict[str, Value]:
+    """What the program is given of a checkpoint that holds more: `Unread` names the rest.
+
+    Where something of the roles is missing nothing is left out, so that whoever looks for it meets the name that it may
+    have been meant to be.
+    """
+    known = {tensor.name for tensor in program.of_role(*GIVEN)}
+    more = [name for name in values if name not in known]
+    if not more or not {tensor.name for tensor in program.of_role(*roles)} <= values.keys():
+        return dict(values)
+    listed = ", ".join(more[:4]) + (f" and {len(more) - 4} more" if len(more) > 4 else "")
+    warnings.warn(Unread(f"{where} holds what {program.name} does not read: {listed}"), stacklevel=3)
+    return {name: value for name, value in values.items() if name in known}
 
 
 def checked_inputs(

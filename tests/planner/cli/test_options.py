@@ -30,3 +30,8 @@ def test_meshes_that_are_none(text: str) -> None:
 def test_budgets_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="--memory"):
         parse_memory(text)
+
+
+def test_a_budget_without_a_tier_is_of_the_memory_beside_the_compute() -> None:
+    assert parse_memory("8GiB") == 8 << 30
+    assert parse_memory("hbm=8GiB, host=0") == {"hbm": 8 << 30, "host": 0}

@@ -16,6 +16,7 @@ from tapestry.dtypes import DTYPES, numpy_dtype
 from tapestry.errors import UsageError
 from tapestry.planner.cli.tensor_file import load_tensors
 from tapestry.program import Program, Tensor
+from tapestry.workers import Unread
 from tapestry.workers.stores.tensors import write_tensors
 
 PROGRAM = Program(
@@ -101,6 +102,12 @@ def test_files_that_lie(file: Path, change: Callable[[bytes], bytes], said: str)
     with pytest.raises(UsageError, match=said) as failed:
         load_tensors(file, PROGRAM)
     assert str(file) in str(failed.value)
+
+
+def test_a_file_may_hold_more_than_is_read(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "t", arrays() | {f"head.{k}": np.zeros(1, np.float32) for k in range(6)})
+    with pytest.warns(Unread, match=r"t holds what p does not read: head\.0, head\.1, head\.2, head\.3 and 2 more"):
+        assert set(load_tensors(tmp_path / "t", PROGRAM)) == {"x", "mask", "cache"}
 
 
 def test_a_tensor_is_missing(tmp_path: Path) -> None:
