@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, check, diff, explain, machine, plan, rewrite, run, show, simulate
+from . import bench, check, diff, explain, machine, plan, rewrite, run, schema, show, simulate
 from .guard import guarded
 from .talk import put
 
@@ -28,6 +28,7 @@ for command in (
     show.show,
     rewrite.rewrite,
     run.run,
+    schema.schema,
 ):
     app.command()(command)
 app.add_typer(machine.app, name="machine")

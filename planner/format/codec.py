@@ -15,15 +15,15 @@ from .fold import fold, unfold
 
 # What this much JSON takes in memory is below one GiB, whatever it says.
 MOST_TEXT = 1 << 25
-_FOLDED = ("buffers", "tasks")
-_PROGRAM = ("tensors", "operations", "bindings", "outputs", "states", "pins")
+FOLDED = ("buffers", "tasks")
+FOLDED_OF_PROGRAM = ("tensors", "operations", "bindings", "outputs", "states", "pins")
 
 
 def encode(document: Document) -> bytes:
     """JSON, the same bytes for the same document: keys in the order of the records, one line a task or buffer."""
     data: dict[str, Any] = msgspec.to_builtins(document)
     data = {"format": data.pop("format"), KEY: digests(document), **data}
-    for key in _FOLDED:
+    for key in FOLDED:
         data[key] = fold(list(data[key]))
     data["program"] = {key: fold(value) if isinstance(value, list) else value for key, value in data["program"].items()}
     return _lines(data)
@@ -118,10 +118,10 @@ def _known_keys(raw: dict[str, Any], where: str) -> None:
 
 def _expanded(raw: dict[str, Any], where: str) -> dict[str, Any]:
     try:
-        lists = {key: unfold(raw[key]) for key in _FOLDED if isinstance(raw.get(key), list)}
+        lists = {key: unfold(raw[key]) for key in FOLDED if isinstance(raw.get(key), list)}
         program = raw.get("program")
         if isinstance(program, dict):
-            folded = {key: unfold(program[key]) for key in _PROGRAM if isinstance(program.get(key), list)}
+            folded = {key: unfold(program[key]) for key in FOLDED_OF_PROGRAM if isinstance(program.get(key), list)}
             lists["program"] = {**program, **folded}  # type: ignore[assignment]
     except (ValueError, msgspec.DecodeError) as error:
         raise UsageError(f"malformed plan: {error}", where=where) from None
