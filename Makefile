@@ -13,7 +13,7 @@ GPU_ARGS ?=
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs-figures docs-operations docs-parallelisms clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs docs-transcripts docs-figures docs-operations docs-parallelisms clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,12 @@ bench-kernels: $(VENV)/.tapestry-dev  ## the kernels beside cuDNN and Spio, on a
 
 bench-models: $(VENV)/.tapestry-dev  ## whole timm models beside cuDNN, on a GPU (MODELS_ARGS="--only regnety_016")
 	$(BENCH_PYTHON) benchmarks/models.py --doc docs/models.md $(MODELS_ARGS)
+
+docs: $(VENV)/.tapestry-dev  ## the site of the documentation: build/site/index.html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/site
+
+docs-transcripts: $(VENV)/.tapestry-dev  ## run the commands that pages of docs/ show, and write down what they print
+	$(BIN)/python -m tests.docs.transcript
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build

@@ -1,6 +1,6 @@
 """Property-based tests: strategies for programs, partitions, machines, plans and inputs, proofs, a fair comparison.
 
-Needs `hypothesis`. A rewrite or an executor is tested so:
+Needs `hypothesis`. A rewrite or an executor is tested so::
 
     @given(st.data())
     def test_mine(data):

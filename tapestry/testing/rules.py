@@ -52,11 +52,11 @@ def check_rule(
 ) -> int:
     """Prove a rewrite rule; AssertionError with the program before and after where it is wrong.
 
-    sets    each element of each result is computed from the same elements as before, and folds go over them as often
-            (for an ``algebraic`` rule: from the same elements), as sets of isl
-    values  the reference gives the same integers and truths, and floats as close as roundings leave them (for an
-            ``algebraic`` rule: or to 1e-9 where all floats have 64 bits)
-    text    the operations of its example that change print as its docstring says, before and after
+    - sets: each element of each result is computed from the same elements as before, and folds go over them as often
+      (for an ``algebraic`` rule: from the same elements), as sets of isl
+    - values: the reference gives the same integers and truths, and floats as close as roundings leave them (for an
+      ``algebraic`` rule: or to 1e-9 where all floats have 64 bits)
+    - text: the operations of its example that change print as its docstring says, before and after
 
     The first two are held on the rule's example at drawn extents (and dtypes, where it has a setting ``dtype``) and on
     drawn ``programs`` (`tapestry.testing.programs` if not given), wherever the rule matches, ``examples`` in all.
