@@ -6,7 +6,7 @@ nothing is ever enumerated. Contiguous sets (all steps 1) are kept in canonical 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
@@ -108,6 +108,44 @@ def _joined(runs: Iterable[range]) -> tuple[range, ...]:
     return tuple(joined)
 
 
+def _left(runs: Sequence[range], others: Sequence[range]) -> list[range]:
+    """What the others leave of the ones, in whatever order."""
+    left = list(runs)
+    for other in others:
+        left = [part for piece in left for part in _minus(piece, other)]
+    return left
+
+
+def _without(runs: Sequence[range], others: Sequence[range]) -> Iterator[range]:
+    """What the others leave of the ones; intervals, both in canonical form."""
+    at = 0
+    for run in runs:
+        start = run.start
+        while at < len(others) and others[at].stop <= start:
+            at += 1
+        next_one = at
+        while next_one < len(others) and others[next_one].start < run.stop:
+            if others[next_one].start > start:
+                yield range(start, others[next_one].start)
+            start = max(start, others[next_one].stop)
+            next_one += 1
+        if start < run.stop:
+            yield range(start, run.stop)
+
+
+def _common(runs: Sequence[range], others: Sequence[range]) -> Iterator[range]:
+    """What is in both; intervals, both in canonical form."""
+    i = j = 0
+    while i < len(runs) and j < len(others):
+        low, high = max(runs[i].start, others[j].start), min(runs[i].stop, others[j].stop)
+        if low < high:
+            yield range(low, high)
+        if runs[i].stop <= others[j].stop:
+            i += 1
+        else:
+            j += 1
+
+
 @dataclass(frozen=True)
 class IntSet:
     """A finite set of integers: disjoint runs.
@@ -173,17 +211,23 @@ class IntSet:
     def __and__(self, other: IntSet) -> IntSet:
         return _intersect(self, other)
 
+    @cached_property
+    def plain(self) -> bool:
+        """Intervals alone."""
+        return all(run.step == 1 for run in self.runs)
+
     def __sub__(self, other: IntSet) -> IntSet:
-        left = list(self.runs)
-        for run in other.runs:
-            left = [part for piece in left for part in _minus(piece, run)]
-        return IntSet(_canonical(left))
+        if self.plain and other.plain:
+            return IntSet(tuple(_without(self.runs, other.runs)))
+        return IntSet(_canonical(_left(self.runs, other.runs)))
 
     def union(self, *others: IntSet) -> IntSet:
         """All elements of this set and the others."""
+        if self.plain and all(other.plain for other in others):
+            return IntSet(_joined(run for some in (self, *others) for run in some.runs))
         runs = list(self.runs)
         for other in others:
-            runs += (other - IntSet(tuple(runs))).runs
+            runs += _canonical(_left(other.runs, runs))
         return IntSet(_canonical(runs))
 
     def __or__(self, other: IntSet) -> IntSet:
@@ -219,6 +263,8 @@ def _intersect(a: IntSet, b: IntSet) -> IntSet:
     if len(a.runs) == 1 and len(b.runs) == 1:
         run = _trim(_meet(a.runs[0], b.runs[0]))
         return IntSet((run,)) if run_size(run) else IntSet()
+    if a.plain and b.plain:
+        return IntSet(tuple(_common(a.runs, b.runs)))
     return IntSet(_canonical(_meet(x, y) for x in a.runs for y in b.runs))
 
 
