@@ -134,13 +134,14 @@ class _Lister:
             for reader in readers:
                 before[reader].append((self._tensor(writer), writer))
         waiting = [sum(writer >= 0 for _, writer in writers) for writers in before]
-        ready = [k for k, count in enumerate(waiting) if not count]
+        # By task whose operands are all made: when they are there.
+        ready = {k: self._available(k, before[k], lanes) for k, count in enumerate(waiting) if not count}
         found = []
         while ready:
             free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
-            start = {k: max(free[k], self._available(k, before[k], lanes)) for k in ready}
+            start = {k: max(free[k], there) for k, there in ready.items()}
             chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.level[k], k))
-            ready.remove(chosen)
+            del ready[chosen]
             found.append(self.units[chosen])
             end = start[chosen] + self.units[chosen].strategy.slowest
             for side in on[chosen]:
@@ -149,7 +150,7 @@ class _Lister:
             for reader in self.readers[chosen]:
                 waiting[reader] -= sum(writer == chosen for _, writer in before[reader])
                 if not waiting[reader]:
-                    ready.append(reader)
+                    ready[reader] = self._available(reader, before[reader], lanes)
         return Listing(tuple(found), max([*lanes.compute, *lanes.comm]))
 
     def _produce(self, writer: int, at: float, lanes: _Lanes) -> None:

@@ -23,7 +23,7 @@ from .found import Found
 from .question import Question
 from .sketch import sketched
 
-# Lowered operations in all trials together, and trials at most.
+# Lowered operations in all trials together, and trials at most, or waits that are looked at.
 EFFORT, TRIALS = 1500, 40
 # Shares of the makespan: waiting that is worth a trial, and what a plan in pieces has to take off.
 WAITING, WORTH = 0.01, 0.995
@@ -126,7 +126,8 @@ class PieceSearch:
                 self.members.setdefault(model.tied_to[k], []).append(node.op)
         self.sources = {node.name: k for k, node in enumerate(model.nodes) if isinstance(node, SourceNode)}
         self.cutters: dict[tuple[object, ...], Cutter] = {}
-        self.trials = min(TRIALS, EFFORT // max(1, len(self.program.operations)))
+        self.trials = min(TRIALS, EFFORT // question.toil)
+        self.waits = TRIALS // question.crowd
 
     def run(self, found: Found) -> Found:
         """The answer itself where no pieces make it shorter."""
@@ -137,7 +138,7 @@ class PieceSearch:
         improved = True
         while improved and self.trials > 0 and not question.clock.up and best.found.least_s < WORTH * best.seconds:
             improved = False
-            for site in self._sites(best.found.candidate):
+            for site in self._sites(best.found.candidate)[: self.waits]:
                 better = self._better(best, site)
                 if better is not best:
                     best, improved = better, True

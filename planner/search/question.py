@@ -22,6 +22,8 @@ from ..strategy.traffic import Traffic
 if TYPE_CHECKING:
     from ...rewrites import Rewritten
 
+FEW = 16  # ranks, for which plans are lowered and simulated about as fast as for one
+
 Progress = Callable[[str], None]
 
 
@@ -89,6 +91,16 @@ class Question:
     @property
     def pricing(self) -> Traffic:
         return self.book.traffic
+
+    @property
+    def toil(self) -> int:
+        """What a trial takes: its operations, each as often as it takes longer than for a few ranks."""
+        return max(1, len(self.program.operations)) * self.crowd
+
+    @property
+    def crowd(self) -> int:
+        """How much longer lowering and simulating take than for a few ranks."""
+        return max(1, self.mesh.size // FEW)
 
     @property
     def tier(self) -> str:

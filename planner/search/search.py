@@ -250,7 +250,7 @@ class Search:
 
     def refined(self, best: Found) -> Found:
         """Change one decision at a time while the simulated makespan falls."""
-        trials = min(200, EFFORT // max(1, len(self.question.program.operations)))
+        trials = min(200, EFFORT // self.question.toil)
         schedule = best.candidate.schedule
         improved = True
         while improved and trials > 0:

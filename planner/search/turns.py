@@ -23,8 +23,10 @@ from .search import Search, searched
 TIGHT, SAVING = 0.9, 0.05
 # Ranks wait, if they do for this share of the time. A plan is worth having that is as much shorter.
 WAITING, WORTH = 0.01, 0.99
-# Lowered operations in all trials together.
+# Lowered operations in all trials together, of plans for few ranks.
 EFFORT = 2500
+# Turns that are tried at most, those of all ranks together, and how many of each rank whatever the number of ranks.
+TURNS, FEWEST = 1024, 8
 
 
 def first_answer(question: Question) -> tuple[Search, Found]:
@@ -79,12 +81,14 @@ def _saved(question: Question, name: str, strategy: Strategy) -> int:
 def _turned(question: Question, found: Found) -> Iterator[tuple[str, Strategy, Strategy]]:
     """Operations that are computed at once, each with its strategy in turns and as it is; equal ones once."""
     seen: set[int] = set()
+    most = max(FEWEST, TURNS // question.mesh.size)
     decisions = found.candidate.decisions
     for op in question.program.operations:
         whole = decisions.strategies[op.name]
         if whole.turns is None and op.name not in decisions.pieces and id(whole) not in seen:
             seen.add(id(whole))
-            yield from ((op.name, one, whole) for one in in_turns(op, whole, question.table, question.pricing))
+            turned = in_turns(op, whole, question.table, question.pricing, most)
+            yield from ((op.name, one, whole) for one in turned)
 
 
 def _hidden(question: Question, best: Found) -> Found:
@@ -92,7 +96,7 @@ def _hidden(question: Question, best: Found) -> Found:
     timeline = best.candidate.timeline
     if not question.machine.device.overlap or timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
         return best
-    trials = EFFORT // max(1, len(question.program.operations))
+    trials = EFFORT // question.toil
     for name, turned, whole in list(_turned(question, best)):
         if question.program.op_by_name[name].where:
             continue  # many turns within conditions are more than `check` proves of a plan of its size

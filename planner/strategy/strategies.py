@@ -77,7 +77,7 @@ class StrategyTable:
         self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
-        self.turned: dict[Strategy, tuple[Strategy, ...]] = {}
+        self.turned: dict[tuple[Strategy, int | None], tuple[Strategy, ...]] = {}
         self._pieces: dict[tuple[str, tuple[Region, ...], tuple[int, ...] | None], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 

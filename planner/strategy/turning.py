@@ -27,20 +27,30 @@ from .turns import Stages, Turns
 ALIGN = 256
 
 
-def in_turns(op: Operation, strategy: Strategy, table: StrategyTable, traffic: Traffic) -> tuple[Strategy, ...]:
-    """The same shards in turns along a dimension of the reduction, where ranks then hold less of some operand."""
-    if strategy not in table.turned:
-        table.turned[strategy] = tuple(_turned(op, strategy, table, traffic))
-    return table.turned[strategy]
+def in_turns(
+    op: Operation, strategy: Strategy, table: StrategyTable, traffic: Traffic, most: int | None = None
+) -> tuple[Strategy, ...]:
+    """The same shards in turns along a dimension of the reduction, where ranks then hold less of some operand.
+
+    ``most``: no more turns than that.
+    """
+    key = strategy, most
+    if key not in table.turned:
+        table.turned[key] = tuple(_turned(op, strategy, table, traffic, most))
+    return table.turned[key]
 
 
-def _turned(op: Operation, strategy: Strategy, table: StrategyTable, traffic: Traffic) -> Iterator[Strategy]:
+def _turned(
+    op: Operation, strategy: Strategy, table: StrategyTable, traffic: Traffic, most: int | None
+) -> Iterator[Strategy]:
     if op.scan is not None or op.data_dependent or not strategy.exact:
         return
     for dim in op.dims:
         if dim.name in op.reduce_dims and dim.cut:
             shared = _shared(op, strategy, table, dim.name)
-            turned = _Turning(op, strategy, table, traffic, dim.name, shared).strategy() if shared else None
+            turning = _Turning(op, strategy, table, traffic, dim.name, shared) if shared else None
+            few = turning is not None and (most is None or turning.count <= most)
+            turned = turning.strategy() if turning is not None and few else None
             if turned is not None:
                 yield turned
 
