@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -214,3 +215,11 @@ def test_contributions_within_a_host_do_not_cross() -> None:
     for need in (case.cut(None, "0"), whole):
         messages = moves_by_host(whole.regions, need.regions, case.traffic.levels[1], parts)
         assert {m.phase for m in messages if m.src // 8 != m.dst // 8} == {1}
+
+
+def test_a_machine_of_one_device_needs_no_links() -> None:
+    machine = replace(load_machine("h200x8"), links=(), devices_per_host=1)
+    mesh = Mesh.of((1,), 1)
+    whole = Layouts(mesh).replicated((4, 4))
+    seconds, nbytes = Traffic(mesh, machine).costs([whole], [whole], Width(2, 2))
+    assert (seconds.tolist(), nbytes.tolist()) == ([[0.0]], [[0]])
