@@ -33,7 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU, DEVICE = 2, "cuda"
 MODES = ("graph", "eager", "fused", "loss", "compile", "compile-inference")
-ROUNDS, SECONDS = 5, 0.08  # of one contender: rounds, and how long each takes about
+ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
+SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
 LOCK: Path | None = None  # held while something is timed
 LOSS_STEPS = 100
 Step = Callable[[], Any]
@@ -166,6 +167,9 @@ def in_turns(steps: dict[str, Step]) -> dict[str, float]:
             counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
         for _ in range(ROUNDS):
             for who, step in steps.items():
+                for _ in range(SETTLING):
+                    step()
+                torch.cuda.synchronize()
                 begun = perf_counter()
                 for _ in range(counts[who]):
                     step()

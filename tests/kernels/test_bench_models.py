@@ -30,7 +30,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     found, timm = benchmark("models"), ModuleType("timm")
     timm.create_model, timm.__version__ = created, "1"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", timm)
-    for name, value in {"DEVICE": "cpu", "LOSS_STEPS": 2, "ROUNDS": 1, "SECONDS": 1e-6}.items():
+    for name, value in {"DEVICE": "cpu", "LOSS_STEPS": 2, "ROUNDS": 1, "SETTLING": 0, "SECONDS": 1e-6}.items():
         monkeypatch.setattr(found, name, value)
     monkeypatch.setattr(found, "captured", lambda step: step)
     monkeypatch.setattr(found, "missing", lambda: None)

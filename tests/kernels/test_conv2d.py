@@ -106,7 +106,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         return on_device(shape, dtype, x.device)
 
     remembered = (prepare.forward_steps, prepare.input_gradient_steps, prepare.weight_gradient_steps)
-    caches = [*remembered, prepare.weight_gradient_choice, tensor_map._encoded]
+    caches = [*remembered, prepare._forward_kernel, prepare.weight_gradient_choice, tensor_map._encoded]
     for cache in caches:
         cache.cache_clear()
     public._prepared.clear()
