@@ -13,6 +13,7 @@ from math import prod
 from ..errors import KernelError
 
 GROUP_WIDTHS = (1, 2, 4, 8, 16, 32)
+MOST_WIDTH = 128
 DTYPES = ("f16", "bf16")
 MAX_ELEMENTS = 2**31 - 1
 MAX_FILTER = 7
@@ -99,7 +100,7 @@ class ConvolutionProblem:
 
     def _check_channels(self) -> None:
         demand(self.c % self.groups == 0, "channels do not divide into groups", f"a multiple of {self.groups}", self.c)
-        demand(self.width in GROUP_WIDTHS, "group width (channels / groups)", f"one of {GROUP_WIDTHS}", self.width)
+        demand(self.width <= MOST_WIDTH, "group width (channels / groups)", f"at most {MOST_WIDTH}", self.width)
 
     def _check_extents(self) -> None:
         for name, extent in (("p (output rows)", self.p), ("q (output columns)", self.q)):

@@ -28,6 +28,9 @@ struct Index {
 struct float4 {
     float x, y, z, w;
 };
+struct uint4 {
+    unsigned x, y, z, w;
+};
 template <class Number>
 constexpr Number max(Number a, Number b) {
     return a < b ? b : a;

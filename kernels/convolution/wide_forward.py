@@ -1,0 +1,254 @@
+"""The forward kernel of groups of many channels: how a sweep is cut, its source, and its launch.
+
+Where a group is no multiple of 8 channels, as many groups as make one are taken together, with zeros between them in the
+filter. A GPU with the instructions of sm_90a is needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import ceil, gcd
+from typing import Any
+
+from ..dimensions.declarations import declarations
+from ..dimensions.specification import Parameter, Specification
+from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .divisor import packed as packed_divisor
+from .forward import HALVES, kernel_text
+from .launch import View
+from .wide_sweep import Sweep
+
+NAME = "wide_forward"
+ARCH = "sm_90a"
+WARPS_A_GROUP = 4
+BATCH = 3  # pairs of octets of wide_forward.cu
+REGISTER_ROOM = 52  # beside accumulators and what is loaded for the next products
+BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class WideConfiguration:
+    """One way to cut a sweep.
+
+    A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
+    `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 of each, in `images`
+    images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
+    """
+
+    groups: int
+    parts: int
+    shares: int
+    tiles: int
+    images: int
+    units: int
+    stages: int
+    blocks: int
+
+
+def together(read: int, written: int) -> int:
+    """Groups whose channels, read and written, are multiples of 8."""
+    return max(8 // gcd(8, read), 8 // gcd(8, written))
+
+
+def octets(sweep: Sweep) -> tuple[int, int]:
+    """Octets that a group of the kernel reads and writes."""
+    count = together(sweep.read, sweep.written)
+    return count * sweep.read // 8, count * sweep.written // 8
+
+
+def groups(sweep: Sweep) -> int:
+    """Groups as the kernel sees them."""
+    return ceil(sweep.groups / together(sweep.read, sweep.written))
+
+
+def open_rows(sweep: Sweep) -> int:
+    """Output rows that an input row adds into."""
+    return ceil(((max(1, sweep.rows.taps) - 1) * sweep.rows.dilation + 1) / sweep.rows.stride)
+
+
+@dataclass(frozen=True)
+class WideCut:
+    """What follows from a sweep and a configuration, by the formulas of wide_forward.cu."""
+
+    sweep: Sweep
+    configuration: WideConfiguration
+
+    @property
+    def written(self) -> int:
+        """Octets that a warpgroup writes."""
+        chosen = self.configuration
+        return ceil(octets(self.sweep)[1] / (chosen.parts * chosen.shares))
+
+    @property
+    def warpgroups(self) -> int:
+        chosen = self.configuration
+        return chosen.groups * chosen.shares * chosen.tiles
+
+    @property
+    def threads(self) -> int:
+        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the box of an input row."""
+        line = self.sweep.columns
+        return (8 * self.configuration.units - 1) * line.stride + (max(1, line.taps) - 1) * line.dilation + 1
+
+    @property
+    def pitch(self) -> int:
+        """Octets of a position in shared memory."""
+        return self.configuration.groups * octets(self.sweep)[0] | 1
+
+    @property
+    def row_bytes(self) -> int:
+        return self.configuration.images * self.columns * 16 * self.pitch
+
+    @property
+    def depth(self) -> int:
+        """Octets of the product under one filter row."""
+        return 2 * ceil(max(1, self.sweep.columns.taps) * octets(self.sweep)[0] / 2)
+
+    @property
+    def filter_bytes(self) -> int:
+        chosen = self.configuration
+        return chosen.groups * chosen.shares * max(1, self.sweep.rows.taps) * self.depth * self.written * 128
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory."""
+        staged = WARPS_A_GROUP * self.warpgroups * 256 * (self.written | 1)
+        ring = self.configuration.stages * ceil(self.row_bytes / 128) * 128
+        return ring + self.filter_bytes + staged + 2 * BARRIER_BYTES * self.configuration.stages
+
+    @property
+    def registers(self) -> int:
+        """An estimate."""
+        return open_rows(self.sweep) * 4 * self.written + 8 * BATCH + REGISTER_ROOM
+
+    @property
+    def channel_blocks(self) -> int:
+        return ceil(groups(self.sweep) / self.configuration.groups) * self.configuration.parts
+
+    @property
+    def column_tiles(self) -> int:
+        return ceil(self.sweep.columns.outputs / (8 * self.configuration.units))
+
+    @property
+    def line(self) -> int:
+        """Rows of all images and column tiles."""
+        return ceil(self.sweep.n / self.configuration.images) * self.column_tiles * self.sweep.rows.outputs
+
+    def stretches(self, sms: int) -> int:
+        """Blocks of the grid that share a block of channels."""
+        slots = sms * self.configuration.blocks
+        return max(1, min(self.line, slots // self.channel_blocks if self.channel_blocks <= slots else 1))
+
+
+def legal(cut: WideCut, shared: int) -> bool:
+    """Whether the kernel can be built and launched so: boxes, threads, registers, and `shared` bytes a block."""
+    chosen, found = cut.configuration, octets(cut.sweep)
+    return (
+        (chosen.groups == 1 or chosen.parts * chosen.shares == 1)
+        and chosen.parts * chosen.shares <= found[1]
+        and chosen.images * chosen.units == 8 * chosen.tiles
+        and (chosen.images == 1 or cut.column_tiles == 1)
+        and cut.written <= 32
+        and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
+        and cut.threads <= 1024
+        and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
+        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+    )
+
+
+def source(
+    sweep: Sweep,
+    chosen: WideConfiguration,
+    *,
+    scale: bool = False,
+    bias: bool = False,
+    residual: bool = False,
+    activation: str | None = None,
+) -> str:
+    """The CUDA source. Sweeps that differ in extents, padding and number of groups alone share one."""
+    cut, (read, _) = WideCut(sweep, chosen), octets(sweep)
+    rows, columns = sweep.rows, sweep.columns
+    inner = sweep.written if sweep.transposed else sweep.read
+    numbers: dict[str, int | bool] = {
+        "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
+        "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
+        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
+        "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
+        "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_S": columns.first, "TAP_STEP_S": columns.step,
+        "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,
+        "DILATION_Y": rows.dilation, "DILATION_X": columns.dilation, "EMPTY": sweep.empty,
+        "TRANSPOSED": sweep.transposed, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual,
+    }  # fmt: skip
+    parameters = tuple(Parameter(name, value) for name, value in numbers.items())
+    lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
+    lines += [f"using Half = {HALVES[sweep.dtype]};"]
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric", "wgmma")]
+    instance = product(cut.written, sweep.dtype, "plain")
+    declared = declarations(Specification("spec", (), parameters=parameters))
+    text = [declared, "namespace spec {", *lines, "}", instance, "using namespace tapestry;", kernel_text("wide_forward.cu")]
+    return "\n".join([*includes, *text])
+
+
+def product(written: int, dtype: str, lies: str) -> str:
+    """The instance of `multiply_group` for so many octets of columns."""
+    count = 4 * written
+    sums = ", ".join(f"%{i}" for i in range(count))
+    left = ", ".join(f"%{count + i}" for i in range(4))
+    turned = int(lies == "turned")
+    shape = f"m64n{8 * written}k16.f32.{dtype}.{dtype}"
+    text = (
+        f"{{\\n.reg .pred p;\\nsetp.eq.b32 p, %{count + 5}, 0;\\nwgmma.mma_async.sync.aligned.{shape} "
+        f"{{{sums}}}, {{{left}}}, %{count + 4}, p, 1, 1, {turned};\\n}}\\n"
+    )
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    inputs = ", ".join(f'"r"(a[{i}])' for i in range(4))
+    half = HALVES[dtype]
+    return (
+        f'TAPESTRY_PRODUCT({half}, tapestry::Lies::{lies}, {count}, "{text}" : {outputs} : {inputs}, "l"(b), "r"(int(fresh)))'
+    )
+
+
+def arguments(
+    cut: WideCut,
+    sms: int,
+    x: View,
+    output: View,
+    residual: View | None,
+    pointers: tuple[int, int, int],
+) -> tuple[int, list[Any]]:
+    """(blocks of the grid, the kernel's arguments in order). `pointers` are the filter, scale and bias."""
+    sweep, chosen = cut.sweep, cut.configuration
+    stretches = cut.stretches(sms)
+    stretch, longer = divmod(cut.line, stretches)
+    divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.outputs)
+    numbers = (
+        stretch, longer, sweep.n, sweep.columns.outputs, sweep.rows.inputs, sweep.rows.before, sweep.columns.before,
+        groups(sweep), octets(sweep)[1],
+    )  # fmt: skip
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
+    weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
+    map_ = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
+    given = [map_, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
+    return cut.channel_blocks * stretches, given
+
+
+def _outside(view: View) -> bytes:
+    """`Outside` of wide_forward.cu."""
+    return struct.pack("<Q3q", view.pointer, *view.strides)
+
+
+def row_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
+    """The map of `view` for boxes of (images, rows, columns) x channels, one position after the other."""
+    from ..runtime.tensor_map import TensorMap
+
+    n, h, w, c = view.shape
+    images, rows, columns = box
+    strides = tuple(2 * stride for stride in reversed(view.strides))
+    return TensorMap.tiled(
+        view.pointer, view.dtype, (c, w, h, n), strides, (channels, columns, rows, images), swizzle="none"
+    )

@@ -1,0 +1,140 @@
+"""The kernel of wide groups, its very text run on the host against NumPy: forward passes and input gradients."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tapestry.kernels.convolution import wide_forward
+from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
+from tapestry.kernels.convolution.wide_forward import WideCut
+from tapestry.kernels.convolution.wide_sweep import Sweep, parts
+
+from .. import host_compiler
+from . import emulated
+from .test_direct import DTYPES, activated, input_gradient
+from .test_direct import forward as expected
+from .test_direct import view as dense_view
+from .test_forward_host import small, stored, strided_view
+
+pytestmark = pytest.mark.long
+
+Array = NDArray[Any]
+
+host_compiler.compiler()
+
+
+@dataclass(frozen=True)
+class Kind(emulated.Kind[Cut]):
+    """What a source depends on."""
+
+    fused: bool = False
+    what: Literal["forward", "input_gradient"] = "forward"
+
+
+def cut(groups: int = 1, parts: int = 1, shares: int = 1, tiles: int = 1, images: int = 1, stages: int = 2) -> Cut:
+    return Cut(groups, parts, shares, tiles, images, 8 * tiles // images, stages, 1)
+
+
+# Widths of odd and even octets and of none, parts and shares that do not divide, several groups, images and tiles.
+KINDS = [
+    Kind(cut(images=4), 3, 3, width=24),
+    Kind(cut(2, images=2), 3, 2, width=24, stride=(2, 2), dtype="bf16", fused=True),
+    Kind(cut(parts=2, images=8), 3, 3, width=40, stride=(2, 1), dilation=(1, 2)),
+    Kind(cut(shares=2, images=4), 2, 3, width=16, dilation=(2, 1), fused=True),
+    Kind(cut(images=8, tiles=2), 1, 1, width=12, stride=(2, 2)),
+    Kind(cut(images=4), 3, 3, width=3),
+    Kind(cut(images=4), 3, 3, width=24, what="input_gradient"),
+    Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16"),
+    Kind(cut(images=8), 1, 2, width=16, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
+    Kind(cut(images=8), 3, 2, width=5, stride=(1, 2), what="input_gradient"),
+]
+
+
+def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+    """What the emulated copy engine reads in the place of a map without a swizzle."""
+    n, h, w, c = view.shape
+    images, rows, columns = box
+    strides = (1, view.strides[2], view.strides[1], view.strides[0])
+    numbers = (view.pointer, c, w, h, n, *strides, channels, columns, rows, images, 0)
+    return struct.pack("<Q4q4q4ii", *numbers).ljust(128, b"\0")
+
+
+@functools.cache
+def library(sweep: Sweep, chosen: Cut, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
+    return host_compiler.emulated(wide_forward.source(sweep, chosen, **dict(flags)), "wide_forward")
+
+
+def run(
+    sweep: Sweep, chosen: Cut, x: View, out: View, added: View | None, pointers: tuple[int, int, int], sms: int,
+    seed: int, **flags: Any,
+) -> None:  # fmt: skip
+    """One launch. Sources depend on no extents, so that few are compiled."""
+    alike = replace(
+        sweep, n=1, groups=1, rows=replace(sweep.rows, inputs=1, outputs=1, before=0),
+        columns=replace(sweep.columns, inputs=1, outputs=1, before=0),
+    )  # fmt: skip
+    loaded = library(alike, chosen, tuple(sorted(flags.items())))
+    found = WideCut(sweep, chosen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide_forward, "row_map", row_map)
+        blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
+    emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
+
+
+SIDE = st.integers(0, 2)
+
+
+@st.composite
+def problems(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
+    padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
+    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
+    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
+    h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
+    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
+    return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.what} {kind.r}x{kind.s} width {kind.width}")
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), sms=st.integers(1, 3), seed=st.integers(0, 999), shift=st.sampled_from((0, 0, 2)))
+def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: int, shift: int) -> None:
+    """All of the output, which is full of NaN before, and nothing beside it."""
+    problem = data.draw(problems(kind))
+    random = np.random.default_rng(seed)
+    back = kind.what == "input_gradient"
+    given_shape, shape = problem.input_shape, problem.output_shape
+    if back:
+        given_shape, shape = shape, given_shape
+    x, w = small(random, given_shape, kind.dtype), stored(small(random, problem.weight_shape, kind.dtype), shift)
+    scale, bias = (random.integers(-2, 3, problem.c).astype(np.float32) for _ in range(2))
+    added = small(random, shape, kind.dtype)
+    wanted = input_gradient(problem, x, w) if back else expected(problem, x, w)
+    flags: dict[str, Any] = dict.fromkeys(("scale", "bias", "residual"), kind.fused)
+    if kind.fused:
+        wanted = activated(wanted * scale + bias + added.astype(np.float64), "relu")
+        flags["activation"] = "relu"
+    room = np.full((shape[0], shape[1] + 2, shape[2] + 2, shape[3]), np.nan, DTYPES[kind.dtype])
+    out = room[:, 1:-1, 1:-1]
+    pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
+    for part in parts(problem, kind.what):
+        if kind.cut.images > 1 and WideCut(part.sweep, kind.cut).column_tiles > 1:
+            return
+        residual = part.of(dense_view(added, kind.dtype)) if kind.fused else None
+        target = part.of(strided_view(out, kind.dtype))
+        run(part.sweep, kind.cut, dense_view(x, kind.dtype), target, residual, pointers, sms, seed, **flags)
+    assert np.isnan(room.astype("f4")).sum() == room.size - out.size
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(out.astype("f8"), wanted, rtol=unit, atol=unit)
