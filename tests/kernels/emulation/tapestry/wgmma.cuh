@@ -8,10 +8,10 @@ namespace tapestry {
 
 enum class Lies { plain, turned };
 
-template <Lies lies>
+template <Lies lies, int line = 0>
 unsigned long long right_operand(unsigned address, unsigned leading, unsigned stride) {
-    const unsigned long long swizzle = lies == Lies::turned ? 1ull << 62 : 0ull;
-    return swizzle | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)(leading >> 4) << 16 | (address >> 4);
+    constexpr unsigned long long swizzle = lies == Lies::plain ? 0 : line == 128 ? 1 : line == 64 ? 2 : 3;
+    return swizzle << 62 | (unsigned long long)(stride >> 4) << 32 | (unsigned long long)(leading >> 4) << 16 | (address >> 4);
 }
 inline unsigned long long further(unsigned long long operand, unsigned bytes) { return operand + (bytes >> 4); }
 
@@ -34,6 +34,7 @@ void multiply_group(float (&d)[Count], const unsigned (&a)[4], unsigned long lon
     emulated::together<GroupProduct>("wgmma", GroupProduct{d, a, b, fresh}, [](const GroupProduct* const* lanes) {
         const unsigned long long b = lanes[0]->b;
         const unsigned start = (b & 0x3fff) << 4, leading = (b >> 16 & 0x3fff) << 4, stride = (b >> 32 & 0x3fff) << 4;
+        const unsigned line = b >> 62 == 1 ? 128 : b >> 62 == 2 ? 64 : 32;
         constexpr int columns = 2 * Count;
         float left[16][16];
         for (int lane = 0; lane < 32; ++lane) {
@@ -50,8 +51,8 @@ void multiply_group(float (&d)[Count], const unsigned (&a)[4], unsigned long lon
                 if (lies == Lies::plain)
                     place = start + k / 8 * leading + column / 8 * stride + column % 8 * 16 + k % 8 * 2;
                 else
-                    place = start + column / 64 * leading + k / 8 * stride + k % 8 * 128 + column % 64 * 2;
-                if (lies == Lies::turned) place ^= place >> 3 & 112;
+                    place = start + column * 2 / line * leading + k / 8 * stride + k % 8 * line + column * 2 % line;
+                if (lies == Lies::turned) place ^= place >> 3 & (line - 16);
                 unsigned short half;
                 std::memcpy(&half, shared_pointer(place, 2), 2);
                 right[k] = Half::widen(half);

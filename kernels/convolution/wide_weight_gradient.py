@@ -1,0 +1,211 @@
+"""The weight gradient of groups of many channels: how it is cut, its source, and its launches.
+
+Where a group is no multiple of 8 channels, as many groups as make one are taken together, and what is summed between them
+is dropped. A GPU with the instructions of sm_90a is needed. The order of the sums is fixed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import ceil
+
+from ..dimensions.declarations import declarations
+from ..dimensions.specification import Parameter, Specification
+from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .divisor import packed as packed_divisor
+from .forward import HALVES, kernel_text
+from .launch import View, tensor_map
+from .problem import ConvolutionProblem
+from .weight_gradient import Launch
+from .wide_forward import WARPS_A_GROUP, product, row_map, together
+
+NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
+ARCH = "sm_90a"
+TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
+REGISTER_ROOM = 12  # beside sums and what is loaded for the next products
+BATCH = 4  # steps of wide_weight_gradient.cu
+FOLD_BATCH, MOST_FOLD_WARPS, LANES = 8, 16, 32
+BARRIER_BYTES = 8
+SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
+
+
+@dataclass(frozen=True)
+class WideWeightGradient:
+    """One way to cut a weight gradient.
+
+    A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and `tiles` times 8 octets of
+    its filter columns and channels of x. It takes `images` images x `units` units of 8 columns of one of `splits` stretches
+    of rows; `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
+    """
+
+    groups: int
+    parts: int
+    tiles: int
+    images: int
+    units: int
+    stages: int
+    blocks: int
+    splits: int
+
+
+@dataclass(frozen=True)
+class WideGradientCut:
+    """What follows from a problem and a configuration, by the formulas of wide_weight_gradient.cu."""
+
+    problem: ConvolutionProblem
+    configuration: WideWeightGradient
+
+    @property
+    def octets(self) -> int:
+        """Octets of a group of the kernel."""
+        width = self.problem.width
+        return together(width, width) * width // 8
+
+    @property
+    def groups(self) -> int:
+        """Groups as the kernel sees them."""
+        return ceil(self.problem.c / (8 * self.octets))
+
+    @property
+    def written(self) -> int:
+        """Octets of dy of a warpgroup."""
+        return ceil(self.octets / self.configuration.parts)
+
+    @property
+    def x_parts(self) -> int:
+        """Parts of the filter columns and channels of x."""
+        return ceil(self.problem.s * self.octets / (TILE_OCTETS * self.configuration.tiles))
+
+    @property
+    def warpgroups(self) -> int:
+        return self.configuration.groups * self.configuration.tiles
+
+    @property
+    def threads(self) -> int:
+        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+
+    @property
+    def columns(self) -> int:
+        problem = self.problem
+        return (8 * self.configuration.units - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
+
+    @property
+    def pitch(self) -> int:
+        """Octets of a position of x in shared memory."""
+        return self.configuration.groups * self.octets | 1
+
+    @property
+    def x_bytes(self) -> int:
+        return self.configuration.images * self.columns * 16 * self.pitch
+
+    @property
+    def line(self) -> int:
+        """Bytes of a line of dy in shared memory."""
+        octets = self.configuration.groups * self.written
+        return 32 if octets <= 2 else 64 if octets <= 4 else 128
+
+    @property
+    def dy_bytes(self) -> int:
+        planes = ceil(16 * self.configuration.groups * self.written / self.line)
+        return planes * self.configuration.images * self.configuration.units * 8 * self.line
+
+    @property
+    def open_rows(self) -> int:
+        """Rows of dy that a row of x meets, and those between."""
+        problem = self.problem
+        return ceil(((problem.r - 1) * problem.dilation[0] + 1) / problem.stride[0])
+
+    @property
+    def dy_stages(self) -> int:
+        return self.open_rows + SPARE_ROWS
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory: the rings, a row of zeros, barriers."""
+        rows = (self.dy_stages + 1) * ceil(self.dy_bytes / 1024) * 1024
+        rows += self.configuration.stages * ceil(self.x_bytes / 128) * 128
+        return rows + 2 * BARRIER_BYTES * (self.dy_stages + self.configuration.stages)
+
+    @property
+    def registers(self) -> int:
+        """An estimate."""
+        return self.problem.r * (4 * self.written + 2) + 8 * BATCH + REGISTER_ROOM
+
+    @property
+    def channel_blocks(self) -> int:
+        return ceil(self.groups / self.configuration.groups) * self.configuration.parts * self.x_parts
+
+    @property
+    def column_tiles(self) -> int:
+        return ceil(self.problem.q / (8 * self.configuration.units))
+
+    @property
+    def work(self) -> int:
+        """Rows of all images and column tiles."""
+        return ceil(self.problem.n / self.configuration.images) * self.column_tiles * self.problem.p
+
+
+def legal(cut: WideGradientCut, shared: int) -> bool:
+    """Whether the kernel can be built and launched so."""
+    chosen = cut.configuration
+    width = 8 * cut.written
+    lines = [group * width * 2 % cut.line for group in range(chosen.groups)]
+    return (
+        cut.problem.c % 8 == 0
+        and (chosen.groups == 1 or (chosen.parts == 1 and cut.x_parts == 1))
+        and all(start == 0 or start + 2 * width <= cut.line for start in lines)
+        and cut.written <= 32
+        and chosen.images * chosen.units % 2 == 0
+        and (chosen.images == 1 or (cut.column_tiles == 1 and (chosen.units == 1 or chosen.units % 2 == 0)))
+        and max(cut.columns, chosen.images, 8 * chosen.units, 8 * cut.pitch) <= MAX_BOX
+        and cut.threads <= 1024
+        and chosen.splits <= max(1, cut.work)
+        and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
+        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+    )
+
+
+def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
+    """The CUDA source. Problems that differ in extents, padding and number of groups alone share one."""
+    cut = WideGradientCut(problem, chosen)
+    numbers: dict[str, int | bool] = {
+        "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width,
+        "GROUPS": chosen.groups, "TILES": chosen.tiles, "IMAGES": chosen.images, "UNITS": chosen.units,
+        "X_STAGES": chosen.stages, "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
+        "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
+        "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
+    }  # fmt: skip
+    parameters = tuple(Parameter(name, value) for name, value in numbers.items())
+    declared = declarations(Specification("spec", (), parameters=parameters))
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "wgmma")]
+    half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
+    instance = product(cut.written, problem.dtype, "turned")
+    text = kernel_text("wide_weight_gradient.cu")
+    return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", text])
+
+
+def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
+    """Bytes of the sums of all splits."""
+    return 4 * problem.weight_elements * chosen.splits
+
+
+def launches(
+    problem: ConvolutionProblem, chosen: WideWeightGradient, x: View, dy: View, workspace: int, out: int
+) -> tuple[Launch, Launch]:
+    """The launch that leaves the sums of every split, and the one that adds them into `out`, dense [k, r, s, c / groups]."""
+    cut = WideGradientCut(problem, chosen)
+    x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
+    dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), cut.line // 2)
+    divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
+    stretch, longer = divmod(cut.work, chosen.splits)
+    numbers = (
+        cut.x_parts, stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets, problem.c,
+    )  # fmt: skip
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
+    grid = (cut.channel_blocks * chosen.splits,)
+    first = Launch(grid, (cut.threads,), (x_map, dy_map, workspace, work), cut.shared)
+    quadruples = problem.weight_elements // 4
+    warps = min(MOST_FOLD_WARPS, ceil(chosen.splits / FOLD_BATCH))
+    fold = (workspace, chosen.splits, quadruples, out)
+    return first, Launch((ceil(quadruples / LANES),), (LANES * warps,), fold)

@@ -1,0 +1,120 @@
+"""The weight gradient of wide groups, its kernels' very text run on the host against NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tapestry.kernels.convolution import wide_weight_gradient
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.wide_weight_gradient import NAMES, WideGradientCut
+from tapestry.kernels.convolution.wide_weight_gradient import WideWeightGradient as Cut
+
+from .. import host_compiler
+from . import emulated
+from .test_direct import DTYPES
+from .test_direct import view as dense_view
+from .test_forward_host import small
+from .test_wide_forward_host import row_map
+
+pytestmark = pytest.mark.long
+
+Array = NDArray[Any]
+
+host_compiler.compiler()
+
+
+@dataclass(frozen=True)
+class Kind(emulated.Kind[Cut]):
+    """What a source depends on."""
+
+
+def cut(units: int, images: int = 1, groups: int = 1, parts: int = 1, tiles: int = 1) -> Cut:
+    return Cut(groups, parts, tiles, images, units, 2, 1, 1)
+
+
+# Lines of 32, 64 and 128 bytes, parts that do not divide, several groups and tiles, images of one unit and of two.
+KINDS = [
+    Kind(cut(2), 3, 3, width=16),
+    Kind(cut(1, images=4), 3, 3, width=24),
+    Kind(cut(2, images=2, tiles=2), 3, 3, width=40, dtype="bf16"),
+    Kind(cut(4, groups=2, tiles=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
+    Kind(cut(2, parts=2), 3, 2, width=40, stride=(1, 2), dilation=(2, 1)),
+    Kind(cut(1, images=2, tiles=3), 3, 3, width=72),
+    Kind(cut(2, tiles=2), 3, 3, width=3, stride=(2, 2)),
+    Kind(cut(4), 1, 1, width=12, dtype="bf16"),
+]
+
+
+@functools.cache
+def library(problem: ConvolutionProblem, chosen: Cut) -> ctypes.CDLL:
+    return host_compiler.emulated(wide_weight_gradient.source(problem, chosen), *NAMES)
+
+
+def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
+    """The definition, in f64: one product for each tap."""
+    top, bottom, left, right = problem.padding
+    wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    dw = np.zeros(problem.weight_shape)
+    apart = (problem.n, problem.p, problem.q, problem.groups, problem.width)
+    given = dy.astype(np.float64).reshape(apart)
+    for r in range(problem.r):
+        for s in range(problem.s):
+            first, second = r * problem.dilation[0], s * problem.dilation[1]
+            rows = slice(first, first + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
+            columns = slice(second, second + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
+            found = np.einsum("npqgk,npqgj->gkj", given, wide[:, rows, columns].reshape(apart))
+            dw[:, r, s] = found.reshape(problem.c, problem.width)
+    return dw
+
+
+SIDE = st.integers(0, 2)
+
+
+@st.composite
+def problems(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
+    padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
+    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
+    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
+    h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
+    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
+    return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.r}x{kind.s} width {kind.width} {kind.stride}")
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), splits=st.integers(1, 3), seed=st.integers(0, 999), partial=st.booleans())
+def test_the_kernels_sum_the_weight_gradient(
+    kind: Kind, data: st.DataObject, splits: int, seed: int, partial: bool
+) -> None:
+    problem = data.draw(problems(kind))
+    chosen = replace(kind.cut, splits=1)
+    if chosen.images > 1 and WideGradientCut(problem, chosen).column_tiles > 1:
+        return
+    chosen = replace(chosen, splits=min(splits, WideGradientCut(problem, chosen).work))
+    random = np.random.default_rng(seed)
+    x, dy = small(random, problem.input_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
+    alike = replace(problem, n=1, h=40, w=40, c=lcm(8, kind.width), groups=lcm(8, kind.width) // kind.width)
+    alike = replace(alike, padding=(0, 0, 0, 0))
+    loaded = library(alike, replace(chosen, splits=1))
+    room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
+    dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wide_weight_gradient, "row_map", row_map)
+        patch.setattr(wide_weight_gradient, "tensor_map", emulated.tensor_map)
+        views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
+        made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
+    names = ("wide_weight_gradient", "wide_fold_partial" if partial else "wide_fold_rounded")
+    for name, launch in zip(names, made, strict=True):
+        emulated.start(getattr(loaded, f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
+    unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7
+    np.testing.assert_allclose(dw.astype("f8"), weight_gradient(problem, x, dy), rtol=0 if partial else unit, atol=unit)
