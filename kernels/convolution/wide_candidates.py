@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from math import ceil
 
 from ..cost.gpu import Gpu
-from .wide_forward import BATCH, WARPS_A_GROUP, WideConfiguration, WideCut, groups, legal, octets
+from .wide_forward import WideConfiguration, WideCut, groups, legal, octets
 from .wide_sweep import Sweep
 
 MOST = 24
 MOST_WARPGROUPS = 4
 RINGS = (40 << 10, 72 << 10)  # bytes asked for ahead in one multiprocessor
-ROW_CLOCKS = 420  # of a warpgroup and row: barrier, first matrices, rounding, storing
-BATCH_CLOCKS = 50  # of each batch of products
-OCTET_CLOCKS = 40  # of rounding and storing an octet
+ROW_CLOCKS = 800  # of a row, in which no warpgroup multiplies: barrier, first matrices, rounding, storing
+LATE_CLOCKS = 400  # the same where rows leave late
+LINE_BYTES = 48  # of a position's bytes in a box: as long as so many more
 START_CLOCKS = 3500
 
 
@@ -35,9 +35,10 @@ def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
                 for ring in RINGS:
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
                     stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
-                    cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
-                    if legal(WideCut(sweep, cut), gpu.shared_per_block):
-                        yield cut
+                    for late in (False, True):
+                        cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks, late)
+                        if legal(WideCut(sweep, cut), gpu.shared_per_block):
+                            yield cut
 
 
 def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
@@ -77,19 +78,14 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     products = pairs * sweep.rows.taps / sweep.rows.stride
     tensor = cut.warpgroups * products * 4 * cut.written
     shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
-    chain = ROW_CLOCKS / sweep.rows.stride + BATCH_CLOCKS * pairs / BATCH
-    chain += OCTET_CLOCKS * cut.written / sweep.rows.stride + products * 4 * cut.written
+    row = (LATE_CLOCKS if chosen.late else ROW_CLOCKS) / sweep.rows.stride
     bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
     out = chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    memory = (bytes_in + out / sweep.rows.stride) / per_clock
-    bounds = (memory * resident, tensor * resident, shared * resident, chain)
-    busiest = max(bounds)
-    step = (sum(bound**4 for bound in bounds)) ** 0.25
+    lines = 1 + LINE_BYTES / (16 * cut.pitch)
+    memory = (bytes_in + out / sweep.rows.stride) / per_clock * lines
+    bounds = (memory * resident, max(tensor, shared) * resident + row, 1.2 * products * 4 * cut.written + 1.5 * row)
+    step = max(bounds)
     filter_clocks = cut.filter_bytes / 16 * chosen.blocks / 8
-    return START_CLOCKS + filter_clocks + waves * steps * max(busiest, step)
+    return START_CLOCKS + filter_clocks + waves * steps * step
 
-
-def threads_of(cut: WideCut) -> int:
-    """Threads that multiply."""
-    return 32 * WARPS_A_GROUP * cut.warpgroups

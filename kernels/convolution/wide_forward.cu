@@ -23,7 +23,10 @@ constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
 constexpr int WARPGROUPS = CHANNEL_GROUPS * TILES;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int THREADS = COMPUTE_THREADS + WARP;
+constexpr int WORKING_THREADS = COMPUTE_THREADS + WARP;                      // one more warp loads
+// Where a block has a multiprocessor to itself, the loader is one of a warpgroup that leaves its registers to the others.
+constexpr int THREADS = REGISTERS > 0 ? COMPUTE_THREADS + WARPS_A_GROUP * WARP : WORKING_THREADS;
+constexpr int LOADER_REGISTERS = 24;
 constexpr int STAGED_PITCH = 16 * (WRITTEN | 1), STAGED_BYTES = 16 * STAGED_PITCH;    // what a warp leaves for memory
 constexpr int FILTER_PART = R * DEPTH * N * 16;                              // of a warpgroup
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
@@ -33,7 +36,8 @@ constexpr int READY = 1, BROUGHT = 2;                                        // 
 constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
 
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
-constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
+constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y + LATE, PERIOD = OPEN * STRIDE_Y;
+constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
 constexpr int slot_of(int phase, int r) {
@@ -56,10 +60,6 @@ struct Barriers {
 struct Outside {
     unsigned short* data;
     long long image, row, column;
-
-    __device__ unsigned short* at(int n, int y, int x, int channel) const {
-        return data + n * image + y * row + x * column + channel;
-    }
 };
 
 // All rows of a launch in one line (image block, column tile, row), cut into a stretch for each of the blocks that share a
@@ -232,6 +232,8 @@ struct Worker {
     unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
     int lane, tile;                // of the warp: 16 positions of the block
     Ring<STAGES> ring;
+    long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
+    unsigned there, places[CHUNKS];
 
     __device__ Worker(const Barriers& barriers, const Work& work, const Outside& output, const Outside& residual,
                       const float* scale, const float* bias, const Share& share, unsigned shared, int warp)
@@ -284,56 +286,90 @@ struct Worker {
         }
     }
 
+    // One input row. Where rows leave late, the one that the row before has finished leaves while this one's products are on
+    // their way.
     template <int PHASE>
     __device__ __forceinline__ void row(Open& open, const Run& run, int t) {
+        constexpr int done = slot_of((PHASE + PERIOD - LATE) % PERIOD, R - 1);
         if (adds(PHASE) && t >= run.begin && t < run.end) {
             barriers.full(ring.slot).wait(ring.parity);
             multiply<PHASE, 0>(open, shared + ring.slot * ROW_PITCH);
+            if constexpr (LATE > 0) leave<done>(open, run, t);
             wait_products<0>();
 #pragma unroll
-            for (int slot = 0; slot < OPEN; ++slot) pin(open[slot]);
+            for (int slot = 0; slot < OPEN; ++slot)
+                if (LATE == 0 || slot != done) pin(open[slot]);
             __syncwarp();
             if (elected()) barriers.empty(ring.slot).arrive();
             ring.advance();
-        } else if constexpr (slot_of(PHASE, 0) >= 0) {
+        } else {
+            if constexpr (LATE > 0) leave<done>(open, run, t);
+            if constexpr (slot_of(PHASE, 0) >= 0) {
 #pragma unroll
-            for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
+                for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
+            }
         }
-        constexpr int done = slot_of(PHASE, R - 1);
-        if constexpr (done >= 0) {
-            if (t >= (R - 1) * DILATION_Y) leave(open[done], run, run.row + (t - (R - 1) * DILATION_Y) / STRIDE_Y);
+        if constexpr (LATE == 0) leave<done>(open, run, t);
+    }
+
+    // The output row that input row t - LATE has finished, if there is one.
+    template <int DONE>
+    __device__ __forceinline__ void leave(const Open& open, const Run& run, int t) const {
+        if constexpr (DONE >= 0) {
+            const int first = t - LATE - (R - 1) * DILATION_Y;    // its first input row
+            if (first >= 0) leave(open[DONE], run.row + first / STRIDE_Y);
         }
     }
 
     template <int PHASE>
     __device__ __forceinline__ void turn(Open& open, const Run& run, int t) {
         if constexpr (PHASE < PERIOD) {
-            if (t + PHASE >= run.steps()) return;
+            if (t + PHASE >= run.steps() + LATE) return;
             row<PHASE>(open, run, t + PHASE);
             turn<PHASE + 1>(open, run, t);
         }
     }
 
-    // The octets of a row that this lane moves between the staged sums and memory.
-    template <class Each>
-    __device__ __forceinline__ void for_octets(const Run& run, const Each& each) const {
+    // Works out where this lane's octets of a row lie: in memory, counted from the row's first element.
+    __device__ __forceinline__ void begin(const Run& run) {
+        row_place = run.image * output.image + run.column * output.column + own.first;
+        residual_place = run.image * residual.image + run.column * residual.column + own.first;
+        there = 0;
 #pragma unroll
-        for (int i = 0; i < WRITTEN / 2 + WRITTEN % 2; ++i) {
-            const int chunk = i * WARP + lane, position = chunk / WRITTEN, octet = chunk % WRITTEN;
-            const int unit = 2 * tile + position / 8;
-            const int image = run.image + unit / UNITS, column = run.column + unit % UNITS * 8 + position % 8;
-            if (position < 16 && octet < own.octets && image < work.images && column < work.columns)
-                each(staged + position * STAGED_PITCH + octet * 16, image, column, own.first + octet * 8);
+        for (int i = 0; i < CHUNKS; ++i) {
+            const Chunk chunk(*this, i);
+            if (chunk.position < 16 && chunk.octet < own.octets && run.image + chunk.image < work.images &&
+                run.column + chunk.column < work.columns)
+                there |= 1u << i;
+            places[i] = unsigned(chunk.image * output.image + chunk.column * output.column + chunk.octet * 8);
         }
     }
 
-    __device__ __forceinline__ void leave(const float (&sums)[SUMS], const Run& run, int p) const {
+    // One of the octets of a row that this lane moves between the staged sums and memory.
+    struct Chunk {
+        int position, octet, image, column;    // image and column count from the block's first
+
+        __device__ __forceinline__ Chunk(const Worker& worker, int i) {
+            const int chunk = i * WARP + worker.lane;
+            position = chunk / WRITTEN, octet = chunk % WRITTEN;
+            const int unit = 2 * worker.tile + position / 8;
+            image = unit / UNITS, column = unit % UNITS * 8 + position % 8;
+        }
+        __device__ __forceinline__ unsigned in(unsigned staged) const { return staged + position * STAGED_PITCH + octet * 16; }
+    };
+
+    __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) const {
         if constexpr (RESIDUAL) {
-            for_octets(run, [&](unsigned at, int image, int column, int channel) {
-                const uint4 read = *reinterpret_cast<const uint4*>(residual.at(image, p, column, channel));
+            const unsigned short* row = residual.data + residual_place + p * residual.row;
+#pragma unroll
+            for (int i = 0; i < CHUNKS; ++i) {
+                if (!(there >> i & 1u)) continue;
+                const Chunk chunk(*this, i);
+                const auto from = row + (chunk.image * residual.image + chunk.column * residual.column + chunk.octet * 8);
+                const uint4 read = *reinterpret_cast<const uint4*>(from);
                 const unsigned words[4] = {read.x, read.y, read.z, read.w};
-                store_octet(at, words);
-            });
+                store_octet(chunk.in(staged), words);
+            }
             __syncwarp();
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
@@ -346,10 +382,10 @@ struct Worker {
                 stage<2>(sums, to + octet * 16, octet);
         }
         __syncwarp();
-        for_octets(run, [&](unsigned at, int image, int column, int channel) {
-            const float4 words = load_shared(at);
-            *reinterpret_cast<float4*>(output.at(image, p, column, channel)) = words;
-        });
+        unsigned short* row = output.data + row_place + p * output.row;
+#pragma unroll
+        for (int i = 0; i < CHUNKS; ++i)
+            if (there >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(staged));
         __syncwarp();
     }
 
@@ -385,19 +421,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
+        if constexpr (REGISTERS > 0) take_registers<REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
         bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x);
-        meet(READY, THREADS);
+        meet(READY, WORKING_THREADS);
         Worker worker(barriers, work, output, residual, scale, bias, share, shared, warp);
         Open open;
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);
             position += run.rows;
-            for (int t = 0; t < run.steps(); t += PERIOD) worker.template turn<0>(open, run, t);
+            worker.begin(run);
+            for (int t = 0; t < run.steps() + LATE; t += PERIOD) worker.template turn<0>(open, run, t);
         }
         return;
     }
+    if constexpr (REGISTERS > 0) keep_registers<LOADER_REGISTERS>();
+    if (warp > COMPUTE_WARPS) return;    // beside the loader
     if (elected()) {
         prefetch(input);
         for (int slot = 0; slot < STAGES; ++slot) {
@@ -407,7 +447,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         fence_barrier_init();
     }
     __syncwarp();
-    pass(READY, THREADS);
+    pass(READY, WORKING_THREADS);
     wait_for_previous_kernel();
     load_rows(input, work, barriers, shared);
     let_next_kernel_start();

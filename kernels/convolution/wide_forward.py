@@ -13,7 +13,7 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
-from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .configuration import MAX_BOX, REGISTERS, RESERVED_SHARED, register_limit
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
@@ -23,8 +23,31 @@ NAME = "wide_forward"
 ARCH = "sm_90a"
 WARPS_A_GROUP = 4
 BATCH = 3  # pairs of octets of wide_forward.cu
-REGISTER_ROOM = 52  # beside accumulators and what is loaded for the next products
+REGISTER_ROOM = 40  # beside accumulators and what is loaded for the next products
+HALF_ROOM = 20  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
+LOADER_REGISTERS, MOST_REGISTERS = 24, 240
+
+
+def shared_out(warpgroups: int, blocks: int) -> int:
+    """Registers of a multiplying thread where a block has a multiprocessor to itself and its loader gives up its own.
+
+    0 where there are several blocks: then all threads have equally many.
+    """
+    if blocks > 1:
+        return 0
+    left = REGISTERS - 32 * WARPS_A_GROUP * LOADER_REGISTERS
+    return min(MOST_REGISTERS, left // (32 * WARPS_A_GROUP * warpgroups) // 8 * 8)
+
+
+def threads(warpgroups: int, blocks: int) -> int:
+    """Threads of a block: the multiplying ones, and a warp that loads or the warpgroup it is of."""
+    return 32 * (WARPS_A_GROUP * warpgroups + (WARPS_A_GROUP if blocks == 1 else 1))
+
+
+def available(warpgroups: int, blocks: int) -> int:
+    """Registers that a multiplying thread may have."""
+    return shared_out(warpgroups, blocks) or register_limit(threads(warpgroups, blocks), blocks)
 
 
 @dataclass(frozen=True)
@@ -34,6 +57,7 @@ class WideConfiguration:
     A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
     `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 of each, in `images`
     images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
+    Where rows leave `late`, a finished one is rounded and stored while the next one's products are on their way.
     """
 
     groups: int
@@ -44,6 +68,7 @@ class WideConfiguration:
     units: int
     stages: int
     blocks: int
+    late: bool = False
 
 
 def together(read: int, written: int) -> int:
@@ -87,7 +112,7 @@ class WideCut:
 
     @property
     def threads(self) -> int:
-        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+        return threads(self.warpgroups, self.configuration.blocks)
 
     @property
     def columns(self) -> int:
@@ -124,7 +149,9 @@ class WideCut:
     @property
     def registers(self) -> int:
         """An estimate."""
-        return open_rows(self.sweep) * 4 * self.written + 8 * BATCH + REGISTER_ROOM
+        alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
+        room = 8 * BATCH + REGISTER_ROOM + HALF_ROOM * alone
+        return (open_rows(self.sweep) + self.configuration.late) * 4 * self.written + room
 
     @property
     def channel_blocks(self) -> int:
@@ -157,7 +184,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+        and cut.registers <= available(cut.warpgroups, chosen.blocks)
     )
 
 
@@ -178,6 +205,7 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
+        "REGISTERS": shared_out(cut.warpgroups, chosen.blocks), "LATE": int(chosen.late),
         "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_S": columns.first, "TAP_STEP_S": columns.step,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,

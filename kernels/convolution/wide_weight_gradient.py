@@ -12,18 +12,18 @@ from math import ceil
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
-from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .configuration import MAX_BOX, RESERVED_SHARED
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient import Launch
-from .wide_forward import WARPS_A_GROUP, product, row_map, together
+from .wide_forward import available, product, row_map, shared_out, threads, together
 
 NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
 ARCH = "sm_90a"
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
-REGISTER_ROOM = 12  # beside sums and what is loaded for the next products
+REGISTER_ROOM = 28  # beside sums and what is loaded for the next products
 BATCH = 4  # steps of wide_weight_gradient.cu
 FOLD_BATCH, MOST_FOLD_WARPS, LANES = 8, 16, 32
 BARRIER_BYTES = 8
@@ -83,7 +83,7 @@ class WideGradientCut:
 
     @property
     def threads(self) -> int:
-        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+        return threads(self.warpgroups, self.configuration.blocks)
 
     @property
     def columns(self) -> int:
@@ -162,7 +162,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+        and cut.registers <= available(cut.warpgroups, chosen.blocks)
     )
 
 
@@ -173,6 +173,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
         "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width,
         "GROUPS": chosen.groups, "TILES": chosen.tiles, "IMAGES": chosen.images, "UNITS": chosen.units,
         "X_STAGES": chosen.stages, "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
+        "REGISTERS": shared_out(cut.warpgroups, chosen.blocks),
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
     }  # fmt: skip
