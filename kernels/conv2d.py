@@ -5,7 +5,7 @@
         * w[k, r, s, j]
 
 Arrays are CuPy's, torch's or any other library's (`runtime/array.py`), of shape [n, h, w, c] with the channels dense in
-memory and any other strides; filters [k, r, s, c / groups] are dense. k = c; c / groups is 1, 2, 4, 8, 16 or 32; filter
+memory and any other strides; filters [k, r, s, c / groups] are dense. k = c; c / groups is at most 128; filter
 extents are 1 to 7, strides and dilations 1 or 2. Work is queued on `stream`, or on the current stream of the library
 the first array is of; nothing waits for it. Results are new arrays of that library unless `out` is given; a call with
 `out` (and `workspace`) allocates nothing, and can be captured in a graph once the same kernel has run before.
@@ -20,11 +20,10 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .convolution import operands, prepare, weight_gradient
+from .convolution import operands, prepare
 from .convolution.configuration import ForwardConfiguration
-from .convolution.prepare import Fused
+from .convolution.prepare import Fused, GradientConfiguration
 from .convolution.problem import ConvolutionProblem
-from .convolution.weight_gradient_configuration import WeightGradientConfiguration
 from .errors import WrongShape, WrongValue
 from .runtime.array import DeviceArray, array, identity
 from .runtime.stream import stream_pointer
@@ -155,7 +154,7 @@ def conv2d_weight_gradient(
     out: Any = None,
     workspace: Any = None,
     stream: object = None,
-    configuration: WeightGradientConfiguration | None = None,
+    configuration: GradientConfiguration | None = None,
 ) -> Any:
     """The gradient dw [k, r, s, c / groups] of a filter of extents (r, s), from x [n, h, w, c] and dy [n, p, q, k].
 
@@ -173,7 +172,7 @@ def conv2d_weight_gradient(
     problem, given, other = weight_gradient_problem(x, dy, filter, groups, stride, padding, dilation, where)
     chosen = configuration or prepare.weight_gradient_choice(problem, given, other)
     queue = stream_pointer(stream, given)
-    size = weight_gradient.workspace_bytes(problem, chosen)
+    size = prepare.workspace_bytes(problem, chosen)
     dtype = "f32" if partial else given.dtype
     result = operands.given_or_empty(out, x, given, problem.weight_shape, dtype, queue)
     if workspace is None and size:
@@ -194,15 +193,13 @@ def weight_gradient_workspace(
     stride: Pair = 1,
     padding: Pair = 0,
     dilation: Pair = 1,
-    configuration: WeightGradientConfiguration | None = None,
+    configuration: GradientConfiguration | None = None,
 ) -> int:
     """Bytes of `workspace` that `conv2d_weight_gradient` wants for these arrays."""
     problem, given, other = weight_gradient_problem(
         x, dy, filter, groups, stride, padding, dilation, "conv2d_weight_gradient"
     )
-    return weight_gradient.workspace_bytes(
-        problem, configuration or prepare.weight_gradient_choice(problem, given, other)
-    )
+    return prepare.workspace_bytes(problem, configuration or prepare.weight_gradient_choice(problem, given, other))
 
 
 def input_gradient_problem(

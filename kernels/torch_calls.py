@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import torch_library
-from .convolution import prepare, weight_gradient
+from .convolution import prepare
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
 from .convolution.recipes import Pass
@@ -260,7 +260,7 @@ def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry
         return plan
     given, other = _copied(plan, x, dy)
     plan.choice = prepare.weight_gradient_choice(plan.problem, array(_rows(given), "x"), array(_rows(other), "dy"))
-    plan.workspace = weight_gradient.workspace_bytes(plan.problem, plan.choice)
+    plan.workspace = prepare.workspace_bytes(plan.problem, plan.choice)
     return plan
 
 

@@ -16,6 +16,8 @@ from .torch_calls import DTYPES
 from .torch_geometry import Ints, geometry_of, known_geometry
 from .torch_operators import forward
 
+CUDNN_WIDTH = 128  # channels a group from which cuDNN was faster in all passes on an H200, 2026-11-22
+
 
 def conv2d(
     x: Tensor,
@@ -30,7 +32,7 @@ def conv2d(
     """x [n, c, h, w], w [c, c / groups, r, s] and bias [c] -> [n, c, p, q], differentiable.
 
     `padding` is an int, (rows, columns), (top, bottom, left, right), "same" or "valid". On CUDA: f16 or bf16, group
-    widths 1, 2, 4, 8, 16, 32, filters up to 7, stride and dilation 1 or 2; raises BadConvolution for anything else.
+    widths up to 128, filters up to 7, stride and dilation 1 or 2; raises BadConvolution for anything else.
     """
     given = (x, w) if bias is None else (x, w, bias)
     if not torch_autograd.direct(*given):
@@ -148,7 +150,9 @@ def _unfit(layer: nn.Conv2d) -> str | None:
         f"a subclass, {type(layer).__name__}, whose forward may differ": type(layer) is nn.Conv2d,
         "padding mode " + layer.padding_mode: layer.padding_mode == "zeros",
         f"{layer.in_channels} channels in and {layer.out_channels} out": layer.in_channels == layer.out_channels,
-        f"group width {width}, not one of {GROUP_WIDTHS}": width in GROUP_WIDTHS,
+        f"group width {width}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": width < CUDNN_WIDTH,
+        "one group of many channels, a product that cuDNN is made for": layer.groups > 1 or width in GROUP_WIDTHS,
+        f"{layer.in_channels} channels, no multiple of 8": width in GROUP_WIDTHS or layer.in_channels % 8 == 0,
         f"filter {size[0]}x{size[1]}, larger than {MAX_FILTER}": max(size) <= MAX_FILTER,
         f"stride {layer.stride}, not 1 or 2": set(layer.stride) <= {1, 2},
         f"dilation {layer.dilation}, not 1 or 2": set(layer.dilation) <= {1, 2},

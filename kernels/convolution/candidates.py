@@ -25,7 +25,7 @@ from .configuration import (
     legal,
     open_rows,
 )
-from .problem import ConvolutionProblem
+from .problem import GROUP_WIDTHS, ConvolutionProblem
 
 MOST = 40
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
@@ -55,6 +55,8 @@ CLOCKS_PER_NS = tuned_gpu().sustained_clock_hz / 1e9
 
 def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
     """Legal configurations of forward.cu, at most forty, the analytic best guess first. Empty where it cannot run."""
+    if problem.width not in GROUP_WIDTHS:
+        return []
     found = {cut: guess(problem, cut, gpu.sms) for cut in _all(problem, gpu.sms, gpu.shared_per_block)}
     return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
 

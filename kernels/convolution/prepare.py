@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import WrongLayout, WrongValue
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
-from . import direct, forward_walk, input_gradient, launch, weight_gradient
+from . import direct, forward_walk, input_gradient, launch, weight_gradient, wide, wide_forward, wide_weight_gradient
 from .configuration import ForwardConfiguration, footprint
 from .launch import Rows, Taps, View
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
+from .wide_forward import WideCut
+from .wide_weight_gradient import WideWeightGradient
 
 if TYPE_CHECKING:
+    from ..cost.gpu import Gpu
     from ..runtime.module import Prepared
 
+GradientConfiguration = WeightGradientConfiguration | WideWeightGradient
 REMEMBERED = 1024
 ACTIVATIONS = ("relu", "silu", "gelu", "hardswish")
 
@@ -88,6 +92,8 @@ def forward_steps(
     apart(out, "out", where, ("x", x), ("w", w))
     source, target = view(x, "x", where), view(out, "out", where)
     added = view(fused.residual, "residual", where) if fused.residual else None
+    if configuration is None and (cuts := wide_cuts(problem, "forward", x.device, source, target, added)):
+        return Steps(by_warpgroups(cuts, source, target, added, pointers, x.device, fused.flags))
     rows, walk = Rows(0, problem.p), forward_walk.walk(problem)
     cut, read = configuration or chosen(walk.problem, "forward", x.device), walk.read(source)
     if cut is not None and fetchable(read, target, added):
@@ -115,6 +121,8 @@ def input_gradient_steps(
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
+    if configuration is None and (cuts := wide_cuts(problem, "input_gradient", dy.device, source, target)):
+        return Steps(by_warpgroups(cuts, source, target, None, pointers, dy.device, {}))
     walked, taps = input_gradient.walk(problem).problem, input_gradient.walk(problem).taps
     cut = configuration or chosen(walked, "input_gradient", dy.device)
     if cut is not None and fetchable(source, target):
@@ -135,23 +143,47 @@ def weight_gradient_steps(
     out: DeviceArray,
     dtype: str,
     workspace: DeviceArray | None,
-    configuration: WeightGradientConfiguration,
+    configuration: GradientConfiguration,
 ) -> Steps:
     """The weight gradient, its operands checked, into `out` of `dtype`; by way of `workspace` where one is needed."""
     where = "conv2d_weight_gradient"
     like(x, dy, "dy", where, problem.output_shape, problem.dtype)
     like(x, out, "out", where, problem.weight_shape, dtype)
-    kernels = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
-    size = weight_gradient.workspace_bytes(problem, configuration)
+    size = workspace_bytes(problem, configuration)
     partials = room(workspace, size, where) if workspace is not None else 0
-    views = view(x, "x", where), view(dy, "dy", where)
-    made = weight_gradient.launches(problem, configuration, *views, partials, dense(out, "out", where))
+    views, target = (view(x, "x", where), view(dy, "dy", where)), dense(out, "out", where)
+    if isinstance(configuration, WideWeightGradient):
+        found = wide.gradient_recipes(problem, configuration, dtype == "f32")
+        kernels = tuple(_loaded(recipe, x.device) for recipe in found)
+        made = wide_weight_gradient.launches(problem, configuration, *views, partials, target)
+        return Steps(weight_gradient.prepared(kernels, made))
+    kernels = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
+    made = weight_gradient.launches(problem, configuration, *views, partials, target)
     return Steps(weight_gradient.prepared(kernels, made))
 
 
+def workspace_bytes(problem: ConvolutionProblem, configuration: GradientConfiguration) -> int:
+    """Bytes of the workspace of a weight gradient."""
+    if isinstance(configuration, WideWeightGradient):
+        return wide_weight_gradient.workspace_bytes(problem, configuration)
+    return weight_gradient.workspace_bytes(problem, configuration)
+
+
 @functools.lru_cache(maxsize=4096)
-def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> WeightGradientConfiguration:
+def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> GradientConfiguration:
     """The configuration for these operands: the predicted best, or the plain one for what cannot be fetched."""
+    where = "conv2d_weight_gradient"
+    if fetchable(view(x, "x", where), view(dy, "dy", where)):
+        cut = wide.gradient_cut(problem, _gpu(x.device))
+        if cut is not None:
+            return cut
+    return shared_weight_gradient_choice(problem, x, dy)
+
+
+def shared_weight_gradient_choice(
+    problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray
+) -> WeightGradientConfiguration:
+    """The same among those whose rows may lie in several buffers."""
     where = "conv2d_weight_gradient"
     if fetchable(view(x, "x", where), view(dy, "dy", where)):
         found: WeightGradientConfiguration = chosen(problem, "weight_gradient", x.device)
@@ -205,13 +237,50 @@ def by_copy_engine(
     return prepared
 
 
-def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
-    """What the cost model takes for a pass on a device."""
-    from ..cost.gpu import described_gpu
-    from ..cost.model import choose
+def wide_cuts(
+    problem: ConvolutionProblem, what: wide.Walked, device: int, source: View, *others: View | None
+) -> wide.Cuts:
+    """The sweeps of a pass where the kernels of wide groups make it, with these operands; else none."""
+    found = wide.cuts(problem, what, _gpu(device))
+    return found if found and fetchable(source, *others) and wide.reaches(source, *others) else ()
+
+
+def by_warpgroups(
+    cuts: wide.Cuts,
+    source: View,
+    output: View,
+    residual: View | None,
+    pointers: tuple[int, int, int],
+    device: int,
+    flags: Mapping[str, Any],
+) -> tuple[Prepared, ...]:
+    """The launches of a pass over wide groups, one for every sweep."""
     from ..runtime.device import properties
 
-    return choose(problem, what, described_gpu(properties(device)))
+    made = []
+    for part, cut in cuts:
+        added = part.of(residual) if residual else None
+        sweep = WideCut(part.sweep, cut)
+        blocks, arguments = wide_forward.arguments(
+            sweep, properties(device).sms, source, part.of(output), added, pointers
+        )
+        kernel = _loaded(wide.recipe(part, cut, dict(flags)), device)
+        made.append(kernel.prepare(blocks, sweep.threads, arguments, sweep.shared, programmatic=True))
+    return tuple(made)
+
+
+def chosen(problem: ConvolutionProblem, what: Any, device: int) -> Any:
+    """What the cost model takes for a pass on a device."""
+    from ..cost.model import choose
+
+    return choose(problem, what, _gpu(device))
+
+
+def _gpu(device: int) -> Gpu:
+    from ..cost.gpu import described_gpu
+    from ..runtime.device import properties
+
+    return described_gpu(properties(device))
 
 
 def _plainly(recipe: Recipe, made: direct.DirectLaunch, device: int) -> Prepared:

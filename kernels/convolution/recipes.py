@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import WrongValue
 from ..runtime.compiler import Recipe
-from . import direct, forward, forward_walk, input_gradient, weight_gradient
+from . import direct, forward, forward_walk, input_gradient, weight_gradient, wide
 from .configuration import ForwardConfiguration
 from .launch import Walk
 from .problem import ConvolutionProblem
@@ -51,9 +51,13 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
     from ..cost.model import choose
 
     if what == "weight_gradient":
+        if wide_cut := wide.gradient_cut(problem, gpu):
+            return wide.gradient_recipes(problem, wide_cut, partial=False)
         return weight_gradient_recipes(problem, choose(problem, what, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
+    if found := wide.cuts(problem, what, gpu):
+        return [wide.recipe(part, cut, dict(flags or {})) for part, cut in found]
     walked = walk(problem, what)
     given = {"transposed": True} if what == "input_gradient" else dict(flags or {})
     cut = choose(walked.problem, what, gpu)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..cost.gpu import Gpu, fitted, tuned_gpu
 from . import direct_weight_gradient
-from .problem import ConvolutionProblem
+from .problem import GROUP_WIDTHS, ConvolutionProblem
 
 UNIT = 8  # positions of a matrix, channels of a 16-byte chunk
 BOX_LIMIT = 256  # elements of a tensor map's box along one dimension
@@ -216,8 +216,8 @@ class Cut:
 
 
 def reads_by_copy_engine(problem: ConvolutionProblem) -> bool:
-    """Whether a position is a multiple of 16 bytes, which a tensor map asks of every stride."""
-    return problem.c % UNIT == 0
+    """Whether a position is a multiple of 16 bytes, which a tensor map asks of every stride, and groups are narrow."""
+    return problem.c % UNIT == 0 and problem.width in GROUP_WIDTHS
 
 
 def live_rows(problem: ConvolutionProblem) -> range:

@@ -70,7 +70,7 @@ def workspace_bytes(problem: ConvolutionProblem, chosen: WeightGradientConfigura
 def choice(problem: ConvolutionProblem, x: DeviceArray, halo: Halo, dy: DeviceArray) -> WeightGradientConfiguration:
     """The configuration of the shard's own rows, or the plain one where a buffer cannot be fetched."""
     if all(fetchable(view(rows, "halo", WHERE)) for rows in halo if rows is not None):
-        return prepare.weight_gradient_choice(problem, x, dy)
+        return prepare.shared_weight_gradient_choice(problem, x, dy)
     from ..runtime.device import properties
 
     return plain(problem, properties(x.device).sms)

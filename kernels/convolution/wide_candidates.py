@@ -1,7 +1,7 @@
 """The cuts of a sweep worth trying, the best guess first.
 
-The guess counts clocks of the busiest multiprocessor for a row of all its blocks: what memory brings and takes, what the
-tensor cores and shared memory do, and the chain of steps of one warpgroup, shared by those that take turns.
+The guess counts clocks of the busiest multiprocessor for a row of all its blocks: what memory brings and takes, what
+the tensor cores and shared memory do, and the chain of steps of one warpgroup.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def _positions(sweep: Sweep, most: int) -> Iterator[tuple[int, int, int]]:
     for tiles in range(1, most + 1):
         for units in range(1, 8 * tiles + 1):
             images = 8 * tiles // units
-            if images * units == 8 * tiles and (images == 1 or units >= whole):
-                if units < whole + 8 and images < 2 * max(1, sweep.n):
-                    yield tiles, images, units
+            fits = images * units == 8 * tiles and (images == 1 or units >= whole)
+            if fits and units < whole + 8 and images < 2 * max(1, sweep.n):
+                yield tiles, images, units
 
 
 def clocks(cut: WideCut, gpu: Gpu) -> float:
@@ -80,7 +80,9 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
     row = (LATE_CLOCKS if chosen.late else ROW_CLOCKS) / sweep.rows.stride
     bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
-    out = chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16
+    out = (
+        chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16
+    )
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     lines = 1 + LINE_BYTES / (16 * cut.pitch)
     memory = (bytes_in + out / sweep.rows.stride) / per_clock * lines
@@ -88,4 +90,3 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     step = max(bounds)
     filter_clocks = cut.filter_bytes / 16 * chosen.blocks / 8
     return START_CLOCKS + filter_clocks + waves * steps * step
-

@@ -1,7 +1,7 @@
 """The forward kernel of groups of many channels: how a sweep is cut, its source, and its launch.
 
-Where a group is no multiple of 8 channels, as many groups as make one are taken together, with zeros between them in the
-filter. A GPU with the instructions of sm_90a is needed.
+Where a group is no multiple of 8 channels, as many groups as make one are taken together, with zeros between them in
+the filter. A GPU with the instructions of sm_90a is needed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WideConfiguration:
     """One way to cut a sweep.
 
     A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
-    `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 of each, in `images`
+    `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 each, in `images`
     images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
     Where rows leave `late`, a finished one is rounded and stored while the next one's products are on their way.
     """
@@ -215,10 +215,20 @@ def source(
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [f"using Half = {HALVES[sweep.dtype]};"]
-    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric", "wgmma")]
+    includes = [
+        f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric", "wgmma")
+    ]
     instance = product(cut.written, sweep.dtype, "plain")
     declared = declarations(Specification("spec", (), parameters=parameters))
-    text = [declared, "namespace spec {", *lines, "}", instance, "using namespace tapestry;", kernel_text("wide_forward.cu")]
+    text = [
+        declared,
+        "namespace spec {",
+        *lines,
+        "}",
+        instance,
+        "using namespace tapestry;",
+        kernel_text("wide_forward.cu"),
+    ]
     return "\n".join([*includes, *text])
 
 
@@ -236,9 +246,8 @@ def product(written: int, dtype: str, lies: str) -> str:
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     inputs = ", ".join(f'"r"(a[{i}])' for i in range(4))
     half = HALVES[dtype]
-    return (
-        f'TAPESTRY_PRODUCT({half}, tapestry::Lies::{lies}, {count}, "{text}" : {outputs} : {inputs}, "l"(b), "r"(int(fresh)))'
-    )
+    operands = f'"{text}" : {outputs} : {inputs}, "l"(b), "r"(int(fresh))'
+    return f"TAPESTRY_PRODUCT({half}, tapestry::Lies::{lies}, {count}, {operands})"
 
 
 def arguments(

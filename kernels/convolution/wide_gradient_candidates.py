@@ -1,6 +1,6 @@
 """The cuts of a weight gradient of wide groups that are worth trying, the best guess first.
 
-The guess counts clocks as that of the forward kernel does (wide_candidates.py), and then what the sums of all splits cost.
+The guess counts clocks as that of the forward kernel does (wide_candidates.py), and what the sums of all splits cost.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     chain = ROW_CLOCKS + BATCH_CLOCKS * depth / BATCH + products * 4 * cut.written
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     columns = min(cut.columns, problem.w)
-    loaded = chosen.images * (columns * cut.pitch * 16 + min(problem.q, 8 * chosen.units) * 16 * cut.written / problem.stride[0])
+    loaded = chosen.images * (
+        columns * cut.pitch * 16 + min(problem.q, 8 * chosen.units) * 16 * cut.written / problem.stride[0]
+    )
     bounds = (loaded / per_clock * resident, tensor * resident, shared * resident, chain)
     step = sum(bound**4 for bound in bounds) ** 0.25
     fold = 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock

@@ -4,7 +4,7 @@ In a strided input gradient the outputs fall into parities, each with its own ta
 
     dx[y] = sum over r with y = p * stride + r * dilation - top of dy[p] * w[r]
 
-so that with y = stride * i + a the outputs of parity a meet every few taps, at p = i + (a + top - r * dilation) / stride.
+so that with y = stride * i + a outputs of parity a meet every few taps, at p = i + (a + top - r * dilation) / stride.
 Every parity of rows and columns is a sweep of stride 1 over dy, whose outputs lie `stride` apart in dx.
 """
 
@@ -79,13 +79,17 @@ def parts(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"
     if what == "forward":
         rows = _plain(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], problem.padding[0])
         columns = _plain(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2])
-        return (Part(Sweep(problem.n, rows, columns, problem.groups, width, width, False, problem.dtype), Every(), Every()),)
+        return (
+            Part(Sweep(problem.n, rows, columns, problem.groups, width, width, False, problem.dtype), Every(), Every()),
+        )
     found = []
     for a, b in product(*map(range, problem.stride)):
         if a >= problem.h or b >= problem.w:
             continue
         rows = _turned(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], problem.padding[0], a)
-        columns = _turned(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2], b)
+        columns = _turned(
+            problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2], b
+        )
         sweep = Sweep(problem.n, rows, columns, problem.groups, width, width, True, problem.dtype)
         found.append(Part(sweep, Every(problem.stride[0], a), Every(problem.stride[1], b)))
     return tuple(found)

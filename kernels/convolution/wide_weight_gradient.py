@@ -1,7 +1,7 @@
 """The weight gradient of groups of many channels: how it is cut, its source, and its launches.
 
-Where a group is no multiple of 8 channels, as many groups as make one are taken together, and what is summed between them
-is dropped. A GPU with the instructions of sm_90a is needed. The order of the sums is fixed.
+Where a group is no multiple of 8 channels, as many groups as make one are taken together, and what is summed between
+them is dropped. A GPU with the instructions of sm_90a is needed. The order of the sums is fixed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
 class WideWeightGradient:
     """One way to cut a weight gradient.
 
-    A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and `tiles` times 8 octets of
-    its filter columns and channels of x. It takes `images` images x `units` units of 8 columns of one of `splits` stretches
-    of rows; `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
+    A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and `tiles` times 8
+    octets of its filter columns and channels of x. It takes `images` images x `units` units of 8 columns of one of
+    `splits` stretches of rows; `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
     """
 
     groups: int
@@ -194,14 +194,15 @@ def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> 
 def launches(
     problem: ConvolutionProblem, chosen: WideWeightGradient, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, Launch]:
-    """The launch that leaves the sums of every split, and the one that adds them into `out`, dense [k, r, s, c / groups]."""
+    """The launch that leaves the sums of every split, and the one that adds them into `out`, dense like the filter."""
     cut = WideGradientCut(problem, chosen)
     x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
     dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), cut.line // 2)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (
-        cut.x_parts, stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets, problem.c,
+        cut.x_parts, stretch, longer, problem.h, problem.padding[0], problem.padding[2],
+        cut.groups, cut.octets, problem.c,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)

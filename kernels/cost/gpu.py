@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from ..runtime.device import DeviceProperties
 
 T = TypeVar("T")
+WARPGROUP_PRODUCTS = (9, 0)  # the compute capability that has them
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Gpu:
     `clustered_sms`: multiprocessors that large clusters of blocks can have, of which each lies in one part of the GPU.
     `clock_hz` is what the device reports, `sustained_clock_hz` what remains while its tensor cores work. `tuned`: the
     kernels were tuned and the model was trained on this GPU; for others it predicts by counting alone.
+    `warpgroup_products`: its tensor cores multiply for four warps at once, with an operand in shared memory (`wgmma`).
     """
 
     name: str
@@ -38,6 +40,7 @@ class Gpu:
     clock_hz: float
     sustained_clock_hz: float
     launch_s: float
+    warpgroup_products: bool
     tuned: bool
 
     def roofline_s(self, bytes_moved: float) -> float:
@@ -98,5 +101,6 @@ def described_gpu(properties: DeviceProperties) -> Gpu:
         shared_per_sm=properties.shared_per_sm,
         registers_per_sm=properties.registers_per_sm,
         threads_per_sm=properties.threads_per_sm,
+        warpgroup_products=properties.capability == WARPGROUP_PRODUCTS,
         tuned=known.tuned and properties.sms == known.sms,
     )

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..convolution import candidates as forward_cuts
 from ..convolution import weight_gradient_configuration as weight_cuts
+from ..convolution import wide
 from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
@@ -63,6 +64,9 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
     options = candidates(problem, what, gpu)
     if not options:
+        by_warpgroups = wide.predicted_s(problem, what, gpu)
+        if by_warpgroups is not None:
+            return None, by_warpgroups
         return None, gpu.launch_s + max(
             gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * COUNTED.plain_flops)
         )

@@ -92,15 +92,23 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A kernel that can be compiled for any architecture: what `compile_source` takes."""
+    """A kernel that can be compiled for any architecture: what `compile_source` takes.
+
+    `feature` is `a` where it needs what only the very architecture has that it is compiled for.
+    """
 
     name: str
     source: str
     options: tuple[str, ...] = ()
+    feature: str = ""
+
+    def target(self, arch: str) -> str:
+        """The architecture it is compiled for, for a GPU of `arch`."""
+        return arch if arch.endswith(self.feature) else arch + self.feature
 
     def compile(self, arch: str = "sm_90") -> Compiled:
         """Compile it, or find it in the cache."""
-        return compile_source(self.source, name=self.name, arch=arch, options=self.options)
+        return compile_source(self.source, name=self.name, arch=self.target(arch), options=self.options)
 
 
 def compile_source(
@@ -129,8 +137,9 @@ def compile_source(
 
 def compile_beside(recipe: Recipe, arch: str, cache: Cache) -> Compiled:
     """`recipe.compile`, by way of a cache that is not this process's own."""
-    request = _request(recipe.source, recipe.name, arch, None, recipe.options)
-    return _remember((recipe.name, arch, recipe.options, recipe.source, None), _cached(request, cache))
+    target = recipe.target(arch)
+    request = _request(recipe.source, recipe.name, target, None, recipe.options)
+    return _remember((recipe.name, target, recipe.options, recipe.source, None), _cached(request, cache))
 
 
 def _remember(known: tuple[object, ...], made: Compiled) -> Compiled:
@@ -140,10 +149,11 @@ def _remember(known: tuple[object, ...], made: Compiled) -> Compiled:
 
 def is_cached(recipe: Recipe, arch: str) -> bool:
     """Whether `compile_source` would find it without compiling."""
-    if (recipe.name, arch, recipe.options, recipe.source, None) in _memory:
+    target = recipe.target(arch)
+    if (recipe.name, target, recipe.options, recipe.source, None) in _memory:
         return True
     cache = _cache(directory())
-    key = _request(recipe.source, recipe.name, arch, None, recipe.options).key
+    key = _request(recipe.source, recipe.name, target, None, recipe.options).key
     return cache is not None and cache.get(key) is not None
 
 

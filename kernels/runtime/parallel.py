@@ -70,9 +70,9 @@ def _runs_in_threads() -> bool:
 
 def serve(recipes: Sequence[Sequence[str | list[str]]], arch: str) -> None:
     """What a worker does: leave kernels in the cache. What fails is left to the parent, which fails the same way."""
-    for name, source, options in recipes:
+    for name, source, options, feature in recipes:
         with contextlib.suppress(KernelError):
-            Recipe(str(name), str(source), tuple(options)).compile(arch)
+            Recipe(str(name), str(source), tuple(options), str(feature)).compile(arch)
 
 
 def _compile_in_processes(shares: Sequence[Sequence[Recipe]], arch: str, folder: Path) -> None:
@@ -86,7 +86,7 @@ def _compile_in_processes(shares: Sequence[Sequence[Recipe]], arch: str, folder:
 
 
 def _start(share: Sequence[Recipe], arch: str, folder: Path) -> subprocess.Popen[str]:
-    recipes = [[recipe.name, recipe.source, list(recipe.options)] for recipe in share]
+    recipes = [[recipe.name, recipe.source, list(recipe.options), recipe.feature] for recipe in share]
     surroundings = {**os.environ, cache.VARIABLE: str(folder)}
     process = subprocess.Popen([sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, text=True, env=surroundings)
     assert process.stdin is not None

@@ -1,0 +1,81 @@
+"""Groups of other widths than the narrow kernels': which kernels compute them, how they are cut, and their launches.
+
+Everything here is for channels-last tensors that the copy engine takes, on a GPU with warpgroup products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..runtime.compiler import Recipe
+from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
+from .launch import View
+from .problem import GROUP_WIDTHS, ConvolutionProblem
+from .wide_forward import WideConfiguration, WideCut
+from .wide_sweep import Part, parts
+from .wide_weight_gradient import WideGradientCut, WideWeightGradient
+
+if TYPE_CHECKING:
+    from ..cost.gpu import Gpu
+
+Walked = Literal["forward", "input_gradient"]
+Cuts = tuple[tuple[Part, WideConfiguration], ...]
+FEATURE = "a"  # of sm_90: warpgroup products are of that very architecture
+REACH = 2**32  # elements that a block addresses from its first row
+
+
+def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
+    """Whether these kernels are the ones for a problem on a GPU."""
+    return problem.width not in GROUP_WIDTHS and problem.c % 8 == 0 and gpu.warpgroup_products
+
+
+@lru_cache(maxsize=4096)
+def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu) -> Cuts:
+    """The sweeps of a pass, each with the cut that is guessed to be fastest. None where one of them has no cut."""
+    if not takes(problem, gpu):
+        return ()
+    found = [(part, wide_candidates.configurations(part.sweep, gpu)) for part in parts(problem, what)]
+    return tuple((part, options[0]) for part, options in found) if all(options for _, options in found) else ()
+
+
+@lru_cache(maxsize=4096)
+def gradient_cut(problem: ConvolutionProblem, gpu: Gpu) -> WideWeightGradient | None:
+    """The cut of a weight gradient that is guessed to be fastest, or None."""
+    options = wide_gradient_candidates.configurations(problem, gpu) if takes(problem, gpu) else []
+    return options[0] if options else None
+
+
+def predicted_s(problem: ConvolutionProblem, what: str, gpu: Gpu) -> float | None:
+    """Seconds of a pass by these kernels, or None where they do not compute it."""
+    if what == "weight_gradient":
+        chosen = gradient_cut(problem, gpu)
+        if chosen is None:
+            return None
+        return wide_gradient_candidates.clocks(WideGradientCut(problem, chosen), gpu) / gpu.sustained_clock_hz
+    found = cuts(problem, "forward" if what == "forward" else "input_gradient", gpu)
+    if not found:
+        return None
+    return sum(wide_candidates.clocks(WideCut(part.sweep, cut), gpu) for part, cut in found) / gpu.sustained_clock_hz
+
+
+def reaches(*views: View | None) -> bool:
+    """Whether the rows of tensors are addressed in the 32 bits that the kernels spend on it."""
+    return all(
+        sum((extent - 1) * step for extent, step in zip(view.shape[:3], view.strides, strict=True)) < REACH
+        for view in views
+        if view is not None
+    )
+
+
+def recipe(part: Part, cut: WideConfiguration, flags: Mapping[str, Any]) -> Recipe:
+    """The kernel of a sweep; `flags` say what is fused into it."""
+    return Recipe(wide_forward.NAME, wide_forward.source(part.sweep, cut, **flags), feature=FEATURE)
+
+
+def gradient_recipes(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> list[Recipe]:
+    """The kernel that leaves sums for every split, and the one that adds them."""
+    source = wide_weight_gradient.source(problem, chosen)
+    first, in_f32, rounded = wide_weight_gradient.NAMES
+    return [Recipe(name, source, feature=FEATURE) for name in (first, in_f32 if partial else rounded)]
