@@ -155,8 +155,8 @@ def weight_gradient_steps(
     if isinstance(configuration, WideWeightGradient):
         found = wide.gradient_recipes(problem, configuration, dtype == "f32")
         kernels = tuple(_loaded(recipe, x.device) for recipe in found)
-        made = wide_weight_gradient.launches(problem, configuration, *views, partials, target)
-        return Steps(weight_gradient.prepared(kernels, made))
+        both = wide_weight_gradient.launches(problem, configuration, *views, partials, target)
+        return Steps(weight_gradient.prepared(kernels, both))
     kernels = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
     made = weight_gradient.launches(problem, configuration, *views, partials, target)
     return Steps(weight_gradient.prepared(kernels, made))

@@ -115,6 +115,11 @@ class ConvolutionProblem:
         return self.c // self.groups
 
     @property
+    def tiled(self) -> bool:
+        """Whether more than the plain kernel computes it on some GPU: narrow groups, or whole octets of channels."""
+        return self.width in GROUP_WIDTHS or self.c % 8 == 0
+
+    @property
     def p(self) -> int:
         """Output rows, or rows of cells."""
         top, bottom, _, _ = self.padding

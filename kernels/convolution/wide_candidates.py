@@ -7,19 +7,29 @@ the tensor cores and shared memory do, and the chain of steps of one warpgroup.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 
-from ..cost.gpu import Gpu
+from ..cost.gpu import Gpu, fitted
 from .wide_forward import WideConfiguration, WideCut, groups, legal, octets
 from .wide_sweep import Sweep
 
 MOST = 24
 MOST_WARPGROUPS = 4
 RINGS = (40 << 10, 72 << 10)  # bytes asked for ahead in one multiprocessor
-ROW_CLOCKS = 800  # of a row, in which no warpgroup multiplies: barrier, first matrices, rounding, storing
-LATE_CLOCKS = 400  # the same where rows leave late
-LINE_BYTES = 48  # of a position's bytes in a box: as long as so many more
-START_CLOCKS = 3500
+
+
+@dataclass(frozen=True)
+class WideFit:
+    """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
+
+    row_clocks: float
+    late_clocks: float
+    line_bytes: float
+    start_clocks: float
+
+
+FIT = fitted(WideFit, "wide_forward")
 
 
 def configurations(sweep: Sweep, gpu: Gpu) -> list[WideConfiguration]:
@@ -78,15 +88,15 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     products = pairs * sweep.rows.taps / sweep.rows.stride
     tensor = cut.warpgroups * products * 4 * cut.written
     shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
-    row = (LATE_CLOCKS if chosen.late else ROW_CLOCKS) / sweep.rows.stride
+    row = (FIT.late_clocks if chosen.late else FIT.row_clocks) / sweep.rows.stride
     bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
     out = (
         chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16
     )
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    lines = 1 + LINE_BYTES / (16 * cut.pitch)
+    lines = 1 + FIT.line_bytes / (16 * cut.pitch)
     memory = (bytes_in + out / sweep.rows.stride) / per_clock * lines
     bounds = (memory * resident, max(tensor, shared) * resident + row, 1.2 * products * 4 * cut.written + 1.5 * row)
     step = max(bounds)
     filter_clocks = cut.filter_bytes / 16 * chosen.blocks / 8
-    return START_CLOCKS + filter_clocks + waves * steps * step
+    return FIT.start_clocks + filter_clocks + waves * steps * step

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
-from .configuration import MAX_BOX, REGISTERS, RESERVED_SHARED, register_limit
+from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
@@ -24,7 +24,7 @@ ARCH = "sm_90a"
 WARPS_A_GROUP = 4
 BATCH = 3  # pairs of octets of wide_forward.cu
 REGISTER_ROOM = 40  # beside accumulators and what is loaded for the next products
-HALF_ROOM = 20  # more where the last octet of a filter row stands alone
+HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
 LOADER_REGISTERS, MOST_REGISTERS = 24, 240
 
@@ -36,7 +36,8 @@ def shared_out(warpgroups: int, blocks: int) -> int:
     """
     if blocks > 1:
         return 0
-    left = REGISTERS - 32 * WARPS_A_GROUP * LOADER_REGISTERS
+    block = threads(warpgroups, blocks)  # registers move among the threads of a block alone
+    left = block * register_limit(block, blocks) - 32 * WARPS_A_GROUP * LOADER_REGISTERS
     return min(MOST_REGISTERS, left // (32 * WARPS_A_GROUP * warpgroups) // 8 * 8)
 
 

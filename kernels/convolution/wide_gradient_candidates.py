@@ -6,19 +6,28 @@ The guess counts clocks as that of the forward kernel does (wide_candidates.py),
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
-from ..cost.gpu import Gpu
+from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
 from .wide_weight_gradient import BATCH, TILE_OCTETS, WideGradientCut, WideWeightGradient, legal
 
 MOST = 24
 MOST_WARPGROUPS = 4
 RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
-ROW_CLOCKS = 220  # of a warpgroup and row of x: barriers, first matrices
-BATCH_CLOCKS = 50
-START_CLOCKS = 5000  # of two launches
+
+
+@dataclass(frozen=True)
+class WideGradientFit:
+    """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
+
+    row_clocks: float
+    batch_clocks: float
+    start_clocks: float
+
+
+FIT = fitted(WideGradientFit, "wide_weight_gradient")
 
 
 def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WideWeightGradient]:
@@ -78,13 +87,13 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     products = depth * problem.r / problem.stride[0]
     tensor = cut.warpgroups * products * 4 * cut.written
     shared = cut.warpgroups * (16 * depth + products * 2 * cut.written)
-    chain = ROW_CLOCKS + BATCH_CLOCKS * depth / BATCH + products * 4 * cut.written
+    chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * 4 * cut.written
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     columns = min(cut.columns, problem.w)
     loaded = chosen.images * (
         columns * cut.pitch * 16 + min(problem.q, 8 * chosen.units) * 16 * cut.written / problem.stride[0]
     )
     bounds = (loaded / per_clock * resident, tensor * resident, shared * resident, chain)
-    step = sum(bound**4 for bound in bounds) ** 0.25
+    step: float = sum(bound**4 for bound in bounds) ** 0.25
     fold = 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock
-    return START_CLOCKS + waves * steps * step + fold
+    return FIT.start_clocks + waves * steps * step + fold

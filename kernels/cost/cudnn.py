@@ -15,6 +15,7 @@ from importlib.resources import files
 from math import exp, log2
 from typing import Any, NamedTuple
 
+from ..convolution import wide
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.recipes import PASSES, walk
 from .gpu import Gpu
@@ -95,6 +96,9 @@ def cudnn_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float | None:
 
 def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
     """Seconds that our kernel is predicted to take."""
+    by_warpgroups = wide.predicted_s(problem, what, gpu)
+    if by_warpgroups is not None:
+        return by_warpgroups
     return predicted_s(problem if what == "weight_gradient" else walk(problem, what).problem, what, gpu)
 
 

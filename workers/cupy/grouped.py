@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...dtypes import name_of
-from ...kernels.convolution import prepare, weight_gradient
+from ...kernels.convolution import prepare
 from ...kernels.convolution.problem import DTYPES, BadConvolution, ConvolutionProblem
 from ...kernels.errors import WrongLayout
 from ...kernels.runtime import array as runtime
@@ -60,9 +60,10 @@ def _problem(c: Convolution) -> ConvolutionProblem | None:
     padding = (first.before, first.after, second.before, second.after)
     steps, gaps = (first.stride, second.stride), (first.dilation, second.dilation)
     try:
-        return ConvolutionProblem(n, h, w, channels, c.groups, r, s, steps, gaps, padding, dtype)
+        problem = ConvolutionProblem(n, h, w, channels, c.groups, r, s, steps, gaps, padding, dtype)
     except BadConvolution:
         return None
+    return problem if problem.tiled else None
 
 
 def _steps(
@@ -74,7 +75,7 @@ def _steps(
     if c.computed == "x":
         return prepare.input_gradient_steps(problem, y, w, x, None)
     chosen = prepare.weight_gradient_choice(problem, x, y)
-    size = weight_gradient.workspace_bytes(problem, chosen)
+    size = prepare.workspace_bytes(problem, chosen)
     space = runtime.DeviceArray(take(size).pointer, (size,), (1,), "uint8", machine.device) if size else None
     return prepare.weight_gradient_steps(problem, x, y, w, w.dtype, space, chosen)
 

@@ -1,0 +1,123 @@
+"""Groups of other widths than the narrow kernels': which are taken, how they are cut, and what is compiled of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import lcm
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapestry.kernels.convolution import wide, wide_forward, wide_weight_gradient
+from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
+from tapestry.kernels.convolution.recipes import PASSES, recipes
+from tapestry.kernels.convolution.wide_forward import WideCut
+from tapestry.kernels.convolution.wide_sweep import parts
+from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
+from tapestry.kernels.cost.cudnn import ours_s
+from tapestry.kernels.cost.gpu import Gpu, known_gpu
+
+Walked = Literal["forward", "input_gradient"]
+
+
+def gpu(name: str = "H200") -> Gpu:
+    found = known_gpu(name)
+    assert found is not None
+    return found
+
+
+def layer(width: int, **given: Any) -> ConvolutionProblem:
+    """3 x 3 on [16, 14, 14, some 400 channels]."""
+    channels = lcm(8, width) * -(-400 // lcm(8, width))
+    usual = ConvolutionProblem(16, 14, 14, channels, channels // width, 3, 3, padding=(1, 1, 1, 1))
+    return replace(usual, **given)
+
+
+@pytest.mark.parametrize("width", [3, 5, 6, 7, 12, 20, 24, 28, 40, 48, 56, 64, 72, 88, 96, 104, 112, 120, 128])
+def test_octets_of_every_width_are_cut(width: int) -> None:
+    problem = layer(width)
+    for what in ("forward", "input_gradient"):
+        found = wide.cuts(problem, what, gpu())
+        assert found
+        for part, cut in found:
+            assert wide_forward.legal(WideCut(part.sweep, cut), gpu().shared_per_block)
+    chosen = wide.gradient_cut(problem, gpu())
+    assert chosen is not None
+    assert wide_weight_gradient.legal(WideGradientCut(problem, chosen), gpu().shared_per_block)
+
+
+def test_other_gpus_and_odd_channels_have_the_plain_kernel() -> None:
+    assert not wide.cuts(layer(24), "forward", gpu("A100"))
+    assert not wide.cuts(layer(12, c=36, groups=3), "forward", gpu())
+    assert wide.gradient_cut(layer(12, c=36, groups=3), gpu()) is None
+    for what in PASSES:
+        assert {recipe.feature for recipe in recipes(layer(24), what, gpu("A100"))} == {""}
+        assert "direct" in recipes(layer(24), what, gpu("A100"))[0].name
+
+
+def test_narrow_groups_keep_their_kernels() -> None:
+    for width in GROUP_WIDTHS:
+        assert not wide.takes(layer(width), gpu())
+
+
+def test_a_pass_takes_no_less_than_its_roofline_allows() -> None:
+    for width in (24, 48, 112):
+        problem = layer(width, n=128)
+        for what in PASSES:
+            assert gpu().roofline_s(problem.bytes_moved) < ours_s(problem, what, gpu()) < 1e-2
+
+
+EXTENT = st.integers(1, 9)
+PAIR = st.tuples(st.integers(1, 2), st.integers(1, 2))
+
+
+@given(EXTENT, EXTENT, PAIR, PAIR, st.integers(1, 5), st.integers(1, 5), st.tuples(*[st.integers(0, 3)] * 4))
+def test_the_sweeps_of_an_input_gradient_meet_every_product_once(
+    h: int, w: int, stride: tuple[int, int], dilation: tuple[int, int], r: int, s: int,
+    padding: tuple[int, int, int, int],
+) -> None:  # fmt: skip
+    """Counted for every output and tap, as the definition of the adjoint does."""
+    if h + padding[0] + padding[1] <= dilation[0] * (r - 1) or w + padding[2] + padding[3] <= dilation[1] * (s - 1):
+        return
+    problem = ConvolutionProblem(1, h, w, 24, 1, r, s, stride, dilation, padding)
+    wanted = {
+        (p * stride[0] + i * dilation[0] - padding[0], q * stride[1] + j * dilation[1] - padding[2], i, j): (p, q)
+        for p in range(problem.p)
+        for q in range(problem.q)
+        for i in range(r)
+        for j in range(s)
+    }
+    inside = {place: at for place, at in wanted.items() if 0 <= place[0] < h and 0 <= place[1] < w}
+    found, written = {}, np.zeros((h, w), int)
+    for part in parts(problem, "input_gradient"):
+        rows, columns = part.sweep.rows, part.sweep.columns
+        written[part.rows.first :: part.rows.step, part.columns.first :: part.columns.step] += 1
+        for y in range(rows.outputs):
+            for x in range(columns.outputs):
+                for i in range(rows.taps):
+                    for j in range(columns.taps):
+                        p, q = y + i * rows.dilation - rows.before, x + j * columns.dilation - columns.before
+                        if 0 <= p < rows.inputs and 0 <= q < columns.inputs:
+                            place = (part.rows.first + y * part.rows.step, part.columns.first + x * part.columns.step)
+                            taps = (rows.first + i * rows.step, columns.first + j * columns.step)
+                            found[(*place, *taps)] = (p, q)
+    assert (written == 1).all()
+    assert found == inside
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "what"), [(24, "forward"), (56, "input_gradient"), (48, "weight_gradient")])
+def test_what_is_compiled_spills_no_register_and_multiplies_side_by_side(width: int, what: Any) -> None:
+    for recipe in recipes(layer(width), what, gpu())[:1]:  # the others of a pass differ in taps alone
+        made = recipe.compile("sm_90")
+        multiplying = int(re.search(r"int REGISTERS = (\d+)", recipe.source)[1])  # type: ignore[index]
+        threads = made.entries[recipe.name].threads or 0
+        left = wide_forward.LOADER_REGISTERS * 128
+        assert (threads - 128) * multiplying + left <= threads * made.registers  # or they are waited for for ever
+        assert made.arch == "sm_90a"
+        assert made.report[recipe.name].spill_stores == 0
+        assert "serialized" not in made.log
