@@ -45,7 +45,7 @@ def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
                 for ring in RINGS:
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
                     stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
-                    for late in (False, True):
+                    for late in (False,):
                         cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks, late)
                         if legal(WideCut(sweep, cut), gpu.shared_per_block):
                             yield cut

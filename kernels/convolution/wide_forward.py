@@ -29,28 +29,6 @@ BARRIER_BYTES = 8
 LOADER_REGISTERS, MOST_REGISTERS = 24, 240
 
 
-def shared_out(warpgroups: int, blocks: int) -> int:
-    """Registers of a multiplying thread where a block has a multiprocessor to itself and its loader gives up its own.
-
-    0 where there are several blocks: then all threads have equally many.
-    """
-    if blocks > 1:
-        return 0
-    block = threads(warpgroups, blocks)  # registers move among the threads of a block alone
-    left = block * register_limit(block, blocks) - 32 * WARPS_A_GROUP * LOADER_REGISTERS
-    return min(MOST_REGISTERS, left // (32 * WARPS_A_GROUP * warpgroups) // 8 * 8)
-
-
-def threads(warpgroups: int, blocks: int) -> int:
-    """Threads of a block: the multiplying ones, and a warp that loads or the warpgroup it is of."""
-    return 32 * (WARPS_A_GROUP * warpgroups + (WARPS_A_GROUP if blocks == 1 else 1))
-
-
-def available(warpgroups: int, blocks: int) -> int:
-    """Registers that a multiplying thread may have."""
-    return shared_out(warpgroups, blocks) or register_limit(threads(warpgroups, blocks), blocks)
-
-
 @dataclass(frozen=True)
 class WideConfiguration:
     """One way to cut a sweep.
@@ -58,7 +36,8 @@ class WideConfiguration:
     A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
     `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 each, in `images`
     images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
-    Where rows leave `late`, a finished one is rounded and stored while the next one's products are on their way.
+    Where rows leave `late`, a finished one is rounded and stored while the next one's products are on their way; what
+    that takes of registers the loader gives up, if the block has a multiprocessor to itself.
     """
 
     groups: int
@@ -113,7 +92,20 @@ class WideCut:
 
     @property
     def threads(self) -> int:
-        return threads(self.warpgroups, self.configuration.blocks)
+        """The multiplying ones, and a warp that loads or, where that gives up its registers, the warpgroup it is of."""
+        return 32 * WARPS_A_GROUP * self.warpgroups + (32 * WARPS_A_GROUP if self.moves else 32)
+
+    @property
+    def moves(self) -> bool:
+        """Whether registers move from the loader to the multiplying threads."""
+        return self.configuration.late and self.configuration.blocks == 1
+
+    @property
+    def moved(self) -> int:
+        """Registers that a multiplying thread has where they move: they do among the threads of a block alone."""
+        pool = self.threads * register_limit(self.threads, 1)
+        left = pool - 32 * WARPS_A_GROUP * LOADER_REGISTERS
+        return min(MOST_REGISTERS, left // (32 * WARPS_A_GROUP * self.warpgroups) // 8 * 8)
 
     @property
     def columns(self) -> int:
@@ -185,7 +177,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= available(cut.warpgroups, chosen.blocks)
+        and cut.registers <= (cut.moved if cut.moves else register_limit(cut.threads, chosen.blocks))
     )
 
 
@@ -206,7 +198,7 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
-        "REGISTERS": shared_out(cut.warpgroups, chosen.blocks), "LATE": int(chosen.late),
+        "REGISTERS": cut.moved if cut.moves else 0, "LATE": int(chosen.late),
         "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_S": columns.first, "TAP_STEP_S": columns.step,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,

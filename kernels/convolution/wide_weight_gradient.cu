@@ -26,10 +26,7 @@ constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
 constexpr int PLANE_BYTES = POSITIONS * LINE, DY_BYTES = PLANES * PLANE_BYTES, DY_PITCH = (DY_BYTES + 1023) / 1024 * 1024;
 constexpr int WARPGROUPS = GROUPS * TILES;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int WORKING_THREADS = COMPUTE_THREADS + WARP;                      // one more warp loads
-// Where a block has a multiprocessor to itself, the loader is one of a warpgroup that leaves its registers to the others.
-constexpr int THREADS = REGISTERS > 0 ? COMPUTE_THREADS + WARPS_A_GROUP * WARP : WORKING_THREADS;
-constexpr int LOADER_REGISTERS = 24;
+constexpr int THREADS = COMPUTE_THREADS + WARP;
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + DY_PITCH;
 constexpr int BARRIER_BASE = X_BASE + X_PITCH * X_STAGES;
 constexpr int READY = 1;                                                     // a barrier of the block
@@ -289,12 +286,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
-        if constexpr (REGISTERS > 0) take_registers<REGISTERS>();
         const Share share(work);
         const unsigned zeros[4] = {};
         for (int at = threadIdx.x * 16; at < DY_PITCH; at += COMPUTE_THREADS * 16) store_octet(shared + ZERO_BASE + at, zeros);
         fence_for_copy_engine();
-        meet(READY, WORKING_THREADS);
+        meet(READY, THREADS);
         Worker worker(barriers, share, shared, warp);
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);
@@ -307,8 +303,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         worker.leave(work, share, warp, partials);
         return;
     }
-    if constexpr (REGISTERS > 0) keep_registers<LOADER_REGISTERS>();
-    if (warp > COMPUTE_WARPS) return;    // beside the loader
     if (elected()) {
         prefetch(x);
         prefetch(dy);
@@ -323,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         fence_barrier_init();
     }
     __syncwarp();
-    meet(READY, WORKING_THREADS);
+    meet(READY, THREADS);
     wait_for_previous_kernel();
     load_rows(x, dy, work, barriers, shared);
 }

@@ -12,13 +12,13 @@ from math import ceil
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
-from .configuration import MAX_BOX, RESERVED_SHARED
+from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
 from .problem import ConvolutionProblem
 from .weight_gradient import Launch
-from .wide_forward import available, product, row_map, shared_out, threads, together
+from .wide_forward import WARPS_A_GROUP, product, row_map, together
 
 NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
 ARCH = "sm_90a"
@@ -83,7 +83,7 @@ class WideGradientCut:
 
     @property
     def threads(self) -> int:
-        return threads(self.warpgroups, self.configuration.blocks)
+        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
 
     @property
     def columns(self) -> int:
@@ -130,7 +130,8 @@ class WideGradientCut:
     @property
     def registers(self) -> int:
         """An estimate."""
-        return self.problem.r * (4 * self.written + 2) + 8 * BATCH + REGISTER_ROOM
+        steps = self.configuration.images * self.configuration.units // 2
+        return self.problem.r * (4 * self.written + 2) + 4 * min(steps, 2 * BATCH) + REGISTER_ROOM
 
     @property
     def channel_blocks(self) -> int:
@@ -162,7 +163,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= available(cut.warpgroups, chosen.blocks)
+        and cut.registers <= register_limit(cut.threads, chosen.blocks)
     )
 
 
@@ -173,7 +174,6 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
         "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width,
         "GROUPS": chosen.groups, "TILES": chosen.tiles, "IMAGES": chosen.images, "UNITS": chosen.units,
         "X_STAGES": chosen.stages, "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
-        "REGISTERS": shared_out(cut.warpgroups, chosen.blocks),
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
     }  # fmt: skip
