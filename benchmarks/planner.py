@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import os
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -60,7 +61,7 @@ def measured(case: Case) -> dict[str, Any]:
     if ended.returncode:
         return {**named, "failed": (ended.stderr.strip() or "no word").splitlines()[-1]}
     found: dict[str, Any] = json.loads(ended.stdout)
-    return found
+    return {**found, "load": round(os.getloadavg()[0], 1)}
 
 
 def row(case: Case, found: dict[str, Any]) -> str:
@@ -90,7 +91,7 @@ def section(known: dict[str, dict[str, Any]]) -> str:
     return "\n".join(
         [
             BEGIN,
-            f"Measured until {dt.datetime.now(tz=dt.UTC).date()}, {left} of {len(CASES)} cases not yet.",
+            f"Measured until {dt.datetime.now(tz=dt.UTC).date()}, {left} of {len(CASES)} cases not yet.{beside(known)}",
             "",
             *lines,
             "",
@@ -98,6 +99,12 @@ def section(known: dict[str, dict[str, Any]]) -> str:
             END,
         ]
     )
+
+
+def beside(known: dict[str, dict[str, Any]]) -> str:
+    """What else ran on the machine: seconds of the processor are more while caches and cores are shared."""
+    loads = [found["load"] for found in known.values() if "load" in found]
+    return f" The load of the machine was up to {max(loads):g} on {os.cpu_count()} cores." if loads else ""
 
 
 def figure(known: dict[str, dict[str, Any]]) -> str | None:
