@@ -412,7 +412,7 @@ def side_by_side(wanted: list[str], given: argparse.Namespace, found: dict[str, 
             command += ["--lock", str(Path(folder) / "lock"), "--limit", str(left)]
             command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
             with contextlib.suppress(subprocess.TimeoutExpired):
-                subprocess.run(command, timeout=left + 10, check=False, stdout=subprocess.DEVNULL)
+                subprocess.run(command, timeout=left, check=False, stdout=subprocess.DEVNULL)
             if part.exists():
                 keep(found, name, json.loads(part.read_text(encoding="utf-8"))["models"][name], given.results)
                 print(name, json.dumps(found["models"][name]), flush=True)
