@@ -92,7 +92,7 @@ def conv2d(
 ) -> Any:
     """activation(conv(x, w) * scale + bias + residual) -> [n, p, q, k].
 
-    `scale` and `bias` are f32 [k], `residual` is like the result; `activation` is relu, silu, gelu (exact) or hardswish.
+    `scale` and `bias` are f32 [k], `residual` is like the result; `activation` is relu, silu, gelu or hardswish.
     """
     arrays = (x, w, out, bias, scale, residual)
     key = out is not None and call_key("conv2d", arrays, groups, stride, padding, dilation, activation, configuration)
