@@ -24,7 +24,6 @@ class WideFit:
     """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
 
     row_clocks: float
-    late_clocks: float
     line_bytes: float
     start_clocks: float
 
@@ -45,10 +44,9 @@ def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
                 for ring in RINGS:
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
                     stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
-                    for late in (False,):
-                        cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks, late)
-                        if legal(WideCut(sweep, cut), gpu.shared_per_block):
-                            yield cut
+                    cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
+                    if legal(WideCut(sweep, cut), gpu.shared_per_block):
+                        yield cut
 
 
 def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
@@ -88,7 +86,7 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     products = pairs * sweep.rows.taps / sweep.rows.stride
     tensor = cut.warpgroups * products * 4 * cut.written
     shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
-    row = (FIT.late_clocks if chosen.late else FIT.row_clocks) / sweep.rows.stride
+    row = FIT.row_clocks / sweep.rows.stride
     bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
     out = (
         chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16

@@ -23,10 +23,7 @@ constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
 constexpr int WARPGROUPS = CHANNEL_GROUPS * TILES;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int WORKING_THREADS = COMPUTE_THREADS + WARP;                      // one more warp loads
-// Where a block has a multiprocessor to itself, the loader is one of a warpgroup that leaves its registers to the others.
-constexpr int THREADS = REGISTERS > 0 ? COMPUTE_THREADS + WARPS_A_GROUP * WARP : WORKING_THREADS;
-constexpr int LOADER_REGISTERS = 24;
+constexpr int THREADS = COMPUTE_THREADS + WARP;
 constexpr int STAGED_PITCH = 16 * (WRITTEN | 1), STAGED_BYTES = 16 * STAGED_PITCH;    // what a warp leaves for memory
 constexpr int FILTER_PART = R * DEPTH * N * 16;                              // of a warpgroup
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
@@ -36,7 +33,7 @@ constexpr int READY = 1, BROUGHT = 2;                                        // 
 constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
 
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
-constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y + LATE, PERIOD = OPEN * STRIDE_Y;
+constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
@@ -286,45 +283,32 @@ struct Worker {
         }
     }
 
-    // One input row. Where rows leave late, the one that the row before has finished leaves while this one's products are on
-    // their way.
     template <int PHASE>
     __device__ __forceinline__ void row(Open& open, const Run& run, int t) {
-        constexpr int done = slot_of((PHASE + PERIOD - LATE) % PERIOD, R - 1);
         if (adds(PHASE) && t >= run.begin && t < run.end) {
             barriers.full(ring.slot).wait(ring.parity);
             multiply<PHASE, 0>(open, shared + ring.slot * ROW_PITCH);
-            if constexpr (LATE > 0) leave<done>(open, run, t);
             wait_products<0>();
 #pragma unroll
-            for (int slot = 0; slot < OPEN; ++slot)
-                if (LATE == 0 || slot != done) pin(open[slot]);
+            for (int slot = 0; slot < OPEN; ++slot) pin(open[slot]);
             __syncwarp();
             if (elected()) barriers.empty(ring.slot).arrive();
             ring.advance();
-        } else {
-            if constexpr (LATE > 0) leave<done>(open, run, t);
-            if constexpr (slot_of(PHASE, 0) >= 0) {
+        } else if constexpr (slot_of(PHASE, 0) >= 0) {
 #pragma unroll
-                for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
-            }
+            for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
         }
-        if constexpr (LATE == 0) leave<done>(open, run, t);
-    }
-
-    // The output row that input row t - LATE has finished, if there is one.
-    template <int DONE>
-    __device__ __forceinline__ void leave(const Open& open, const Run& run, int t) const {
-        if constexpr (DONE >= 0) {
-            const int first = t - LATE - (R - 1) * DILATION_Y;    // its first input row
-            if (first >= 0) leave(open[DONE], run.row + first / STRIDE_Y);
+        constexpr int done = slot_of(PHASE, R - 1);
+        if constexpr (done >= 0) {
+            const int first = t - (R - 1) * DILATION_Y;    // the finished output row's first input row
+            if (first >= 0) leave(open[done], run.row + first / STRIDE_Y);
         }
     }
 
     template <int PHASE>
     __device__ __forceinline__ void turn(Open& open, const Run& run, int t) {
         if constexpr (PHASE < PERIOD) {
-            if (t + PHASE >= run.steps() + LATE) return;
+            if (t + PHASE >= run.steps()) return;
             row<PHASE>(open, run, t + PHASE);
             turn<PHASE + 1>(open, run, t);
         }
@@ -421,23 +405,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
-        if constexpr (REGISTERS > 0) take_registers<REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
         bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x);
-        meet(READY, WORKING_THREADS);
+        meet(READY, THREADS);
         Worker worker(barriers, work, output, residual, scale, bias, share, shared, warp);
         Open open;
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);
             position += run.rows;
             worker.begin(run);
-            for (int t = 0; t < run.steps() + LATE; t += PERIOD) worker.template turn<0>(open, run, t);
+            for (int t = 0; t < run.steps(); t += PERIOD) worker.template turn<0>(open, run, t);
         }
         return;
     }
-    if constexpr (REGISTERS > 0) keep_registers<LOADER_REGISTERS>();
-    if (warp > COMPUTE_WARPS) return;    // beside the loader
     if (elected()) {
         prefetch(input);
         for (int slot = 0; slot < STAGES; ++slot) {
@@ -447,7 +428,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
         fence_barrier_init();
     }
     __syncwarp();
-    pass(READY, WORKING_THREADS);
+    pass(READY, THREADS);
     wait_for_previous_kernel();
     load_rows(input, work, barriers, shared);
     let_next_kernel_start();

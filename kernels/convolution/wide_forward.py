@@ -26,7 +26,6 @@ BATCH = 3  # pairs of octets of wide_forward.cu
 REGISTER_ROOM = 40  # beside accumulators and what is loaded for the next products
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
-LOADER_REGISTERS, MOST_REGISTERS = 24, 240
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class WideConfiguration:
     A block owns `groups` groups of channels, or one of `parts` of the octets that one group writes; beside each other
     `shares` warpgroups divide what a group writes of that, and `tiles` warpgroups the positions: 64 each, in `images`
     images x `units` units of 8 columns. `stages` input rows are under way; `blocks` blocks share a multiprocessor.
-    Where rows leave `late`, a finished one is rounded and stored while the next one's products are on their way; what
-    that takes of registers the loader gives up, if the block has a multiprocessor to itself.
     """
 
     groups: int
@@ -48,7 +45,6 @@ class WideConfiguration:
     units: int
     stages: int
     blocks: int
-    late: bool = False
 
 
 def together(read: int, written: int) -> int:
@@ -92,20 +88,7 @@ class WideCut:
 
     @property
     def threads(self) -> int:
-        """The multiplying ones, and a warp that loads or, where that gives up its registers, the warpgroup it is of."""
-        return 32 * WARPS_A_GROUP * self.warpgroups + (32 * WARPS_A_GROUP if self.moves else 32)
-
-    @property
-    def moves(self) -> bool:
-        """Whether registers move from the loader to the multiplying threads."""
-        return self.configuration.late and self.configuration.blocks == 1
-
-    @property
-    def moved(self) -> int:
-        """Registers that a multiplying thread has where they move: they do among the threads of a block alone."""
-        pool = self.threads * register_limit(self.threads, 1)
-        left = pool - 32 * WARPS_A_GROUP * LOADER_REGISTERS
-        return min(MOST_REGISTERS, left // (32 * WARPS_A_GROUP * self.warpgroups) // 8 * 8)
+        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
 
     @property
     def columns(self) -> int:
@@ -144,7 +127,7 @@ class WideCut:
         """An estimate."""
         alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
         room = 8 * BATCH + REGISTER_ROOM + HALF_ROOM * alone
-        return (open_rows(self.sweep) + self.configuration.late) * 4 * self.written + room
+        return open_rows(self.sweep) * 4 * self.written + room
 
     @property
     def channel_blocks(self) -> int:
@@ -177,7 +160,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= (cut.moved if cut.moves else register_limit(cut.threads, chosen.blocks))
+        and cut.registers <= register_limit(cut.threads, chosen.blocks)
     )
 
 
@@ -198,7 +181,6 @@ def source(
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
-        "REGISTERS": cut.moved if cut.moves else 0, "LATE": int(chosen.late),
         "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_S": columns.first, "TAP_STEP_S": columns.step,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,

@@ -44,16 +44,6 @@ __device__ __forceinline__ void pin(float (&sums)[Count]) {
     for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// A warpgroup gives up registers, or takes those that others have given up: from here on each of its threads has so many.
-template <int Registers>
-__device__ __forceinline__ void keep_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-template <int Registers>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
-}
-
 // d += a * b, or d = a * b where `fresh`: 64 positions, `Count` / 4 octets of columns, 16 places deep. The instances are
 // generated beside the kernel (`TAPESTRY_PRODUCT`).
 template <class Half, Lies lies, int Count>

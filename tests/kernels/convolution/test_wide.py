@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry.kernels.convolution import wide, wide_forward, wide_weight_gradient
-from tapestry.kernels.convolution.configuration import REGISTERS, register_limit
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward import WideCut
@@ -107,18 +106,6 @@ def test_the_sweeps_of_an_input_gradient_meet_every_product_once(
                             found[(*place, *taps)] = (p, q)
     assert (written == 1).all()
     assert found == inside
-
-
-def test_registers_move_only_as_far_as_a_block_has_them() -> None:
-    """A thread that asks for more waits for ever."""
-    for tiles in (1, 2, 3, 4):
-        cut = WideCut(
-            parts(layer(24), "forward")[0].sweep,
-            wide_forward.WideConfiguration(1, 1, 1, tiles, tiles, 8, 2, 1, late=True),
-        )
-        multiplying = 128 * tiles
-        held = cut.threads * register_limit(cut.threads, 1)
-        assert multiplying * cut.moved + 128 * wide_forward.LOADER_REGISTERS <= held <= REGISTERS
 
 
 @pytest.mark.long

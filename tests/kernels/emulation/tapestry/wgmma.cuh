@@ -22,11 +22,6 @@ void wait_products() {}
 template <int Count>
 void pin(float (&)[Count]) {}
 
-template <int Registers>
-void keep_registers() {}
-template <int Registers>
-void take_registers() {}
-
 struct GroupProduct {
     float* d;
     const unsigned* a;
