@@ -3,21 +3,21 @@
     python benchmarks/machines.py probed.toml [--into planner/machines]
 
 One and two GPUs are as probed. Eight of them, and two hosts of eight, take over what a GPU computes; their links, and
-host memory and disk while eight GPUs use them, stay as they were measured by hand.
+host memory and disk while eight GPUs use them, are as they were measured by hand (`BY_HAND`).
 """
 
 from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
 
 from tapestry.planner import load_machine
-from tapestry.planner.machine import DeviceModel, Machine
+from tapestry.planner.machine import Curve, DeviceModel, Machine
 from tapestry.planner.machine.write import machine_toml
 
 PROBED = """Written by `tapestry machine probe --device cupy` on two NVIDIA H200 SXM; the description says when.
@@ -31,11 +31,25 @@ NVLink 4 is sold as 450 GB/s a direction. NCCL, multicast off, as bus bandwidth 
   all-reduce, 8 GPUs   24 / 165 / 312 GB/s for 1 / 16 / 256 MiB; 8 KiB take about 80 us
   all-reduce, 2 GPUs   13 / 136 / 267 GB/s for the same sizes
   all-gather, 8 GPUs   84 / 255 GB/s for shards of 1 / 16 MiB
-Each is a fixed 62-76 us, whatever the number of GPUs, then at most 332 GB/s. What was not measured takes the smallest
-fixed part seen. Bytes received per rank: all-reduce of V: 2 x 7/8 V; all-gather of shards of V: 7 V."""
+Bytes received per rank: all-reduce of V: 2 x 7/8 V; all-gather of shards of V: 7 V. The host waited for each of these.
+Of the same all-reduces on two GPUs, asked for one after another, 1 and 16 MiB take 40.0 and 97.8 us, not 80.7 and
+123.4: the curves are what was measured by hand less 33 us, the mean of what that waiting costs. Carried over and not
+measured on more than two: a reduce-scatter takes what an all-gather of as many bytes takes (on two GPUs, of 33 MB, 171 us
+each), and four GPUs take what the nearest measured number takes. Other transfers take the least fixed part, then 332 GB/s
+at most."""
 NETWORK = """
 Between hosts, not measured: one 400 Gb/s adapter a host (NVIDIA ConnectX-7 data sheet), 50 GB/s a direction for eight
-devices, each given its share of 6.25; a latency of the fixed part inside a host and a few microseconds of network."""
+devices, each given its share of 6.25; a latency of 62 us, the fixed part by hand, and a few microseconds of network."""
+
+
+# Measured by hand: (collective, ranks, [(bytes that a rank receives, seconds)]); of these seconds the host waited some.
+WAITED_S = 33e-6
+BY_HAND = (
+    ("all_reduce", 8, ((14336, 75.45e-6), (1835008, 76.46e-6), (29360128, 177.94e-6), (469762048, 1505.6e-6))),
+    ("all_reduce", 2, ((1048576, 80.66e-6), (16777216, 123.36e-6), (268435456, 1005.4e-6))),
+    ("all_gather", 8, ((7340032, 87.38e-6), (117440512, 460.55e-6))),
+)
+LINK_GB_PER_S, LEAST_S = 332.0, 62e-6  # the best rate beyond the fixed part, and the least fixed part
 
 
 def main() -> None:
@@ -80,7 +94,20 @@ def knowing(device: DeviceModel, digests: Collection[str]) -> DeviceModel:
 def with_device(machine: Machine, probed: Machine) -> Machine:
     """A machine whose devices compute as the probed ones do, by kernel class; the rest is its own."""
     near = replace(probed.device.compute_tier, capacity_bytes=machine.device.compute_tier.capacity_bytes)
-    return replace(machine, device=replace(knowing(probed.device, ()), tiers=(near, *machine.device.tiers[1:])))
+    inside = replace(
+        machine.links[0], gb_per_s=LINK_GB_PER_S, latency_s=LEAST_S - WAITED_S, curve=tuple(_without_waiting())
+    )
+    device = replace(knowing(probed.device, ()), tiers=(near, *machine.device.tiers[1:]))
+    return replace(machine, device=device, links=(inside, *machine.links[1:]))
+
+
+def _without_waiting() -> Iterator[Curve]:
+    """The curves by hand less what the host waited; a reduce-scatter takes what an all-gather takes."""
+    for collective, ranks, points in BY_HAND:
+        curve = Curve(collective, ranks, tuple((size, size / (took - WAITED_S) / 1e9) for size, took in points))
+        yield curve
+        if collective == "all_gather":
+            yield replace(curve, collective="reduce_scatter")
 
 
 if __name__ == "__main__":
