@@ -34,9 +34,9 @@ NVLink 4 is sold as 450 GB/s a direction. NCCL, multicast off, as bus bandwidth 
 Bytes received per rank: all-reduce of V: 2 x 7/8 V; all-gather of shards of V: 7 V. The host waited for each of these.
 Of the same all-reduces on two GPUs, asked for one after another, 1 and 16 MiB take 40.0 and 97.8 us, not 80.7 and
 123.4: the curves are what was measured by hand less 33 us, the mean of what that waiting costs. Carried over and not
-measured on more than two: a reduce-scatter takes what an all-gather of as many bytes takes (on two GPUs, of 33 MB, 171 us
-each), and four GPUs take what the nearest measured number takes. Other transfers take the least fixed part, then 332 GB/s
-at most."""
+measured on more than two: a reduce-scatter takes what an all-gather of as many bytes takes (on two GPUs, of 33 MB, 171
+us each), and four GPUs take what the nearest measured number takes. Other transfers take the least fixed part, then 332
+GB/s at most."""
 NETWORK = """
 Between hosts, not measured: one 400 Gb/s adapter a host (NVIDIA ConnectX-7 data sheet), 50 GB/s a direction for eight
 devices, each given its share of 6.25; a latency of 62 us, the fixed part by hand, and a few microseconds of network."""

@@ -149,7 +149,9 @@ def predicted_ms(step: Step) -> tuple[float, float | None]:
         program = by_hand.bind(tokens=step.tokens, gathers=step.rival == CONTEXT)
         pins = pinned(program, step.rival)
     machine = load_machine({1: "h200", 2: "h200x2"}.get(step.gpus, "h200x8"))
-    machines = [machine] if step.rival is None else [machine, as_torch(machine, step.rival)]
+    machines = [machine]
+    if step.rival is not None and step.tokens == PROFILED:
+        machines.append(as_torch(machine, step.rival))
     made = [plan(program, each, mesh=(step.gpus,), pins=pins, pieces=False) for each in machines]
     ours, *theirs = (each.document.predicted.makespan_s * 1e3 for each in made)
     return ours, theirs[0] if theirs else None
