@@ -48,8 +48,10 @@ class Links:
         """Whether a task that comes next on the lane may be done with a chain, which then stands in its place."""
         ids = {one.id for one in chain} | {task.id}
         known = ids.union(*(one.waits for one in chain))
-        read = any(one.write in task.reads for one in chain)
-        return read and known.issuperset(task.waits) and self.waited[chain[-1].id] <= ids
+        if any(one.write in task.reads for one in chain):
+            return known.issuperset(task.waits) and self.waited[chain[-1].id] <= ids
+        beside = len(chain) == 1 and not set(chain[0].reads).isdisjoint(task.reads)
+        return beside and self.waited[chain[-1].id] <= ids
 
 
 def _named(task: Task) -> tuple[str, ...]:

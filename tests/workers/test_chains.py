@@ -57,6 +57,15 @@ def test_what_breaks_a_chain(tasks: tuple[Task, ...], why: str) -> None:
     assert Sheet(tasks).chains() == {}, why
 
 
+def test_tasks_beside_one_another_are_a_chain_with_what_reads_them() -> None:
+    """Two of what reads the same; the second may wait for more: both are done where the last stands."""
+    fetched = task(7, "z", "y", lane="other")
+    sheet = Sheet((fetched, task(0, "x", "a"), task(1, "xy", "b", waits=(7,)), task(2, "ab", "c")))
+    assert sheet.chains() == {0: [0, 1, 2], 1: [1, 2]}
+    three = Sheet((task(0, "x", "a"), task(1, "xa", "b"), task(2, "x", "c"), task(3, "x", "d")))
+    assert three.chains() == {0: [0, 1], 1: [1, 2], 2: [2, 3]}
+
+
 def test_waits_of_the_first_are_waits_of_all() -> None:
     before = task(7, "z", "y", lane="other")
     sheet = Sheet((before, task(0, "xy", "a", waits=(7,)), task(1, "ay", "b", waits=(7, 0))))

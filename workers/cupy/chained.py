@@ -1,6 +1,7 @@
 """Chains of tasks that one kernel does: recognised by what they compute, as everything here.
 
 y = a b + r      a matrix product that adds to what lies there
+f(x a, x b)      two products of the same rows and a map of both
 o / l            attention whose state nobody folds with another's, finished as the library gives it
 f(g(x), z)       maps, point by point: what is between them stays in registers
 """
@@ -13,7 +14,7 @@ from math import prod
 
 from ...blocks import BLOCKS
 from ...dtypes import name_of
-from ...expr import Affine, Call, Read, walk
+from ...expr import Affine, Call, IndexValue, Inside, Read, walk
 from ...kernels.elementwise.fuse import fuse
 from ...kernels.errors import KernelError
 from ...program import Block, Operation
@@ -22,7 +23,8 @@ from .arrays import DeviceArray, apart
 from .cells import boxes_touched
 from .evaluating import jobs_of
 from .heads import attentions_of
-from .machine import Attention, Heads, Product
+from .machine import Attention, Heads, Paired, Product
+from .paired import paired_of
 from .products import products_of
 from .rows import arrays_of
 
@@ -47,6 +49,39 @@ def added_products(chain: Chain) -> list[Product] | None:
         out = replace(one.out, array=second.write.array, offset=one.out.offset + moved)
         found.append(replace(one, out=out, added=replace(out, array=other.array, offset=one.out.offset + beside)))
     return found
+
+
+def paired_products(chain: Chain) -> Paired | None:
+    """Two products of the same rows, and a map of both at every element of them; None where the chain is none."""
+    if len(chain.tasks) != 3 or chain.stored != {chain.tasks[2].op.output}:
+        return None
+    *products, last = chain.tasks
+    if not _maps_both(last, products):
+        return None
+    first, second = (plain_products(task) for task in products)
+    if first is None or second is None or len(first) != 1 or len(second) != 1:
+        return None
+    [a], [b] = first, second
+    moved = [_shift(task.write, last.write) for task in products]
+    if moved != [0, 0] or replace(a, right=b.right, out=b.out) != b:
+        return None
+    taken = [task.reads[name].array for task in products for name in task.op.operands]
+    if not apart(last.write.array, taken):
+        return None
+    return paired_of(a, b, replace(a.out, array=last.write.array), last)
+
+
+def _maps_both(last: Evaluation, products: Sequence[Evaluation]) -> bool:
+    """Whether a map reads the results of two tasks and nothing else, at all elements of them, each where it writes."""
+    op, results = last.op, {task.op.output for task in products}
+    if op.monoid is not None or op.where or isinstance(op.body, Block) or set(op.operands) != results:
+        return False
+    if len(results) != 2 or any(isinstance(node, IndexValue | Inside) for node in walk(op.body)):
+        return False
+    if any(node.guard or node.index != op.write for node in walk(op.body) if isinstance(node, Read)):
+        return False
+    read = _touched(last, op.write)
+    return read is not None and all(_touched(task, task.op.write) == read for task in products)
 
 
 def products_onto(task: Evaluation, prior: Stored) -> list[Product] | None:

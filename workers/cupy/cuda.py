@@ -23,13 +23,14 @@ from ...kernels.runtime.device import device_architecture, device_count, propert
 from ...kernels.runtime.libcuda import driver_function
 from ...kernels.runtime.module import Prepared, load
 from ..device import Bound, Replay, Runner, in_order
+from . import paired as paired_products
 from . import sharing
 from .arrays import DeviceArray, Memory
 from .cudnn import Cudnn
 from .gemm import BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
-from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Product, Unit
+from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Paired, Product, Unit
 from .moving import Rows, rows_of
 
 HOST_TIERS = ("host",)
@@ -132,7 +133,7 @@ class CudaMachine(Machine):
         pointers = [array.pointer for array in arrays]
         return self._launch(unit, pointers, tuple(arrays))
 
-    def _launch(self, unit: Unit, arguments: Sequence[int], held: tuple[object, ...]) -> Runner:
+    def _launch(self, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> Runner:
         found = _Launch(self, unit, arguments, held)
         self.pending.append(found)
         return found
@@ -150,7 +151,7 @@ class CudaMachine(Machine):
     def compiled(self, unit: Unit) -> Compiled:
         """A kernel for this GPU."""
         options = ("--fmad=false",) if unit.exact else ()
-        return compile_source(unit.source, name=unit.entry, arch=self.arch, options=options)
+        return compile_source(unit.source, name=unit.entry, arch=f"{self.arch}{'a' * unit.own}", options=options)
 
     def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
         if not all(lines.extents):
@@ -194,6 +195,13 @@ class CudaMachine(Machine):
         if self._cublas is None:
             self._cublas = Cublas(lambda nbytes: self.memory("", nbytes))
         return self._cublas.prepared(product, lambda: self.stream)
+
+    def paired(self, paired: Paired) -> Runner | None:
+        if properties(self.device).capability != paired_products.CAPABILITY:
+            return None
+        unit = paired_products.unit_of(paired, properties(self.device).sms)
+        held = tuple(x.array for x in (paired.left, paired.first, paired.second, paired.out))
+        return self._launch(unit, paired_products.arguments(paired), held)
 
     def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
         if convolution.groups > 1:
@@ -349,7 +357,7 @@ class _Graph:
 class _Launch:
     """A launch that is loaded when it first runs. It keeps its arrays alive."""
 
-    def __init__(self, machine: CudaMachine, unit: Unit, arguments: Sequence[int], held: tuple[object, ...]) -> None:
+    def __init__(self, machine: CudaMachine, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> None:
         self.machine, self.unit, self.arguments, self.held = machine, unit, arguments, held
         self.prepared: Prepared | None = None
 

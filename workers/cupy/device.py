@@ -21,7 +21,7 @@ from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, 
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
 from .attention import written_attention
-from .chained import added_products, finished_attentions, fused_maps, products_onto, read_attentions
+from .chained import added_products, finished_attentions, fused_maps, paired_products, products_onto, read_attentions
 from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
@@ -37,6 +37,7 @@ from .products import products_of
 from .rows import rows_of
 from .scratch import Scratch
 from .sought import TABLE, UNASKED, sought
+from .stretches import together
 from .thin import thin_product
 from .windows import beside
 from .writing import Written, written
@@ -140,7 +141,7 @@ class CupyDevice(Device):
             if BLOCKS[task.op.body.kernel].bodies is not None:
                 return bind_declared(self.machine, lambda job: in_order(self._job(job, task)), task)
             return self._attention(task)
-        return in_order([run for job in jobs_of(unfolded(task)) for run in self._job(job, task)])
+        return in_order([run for job in jobs_of(together(unfolded(task))) for run in self._job(job, task)])
 
     def _attention(self, task: Evaluation) -> Runner:
         """By a library where it has it, else by a kernel of its own."""
@@ -187,8 +188,12 @@ class CupyDevice(Device):
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
-        if made := self._products(added_products(chain)):
+        through = replace(chain, tasks=tuple(map(together, chain.tasks)))
+        if made := self._products(added_products(through) or added_products(chain)):
             return in_order(made)
+        pair = paired_products(through)
+        if pair is not None:
+            return self.machine.paired(pair)
         calls = finished_attentions(chain) or read_attentions(chain)
         if calls:
             return self.machine.attention(calls)

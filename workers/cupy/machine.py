@@ -24,6 +24,7 @@ class Unit:
 
     exact: every function is rounded for itself, as the language says; otherwise a product and a sum may be one.
     ``shared``: bytes of dynamic shared memory of a block. ``cluster``: blocks of a cluster, as the source says too.
+    own: it needs what no newer architecture has (sm_90a). Parameters may then be tensor maps and numbers too.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Unit:
     exact: bool = True
     shared: int = 0
     cluster: int = 1
+    own: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,23 @@ class Product:
     columns: int
     folded: int
     added: Matrices | None = None
+
+
+@dataclass(frozen=True)
+class Paired:
+    """out = function(left @ first, left @ second) for bf16 matrices [rows, folded] and [folded, columns].
+
+    ``function``: a C++ expression's statements, of the f32 sums ``a`` and ``b``, the last of which returns.
+    """
+
+    left: Matrices
+    first: Matrices
+    second: Matrices
+    out: Matrices
+    rows: int
+    columns: int
+    folded: int
+    function: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -196,6 +215,10 @@ class Machine(ABC):
     @abstractmethod
     def product(self, product: Product) -> Runner | None:
         """Matrix products by a library; None where it has none of these dtypes."""
+
+    @abstractmethod
+    def paired(self, paired: Paired) -> Runner | None:
+        """Two products and a function of both, neither of which is written; None where the GPU has no way to do so."""
 
     @abstractmethod
     def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:

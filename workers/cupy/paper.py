@@ -14,7 +14,7 @@ import numpy as np
 
 from ..device import Bound, Replay, Runner
 from .arrays import DeviceArray, Memory
-from .machine import Attention, Convolution, Lines, Machine, Product, Unit
+from .machine import Attention, Convolution, Lines, Machine, Paired, Product, Unit
 
 # Memories begin here and at multiples of that, as those of a GPU do.
 FIRST, ALIGNED = 1 << 40, 512
@@ -55,6 +55,9 @@ class PaperMachine(Machine):
 
     def product(self, product: Product) -> Runner | None:
         return Named(("cublasLtMatmul" if product.added is None else "cublasLtMatmul, added to what lies there",))
+
+    def paired(self, paired: Paired) -> Runner | None:
+        return Named(("paired",))
 
     def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
         return Named(("cuDNN convolution",))

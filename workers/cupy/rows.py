@@ -26,6 +26,7 @@ from .jobs import Job
 from .machine import Unit
 from .maps import ALIGNED, numbered
 from .products import products_of
+from .stretches import plain
 from .writing import Written
 
 # Elements of a row from which on a kernel of rows has something to do.
@@ -116,7 +117,7 @@ def _local(task: Evaluation, arrays: Mapping[str, Stored]) -> Operation | None:
     op, [grid] = task.op, task.points.grids
     axes = dict(zip((dim.name for dim in op.dims), grid.axes, strict=True))
     broken = {name for name, axis in axes.items() if len(axis.runs) != 1}
-    if isinstance(op.body, Block) or (broken and not _plain(task, axes, broken)):
+    if isinstance(op.body, Block) or (broken and not plain(task, axes, broken)):
         return None
     points = {name: range(axis.size) if name in broken else axis.runs[0] for name, axis in axes.items()}
     origins = {}
@@ -133,29 +134,6 @@ def _renamed(op: Operation, names: Mapping[str, str]) -> Operation:
         return replace(node, tensor=names[node.tensor]) if isinstance(node, Read) else node
 
     return replace(op, name=names[op.output], output=names[op.output], body=rewrite(op.body, leaf))
-
-
-def _plain(task: Evaluation, axes: Mapping[str, IntSet], broken: set[str]) -> bool:
-    """Whether every index finds along dimensions in stretches what is stored in the same stretches, in their order."""
-    op, body = task.op, task.op.body
-    assert not isinstance(body, Block)
-    indices = [(op.write, task.write)]
-    for node in walk(body):
-        if isinstance(node, Read):
-            indices.append((node.index, task.reads[node.tensor]))
-    if any(bound.expr.dims & broken for bound in op.where):
-        return False
-    for node in walk(body):
-        bounds = node.guard if isinstance(node, Read) else node.bounds if isinstance(node, Inside) else ()
-        if any(bound.expr.dims & broken for bound in bounds):
-            return False
-        if isinstance(node, IndexValue) and node.index.dims & broken:
-            return False
-    return all(
-        not row.dims & broken or (row == Affine.dim(next(iter(row.dims))) and axes[next(iter(row.dims))] == axis)
-        for index, stored in indices
-        for row, axis in zip(index, stored.grid.axes, strict=True)
-    )
 
 
 def _layout(array: DeviceArray) -> Layout:

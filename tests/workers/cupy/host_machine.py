@@ -25,6 +25,7 @@ from tapestry.workers.cupy.machine import (
     Lines,
     Machine,
     Matrices,
+    Paired,
     Product,
     Strided,
 )
@@ -121,6 +122,37 @@ class HostMachine(Machine):
                 _multiply(gemm, batch)
 
         run.kernels = ("product" if gemm.added is None else "product, added",)  # type: ignore[attr-defined]
+        return run
+
+    def paired(self, paired: Paired) -> Runner | None:
+        """Both products by NumPy, the function by a kernel."""
+        if not self.products:
+            return None
+        size, entry = paired.rows * paired.columns, f"pair{len(self.units)}"
+        body = "".join(f"        {line}\n" for line in paired.function)
+        source = (
+            "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\nstruct Pair" + entry + " {\n"
+            "    static TAPESTRY_FN float of(float a, float b) {\n" + body + "    }\n};\n"
+            f'extern "C" __global__ void {entry}(const float* a, const float* b, float* y) {{\n'
+            f"    const unsigned k = blockIdx.x * 64u + threadIdx.x;\n"
+            f"    if (k < {size}u) y[k] = Pair{entry}::of(a[k], b[k]);\n}}\n}}  // namespace tapestry\n"
+        )
+        sums = [of_floats(self, size) for _ in range(3)]
+        mapped = self.launch(Kernel(source, entry, -(-size // 64), 64), sums)
+
+        def run() -> None:
+            left = matrix(paired.left, paired.rows, paired.folded)
+            for weights, into in zip((paired.first, paired.second), sums, strict=False):
+                made = left @ matrix(weights, paired.folded, paired.columns)
+                host_bytes(into).view(np.float32)[...] = made.reshape(-1)
+            mapped()
+            self.kernels[-1] = "paired"
+            found = host_bytes(sums[2]).view(np.float32).reshape(paired.rows, paired.columns)
+            out = paired.out
+            lines = host_bytes(out.array).view(out.array.dtype)[out.offset :]
+            for row in range(paired.rows):
+                lines[row * out.row : row * out.row + paired.columns] = found[row]
+
         return run
 
     def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
@@ -280,6 +312,17 @@ def words(address: int, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
 def host_bytes(array: DeviceArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
     assert array.memory.host is not None
     return array.memory.host[array.offset : array.offset + array.nbytes]
+
+
+def of_floats(machine: HostMachine, size: int) -> DeviceArray:
+    return DeviceArray(machine.memory("", 4 * size), 0, (size,), np.dtype(np.float32))
+
+
+def matrix(x: Matrices, rows: int, columns: int) -> np.ndarray[Any, Any]:
+    """A matrix as f32."""
+    flat = host_bytes(x.array).view(x.array.dtype)[x.offset :]
+    at = np.arange(rows)[:, None] * x.row + np.arange(columns)[None] * x.column
+    return np.asarray(flat[at], np.float32)
 
 
 def operands(c: Convolution) -> tuple[Strided, Strided, Strided]:

@@ -16,6 +16,7 @@ from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region, parse_region
 from tapestry.testing import assert_close
+from tapestry.workers.cupy import paired
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.rank import Rank
 
@@ -123,6 +124,20 @@ def updated(cache: bf16[Tensor, "s=33 e=64"], row: bf16[Tensor, "t=1 e=64"], at:
     return tp.dynamic_update_slice(cache, row, [at, 0])
 
 
+@tp.program
+def gated(
+    x: bf16[Tensor, "t=48 d=32"], g: bf16[Tensor, "d=32 f=40"], u: bf16[Tensor, "d f"], w: bf16[Tensor, "f d"]
+) -> Tensor:
+    return x + (tp.silu(x @ g) * (x @ u)) @ w
+
+
+@tp.program
+def turned_weights(
+    x: bf16[Tensor, "t=48 d=32"], g: bf16[Tensor, "f=40 d"], u: bf16[Tensor, "f d"], w: bf16[Tensor, "f d"]
+) -> Tensor:
+    return x + (tp.einsum("td,fd->tf", x, u) - tp.gelu(tp.einsum("td,fd->tf", x, g)) / 3) @ w
+
+
 CASES: dict[str, tuple[Callable[[], Program], str]] = {
     "what is added to a product": (added.bind, "product"),
     "a product that is added to something": (added_first.bind, "product"),
@@ -142,15 +157,30 @@ CASES: dict[str, tuple[Callable[[], Program], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_tasks_that_are_one_kernel(machine: HostMachine, name: str, cut: Cut) -> None:
     made, kernel = CASES[name]
-    program = made()
+    are_one_kernel(machine, made(), {kernel}, cut)
+
+
+@needs_compiler
+@pytest.mark.parametrize("cut", [whole, by_rows, ends_and_middle])
+@pytest.mark.parametrize("made", [gated.bind, turned_weights.bind])
+def test_two_products_and_a_map_of_both(
+    machine: HostMachine, made: Callable[[], Program], cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one more product, to which the rows are added; a kernel each for rows in stretches that lie together too."""
+    monkeypatch.setattr(paired, "WORTH", 1)
+    are_one_kernel(machine, made(), {"paired", "product"}, cut, most=4)
+
+
+def are_one_kernel(machine: HostMachine, program: Program, kernels: set[str], cut: Cut, most: int = 0) -> None:
+    """Values are the reference's, and no more than so many kernels of these kinds compute them: one a rank and stretch."""
     shards = cut(program)
     ranks = len(next(iter(shards.values())))
     document = plan_partitions(program, MACHINE, shards, homes=homes(program, shards, cut)).document
     inputs = random_inputs(program, 5)
     found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
     assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-    assert set(machine.kernels) == {kernel}
-    assert len(machine.kernels) <= ranks + (cut is ends_and_middle)
+    assert set(machine.kernels) == kernels
+    assert len(machine.kernels) <= (most or ranks + (cut is ends_and_middle))
 
 
 @needs_compiler
