@@ -124,18 +124,30 @@ def updated(cache: bf16[Tensor, "s=33 e=64"], row: bf16[Tensor, "t=1 e=64"], at:
     return tp.dynamic_update_slice(cache, row, [at, 0])
 
 
+@tp.op
+def swiglu(a: bf16[Tensor, "t f"], b: bf16[Tensor, "t f"]) -> bf16[Tensor, "t f"]:
+    t, f = tp.indices("t f")
+    return tp.silu(a[t, f]) * b[t, f]
+
+
+@tp.op
+def less(a: bf16[Tensor, "t f"], b: bf16[Tensor, "t f"]) -> bf16[Tensor, "t f"]:
+    t, f = tp.indices("t f")
+    return b[t, f] - tp.gelu(a[t, f]) / 3
+
+
 @tp.program
 def gated(
     x: bf16[Tensor, "t=48 d=32"], g: bf16[Tensor, "d=32 f=40"], u: bf16[Tensor, "d f"], w: bf16[Tensor, "f d"]
 ) -> Tensor:
-    return x + (tp.silu(x @ g) * (x @ u)) @ w
+    return x + swiglu(x @ g, x @ u) @ w
 
 
 @tp.program
 def turned_weights(
     x: bf16[Tensor, "t=48 d=32"], g: bf16[Tensor, "f=40 d"], u: bf16[Tensor, "f d"], w: bf16[Tensor, "f d"]
 ) -> Tensor:
-    return x + (tp.einsum("td,fd->tf", x, u) - tp.gelu(tp.einsum("td,fd->tf", x, g)) / 3) @ w
+    return x + less(tp.einsum("td,fd->tf", x, g), tp.einsum("td,fd->tf", x, u)) @ w
 
 
 CASES: dict[str, tuple[Callable[[], Program], str]] = {
