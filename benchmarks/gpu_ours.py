@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import astuple
 from itertools import chain
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,7 @@ def overwritten(plan: Any, name: str) -> bool:
     )
 
 
-def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
+def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> dict[str, Any]:
     """The steps of a row, in turns with those of torch where it has such a rival; nothing but on rank 0."""
     made = load_plan(folder / f"{row.name}.plan.json")
     given = values(made.program) | row.given
@@ -171,12 +171,21 @@ def measured(row: Row, folder: Path, device: str) -> dict[str, Any]:
     said("bound")
     contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
     said("rivals ready")
+    if gate is not None:
+        passed(gate)
     taken = seconds(contenders, ours.agreed)
     said("timed")
     steps = ours.noted()
     if not ours.finite():
         raise SystemExit(f"{row.name}: an output is not finite")
     return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
+
+
+def passed(gate: Path) -> None:
+    """Say that all is ready, and wait until it is this row's turn on the GPU."""
+    gate.with_suffix(".ready").touch()
+    while not gate.with_suffix(".go").exists():
+        sleep(0.02)
 
 
 def said(what: str) -> None:
@@ -259,12 +268,13 @@ def main() -> None:
     parser.add_argument("--machine", default="h200x2")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--device", default="cupy")
+    parser.add_argument("--gate", type=Path, help="when all is ready make GATE.ready, and go on when there is GATE.go")
     options = parser.parse_args()
     row = BY_NAME[options.row]
     if options.what == "plan":
         print(json.dumps(planned(row, options.machine, options.folder)))
         return
-    found = measured(row, options.folder, options.device)
+    found = measured(row, options.folder, options.device, options.gate)
     if found:
         print(json.dumps(found), flush=True)
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Protocol
 
-TURNS, TURN_S, LEAST, MOST = 4, 0.5, 8, 2000
+TURNS, TURN_S, LEAST, MOST = 3, 0.4, 8, 2000
 
 Moment = Callable[[], float]
 

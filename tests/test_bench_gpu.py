@@ -127,7 +127,7 @@ def test_contenders_take_turns_and_the_first_turn_does_not_count(bench: dict[str
     slow, quick = Ticking("slow", [*first, *[0.5] * 1000], order), Ticking("quick", [0.001], order)
     found = bench["gpu_steps"].seconds({"slow": slow, "quick": quick})
     assert found == {"slow": pytest.approx(0.5), "quick": pytest.approx(0.001)}
-    assert order[4:] == [("slow", 8), ("quick", 500)] * bench["gpu_steps"].TURNS
+    assert order[4:] == [("slow", 8), ("quick", 400)] * bench["gpu_steps"].TURNS
 
 
 def test_figures_of_a_run(bench: dict[str, Any]) -> None:

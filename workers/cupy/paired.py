@@ -1,6 +1,6 @@
 """Two products of the same rows and a map of both, by one kernel on Hopper's tensor cores: neither product is written.
 
-    out[m, n] = f(sum[k] x[m, k] gate[k, n], sum[k] x[m, k] up[k, n])
+out[m, n] = f(sum[k] x[m, k] gate[k, n], sum[k] x[m, k] up[k, n])
 """
 
 from __future__ import annotations
