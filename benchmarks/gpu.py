@@ -81,15 +81,15 @@ class Running:
 
 
 def jobs(folder: Path, machine: str, gpus: int, only: Sequence[str]) -> list[Job]:
-    """Plans first, then the others' figures, then ours."""
+    """Plans first, then rows of one GPU, then of several, each behind the others' figures that it stands beside."""
     rows = [row for row in ROWS if row.gpus <= gpus and (not only or row.name in only)]
-    wanted = {row.beside for row in rows}
-    return [
-        *(_planning(row, folder, machine) for row in rows),
-        *(_ours(row, folder) for row in rows if row.gpus == 1),
-        *(job for job in _others() if job.name in wanted),
-        *(_ours(row, folder) for row in rows if row.gpus > 1),
-    ]
+    others = {job.name: job for job in _others()}
+    found = [_planning(row, folder, machine) for row in rows]
+    for row in sorted(rows, key=lambda row: row.gpus > 1):
+        if row.beside in others:
+            found.append(others.pop(row.beside))
+        found.append(_ours(row, folder))
+    return found
 
 
 def _planning(row: Row, folder: Path, machine: str) -> Job:

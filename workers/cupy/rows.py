@@ -11,13 +11,12 @@ from itertools import combinations
 from math import prod
 
 from ...dtypes import name_of
-from ...expr import FUNCTIONS, Affine, Call, Expr, IndexValue, Inside, Read, rewrite, walk
+from ...expr import FUNCTIONS, Call, Expr, Read, rewrite, walk
 from ...kernels.elementwise.shard import localised
 from ...kernels.elementwise.types import Layout
 from ...kernels.errors import KernelError
 from ...kernels.normalization.kernel import RowKernel, compile_rows
 from ...program import Block, Operation
-from ...space import IntSet
 from ..device import Chain, Evaluation, Stored
 from .arrays import DeviceArray, apart
 from .convolutions import convolution_of

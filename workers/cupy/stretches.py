@@ -1,4 +1,4 @@
-"""Stretches of points whose elements lie together: chunks of rows, say, one early and one late, stored one after another.
+"""Stretches of points whose elements lie together: chunks of rows, one early and one late, stored one after another.
 
 What is computed of them alone does not know that there are several: it is one task over as many rows as there are.
 """

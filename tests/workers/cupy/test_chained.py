@@ -178,7 +178,7 @@ def test_tasks_that_are_one_kernel(machine: HostMachine, name: str, cut: Cut) ->
 def test_two_products_and_a_map_of_both(
     machine: HostMachine, made: Callable[[], Program], cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And one more product, to which the rows are added; a kernel each for rows in stretches that lie together too."""
+    """And one more product, to which the rows are added; rows in stretches that lie together are one product."""
     monkeypatch.setattr(paired, "WORTH", 1)
     are_one_kernel(machine, made(), {"paired", "product"}, cut, most=4)
 
