@@ -23,7 +23,7 @@ ROWS, COLUMNS, FOLDED, LINE = 256, 128, 64, 64
 THREADS, CLUSTER = 384, 2
 STAGES = 4
 SHARED = STAGES * (ROWS // CLUSTER + 2 * COLUMNS) * FOLDED * 2 + ROWS // CLUSTER * COLUMNS * 2 + 16 * STAGES + 1024
-# Multiplications from which on the kernel has waves enough; what the copy engine's addresses are multiples of, in bytes.
+# Multiplications from which on there are waves enough; bytes that the copy engine's addresses are multiples of.
 WORTH, ALIGNED = 1 << 35, 16
 DTYPE, BYTES = "bf16", 2
 
