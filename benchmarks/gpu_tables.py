@@ -16,7 +16,12 @@ CLOSE = 0.10
 
 def write_page(results: dict[str, Any], page: Path) -> None:
     """The page, and beside it img/gpu-timeline.svg."""
-    parts = [_head(results["machine"]), _steps(results["jobs"]), _where(results["jobs"]), *_tasks(results["jobs"])]
+    parts = [
+        _head(results["machine"]),
+        _steps(results["jobs"], results.get("gpus", 0)),
+        _where(results["jobs"]),
+        *_tasks(results["jobs"]),
+    ]
     drawing = results["jobs"].get(PICTURE, {}).get("timeline")
     if drawing:
         picture = page.parent / "img" / "gpu-timeline.svg"
@@ -40,8 +45,10 @@ launch of a graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc do
 results."""
 
 
-def _steps(jobs: dict[str, Any]) -> str:
+def _steps(jobs: dict[str, Any], gpus: int) -> str:
     lines = [_line(row, jobs) for row in ROWS if row.name in jobs]
+    missing = [f"{row.title}, {row.gpus} GPUs" for row in ROWS if row.name not in jobs and 1 < row.gpus <= gpus]
+    left = f"\n\nThe time of this run was over before: {'; '.join(missing)}." if missing else ""
     head = ["program", "GPUs", "step", "predicted", "measured / predicted", "the best of others", "others / ours",
             "wanted", "floor"]  # fmt: skip
     return f"""## Steps
@@ -51,7 +58,7 @@ Milliseconds. The floor is the bound that no plan can beat on the machine as it 
 and compiled (f32 without TF32) on one GPU; by hand with NCCL on two; each eager or as a CUDA graph, whichever is
 quicker.
 
-{_table(head, lines)}"""
+{_table(head, lines)}{left}"""
 
 
 def _line(row: Row, jobs: dict[str, Any]) -> list[str]:

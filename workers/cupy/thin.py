@@ -87,7 +87,7 @@ def _taken(x: Thin) -> bool:
     if name_of(x.out.array.dtype) not in KNOWN or 1 not in (x.wide.row, x.wide.column):
         return False
     together, line = (x.columns, x.wide.row) if x.across else (x.product.folded, x.wide.column)
-    if not x.across and x.product.batches == 1 and x.product.folded > LONG:
+    if not x.across and (x.thin.column != 1 or (x.product.batches == 1 and x.product.folded > LONG)):
         return False
     itemsize = x.wide.array.dtype.itemsize
     aligned = (x.wide.array.pointer + x.wide.offset * itemsize) % BYTES == 0

@@ -24,7 +24,7 @@ CASES = {
     "a token": (1, 1, 200, 96, False, False, "bf16", "bf16", False),
     "a token, to what is there": (1, 1, 64, 130, False, False, "bf16", "bf16", True),
     "wide lines": (1, 3, 1032, 40, False, False, "f16", "f32", False),
-    "few columns": (1, 90, 8, 64, False, False, "f32", "f32", False),
+    "few columns": (1, 90, 8, 64, False, True, "f32", "f32", False),
     "scores of heads": (3, 4, 70, 128, False, True, "bf16", "bf16", False),
     "values of heads": (3, 4, 32, 300, False, False, "bf16", "f32", False),
     "columns that lie together on the left": (2, 40, 5, 24, True, False, "f32", "f32", True),
