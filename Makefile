@@ -13,7 +13,7 @@ GPU_ARGS ?=
 BENCH_PYTHON ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs docs-transcripts docs-figures docs-operations docs-parallelisms clean
+.PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs docs-transcripts docs-notebooks docs-figures docs-operations docs-parallelisms clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ docs: $(VENV)/.tapestry-dev  ## the site of the documentation: build/site/index.
 
 docs-transcripts: $(VENV)/.tapestry-dev  ## run the commands that pages of docs/ show, and write down what they print
 	$(BIN)/python -m tests.docs.transcript
+
+docs-notebooks: $(VENV)/.tapestry-dev  ## run the notebooks and keep what they print and draw
+	$(BIN)/python -m tests.notebooks.course
 
 docs-figures: $(VENV)/.tapestry-dev  ## redraw the pictures under docs/img
 	$(BIN)/python examples/corners.py --build build

@@ -1,0 +1,53 @@
+"""The notebooks: run from top to bottom, and kept with what they print and draw.
+
+python -m tests.notebooks.course          # run them all and write their outputs
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+# A cell with this tag prints what differs from machine to machine: its numbers are not compared.
+VARIES = "varies"
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)
+
+
+def ran(path: Path) -> Any:
+    """The notebook with the outputs of today, in a form that is the same for the same outputs."""
+    book = read(path)
+    NotebookClient(
+        book, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(FOLDER)}}
+    ).execute()
+    for cell in code(book):
+        cell.metadata.pop("execution", None)
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    return book
+
+
+def code(book: Any) -> list[Any]:
+    return [cell for cell in book.cells if cell.cell_type == "code"]
+
+
+def printed(book: Any) -> str:
+    return "".join(said(cell) for cell in code(book))
+
+
+def said(cell: Any) -> str:
+    """What a cell prints, without the numbers where they vary."""
+    text = "".join(output.text for output in cell.outputs if "text" in output)
+    return re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", text) if VARIES in cell.metadata.get("tags", ()) else text
+
+
+if __name__ == "__main__":
+    for notebook in NOTEBOOKS:
+        nbformat.write(ran(notebook), notebook)
