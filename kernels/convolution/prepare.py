@@ -15,6 +15,7 @@ from ..errors import WrongLayout, WrongValue
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
 from . import direct, forward_walk, input_gradient, launch, weight_gradient, wide, wide_forward, wide_weight_gradient
+from .banded_weight_gradient_configuration import BandedWeightGradient
 from .configuration import ForwardConfiguration, footprint
 from .launch import Rows, Taps, View
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ..cost.gpu import Gpu
     from ..runtime.module import Prepared
 
-GradientConfiguration = WeightGradientConfiguration | WideWeightGradient
+GradientConfiguration = WeightGradientConfiguration | BandedWeightGradient | WideWeightGradient
 REMEMBERED = 1024
 ACTIVATIONS = ("relu", "silu", "gelu", "hardswish")
 
@@ -172,11 +173,12 @@ def workspace_bytes(problem: ConvolutionProblem, configuration: GradientConfigur
 @functools.lru_cache(maxsize=4096)
 def weight_gradient_choice(problem: ConvolutionProblem, x: DeviceArray, dy: DeviceArray) -> GradientConfiguration:
     """The configuration for these operands: the predicted best, or the plain one for what cannot be fetched."""
+    from ..cost import depthwise
+
     where = "conv2d_weight_gradient"
     if fetchable(view(x, "x", where), view(dy, "dy", where)):
         cut = wide.gradient_cut(problem, _gpu(x.device))
-        if cut is not None:
-            return cut
+        return cut or depthwise.choose(problem, _gpu(x.device))
     return shared_weight_gradient_choice(problem, x, dy)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import WrongValue
 from ..runtime.compiler import Recipe
 from . import direct, forward, forward_walk, input_gradient, weight_gradient, wide
+from .banded_weight_gradient_configuration import BandedWeightGradient
 from .configuration import ForwardConfiguration
 from .launch import Walk
 from .problem import ConvolutionProblem
@@ -36,7 +37,7 @@ def direct_recipe(problem: ConvolutionProblem, flags: Mapping[str, Any]) -> Reci
 
 
 def weight_gradient_recipes(
-    problem: ConvolutionProblem, choice: WeightGradientConfiguration, partial: bool = False
+    problem: ConvolutionProblem, choice: WeightGradientConfiguration | BandedWeightGradient, partial: bool = False
 ) -> list[Recipe]:
     """The one kernel of a weight gradient; or the one that leaves partial sums and the one that adds them."""
     source = weight_gradient.source(problem, choice)
@@ -48,12 +49,13 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
 
     `flags` say what is fused into a forward pass: scale, bias, residual (bool), activation (name).
     """
+    from ..cost import depthwise
     from ..cost.model import choose
 
     if what == "weight_gradient":
         if wide_cut := wide.gradient_cut(problem, gpu):
             return wide.gradient_recipes(problem, wide_cut, partial=False)
-        return weight_gradient_recipes(problem, choose(problem, what, gpu))
+        return weight_gradient_recipes(problem, depthwise.choose(problem, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
     if found := wide.cuts(problem, what, gpu):

@@ -13,11 +13,14 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
+from . import banded_weight_gradient as banded
+from . import banded_weight_gradient_configuration as bands
 from . import direct_weight_gradient as plain
+from .banded_weight_gradient_configuration import BandedWeightGradient
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View, tensor_map
@@ -33,6 +36,7 @@ from .weight_gradient_dimensions import plain_specification, specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of weight_gradient_apart.cu
 NONE = range(0)
+Chosen: TypeAlias = WeightGradientConfiguration | BandedWeightGradient
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ class Launch:
     cluster: tuple[int, ...] = (1,)
 
 
-def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> str:
+def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
     """The CUDA source of the kernels of a configuration.
 
     Problems that differ in extents, padding or channels alone share one source.
     """
+    if isinstance(chosen, BandedWeightGradient):
+        return banded.source(problem, chosen)
     constants = {
         "all_rows": problem.r,
         "filter_columns": problem.s,
@@ -63,7 +69,7 @@ def source(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> 
     half = f"namespace tapestry::parameters {{ using Half = {HALVES[problem.dtype]}; }}"
     end = "weight_gradient_together.cu" if chosen.together else "weight_gradient_apart.cu"
     tiled = ("weight_gradient_place.cu", "weight_gradient.cu", end)
-    files = ("direct_weight_gradient.cu",) if chosen.direct else tiled
+    files = ("direct_weight_gradient.cu", "fold_splits.cu") if chosen.direct else tiled
     head = ["#include <tapestry/numeric.cuh>", _declared(problem, chosen, constants), half]
     return "\n".join([*head, *(kernel_text(name) for name in files)])
 
@@ -91,16 +97,21 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
     }
 
 
-def kernel_names(chosen: WeightGradientConfiguration, partial: bool) -> tuple[str, ...]:
+def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
     """The kernels' names in the source, in the order they run. The last leaves f32, or rounds to the problem's type."""
+    fold = "fold_partials" if partial else "fold_rounded"
+    if isinstance(chosen, BandedWeightGradient):
+        return banded.NAME, fold
     first = "direct_weight_gradient" if chosen.direct else "weight_gradient"
     if chosen.together:
         return (f"{first}_partial" if partial else f"{first}_rounded",)
-    return first, "fold_partials" if partial else "fold_rounded"
+    return first, fold
 
 
-def workspace_bytes(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> int:
+def workspace_bytes(problem: ConvolutionProblem, chosen: Chosen) -> int:
     """Bytes of the partials between two kernels; none where there is one."""
+    if isinstance(chosen, BandedWeightGradient):
+        return 4 * problem.weight_elements * chosen.splits
     if chosen.together:
         return 0
     values = problem.weight_elements if chosen.direct else 4 * Cut(problem, chosen).quadruples
@@ -108,18 +119,21 @@ def workspace_bytes(problem: ConvolutionProblem, chosen: WeightGradientConfigura
 
 
 def launches(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, workspace: int, out: int
+    problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, ...]:
     """The launches of `kernel_names`: partials into `workspace` and their sum into `out`, or that at once."""
-    if chosen.together:
+    if isinstance(chosen, WeightGradientConfiguration) and chosen.together:
         return (first_launch(problem, chosen, x, dy, out),)
     return first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
 
 
 def first_launch(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, target: int
+    problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, target: int
 ) -> Launch:
     """The launch that leaves the partials in a workspace, or where the splits add together the gradient itself."""
+    if isinstance(chosen, BandedWeightGradient):
+        made, shared = banded.arguments(problem, chosen, x, dy, target), bands.shared_bytes(problem, chosen)
+        return Launch(banded.grid(problem, chosen), (chosen.threads,), made, shared)
     if chosen.direct:
         made = plain.arguments(problem, chosen.splits, x, dy, target)
         return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
@@ -138,9 +152,9 @@ def first_launch(
     return Launch(grid, (cut.threads,), arguments, cut.shared_bytes, (1, chosen.splits))
 
 
-def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, workspace: int, out: int) -> Launch:
+def second_launch(problem: ConvolutionProblem, chosen: Chosen, workspace: int, out: int) -> Launch:
     """The launch that adds the partials into `out`, dense [k, r, s, c / groups]."""
-    if chosen.direct:
+    if isinstance(chosen, BandedWeightGradient) or chosen.direct:
         elements = problem.weight_elements
         grid = (-(-elements // plain.FOLD_THREADS),)
         return Launch(grid, (plain.FOLD_THREADS,), (workspace, chosen.splits, elements, out))
@@ -149,9 +163,13 @@ def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
     return Launch(grid, (32 * warps,), (workspace, chosen.splits, problem.c, out))
 
 
-def require(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, shared: int) -> None:
+def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
     """Refuse a configuration that is none of this problem's on a GPU with `shared` bytes a block."""
-    if not chosen.direct and not (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared)):
+    if isinstance(chosen, BandedWeightGradient):
+        fits = bands.in_bands(problem) and bands.legal(problem, chosen, shared)
+    else:
+        fits = chosen.direct or (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared))
+    if not fits:
         raise WrongValue(
             "a configuration of another problem",
             where="conv2d_weight_gradient",
@@ -162,7 +180,7 @@ def require(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sh
 
 @functools.lru_cache(maxsize=1024)
 def kernels(
-    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, partial: bool, device: int
+    problem: ConvolutionProblem, chosen: Chosen, partial: bool, device: int
 ) -> tuple[Any, ...]:
     """The kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
     from ..runtime.background import obtained
@@ -197,7 +215,7 @@ def prepared(kernels: tuple[Any, ...], made: tuple[Launch, ...], behind_event: r
 
 def run(
     problem: ConvolutionProblem,
-    chosen: WeightGradientConfiguration,
+    chosen: Chosen,
     x: View,
     dy: View,
     workspace: int,

@@ -19,6 +19,7 @@ from ..convolution import wide
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.recipes import PASSES, walk
 from .gpu import Gpu
+from .depthwise import predicted_s as weight_gradient_s
 from .model import Pass, forest_of, predicted_s
 from .trees import Forest
 
@@ -99,7 +100,9 @@ def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
     by_warpgroups = wide.predicted_s(problem, what, gpu)
     if by_warpgroups is not None:
         return by_warpgroups
-    return predicted_s(problem if what == "weight_gradient" else walk(problem, what).problem, what, gpu)
+    if what == "weight_gradient":
+        return weight_gradient_s(problem, gpu)
+    return predicted_s(walk(problem, what).problem, what, gpu)
 
 
 def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:

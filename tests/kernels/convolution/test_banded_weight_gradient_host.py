@@ -1,0 +1,129 @@
+"""The weight gradient of depthwise convolutions: its very text, run on the host against NumPy, and what it compiles to."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tapestry.kernels.convolution import banded_weight_gradient, weight_gradient
+from tapestry.kernels.convolution.banded_weight_gradient_configuration import BandedWeightGradient as Configuration
+from tapestry.kernels.convolution.banded_weight_gradient_configuration import configurations
+from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.cost.gpu import tuned_gpu
+from tapestry.kernels.errors import WrongValue
+from tapestry.kernels.runtime.compiler import compile_source
+
+from .. import host_compiler
+from . import emulated
+
+pytestmark = pytest.mark.long
+
+Array = NDArray[Any]
+host_compiler.compiler()
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+Kind = emulated.Kind[Configuration]
+KINDS = [  # octets, images, eights, pairs, stages, residents, chunk, splits
+    Kind(Configuration(2, 1, 2, 1, 2, 1, 4, 3), 7, 7, width=1),
+    Kind(Configuration(8, 2, 1, 2, 2, 1, 6, 2), 5, 5, width=1, dtype="bf16"),
+    Kind(Configuration(4, 3, 1, 1, 3, 1, 5, 4), 4, 6, width=1),
+    Kind(Configuration(1, 1, 5, 2, 2, 1, 16, 1), 3, 2, width=1),
+    Kind(Configuration(1, 4, 2, 1, 2, 1, 8, 5), 1, 7, width=1),
+]
+
+
+@functools.cache
+def library(kind: Kind) -> ctypes.CDLL:
+    problem = kind.problem(1, 40, 40, 8, (0, 0, 0, 0))
+    names = {name for partial in (False, True) for name in weight_gradient.kernel_names(kind.cut, partial)}
+    return host_compiler.emulated(weight_gradient.source(problem, kind.cut), *sorted(names))
+
+
+def seen(problem: ConvolutionProblem, x: Array, r: int, s: int) -> Array:
+    """What tap (r, s) meets of x, for every output, in f64: zeros outside."""
+    top, _, left, _ = problem.padding
+    ys, xs = np.arange(problem.p) + r - top, np.arange(problem.q) + s - left
+    inside = ((ys >= 0) & (ys < problem.h))[:, None] & ((xs >= 0) & (xs < problem.w))[None, :]
+    met = x.astype(np.float64)[:, ys.clip(0, problem.h - 1)][:, :, xs.clip(0, problem.w - 1)]
+    return np.where(inside[None, :, :, None], met, 0.0)
+
+
+def expected(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
+    """The definition in f64, tap by tap."""
+    dw = np.zeros(problem.weight_shape)
+    for r in range(problem.r):
+        for s in range(problem.s):
+            dw[:, r, s, 0] = (seen(problem, x, r, s) * dy.astype(np.float64)).sum((0, 1, 2))
+    return dw
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Kind, ConvolutionProblem, int]:
+    kind = draw(st.sampled_from(KINDS))
+    side = st.integers(-1, 3)
+    padding = (draw(side), draw(side), draw(side), draw(side))
+    n, h, w, octets = (draw(st.integers(1, most)) for most in (4, 13, 21, 9))
+    h, w = max(h, kind.r - padding[0] - padding[1]), max(w, kind.s - padding[2] - padding[3])
+    return kind, kind.problem(n, h, w, 8 * octets, padding), draw(st.integers(0, 999))
+
+
+def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array, seed: int) -> None:
+    """Both launches into `out`, in f32 or rounded."""
+    views = [View.dense(each.ctypes.data, each.shape, problem.dtype) for each in (x, dy)]
+    partials = np.full(weight_gradient.workspace_bytes(problem, kind.cut) // 4, np.nan, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(banded_weight_gradient, "tensor_map", emulated.tensor_map)
+        made = weight_gradient.launches(problem, kind.cut, *views, partials.ctypes.data, out.ctypes.data)
+    for name, launch in zip(weight_gradient.kernel_names(kind.cut, out.dtype == np.float32), made, strict=True):
+        emulated.start(getattr(library(kind), f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problems())
+def test_it_is_the_definition_and_the_same_bits_whatever_the_order_of_lanes(
+    case: tuple[Kind, ConvolutionProblem, int],
+) -> None:
+    kind, problem, seed = case
+    rng = np.random.default_rng(seed)
+    shapes = problem.input_shape, problem.output_shape
+    x, dy = (rng.normal(size=shape).astype(DTYPES[problem.dtype]) for shape in shapes)
+    wide = [np.full(problem.weight_shape, np.nan, np.float32) for _ in range(2)]
+    for number, out in enumerate(wide):
+        run(kind, problem, x, dy, out, seed + number)
+    assert np.allclose(wide[0], expected(problem, x, dy), rtol=1e-5, atol=1e-5 * problem.n * problem.p * problem.q)
+    assert wide[0].tobytes() == wide[1].tobytes()
+    rounded = np.full(problem.weight_shape, np.nan, DTYPES[problem.dtype])
+    run(kind, problem, x, dy, rounded, seed)
+    assert np.array_equal(rounded, wide[0].astype(rounded.dtype))
+
+
+def depthwise(extent: int, channels: int, size: int, **more: Any) -> ConvolutionProblem:
+    half = size // 2
+    return ConvolutionProblem(
+        64, extent, extent, channels, channels, size, size, padding=(half, half, half, half), **more
+    )
+
+
+@pytest.mark.parametrize("problem", [depthwise(56, 96, 7, dtype="bf16"), depthwise(14, 384, 7), depthwise(28, 240, 5)])
+def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
+    options = configurations(problem, tuned_gpu())
+    tightest = max(options, key=lambda cut: (cut.octets * cut.residents, cut.pairs, cut.stages, cut.images))
+    made = compile_source(weight_gradient.source(problem, tightest), name=banded_weight_gradient.NAME)
+    assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
+
+
+@pytest.mark.parametrize("other", [depthwise(28, 20, 7), depthwise(28, 240, 5, stride=(2, 2)),
+                                   ConvolutionProblem(4, 28, 28, 64, 8, 7, 7)])  # fmt: skip
+def test_other_problems_have_no_configuration_and_are_refused_one(other: ConvolutionProblem) -> None:
+    assert configurations(other, tuned_gpu()) == []
+    with pytest.raises(WrongValue, match="of another problem"):
+        weight_gradient.require(other, Configuration(), tuned_gpu().shared_per_block)
