@@ -32,7 +32,7 @@ def source(problem: ConvolutionProblem, cut: BandedWeightGradient) -> str:
         "STAGES": cut.stages,
         "RESIDENTS": cut.residents,
         "TOGETHER": cut.together,
-        "SHARED_BYTES": shared_bytes(problem, cut),
+        "SHARED_BYTES": shared_bytes(cut),
     }
     half = HALVES[problem.dtype]
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())

@@ -57,7 +57,7 @@ def in_bands(problem: ConvolutionProblem) -> bool:
     return problem.width == 1 and problem.c % 8 == 0 and problem.stride == problem.dilation == (1, 1)
 
 
-def shared_bytes(problem: ConvolutionProblem, cut: BandedWeightGradient) -> int:
+def shared_bytes(cut: BandedWeightGradient) -> int:
     """Shared memory of a block: the formulas of banded_weight_gradient.cu."""
     x_row, dy_row = 16 * cut.images * (cut.eights + 1), 16 * (cut.images * cut.eights | 1)
     x = 2 * (_up(cut.rows * x_row, 128) + 64) + 16
@@ -73,9 +73,9 @@ def register_cap(cut: BandedWeightGradient) -> int:
     return min(255, REGISTERS // (32 * warps) // 8 * 8)
 
 
-def legal(problem: ConvolutionProblem, cut: BandedWeightGradient, shared: int) -> bool:
+def legal(cut: BandedWeightGradient, shared: int) -> bool:
     """Whether banded_weight_gradient.cu can be built and launched so on a GPU with `shared` bytes a block."""
-    taken = shared_bytes(problem, cut) + RESERVED_SHARED
+    taken = shared_bytes(cut) + RESERVED_SHARED
     return taken <= (shared + RESERVED_SHARED) // cut.residents and register_cap(cut) >= LEAST_REGISTERS[cut.pairs - 1]
 
 
@@ -90,7 +90,7 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[BandedWeightGr
                 for stages in (2, 3):
                     cut = BandedWeightGradient(octets, images, eights, pairs, stages)
                     options = [replace(cut, residents=count) for count in range(12, 0, -1)]
-                    fitting = (one for one in options if legal(problem, one, gpu.shared_per_block))
+                    fitting = (one for one in options if legal(one, gpu.shared_per_block))
                     if most := next(fitting, None):
                         found += _dealt(problem, most, gpu.sms)
     return found

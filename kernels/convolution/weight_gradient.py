@@ -127,12 +127,10 @@ def launches(
     return first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
 
 
-def first_launch(
-    problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, target: int
-) -> Launch:
+def first_launch(problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, target: int) -> Launch:
     """The launch that leaves the partials in a workspace, or where the splits add together the gradient itself."""
     if isinstance(chosen, BandedWeightGradient):
-        made, shared = banded.arguments(problem, chosen, x, dy, target), bands.shared_bytes(problem, chosen)
+        made, shared = banded.arguments(problem, chosen, x, dy, target), bands.shared_bytes(chosen)
         return Launch(banded.grid(problem, chosen), (chosen.threads,), made, shared)
     if chosen.direct:
         made = plain.arguments(problem, chosen.splits, x, dy, target)
@@ -166,7 +164,7 @@ def second_launch(problem: ConvolutionProblem, chosen: Chosen, workspace: int, o
 def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
     """Refuse a configuration that is none of this problem's on a GPU with `shared` bytes a block."""
     if isinstance(chosen, BandedWeightGradient):
-        fits = bands.in_bands(problem) and bands.legal(problem, chosen, shared)
+        fits = bands.in_bands(problem) and bands.legal(chosen, shared)
     else:
         fits = chosen.direct or (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared))
     if not fits:
@@ -179,9 +177,7 @@ def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def kernels(
-    problem: ConvolutionProblem, chosen: Chosen, partial: bool, device: int
-) -> tuple[Any, ...]:
+def kernels(problem: ConvolutionProblem, chosen: Chosen, partial: bool, device: int) -> tuple[Any, ...]:
     """The kernels on a device: compiled, or from the cache, and loaded. Raises `WrongValue` for an illegal cut."""
     from ..runtime.background import obtained
     from ..runtime.compiler import Recipe

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from ..convolution import wide
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.recipes import PASSES, walk
-from .gpu import Gpu
 from .depthwise import predicted_s as weight_gradient_s
+from .gpu import Gpu
 from .model import Pass, forest_of, predicted_s
 from .trees import Forest
 

@@ -4,16 +4,16 @@ The latter's time is counted, with constants that were fitted to its times on on
 
     seconds = start + (memory^3 + instructions^3 + waits^3)^(1/3)
 
-Memory is what is read and written, at the copy rate; instructions are those of a multiprocessor's warps at some rate; waits what the groups
-of rows of a block take one behind the other. It is taken where it promises to be faster by more than the predictions
-err, on the GPU that it was measured on.
+Memory is what is read and written, at the copy rate; instructions are those of a multiprocessor's warps at some rate;
+waits what the groups of rows of a block take one behind the other. It is taken where it promises to be faster by more
+than the predictions err, on the GPU that it was measured on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import cbrt, ceil
 
 from ..convolution.banded_weight_gradient_configuration import BandedWeightGradient, configurations
 from ..convolution.problem import ConvolutionProblem
@@ -70,13 +70,16 @@ def counted_s(problem: ConvolutionProblem, cut: BandedWeightGradient, gpu: Gpu) 
     issue = FIT.issue_clocks * work.blocks / gpu.sms * cut.octets * issued / 4
     chain = FIT.group_clocks * work.groups + FIT.chunk_clocks * work.chunks + FIT.product_clocks * work.products
     waits = ceil(work.blocks / (gpu.sms * cut.residents)) * (FIT.turn_clocks + chain)
-    return 1e-6 * FIT.start_us + (memory**3 + (issue / clock) ** 3 + (waits / clock) ** 3) ** (1 / 3)
+    cubes: float = memory**3 + (issue / clock) ** 3 + (waits / clock) ** 3
+    return 1e-6 * FIT.start_us + cbrt(cubes)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is done: bytes through memory, blocks; of a block, groups of rows; of a warp in all its groups, chunks of eight
-    columns and channels dealt, products, and instructions beside them."""
+    """What is done: bytes through memory, and blocks; of a block, groups of rows.
+
+    Of a warp in all its groups: chunks of eight columns and channels dealt, products, instructions beside them.
+    """
 
     bytes_moved: float
     blocks: int

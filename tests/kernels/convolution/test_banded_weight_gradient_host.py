@@ -1,4 +1,4 @@
-"""The weight gradient of depthwise convolutions: its very text, run on the host against NumPy, and what it compiles to."""
+"""The weight gradient of depthwise convolutions: its very text on the host against NumPy, and what it compiles to."""
 
 from __future__ import annotations
 
