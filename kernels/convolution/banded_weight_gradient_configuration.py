@@ -86,19 +86,18 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[BandedWeightGr
     found = []
     for octets in _octets(problem):
         for images, eights in _tiles(problem):
-            for pairs in (1, 2):
-                for stages in (2, 3):
-                    cut = BandedWeightGradient(octets, images, eights, pairs, stages)
-                    options = [replace(cut, residents=count) for count in range(12, 0, -1)]
-                    fitting = (one for one in options if legal(one, gpu.shared_per_block))
-                    if most := next(fitting, None):
-                        found += _dealt(problem, most, gpu.sms)
+            for stages in (2, 3):
+                cut = BandedWeightGradient(octets, images, eights, 1, stages)  # two pairs were never the faster
+                options = [replace(cut, residents=count) for count in range(12, 0, -1)]
+                fitting = (one for one in options if legal(one, gpu.shared_per_block))
+                if most := next(fitting, None):
+                    found += _dealt(problem, most, gpu.sms)
     return found
 
 
 def _octets(problem: ConvolutionProblem) -> list[int]:
     whole = problem.c // 8
-    return [count for count in (1, 2, 4, 8) if ceil(whole / count) * count <= IDLE * whole]
+    return [count for count in (2, 4, 8) if ceil(whole / count) * count <= IDLE * whole]
 
 
 def _tiles(problem: ConvolutionProblem) -> list[tuple[int, int]]:

@@ -18,6 +18,9 @@ from tapestry.kernels.convolution.banded_weight_gradient_configuration import Ba
 from tapestry.kernels.convolution.banded_weight_gradient_configuration import configurations
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.recipes import recipes
+from tapestry.kernels.cost import depthwise as cost
+from tapestry.kernels.cost import model
 from tapestry.kernels.cost.gpu import tuned_gpu
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime.compiler import compile_source
@@ -116,7 +119,7 @@ def depthwise(extent: int, channels: int, size: int, **more: Any) -> Convolution
 @pytest.mark.parametrize("problem", [depthwise(56, 96, 7, dtype="bf16"), depthwise(14, 384, 7), depthwise(28, 240, 5)])
 def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
     options = configurations(problem, tuned_gpu())
-    tightest = max(options, key=lambda cut: (cut.octets * cut.residents, cut.pairs, cut.stages, cut.images))
+    tightest = max(options, key=lambda cut: (cut.octets * cut.residents, cut.stages, cut.images))
     made = compile_source(weight_gradient.source(problem, tightest), name=banded_weight_gradient.NAME)
     assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
 
@@ -127,3 +130,23 @@ def test_other_problems_have_no_configuration_and_are_refused_one(other: Convolu
     assert configurations(other, tuned_gpu()) == []
     with pytest.raises(WrongValue, match="of another problem"):
         weight_gradient.require(other, Configuration(), tuned_gpu().shared_per_block)
+
+
+@pytest.mark.parametrize("problem", [depthwise(56, 96, 7), depthwise(28, 192, 7, dtype="bf16")])
+def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(problem: ConvolutionProblem) -> None:
+    chosen = cost.choose(problem, tuned_gpu())
+    assert isinstance(chosen, Configuration)
+    assert cost.predicted_s(problem, tuned_gpu()) < model.predicted_s(problem, "weight_gradient", tuned_gpu())
+    found = [(recipe.name, recipe.source) for recipe in recipes(problem, "weight_gradient", tuned_gpu())]
+    text = weight_gradient.source(problem, chosen)
+    assert found == [(name, text) for name in weight_gradient.kernel_names(chosen, partial=False)]
+
+
+SLOWER = [depthwise(14, 384, 7), depthwise(7, 768, 7), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
+
+
+@pytest.mark.parametrize("problem", SLOWER)
+def test_it_is_not_where_it_was_the_slower(problem: ConvolutionProblem) -> None:
+    usual = model.choose(problem, "weight_gradient", tuned_gpu())
+    assert cost.choose(problem, tuned_gpu()) == usual
+    assert cost.predicted_s(problem, tuned_gpu()) == model.predicted_s(problem, "weight_gradient", tuned_gpu())
