@@ -210,6 +210,7 @@ def plan(
     from .arguments import demand_limits, given_machine, given_memory, given_mesh, given_pins, given_program
     from .clock import Clock
     from .origin import origin_of, with_origin
+    from .search.meshes import shares
     from .search.pipeline import make_best_plan, make_plan
     from .search.question import Question
     from .search.ready import made_ready
@@ -232,7 +233,8 @@ def plan(
 
     named = any(pin.cuts for pin in program.pins)  # of the axes of one row
     if mesh is None and not named and objective == "time" and model.device_count > 1:
-        made = make_best_plan(asked, model, Clock(time_limit))
+        divided = shares(found.program, max(model.devices_per_host, model.hosts))
+        made = make_best_plan(asked, model, Clock(time_limit), divided)
     else:
         made = make_plan(asked(row, time_limit))
     found = found if made.form is None else found.then(made.form)

@@ -26,12 +26,19 @@ from .turns import first_answer
 SHARES = (3 / 4, 1 / 2, 1 / 3, 1 / 4, 1 / 8)
 
 
+class NothingFits(Exception):
+    """No form of the program was found to fit, for these reasons; `explained` makes one of them."""
+
+    def __init__(self, failures: list[Infeasible]) -> None:
+        self.failures = failures
+
+
 def answered(question: Question) -> tuple[Search, Found]:
-    """The first answer, of the program or a leaner form of it. Raises Infeasible or TimeLimit."""
+    """The first answer, of the program or a leaner form of it. Raises NothingFits or TimeLimit."""
     failures: list[Infeasible] = []
     if question.hopeless:  # there is only to say what would do
         leanest = reduce(lambda _, form: question.of_form(form), _forms(question), question)
-        return _tried(searched(leanest, turning=True), failures) or _explained(failures)
+        raise NothingFits([OutOfReach(searched(leanest, turning=True), 0)])
     best: tuple[Search, Found] | None = None
     try:
         best = first_answer(question)
@@ -45,28 +52,25 @@ def answered(question: Question) -> tuple[Search, Found]:
     for form in _forms(question):
         if question.clock.up:
             break
+        other = searched(question.of_form(form))
         try:
-            other = _tried(searched(question.of_form(form)), failures)
+            found = other.first()
+        except Infeasible as shortage:
+            failures.append(shortage)
+            continue
         except TimeLimit:
             break
-        if best is not None and other is not None and not _shorter(other[1], best[1], question):
+        if best is not None and not _shorter(found, best[1], question):
             break
-        best = other or best
-    return best or _explained(failures)
+        best = other, found
+    if best is None:
+        raise NothingFits(failures)
+    return best
 
 
-def _tried(search: Search, failures: list[Infeasible]) -> tuple[Search, Found] | None:
-    """With its first answer, if anything fits. Raises TimeLimit."""
-    try:
-        return search, search.first()
-    except Infeasible as shortage:
-        failures.append(shortage)
-        return None
-
-
-def _explained(failures: list[Infeasible]) -> tuple[Search, Found]:
+def explained(failures: list[Infeasible]) -> tuple[Search, Found]:
     """Raises the error that asks for least memory. Of what was out of reach the nearest is looked at, which may fit
-    after all: packing knows more of results in the place of operands than the sum does.
+    after all: packing knows more of results in the place of operands than the model does.
     """
     told = [error for error in failures if not isinstance(error, OutOfReach)]
     beyond = [error for error in failures if isinstance(error, OutOfReach)]
@@ -76,7 +80,7 @@ def _explained(failures: list[Infeasible]) -> tuple[Search, Found]:
             return search, search.least()
         except Infeasible as shortage:
             told.append(shortage)
-    raise reduce(lesser, told)
+    raise reduce(_lesser, told)
 
 
 def with_plenty(search: Search, found: Found) -> Found | None:
@@ -103,7 +107,7 @@ def _shorter(found: Found, best: Found, question: Question) -> bool:
     return found.makespan_s < WORTH * best.makespan_s
 
 
-def lesser(one: Infeasible, other: Infeasible) -> Infeasible:
+def _lesser(one: Infeasible, other: Infeasible) -> Infeasible:
     """Of two errors the one that asks for less."""
     if isinstance(other, Shortage) and not (isinstance(one, Shortage) and one.need <= other.need):
         return other

@@ -7,16 +7,38 @@ the order of rows within it says nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ...program import Program
 from ..machine import Machine
 from ..strategy.layouts import MAX_RANKS
 
+FEW = 2  # points of a dimension for each rank: one of more is cut nearly evenly into any number of parts
 
-def plain_meshes(machine: Machine) -> list[tuple[int, ...]]:
-    """One for each number of devices, single rows first, most devices first; two hosts of four: 4, 2, 1, 2x4."""
+
+def plain_meshes(machine: Machine, shares: Iterable[int] = ()) -> list[tuple[int, ...]]:
+    """One for each number of devices, single rows first, most devices first; two hosts of four: 4, 2, 1, 2x4.
+
+    ``shares``: other numbers of devices of a host, or of hosts, into which something of the program can be divided.
+    """
     whole = machine.devices_per_host
-    found: list[tuple[int, ...]] = [(count,) for count in _divisors(whole)[::-1]]
-    found += [(hosts, whole) if whole > 1 else (hosts,) for hosts in _divisors(machine.hosts)[:0:-1]]
-    return [rows for rows in found if rows[0] * whole <= MAX_RANKS or len(rows) == 1]
+    counts = sorted({*_divisors(whole), *(count for count in shares if count < whole)}, reverse=True)
+    hosts = sorted({*_divisors(machine.hosts), *(count for count in shares if count < machine.hosts)}, reverse=True)
+    found: list[tuple[int, ...]] = [(count,) for count in counts]
+    found += [(count, whole) if whole > 1 else (count,) for count in hosts if count > 1]
+    return [rows for rows in dict.fromkeys(found) if rows[0] * whole <= MAX_RANKS or len(rows) == 1]
+
+
+def shares(program: Program, most: int) -> list[int]:
+    """The numbers of ranks, at most so many, that can have equal shares of what cannot be divided well among others:
+    of parallel dimensions that are not much longer than there are ranks.
+    """
+    found: set[int] = set()
+    for op in program.operations:
+        for dim in op.dims:
+            if dim.cut and dim.name in op.parallel_dims and dim.extent < FEW * most:
+                found.update(count for count in range(2, most + 1) if dim.extent % count == 0)
+    return sorted(found)
 
 
 def finer_meshes(rows: tuple[int, ...], machine: Machine) -> list[tuple[int, ...]]:

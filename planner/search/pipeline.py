@@ -7,9 +7,8 @@ was found are left out (`sharding.bound` proves it).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from ..sharding.bound import lower_bound
 from ..strategy.layouts import Mesh
 from .found import Found
 from .groups import side_by_side
-from .leaner import answered, lesser
+from .leaner import NothingFits, answered, explained
 from .meshes import finer_meshes, plain_meshes
 from .pieces import promising
 from .pipelines import pipelined
@@ -51,7 +50,10 @@ class Made:
 
 def make_plan(question: Question) -> Made:
     """The plan on one mesh. Raises Infeasible, TimeLimit or UsageError."""
-    search, found = answered(question)
+    try:
+        search, found = answered(question)
+    except NothingFits as refused:
+        search, found = explained(refused.failures)
     found = improved(search, search.settled(found))
     return made_of(search, _on_groups(search.question, found, found.makespan_s) or found)
 
@@ -88,13 +90,13 @@ class _Answer:
         return self.found.makespan_s
 
 
-def make_best_plan(asked: Asked, machine: Machine, clock: Clock) -> Made:
-    """The shortest plan over several meshes; what each would give is in its claims.
+def make_best_plan(asked: Asked, machine: Machine, clock: Clock, divided: Iterable[int] = ()) -> Made:
+    """The shortest plan over several meshes; what each would give is in its claims. ``divided``: as `shares` says.
 
     Raises what all meshes raise: Infeasible, or TimeLimit where one of them might have had a plan; or UsageError.
     """
     meshes = _Meshes(asked, machine, clock)
-    for rows in plain_meshes(machine):
+    for rows in plain_meshes(machine, divided):
         meshes.ask(rows)
     meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
     best = meshes.sorted()[0]
@@ -119,15 +121,16 @@ class _Meshes:
         self.asked, self.machine, self.clock = asked, machine, clock
         self.answers: list[_Answer] = []
         self.tried: dict[tuple[int, ...], float | None] = {}
-        self.failures: list[Infeasible | TimeLimit] = []
+        self.failures: list[Infeasible] = []
+        self.late: list[TimeLimit] = []
         self.most = 0  # ranks of the meshes that were asked
 
     def sorted(self) -> list[_Answer]:
-        """The shortest first. Raises what the meshes raised where there is none: of what asks for memory the least."""
+        """The shortest first. Where there is none, raises what a mesh raised: of what asks for memory the least."""
+        if not self.answers and self.late:
+            raise self.late[0]
         if not self.answers:
-            late = [error for error in self.failures if isinstance(error, TimeLimit)]
-            short = [error for error in self.failures if isinstance(error, Infeasible)]
-            raise late[0] if late else reduce(lesser, short)
+            self._take(explained(self.failures))
         return sorted(self.answers, key=lambda answer: answer.seconds)
 
     def ask(self, rows: tuple[int, ...]) -> _Answer | None:
@@ -145,11 +148,16 @@ class _Meshes:
         question.say("mesh " + "x".join(map(str, rows)))
         self.tried[rows] = None
         try:
-            answer = _Answer(*answered(question))
-        except (Infeasible, TimeLimit) as error:
-            self.failures.append(error)
-            return None
-        self.tried[rows] = answer.seconds
+            return self._take(answered(question))
+        except NothingFits as refused:
+            self.failures += refused.failures
+        except TimeLimit as error:
+            self.late.append(error)
+        return None
+
+    def _take(self, found: tuple[Search, Found]) -> _Answer:
+        answer = _Answer(*found)
+        self.tried[answer.rows] = answer.seconds
         self.answers.append(answer)
         return answer
 

@@ -54,7 +54,9 @@ def searched(question: Question, *, turning: bool = False) -> Search:
 
 
 class OutOfReach(Infeasible):
-    """Adding up what each tensor takes at least is more than there is. What would do is still to be found out."""
+    """The model has nothing that fits: by the solver, or by adding up what each tensor takes at least. What would do is
+    still to be found out.
+    """
 
     def __init__(self, search: Search, least: int) -> None:
         super().__init__("nothing fits")
@@ -152,6 +154,8 @@ class Search:
             raise OutOfReach(self, least)
         for _ in range(6):
             solution, self.budget = self.asked(budget), budget
+            if solution.infeasible and budget == q.capacity:
+                raise OutOfReach(self, least)
             if solution.infeasible:
                 break
             if not solution.choice:

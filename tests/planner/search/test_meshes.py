@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor, bf16
+from tapestry import Tensor, bf16, f32
 from tapestry.errors import Infeasible
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.cli.plan_text import plan_text
-from tapestry.planner.search.meshes import finer_meshes, plain_meshes
+from tapestry.planner.search.meshes import finer_meshes, plain_meshes, shares
 from tapestry.program import Pin, Program
 
 from .test_rivals import bound
@@ -37,6 +38,29 @@ def test_one_for_each_number_of_devices() -> None:
     assert plain_meshes(load_machine("h200x8")) == [(8,), (4,), (2,), (1,)]
     assert plain_meshes(load_machine("h200x8-2node")) == [(8,), (4,), (2,), (1,), (2, 8)]
     assert plain_meshes(load_machine("h200")) == [(1,)]
+
+
+def test_and_for_each_number_that_something_short_is_divided_into() -> None:
+    machine = load_machine("h200x8")
+    assert shares(square(4096), 8) == []
+    assert shares(product.bind(m=6, k=4096, n=4096), 8) == [2, 3, 6]
+    assert plain_meshes(machine, [2, 3, 6]) == [(8,), (6,), (4,), (3,), (2,), (1,)]
+    assert (3, 2) in plain_meshes(replace(machine, hosts=4, devices_per_host=2), [3])
+
+
+@tp.program
+def normalized(x: f32[Tensor, "n c"]) -> Tensor:
+    for _ in range(3):
+        x = tp.softmax(x, axis=1)
+    return x
+
+
+def test_four_devices_are_no_slower_than_three_for_three_rows() -> None:
+    machine, program = load_machine("cpu-4"), normalized.bind(n=3, c=4096)
+    found = [plan(program, replace(machine, devices_per_host=count), time_limit=600) for count in (1, 2, 3, 4)]
+    times = [seconds(made) for made in found]
+    assert times == sorted(times, reverse=True)
+    assert found[-1].document.mesh == (3,)
 
 
 def test_rows_of_a_host_are_taken_apart() -> None:
