@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from tapestry.planner.format import Compute, Transfer
 from tapestry.program import Pin, Program
 from tapestry.reference import evaluate
 
+DESCRIBED = Path(__file__).parent / "described_h200x8.toml"
 MIB, KIB = 1 << 20, 1 << 10
 
 
@@ -34,7 +36,7 @@ def product(a: f32[Tensor, "m k"], b: f32[Tensor, "k n"]) -> Tensor:
 
 
 def planned(program: Program, mesh: tuple[int, ...], budget: int) -> Plan:
-    made = plan(program, load_machine("h200x8"), mesh=mesh, memory={"hbm": f"{budget}"}, time_limit=60)
+    made = plan(program, load_machine(DESCRIBED), mesh=mesh, memory={"hbm": f"{budget}"}, time_limit=60)
     assert made.check().ok, str(made.check())
     assert made.document.peak_bytes["0"]["hbm"] <= budget
     return made
@@ -61,7 +63,7 @@ def test_a_million_tokens_of_one_head_go_round_a_ring() -> None:
     assert turns(made) == ranks - 1
     assert made.document.traffic.bytes_total == 2 * (ranks - 1) * tokens * width * 2
     assert made.document.predicted.exposed_transfer_s < 0.01 * made.document.predicted.makespan_s
-    roomy = plan(attend.bind(t=tokens, h=1, d=width), load_machine("h200x8"), mesh=(ranks,), time_limit=60)
+    roomy = plan(attend.bind(t=tokens, h=1, d=width), load_machine(DESCRIBED), mesh=(ranks,), time_limit=60)
     assert made.document.predicted.makespan_s <= roomy.document.predicted.makespan_s
 
 
@@ -122,5 +124,5 @@ def test_with_memory_to_spare_turns_are_for_transfers_that_can_be_hidden(overlap
 def test_what_is_short_of_memory_even_in_turns_says_so() -> None:
     program = attend.bind(t=1 << 16, h=1, d=128)
     with pytest.raises(tp.errors.Infeasible) as raised:
-        plan(program, load_machine("h200x8"), mesh=(8,), memory={"hbm": "4MiB"}, time_limit=60)
+        plan(program, load_machine(DESCRIBED), mesh=(8,), memory={"hbm": "4MiB"}, time_limit=60)
     assert "in turns" in str(raised.value)
