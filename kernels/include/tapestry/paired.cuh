@@ -95,21 +95,21 @@ __device__ __forceinline__ void compute(const TensorMap& out, int tall, int wide
             Barrier{base + BARRIERS + ring.slot * 8}.wait(ring.parity);
             const unsigned long long x = operand(at + group * 64 * LINE, 16, 8 * LINE);
             const unsigned long long w = operand(at + X_BYTES, Across ? BOX : 16, 8 * LINE);
-            hold(sums);
+            pin(sums);
             begin_products();
 #pragma unroll
             for (int part = 0; part < FOLDED / 16; ++part) {
                 multiply_bf16<Across>(sums, x + part * 2, w + part * (Across ? 16 * LINE / 16 : 2), k | part);
             }
             commit_products();
-            hold(sums);
+            pin(sums);
             wait_products<1>();
             if (k) release(base, before);
             before = ring.slot;
             ring.advance();
         }
         wait_products<0>();
-        hold(sums);
+        pin(sums);
         release(base, before);
         if (leads) wait_stores_read<0>();
         meet(1 + int(group), 128);

@@ -1,7 +1,9 @@
-// Matrix products of a warpgroup on the tensor cores, operands in shared memory. Needs sm_90a.
+// Matrix products of a warpgroup on the tensor cores, both operands in shared memory (wgmma.cuh: the left one in registers).
+// Needs sm_90a.
 #pragma once
 
 #include <tapestry/async.cuh>
+#include <tapestry/wgmma.cuh>
 
 namespace tapestry {
 
@@ -11,22 +13,6 @@ namespace tapestry {
 __device__ __forceinline__ unsigned long long operand(unsigned address, unsigned leap, unsigned step) {
     return (unsigned long long)((address & 0x3FFFFu) >> 4) | (unsigned long long)(leap >> 4) << 16 |
            (unsigned long long)(step >> 4) << 32 | 1ull << 62;
-}
-
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void commit_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-// Waits until at most `Pending` of the newest groups of products are not done.
-template <int Pending>
-__device__ __forceinline__ void wait_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
-}
-
-// The compiler keeps sums where they are between two groups of products.
-template <int Count>
-__device__ __forceinline__ void hold(float (&sums)[Count]) {
-#pragma unroll
-    for (int k = 0; k < Count; ++k) asm volatile("" : "+f"(sums[k])::"memory");
 }
 
 #define TAPESTRY_EIGHT(k) "+f"(d[k]), "+f"(d[k + 1]), "+f"(d[k + 2]), "+f"(d[k + 3]), "+f"(d[k + 4]), "+f"(d[k + 5]), "+f"(d[k + 6]), "+f"(d[k + 7])
