@@ -168,6 +168,8 @@ class Search:
                 return None
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
             budget -= 2 * (found.candidate.peak - q.capacity) + q.capacity // 128
+            if budget < least:
+                break
         return self.leanest()
 
     def fallback(self) -> Found:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from typing import NamedTuple
 
@@ -126,7 +127,7 @@ class Translation:
         model, flow = self.model, flows[0]
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
         needs = [[model.need(reader, k) for k in mine] for reader, mine in zip(flow.readers, options, strict=True)]
-        homes = [model.home(flow, k) for k in range(len(model.nodes[flow.home].labels))]
+        homes = model.homes(flow)
         asked = {need: i for i, need in enumerate(dict.fromkeys(need for mine in needs for need in mine))}
         asks = [np.array([asked[need] for need in mine], dtype=np.int64) for mine in needs]
         within = relate(list(asked), list(asked)).inside.astype(bool)
@@ -165,12 +166,15 @@ class Translation:
         for flow in self.model.flows:
             under = self.model.over.get(flow.tensor)
             alone = flow.first if under is None else max(flow.first, under.last + 1)
-            start, stop = self._counted(alone, flow.last)
-            if start < stop:
-                options = range(len(self.model.nodes[flow.home].labels))
-                stored = [self.model.stored(self.model.home(flow, k), flow.width) for k in options]
-                key = (self.number[flow.home], start, stop)
-                held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
+            homes = self.model.homes(flow)
+            left = [self.model.left(flow, home) for home in homes]
+            for first, last in pairwise((alone - 1, *sorted({*left}))):
+                start, stop = self._counted(first + 1, last)
+                if start < stop:
+                    stays = zip(homes, left, strict=True)
+                    stored = [self.model.stored(home, flow.width) if last <= until else 0 for home, until in stays]
+                    key = (self.number[flow.home], start, stop)
+                    held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
         for node in self.decided:
             options = range(len(self.model.nodes[node].labels))
             taken = np.array([self.model.workspace(node, k) for k in options], dtype=np.int64)
@@ -265,7 +269,7 @@ class Translation:
             spans = []
             for flow in moved.flows:
                 at = [flow.reader_at[moved.group[j]] for j in np.flatnonzero(serves)]
-                spans.append(self._counted(min(at), max(at)))
+                spans.append(self._counted(min(at), min(max(at), flow.last)))
             alive = tuple(span for span in spans if span[0] < span[1])
             of_lifetime.setdefault(alive, []).append(item)
         uses = []

@@ -50,8 +50,9 @@ class Flow:
 class Model:
     """Nodes tied into classes, and the flows between them.
 
-    ``instants`` are the indices of the operations at which memory is counted. ``over``: by tensor the flow whose place
-    it takes while both are there, where their layouts are the same (`replaced`).
+    ``instants`` are the indices of the operations at which memory is counted, and the number of all operations for the
+    end, where outputs that are partial are moved to what they end as. ``over``: by tensor the flow whose place it takes
+    while both are there, where their layouts are the same (`replaced`).
     """
 
     program: Program
@@ -73,6 +74,17 @@ class Model:
         node = self.nodes[flow.home]
         assert not isinstance(node, SinkNode)
         return node.homes[option]
+
+    def homes(self, flow: Flow) -> list[Layout]:
+        """All that a flow's home may be, by option."""
+        return [self.home(flow, option) for option in range(len(self.nodes[flow.home].labels))]
+
+    def left(self, flow: Flow, home: Layout) -> int:
+        """The last instant at which a tensor takes what its home does. A partial one is folded before the end, where
+        only what the last operation leaves is still to be folded.
+        """
+        end = len(self.program.operations)
+        return min(flow.last, end - 1) if home.parts is not None and flow.first < end - 1 else flow.last
 
     def need(self, reader: tuple[int, int], option: int) -> Layout:
         return self.nodes[reader[0]].needs[option][reader[1]]
@@ -146,7 +158,24 @@ def build_model(
     instants = list(range(count)) if uneven else repetition.telling(count)
     of = {flow.tensor: flow for flow in flows}
     over = {new: of[old] for new, old in replaced(program).items()}
-    return Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over)
+    model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over)
+    if _end_tells(model):
+        instants.append(count)
+    return model
+
+
+def _end_tells(model: Model) -> bool:
+    """Whether more may be there at the end than while the last operation runs: outputs that were partial may take more
+    than what that one reads last.
+    """
+    program = model.program
+    sinks = [node for node in model.nodes if isinstance(node, SinkNode) and node.tensor.name in program.outputs]
+    folded = sum(max(model.stored(end, width_of(program, s.tensor.name)) for end in s.ends) for s in sinks)
+    last = len(program.operations) - 1
+    if last not in model.instants:
+        return bool(sinks)
+    dying = [flow for flow in model.flows if flow.last == last and flow.tensor not in model.over]
+    return folded > sum(min(model.stored(home, flow.width) for home in model.homes(flow)) for flow in dying)
 
 
 def _tie(
@@ -200,7 +229,7 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
                 readers_of[name].append((k, j))
     for state, value in program.states:
         readers_of[value].append((home_of[state], 0))
-    outputs = {*program.outputs, *(value for _, value in program.states)}
+    updated = {value for _, value in program.states}
     end = len(program.operations)
     flows = []
     for name, home in home_of.items():
@@ -208,9 +237,10 @@ def _flows(program: Program, nodes: list[Node], tied_to: list[int], op_index: Ma
         source = isinstance(nodes[home], SourceNode)
         readers = [nodes[k] for k, _ in readers_of[name]]
         at = tuple(op_index[node.name] if isinstance(node, OperationNode) else end for node in readers)
-        stays = name in outputs or tensor.role in ("param", "state", "const")
+        stays = name in program.outputs or tensor.role in ("param", "state", "const")
         first = -1 if source else op_index[nodes[home].name]
-        last = end if stays else max(at, default=first)
+        # A state's new value ends in the state's place.
+        last = end if stays else end - 1 if name in updated else max(at, default=first)
         asking = tuple((tied_to[k], j) for k, j in readers_of[name])
         resident = tensor.role in ("param", "state", "const")
         flows.append(Flow(name, tied_to[home], asking, first, last, resident, width_of(program, name), at))
@@ -253,27 +283,28 @@ def combine(objective: str, parts: Mapping[str, int], exposed: int = 2) -> int:
 
 
 def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str, int]:
-    """Bytes of every buffer alive while operation ``instant`` runs, by tensor (a moved copy as ``tensor>``)."""
+    """Bytes of all that is alive while operation ``instant`` runs, or at the end, by what people call it."""
     found: dict[str, int] = {}
     for flow in model.flows:
         if not flow.first <= instant <= flow.last:
             continue
         have = model.home(flow, choice[flow.home])
         under = model.over.get(flow.tensor)
-        if (
-            under is None
-            or not under.first <= instant <= under.last
-            or model.home(under, choice[under.home]) is not have
-        ):
+        replaces = (
+            under is not None and under.first <= instant <= under.last and model.home(under, choice[under.home]) is have
+        )
+        if instant <= model.left(flow, have) and not replaces:
             found[flow.tensor] = model.stored(have, flow.width)
         wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
+        copy = f"{flow.tensor} as it is moved"
         for need in maximal([n for n in wanted if not have.satisfies(n)]):
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
             if min(users) <= instant <= max(users):
-                found[f"{flow.tensor}>"] = found.get(f"{flow.tensor}>", 0) + model.stored(need, flow.width)
+                found[copy] = found.get(copy, 0) + model.stored(need, flow.width)
+    running = model.program.operations[instant : instant + 1]
     for node, found_node in enumerate(model.nodes):
-        if isinstance(found_node, OperationNode) and found_node.op is model.program.operations[instant]:
+        if isinstance(found_node, OperationNode) and any(found_node.op is op for op in running):
             taken = model.workspace(node, model.option(choice, node))
             if taken:
-                found[f"{found_node.name} in turns>"] = taken
+                found[f"what {found_node.name} takes in turns"] = taken
     return found

@@ -34,8 +34,7 @@ def least_held(model: Model) -> int:
 
 
 def _least_home(model: Model, flow: Flow) -> int:
-    options = range(len(model.nodes[flow.home].labels))
-    return min(model.stored(model.home(flow, option), flow.width) for option in options)
+    return min(model.stored(home, flow.width) for home in model.homes(flow))
 
 
 def _more(model: Model, node: OperationNode, least: Mapping[str, int]) -> int:
@@ -58,12 +57,14 @@ def shortage(model: Model, choice: Mapping[int, int], need: int, least: int, cap
     usage = {instant: memory_at(model, choice, instant) for instant in model.instants}
     worst = max(usage, key=lambda instant: sum(usage[instant].values()), default=0)
     held = sorted(usage.get(worst, {}).items(), key=lambda item: -item[1])
-    at = model.program.operations[worst].name if model.program.operations else "the start"
-    resident = sum(size for name, size in held if _resident(model, name))
+    ops = model.program.operations
+    at = f"operation {ops[worst].name}" if worst < len(ops) else "the end" if ops else "the start"
+    staying = {tensor.name for tensor in model.program.of_role("param", "state", "const")}
+    resident = sum(size for name, size in held if name in staying)
     top = ", ".join(f"{name} {size_text(size)}" for name, size in held[:4])
     found = Shortage(
         f"no sharding fits in {size_text(capacity)} of {tier} on each device",
-        where=f"operation {at}",
+        where=at,
         sides={
             "needs": f"{size_text(need)} where it is least, {size_text(min(least, need))} in any; "
             f"{len(held)} tensors are alive here, {size_text(resident)} of them "
@@ -81,10 +82,6 @@ def _budget(need: int) -> str:
     """A budget that is enough, in the unit a person would write it in."""
     unit, factor = ("MiB", 2**20) if need >= 64 * 2**20 else ("KiB", 2**10)
     return f"{-(-need // factor)}{unit}"
-
-
-def _resident(model: Model, name: str) -> bool:
-    return not name.endswith(">") and model.program.tensor(name).role in ("param", "state", "const")
 
 
 def size_text(nbytes: int) -> str:

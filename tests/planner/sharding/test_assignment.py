@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tapestry as tp
+from tapestry import Tensor, f32
 from tapestry.planner.clock import Clock
+from tapestry.planner.lowering.decisions import Schedule
+from tapestry.planner.search.candidates import decide, least_peak
 from tapestry.planner.sharding.assignment import UNLIMITED, Translation, least_memory
 from tapestry.planner.sharding.model import evaluate, memory_at
 from tapestry.planner.sharding.shortage import least_held
@@ -14,6 +18,11 @@ from tapestry.planner.solvers.assign import solve
 from tapestry.planner.solvers.assign.check import check, check_choice
 
 from .test_optimal import CASES, brute_force, context, modelled
+
+
+@tp.program
+def sums(x: f32[Tensor, "n c"], w: f32[Tensor, "c k"]) -> Tensor:
+    return x @ w
 
 
 @settings(max_examples=60, deadline=None)
@@ -44,6 +53,17 @@ def test_memory_is_counted_no_shorter_than_it_is_held(data: st.DataObject) -> No
     assert [
         f.verdict for f in check_choice(translation.problem(peak - 1), [choice[n] for n in translation.decided])[1]
     ] == ["over the limit"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_outputs_that_are_folded_at_the_end_are_counted_there(data: st.DataObject) -> None:
+    """Wherever an output of partial sums is brought together, lowering needs no more than the model says."""
+    question = context(sums.bind(n=64, c=8, k=64), "cpu-4", (2, 2), "time")
+    model = modelled(question)
+    choice = {n: data.draw(st.integers(0, len(model.nodes[n].labels) - 1)) for n in sorted(set(model.tied_to))}
+    held = max(sum(memory_at(model, choice, instant).values()) for instant in model.instants)
+    assert least_peak(question, decide(model.nodes, model, choice), Schedule(0)) <= held
 
 
 @settings(max_examples=60, deadline=None)
