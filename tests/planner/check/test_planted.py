@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,12 @@ def closed(found: tuple[range, ...], *_: object) -> tuple[range, ...]:
     return (range(found[0].start, found[-1].stop),) if found and all(r.step == 1 for r in found) else found
 
 
+def without_last(found: Iterable[range]) -> list[range]:
+    """Of several, or of one that is longer than one, all but the end."""
+    *others, last = list(found) or [range(0)]
+    return [run for run in (*others, last[:-1] if len(last) > 1 else last) if run]
+
+
 def filled(found: tuple[range, ...], *_: object) -> tuple[range, ...]:
     return tuple(range(r.start, r.stop) for r in found)
 
@@ -152,9 +158,18 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     # Sets of integers
     ("intervals meet one early", "product", intset, "_meet", after(lambda r, *_: r[:-1] if len(r) > 1 else r)),
     ("strides meet in the wrong place", "polyphase", intset, "_meet", after(one_late)),
-    ("a difference loses its end", "product", intset, "_minus", after(lambda p, *_: p[:-1] if len(p) > 1 else p)),
+    ("a difference loses its end", "halo", intset, "_without", after(lambda p, *_: without_last(p))),
+    ("strides leave too little of one another", "cyclic", intset, "_minus", after(lambda p, *_: p[:-1] or p)),
+    (
+        "intervals have less in common",
+        "zigzag cut",
+        intset,
+        "_common",
+        after(lambda p, *_: without_last(p)),
+    ),
     ("what is between is lost", "cyclic", intset, "_minus", after(lambda p, a, b: p[:1] if b.step > 1 else p)),
-    ("gaps are closed", "product", intset, "_canonical", after(closed)),
+    ("gaps are closed", "cyclic", intset, "_canonical", after(closed)),
+    ("gaps between intervals are closed", "zigzag cut", intset, "_joined", after(closed)),
     ("every second is every one", "backward", intset, "_canonical", after(filled)),
     ("strides are woven across a gap", "thirds", intset, "_continues", instead(across)),
     ("sets are shifted one too far", "halo", IntSet, "shift", before(lambda s, by: (s, by + 1 if by else by))),
@@ -263,7 +278,7 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     # Bytes and what is moved
     ("records are as small as elements", "halves", records, "record_bytes", instead(lambda record: 2)),
     ("elements weigh nothing", "cyclic", Resolved, "received_by_level", after(lambda found, *_: (0,) * len(found))),
-    ("half of what is moved is forgotten", "halo", loads, "_taken", after(lambda found, *_: found // 2)),
+    ("half of what is moved is forgotten", "halo", loads, "taken", after(lambda found, *_: found // 2)),
     ("pieces of a fold are lost", "product", senders, "atoms", after(lambda found, *_: found[:-1])),
 ]
 
