@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .explain import Explanation
     from .format.checked import Checked
     from .timeline import Timeline
+    from .views.inline import Page
 
 
 class Plan:
@@ -121,6 +122,16 @@ class Plan:
     def save(self, path: str | Path, *, replace: bool = True) -> None:
         """Write the plan, whole or not at all. UsageError for a file that is there, unless it may be replaced."""
         write_file(path, self.to_json(), replace=replace)
+
+    def page(self, run: RunResult | None = None) -> Page:
+        """What ``tapestry show --html`` writes, for a notebook to show: timeline, who sends what, memory, shard maps.
+
+        run: what `run` gave, drawn below the prediction.
+        """
+        from .views.html import plan_html
+        from .views.inline import Page
+
+        return Page(plan_html(self, run=run))
 
     def summary(self) -> dict[str, Any]:
         """What ``tapestry plan --json`` prints: solver, prediction, traffic, peaks, shardings, number of tasks.

@@ -131,3 +131,26 @@ def test_hostile_names_stay_data(rows: Plan) -> None:
     data = page.split('id="explorer-data">', 1)[1].split("</script>", 1)[0]
     assert "<" not in data
     assert json.loads(data)["rows"]
+
+
+@needs_browser
+def test_a_notebook_shows_it_in_a_frame(rows: Plan, tmp_path: Path) -> None:
+    """Inside another page it moves as it does alone, and meets neither the styles nor the scripts around it."""
+    frame = rows.page()._repr_html_()
+    doing = """
+        const inner = document.querySelector("iframe").contentDocument, box = inner.querySelector("input");
+        box.value = "smooth"; box.dispatchEvent(new Event("input"));
+        box.dispatchEvent(new KeyboardEvent("keydown", {key: "Enter", bubbles: true})); await tick();
+        found.linked = inner.querySelectorAll(".linked").length;
+        found.outside = document.querySelectorAll(".linked, svg").length;
+    """
+    found = used(f"<html><head></head><body>{frame}</body></html>", tmp_path, doing)
+    assert (found["errors"], found["outside"]) == ([], 0)
+    assert found["linked"] > 0
+
+
+def test_a_page_is_the_one_that_is_written(rows: Plan, tmp_path: Path) -> None:
+    page = rows.page()
+    page.save(tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text(encoding="utf-8") == page.html == plan_html(rows)
+    assert unescape(page._repr_html_()).count(page.html) == 1
