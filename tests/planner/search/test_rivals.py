@@ -45,7 +45,8 @@ def test_no_rival_is_faster(
     compared = 0
     for rival in rivals(program):
         try:
-            theirs = plan(program, machine, mesh=(ranks,), memory=memory, pins=rival.pins)
+            # Pins leave little to decide: what is decided late in a search is not waited for.
+            theirs = plan(program, machine, mesh=(ranks,), memory=memory, pins=rival.pins, time_limit=10)
         except Infeasible:
             continue
         compared += 1
