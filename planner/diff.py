@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..drawing.folding import anonymous
+from ..drawing.folding import anonymous, folded_name
 from ..printable import columns
 from ..space import Region
 from .format import Transfer
@@ -109,6 +109,10 @@ class Difference:
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     same: bool
+
+    @property
+    def figures(self) -> tuple[Seconds | Bytes, ...]:
+        return (*self.times, *self.sizes)
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = msgspec.to_builtins(self)
@@ -265,10 +269,8 @@ def _paragraphs(found: Difference) -> Iterator[str]:
         yield "the plans are the same"
         return
     if found.asked:
-        yield "asked otherwise\n" + _rows([[a.what, f"{_short(a.before)} -> {_short(a.after)}"] for a in found.asked])
-    figures = [[t.what, *map(format_seconds, (t.before, t.after)), _ratio(t.before, t.after)] for t in found.times]
-    figures += [[b.what, *map(format_bytes, (b.before, b.after)), _ratio(b.before, b.after)] for b in found.sizes]
-    yield "figures\n" + _rows(figures)
+        yield "asked otherwise\n" + _rows([[a.what, " -> ".join(map(short, (a.before, a.after)))] for a in found.asked])
+    yield "figures\n" + _rows([[figure.what, *figure_words(figure)] for figure in found.figures])
     if found.operations:
         head = "operations computed otherwise: time of the slowest rank, transfers into it"
         yield f"{head}\n" + _rows([line for row in found.operations for line in _lines(row)], 2 * SHOWN)
@@ -282,9 +284,22 @@ def _paragraphs(found: Difference) -> Iterator[str]:
         yield "all operations are computed alike, from tensors that lie alike"
 
 
+def figure_words(figure: Seconds | Bytes) -> list[str]:
+    """Before, after, and how much that is more."""
+    if isinstance(figure, Seconds):
+        both = [format_seconds(figure.before), format_seconds(figure.after)]
+    else:
+        both = [format_bytes(figure.before), format_bytes(figure.after)]
+    return [*both, _ratio(figure.before, figure.after)]
+
+
 def _lines(row: Recut) -> list[list[str]]:
-    both = [[side.cut, format_seconds(side.compute_s), _moves(side)] for side in (row.before, row.after)]
-    return [[_named(row.ops), *both[0]], ["", *both[1]]]
+    return [[folded_name(row.ops), *side_words(row.before)], ["", *side_words(row.after)]]
+
+
+def side_words(side: Side) -> list[str]:
+    """How it is cut, the time of its slowest rank, the transfers into it."""
+    return [side.cut, format_seconds(side.compute_s), _moves(side)]
 
 
 def _moves(side: Side) -> str:
@@ -292,11 +307,7 @@ def _moves(side: Side) -> str:
 
 
 def _places(row: Replaced) -> list[list[str]]:
-    return [[_named(row.tensors), row.before], ["", row.after]]
-
-
-def _named(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{anonymous(names[0])} × {len(names)}"
+    return [[folded_name(row.tensors), row.before], ["", row.after]]
 
 
 def _rows(rows: Sequence[Sequence[str]], most: int = SHOWN) -> str:
@@ -310,6 +321,7 @@ def _ratio(before: float, after: float) -> str:
     return f"{after / before - 1:+.1%}" if before else "new"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value that was asked for, in at most 60 characters."""
     text = "x".join(map(str, value)) if isinstance(value, list) and not _deep(value) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

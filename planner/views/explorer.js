@@ -1,4 +1,4 @@
-// The moving part of a plan's page: timelines, who sends what to whom, memory over time. Data: explorer.py.
+// The moving part of a page of one plan, or of two: timelines, who sends what to whom, memory. Data: explorer.py.
 "use strict";
 (() => {
   const root = document.getElementById("explorer");
@@ -11,9 +11,10 @@
   const LANE = 20, BAR = 15, GAP = 8, HEAD = 22, AXIS = 24;
   const whole = { from: 0, to: Math.max(data.end, 1e-3) };
   const view = { ...whole };
-  const state = { chosen: null, hover: null, query: "", path: false, resident: false, all: false };
+  const state = { chosen: null, hover: null, query: "", path: false, resident: false, all: false, ranks: data.ranks ? data.ranks[0][1] : null };
   const matches = (task) => state.query && data.tasks[task].n.toLowerCase().includes(state.query);
-  const plain = (name) => name.replace(/\d+/g, "#"); // repeated layers are one in the other views
+  const plain = (name) => data.changes ? name : name.replace(/\d+/g, "#"); // repeated layers are one in the views of one plan
+  const shown = () => data.rows.filter((row) => !state.ranks || state.ranks[row.g] === row.r);
   const steps = new Set(data.path.map(([task, rank]) => `${task}/${rank}`));
   const numbers = new Map(); // task/rank of each group -> length
   for (const row of data.rows)
@@ -38,6 +39,7 @@
       const ratio = row.g === "measured" ? length / there : there / length;
       said.push([other, `${time(there)}; measured / predicted ${Number(ratio.toPrecision(3))}`]);
     }
+    if (one.c !== undefined) said.push(...data.changes[one.c]);
     if (row.c && row.c[task]) said.push(["kernel", row.c[task]]);
     const incoming = pairs([task]).filter(([, to]) => to === row.r), outgoing = pairs([task]).filter(([from]) => from === row.r);
     const total = (list) => bytes(list.reduce((sum, [, , n]) => sum + n, 0));
@@ -61,6 +63,8 @@
     made.ariaPressed = "false";
     return made;
   };
+  const choice = make("select", { ariaLabel: "ranks that are shown", onchange: () => { state.ranks = data.ranks[choice.value][1]; lay(); draw(); } },
+    ...(data.ranks || []).map(([label], k) => make("option", { value: String(k), textContent: label })));
   const pathButton = toggle("critical path", "outline the tasks that the length of the run hangs on", "path", () => { list.hidden = !state.path; draw(); });
   const cursor = make("span", { className: "says" });
   const lanes = make("canvas", { tabIndex: 0, ariaLabel: "timeline: arrows move it, plus and minus zoom, 0 shows all, n and p find, Escape leaves" });
@@ -73,7 +77,7 @@
   const moreButton = toggle("every rank", "show the memory of every rank", "all", layMemory);
   root.append(
     make("div", { className: "bar" }, search, button("next", "the next that was found (n)", () => find(1)), button("+", "closer (+)", () => zoom(0.5)),
-      button("−", "farther (−)", () => zoom(2)), button("all", "the whole run (0)", () => look(whole.from, whole.to)), pathButton, cursor),
+      button("−", "farther (−)", () => zoom(2)), button("all", "the whole run (0)", () => look(whole.from, whole.to)), pathButton, ...(data.ranks ? [choice] : []), cursor),
     make("div", { className: "key" }, ...data.kinds.map(([name, colour]) => {
       const chip = make("i");
       chip.style.background = colour;
@@ -99,29 +103,26 @@
   function sheet(canvas, height) {
     const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth;
     canvas.style.height = `${height}px`;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    [canvas.width, canvas.height] = [width, height].map((size) => Math.round(size * ratio));
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    pen.font = "10px system-ui, sans-serif";
-    pen.textBaseline = "middle";
-    return pen;
+    return Object.assign(pen, { font: "10px system-ui, sans-serif", textBaseline: "middle" });
   }
 
   const places = []; // where each row is: top, and whether a heading or a name stands above it
   let tall = AXIS;
   function lay() {
-    tall = AXIS;
     let before = null;
-    places.length = 0;
-    for (const row of data.rows) {
+    [tall, places.length] = [AXIS, 0];
+    for (const row of shown()) {
       const group = !before || before.g !== row.g, rank = group || before.r !== row.r;
       tall += group ? HEAD : rank ? GAP : 0;
       places.push({ row, top: tall, group, rank });
       tall += LANE;
       before = row;
     }
+    root.dataset.rows = String(places.length);
   }
 
   function first(row, us) { // the first event that ends after an instant: those of a lane follow one another
@@ -136,9 +137,7 @@
   function ticks(pen, bottom) {
     const step = [1, 2, 5].flatMap((k) => [...Array(16)].map((_, p) => k * 10 ** (p - 4))).sort((a, b) => a - b)
       .find((size) => (view.to - view.from) / size <= Math.max(2, (lanes.clientWidth - left()) / 90)) || view.to;
-    pen.fillStyle = colours.soft;
-    pen.strokeStyle = colours.line;
-    pen.textAlign = "center";
+    Object.assign(pen, { fillStyle: colours.soft, strokeStyle: colours.line, textAlign: "center" });
     for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) {
       const px = x(at);
       pen.beginPath(); pen.moveTo(px, AXIS - 6); pen.lineTo(px, bottom); pen.stroke();
@@ -191,8 +190,7 @@
         pen.font = "10px system-ui, sans-serif";
       }
       if (rank) pen.fillText(cut(pen, row.n, left() - 14 - pen.measureText(row.l).width), 0, top + BAR / 2);
-      pen.fillStyle = colours.soft;
-      pen.textAlign = "right";
+      Object.assign(pen, { fillStyle: colours.soft, textAlign: "right" });
       pen.fillText(row.l, left() - 6, top + BAR / 2);
       pen.fillStyle = colours.wash;
       pen.fillRect(left(), top, lanes.clientWidth - left(), BAR);
@@ -212,7 +210,7 @@
     let reached = -1;
     for (let k = first(row, view.from); k < row.e.length / 3 && row.e[3 * k + 1] <= view.to; k += 1) {
       const [task, start, length] = row.e.slice(3 * k, 3 * k + 3), one = data.tasks[task];
-      const from = x(start), to = Math.max(x(start + length), from + 0.7), critical = state.path && row.g === "predicted" && steps.has(`${task}/${row.r}`);
+      const from = x(start), to = Math.max(x(start + length), from + 0.7), critical = state.path && row.g !== "measured" && steps.has(`${task}/${row.r}`);
       if (to <= reached && !critical && !matches(task)) continue; // nothing of it would be seen
       reached = Math.max(reached, Math.ceil(to));
       const colour = data.kinds[one.k][1];
@@ -221,15 +219,18 @@
       pen.fillRect(from, top, to - from, BAR);
       if (to - from > 26 && related(task)) {
         const words = fitted(pen, one.n, to - from - 8), shown = [Math.max(from, left()), Math.min(to, lanes.clientWidth)];
-        pen.fillStyle = ink(colour);
-        pen.textAlign = "center";
+        Object.assign(pen, { fillStyle: ink(colour), textAlign: "center" });
         if (words && shown[1] - shown[0] > pen.measureText(words).width) pen.fillText(words, (shown[0] + shown[1]) / 2, top + BAR / 2);
       }
       pen.globalAlpha = 1;
-      const mine = state.chosen && state.chosen.row === row && state.chosen.task === task;
+      if (one.c !== undefined) {
+        pen.fillStyle = colours.accent;
+        pen.fillRect(from, top + BAR, Math.max(to - from, 1.5), 3);
+      }
+      const same = data.changes && state.chosen && data.tasks[state.chosen.task].n === one.n;
+      const mine = same || (state.chosen && state.chosen.row === row && state.chosen.task === task);
       if (mine || critical) {
-        pen.strokeStyle = mine ? colours.accent : colours.ink;
-        pen.lineWidth = 2;
+        Object.assign(pen, { strokeStyle: mine ? colours.accent : colours.ink, lineWidth: 2 });
         pen.strokeRect(from, top - 1, to - from, BAR + 2);
         pen.lineWidth = 1;
       }
@@ -330,8 +331,7 @@
         pen.fillRect(from, height - base - other * unit, width, other * unit);
       });
       pen.restore();
-      pen.fillStyle = colours.soft;
-      pen.textAlign = "right";
+      Object.assign(pen, { fillStyle: colours.soft, textAlign: "right" });
       pen.fillText(bytes(state.resident ? peak : most), left() - 6, 8);
     }
   }
@@ -347,13 +347,14 @@
       for (const [name, words] of about(at)) table.append(make("tr", {}, make("td", { className: "soft", textContent: name }), make("td", { textContent: words })));
       chosen.append(table);
     }
-    if (data.moves.length) {
+    square = null;
+    if (data.moves.length && (!data.changes || (at && data.of[at.task] !== undefined))) {
       square = make("canvas", { ariaLabel: "who sends what to whom" });
       square.setAttribute("role", "img");
       chosen.append(make("div", { className: "square" }, make("h3", { textContent: "Who sends what to whom" }), square, make("div", { className: "says" })));
     }
     const names = new Set();
-    if (at) for (const name of [data.tasks[at.task].n, ...data.tasks[at.task].t]) names.add(plain(name));
+    if (at) for (const name of [data.tasks[at.task].n, ...(data.changes ? [] : data.tasks[at.task].t)]) names.add(plain(name));
     for (const part of document.querySelectorAll("[data-names]"))
       part.classList.toggle("linked", part.dataset.names.split(" ").some((name) => names.has(plain(decodeURIComponent(name)))));
     draw();
@@ -370,7 +371,7 @@
     look(around - (around - view.from) * factor, around + (view.to - around) * factor);
   }
   function find(direction) {
-    const hits = data.rows.flatMap((row) => row.e.flatMap((_, k) => k % 3 === 0 && matches(row.e[k]) ? [{ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] }] : []));
+    const hits = shown().flatMap((row) => row.e.flatMap((_, k) => k % 3 === 0 && matches(row.e[k]) ? [{ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] }] : []));
     cursor.textContent = state.query ? `${hits.length} found` : "";
     if (!hits.length) return;
     hits.sort((a, b) => a.start - b.start || data.rows.indexOf(a.row) - data.rows.indexOf(b.row));
@@ -389,8 +390,7 @@
     return { us, hit: { row: place.row, task: e[3 * k], start: e[3 * k + 1], length: e[3 * k + 2] } };
   }
   function point(event, words) {
-    tip.textContent = words;
-    tip.hidden = false;
+    Object.assign(tip, { textContent: words, hidden: false });
     tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
     tip.style.top = `${Math.min(event.clientY + 16, window.innerHeight - tip.offsetHeight - 8)}px`;
   }
@@ -432,14 +432,14 @@
   };
   search.oninput = () => { state.query = search.value.trim().toLowerCase(); cursor.textContent = ""; draw(); };
   search.onkeydown = (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") { search.value = ""; search.oninput(); } };
-  for (const part of document.querySelectorAll("[data-names]"))
-    part.addEventListener("click", () => {
-      const wanted = new Set(part.dataset.names.split(" ").map((name) => plain(decodeURIComponent(name))));
-      for (const row of data.rows)
-        for (let k = 0; k < row.e.length; k += 3)
-          if (wanted.has(plain(data.tasks[row.e[k]].n))) return choose({ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] });
-      return undefined;
-    });
+  document.addEventListener("click", (event) => { // parts of the page after this script are not there yet
+    const part = event.target.closest("[data-names]");
+    if (!part || event.target.closest("summary")) return;
+    const wanted = new Set(part.dataset.names.split(" ").map((name) => plain(decodeURIComponent(name))));
+    for (const row of shown())
+      for (let k = 0; k < row.e.length; k += 3)
+        if (wanted.has(plain(data.tasks[row.e[k]].n))) return void choose({ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] });
+  });
   new ResizeObserver(draw).observe(root);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme(); draw(); });
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 DIGITS = 3  # of microseconds
 
 
-def explorer(plan: Plan, run: Run | None, still: Drawing) -> str:
-    """Markup, data and script. ``still``: what is there where scripts are not run."""
-    data = json.dumps(explorer_data(plan, run), separators=(",", ":")).replace("<", "\\u003c")
+def explorer(given: Mapping[str, Any], still: Drawing) -> str:
+    """Markup, data (see `explorer_data`) and script. ``still``: what is there where scripts are not run."""
+    data = json.dumps(given, separators=(",", ":")).replace("<", "\\u003c")
     script = files(__package__).joinpath("explorer.js").read_text(encoding="utf-8")
     style = files(__package__).joinpath("explorer.css").read_text(encoding="utf-8")
     return (

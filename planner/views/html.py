@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-from ...drawing.folding import anonymous
+from ...drawing.folding import anonymous, folded_name
 from ...drawing.page import Section, page
 from ...drawing.svg import Drawing, all_defs, clean, stacked, tag, text
 from ...space import Region
 from ..explain import Alternative, Incoming, Row
 from ..machine.units import format_bytes, format_seconds
 from .colours import OTHER_MOVE, kind_colour
-from .explorer import explorer
+from .explorer import explorer, explorer_data
 from .graph import plan_graph
 from .memory import lives, memory_drawing
 from .peers import measured_peers, predicted_peers
 from .picture import Background, background
 from .shardmap import legend, shard_drawing
 from .shards import ShardMap, shard_maps
+from .tables import TAB, bar, named, row, table, wide
 from .text import figures, headline, peaks
 from .timeline import Kinds, ratio, timeline_drawing
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .runs import Run
 
 MOST_REGIONS = 16
-TAB = "\t"
 
 
 def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | None = None) -> str:
@@ -43,10 +42,10 @@ def plan_html(plan: Plan, *, run: Run | None = None, background: np.ndarray | No
     maps = shard_maps(plan.resolved)
     drawings = [shard_drawing(found, under) for found in maps]
     sections = [
-        Section("Timeline", explorer(plan, run, _timeline(plan, run)) + _run_facts(plan, run)),
+        Section("Timeline", explorer(explorer_data(plan, run), _timeline(plan, run)) + _run_facts(plan, run)),
         Section("Shard maps", _shard_section(maps, drawings)),
-        Section("Graph", _wide(plan_graph(plan.resolved))),
-        Section("Memory", "".join(_wide(drawing) for drawing in _memory(plan))),
+        Section("Graph", wide(plan_graph(plan.resolved))),
+        Section("Memory", "".join(wide(drawing) for drawing in _memory(plan))),
         Section("Why these cuts", _reasons(plan)),
         Section("Program", f"<pre>{clean(str(plan.program))}</pre>"),
     ]
@@ -94,10 +93,6 @@ def _columns(drawings: Sequence[Drawing], width: float = 530) -> Drawing:
     return Drawing(2 * width + 30, max(heights), body, "", all_defs(drawings))
 
 
-def _wide(drawing: Drawing) -> str:
-    return f'<div class="wide">{drawing.inline()}</div>'
-
-
 def _tiles(plan: Plan, run: Run | None) -> str:
     """What one asks first, large."""
     document = plan.document
@@ -119,18 +114,6 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _row(*cells: str, head: bool = False) -> str:
-    """Cells are markup; one that starts with a tab is a number, set to the right."""
-    name = "th" if head else "td"
-    plain, figure = f"<{name}>", f'<{name} class="n">'
-    written = (f"{figure if cell[:1] == TAB else plain}{cell.removeprefix(TAB)}</{name}>" for cell in cells)
-    return f"<tr>{''.join(written)}</tr>"
-
-
-def _table(head: str, rows: Iterable[str]) -> str:
-    return f'<div class="wide"><table>{head}{"".join(rows)}</table></div>'
-
-
 def _traffic_table(plan: Plan) -> str:
     """Bytes by kind of transfer and by link, with bars."""
     traffic = plan.document.traffic
@@ -140,9 +123,9 @@ def _traffic_table(plan: Plan) -> str:
     sizes += [(f"over {link}", size, OTHER_MOVE) for link, size in traffic.bytes_by_link.items()]
     rows = []
     for name, size, colour in sizes:
-        bar = f'<div class="bar" style="width:{220 * size / traffic.bytes_total:.0f}px;background:{colour}"></div>'
-        rows.append(_row(clean(name.replace("_", "-")), f"{TAB}{size:,} B", bar))
-    return _table("", rows)
+        share = bar(size / traffic.bytes_total, colour)
+        rows.append(row(clean(name.replace("_", "-")), f"{TAB}{size:,} B", share))
+    return table("", rows)
 
 
 def _run_facts(plan: Plan, run: Run | None) -> str:
@@ -156,9 +139,8 @@ def _shard_section(maps: Sequence[ShardMap], drawings: Sequence[Drawing]) -> str
     cards = []
     for found, drawing in zip(maps, drawings, strict=True):
         details = f"<details><summary>elements by rank</summary>{_regions(found)}</details>"
-        names = " ".join(map(quote, found.names))
-        cards.append(f'<div class="card" data-names="{names}">{drawing.inline()}{details}</div>')
-    return f'{_wide(legend())}<div class="cards">{"".join(cards)}</div>'
+        cards.append(f'<div class="card"{named(found.names)}>{drawing.inline()}{details}</div>')
+    return f'{wide(legend())}<div class="cards">{"".join(cards)}</div>'
 
 
 def _regions(found: ShardMap) -> str:
@@ -167,13 +149,13 @@ def _regions(found: ShardMap) -> str:
     rows = [_region_row(r, h, e, itemsize) for r, (h, e) in enumerate(zip(found.home, found.extra, strict=True))]
     more = f"<p>and {len(rows) - MOST_REGIONS} ranks more</p>" if len(rows) > MOST_REGIONS else ""
     names = "" if len(found.names) == 1 else f'<p class="soft">{clean(", ".join(found.names))}</p>'
-    head = _row("rank", f"owns [{clean(', '.join(found.tensor.axes))}]", f"{TAB}bytes", "needs as well", head=True)
-    return names + _table(head, rows[:MOST_REGIONS]) + more
+    head = row("rank", f"owns [{clean(', '.join(found.tensor.axes))}]", f"{TAB}bytes", "needs as well", head=True)
+    return names + table(head, rows[:MOST_REGIONS]) + more
 
 
 def _region_row(rank: int, home: Region, extra: Region, itemsize: int) -> str:
     owns, needs = (f"<code>{clean(str(region))}</code>" if region else "" for region in (home, extra))
-    return _row(str(rank), owns, f"{TAB}{home.size * itemsize:,}", needs)
+    return row(str(rank), owns, f"{TAB}{home.size * itemsize:,}", needs)
 
 
 def _memory(plan: Plan) -> Iterable[Drawing]:
@@ -187,10 +169,10 @@ def _memory(plan: Plan) -> Iterable[Drawing]:
 def _reasons(plan: Plan) -> str:
     """`explain` as a table, operations of repeated layers once where all is the same."""
     folded: dict[tuple[object, ...], list[Row]] = {}
-    for row in plan.explain().rows:
-        folded.setdefault(_likeness(row), []).append(row)
-    head = _row("operation", "strategy", f"{TAB}computes", "waits for", "next best, all else equal", head=True)
-    return _table(head, (_reason(rows) for rows in folded.values()))
+    for one in plan.explain().rows:
+        folded.setdefault(_likeness(one), []).append(one)
+    head = row("operation", "strategy", f"{TAB}computes", "waits for", "next best, all else equal", head=True)
+    return table(head, (_reason(rows) for rows in folded.values()))
 
 
 def _likeness(row: Row) -> tuple[object, ...]:
@@ -199,12 +181,11 @@ def _likeness(row: Row) -> tuple[object, ...]:
 
 
 def _reason(rows: Sequence[Row]) -> str:
-    row = rows[0]
-    name = row.op if len(rows) == 1 else f"{anonymous(row.op)} × {len(rows)}"
-    operation = f'{clean(name)}<br><span class="soft">{clean(row.domain)}</span>'
-    moves = "<br>".join(map(_incoming, row.incoming))
-    other = _alternative(row.next_best) if row.next_best else ""
-    return _row(operation, clean(row.strategy), f"{TAB}{format_seconds(row.compute_s)}", moves, other)
+    first = rows[0]
+    operation = f'{clean(folded_name([one.op for one in rows]))}<br><span class="soft">{clean(first.domain)}</span>'
+    moves = "<br>".join(map(_incoming, first.incoming))
+    other = clean(alternative_words(first.next_best)) if first.next_best else ""
+    return row(operation, clean(first.strategy), f"{TAB}{format_seconds(first.compute_s)}", moves, other)
 
 
 def _incoming(move: Incoming) -> str:
@@ -212,7 +193,8 @@ def _incoming(move: Incoming) -> str:
     return clean(f"{anonymous(move.tensor)}: {move.kind.replace('_', '-')} {size}, {format_seconds(move.seconds)}")
 
 
-def _alternative(other: Alternative) -> str:
+def alternative_words(other: Alternative) -> str:
+    """``cut x over mesh0: +15 µs, −3 MiB``."""
     sign = "+" if other.extra_s >= 0 else "−"
     size = f"{'+' if other.extra_bytes >= 0 else '−'}{format_bytes(abs(other.extra_bytes))}"
-    return f"{clean(other.strategy)}: {sign}{format_seconds(abs(other.extra_s))}, {size}"
+    return f"{other.strategy}: {sign}{format_seconds(abs(other.extra_s))}, {size}"

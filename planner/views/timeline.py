@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
@@ -41,17 +41,36 @@ class Kinds:
         return self.of_task.get(task, "copy")
 
 
+@dataclass(frozen=True)
+class Chart:
+    """Timelines of ranks below a heading. ``marked``: tasks with a line along their foot."""
+
+    heading: str
+    kinds: Kinds
+    peers: Sequence[Peers]
+    marked: Collection[int] = ()
+
+    @property
+    def events(self) -> Iterator[Event]:
+        return _events(self.peers)
+
+
 def timeline_drawing(kinds: Kinds, predicted: Sequence[Peers], measured: Sequence[Peers] | None = None) -> Drawing:
     """Predicted above measured, both on one axis: that of the longer one. The ratio of the two is printed."""
     groups = {"predicted": predicted} if measured is None else {"predicted": predicted, "measured": measured}
     spans = {name: max((event.end_s for event in _events(peers)), default=0.0) for name, peers in groups.items()}
-    widest = max(spans.values())
+    return charts_drawing([Chart(_heading(name, spans), kinds, peers) for name, peers in groups.items()])
+
+
+def charts_drawing(charts: Sequence[Chart]) -> Drawing:
+    """One above the other, on the axis of the longest."""
+    widest = max((event.end_s for chart in charts for event in chart.events), default=0.0)
     parts, y = [], 0.0
-    for name, peers in groups.items():
-        chart = _chart(kinds, peers, widest, _heading(name, spans))
-        parts.append(chart.at(0, y))
-        y += chart.height + 18
-    key = _key(kinds, [event for peers in groups.values() for event in _events(peers)])
+    for chart in charts:
+        drawn = _chart(chart, widest)
+        parts.append(drawn.at(0, y))
+        y += drawn.height + 18
+    key = _key({chart.kinds[event.task] for chart in charts for event in chart.events})
     return Drawing(WIDTH, y + key.height, "".join(parts) + key.at(LEFT, y), "timeline")
 
 
@@ -73,8 +92,8 @@ def ratio(measured: float, predicted: float) -> str:
     return f"{measured / predicted:.3g} times the prediction" if predicted > 0 else "nothing was predicted"
 
 
-def _chart(kinds: Kinds, peers: Sequence[Peers], span: float, heading: str) -> Drawing:
-    shown, rest = peers[:MOST_DRAWN], peers[MOST_DRAWN:]
+def _chart(chart: Chart, span: float) -> Drawing:
+    shown, rest = chart.peers[:MOST_DRAWN], chart.peers[MOST_DRAWN:]
     scale = (WIDTH - LEFT - RIGHT) / span if span > 0 else 0.0
     top, parts, y = 44.0, [], 44.0
     for k, those in enumerate(shown):
@@ -85,17 +104,17 @@ def _chart(kinds: Kinds, peers: Sequence[Peers], span: float, heading: str) -> D
         else:
             parts.append(text(0, y + 12.5, those.name, "small strong"))
         for lane in those.lanes:
-            parts.append(_row(kinds, [event for event in those.events if event.lane == lane], scale, y))
+            parts.append(_row(chart, [event for event in those.events if event.lane == lane], scale, y))
             parts.append(text(LEFT - 8, y + 12.5, lane, "end soft small"))
             y += LANE
     more = "".join(text(0, y + 14, words, "soft small") for words in left_out(rest))
-    body = text(0, 14, heading, "strong") + _axis(span, scale, top, y) + "".join(parts) + more
+    body = text(0, 14, chart.heading, "strong") + _axis(span, scale, top, y) + "".join(parts) + more
     return Drawing(WIDTH, y + (20 if more else 6), body)
 
 
-def _row(kinds: Kinds, events: Sequence[Event], scale: float, y: float) -> str:
+def _row(chart: Chart, events: Sequence[Event], scale: float, y: float) -> str:
     ground = rect(LEFT, y, WIDTH - LEFT - RIGHT, BAR, class_="wash")
-    return ground + "".join(_bar(bar, scale, y) for bar in _bars(kinds, events, scale))
+    return ground + "".join(_bar(bar, scale, y) for bar in _bars(chart, events, scale))
 
 
 @dataclass(frozen=True)
@@ -107,19 +126,21 @@ class _Bar:
     start_s: float
     end_s: float
     hint: str
+    marked: bool
 
 
-def _bars(kinds: Kinds, events: Sequence[Event], scale: float) -> Iterator[_Bar]:
+def _bars(chart: Chart, events: Sequence[Event], scale: float) -> Iterator[_Bar]:
     """In order of time, slivers of one kind next to each other joined."""
     held: _Bar | None = None
     count = 1
     for event in sorted(events, key=lambda e: (e.start_s, e.end_s)):
-        kind = kinds[event.task]
-        now = _Bar(kind, event.name, event.start_s, event.end_s, _hint(event, kind))
+        kind, marked = chart.kinds[event.task], event.task in chart.marked
+        now = _Bar(kind, event.name, event.start_s, event.end_s, _hint(event, kind), marked)
         small = (event.end_s - event.start_s) * scale < NARROWEST
-        if held and small and held.kind == kind and (event.start_s - held.end_s) * scale < NARROWEST:
+        like = held is not None and (held.kind, held.marked) == (kind, marked)
+        if held and small and like and (event.start_s - held.end_s) * scale < NARROWEST:
             count += 1
-            held = _Bar(kind, "", held.start_s, event.end_s, f"{count} tasks of kind {kind}")
+            held = _Bar(kind, "", held.start_s, event.end_s, f"{count} tasks of kind {kind}", marked)
             continue
         if held:
             yield held
@@ -139,7 +160,8 @@ def _bar(bar: _Bar, scale: float, y: float) -> str:
     shape = rect(x, y, width, BAR, fill=colour, stroke="var(--paper)", stroke_width=0.5 if width > 3 else None)
     label = fitting(bar.name, width - 8)
     words = text(x + width / 2, y + 12, label, f"middle small {ink_on(colour)}") if label else ""
-    return tag("g", title(bar.hint), shape, words)
+    mark = rect(x, y + BAR - 1, width, 3, fill="var(--accent)") if bar.marked else ""
+    return tag("g", title(bar.hint), shape, words, mark)
 
 
 def fitting(name: str, width: float) -> str:
@@ -179,10 +201,10 @@ def ticks(span: float, most: int = 10) -> list[float]:
     return [float(f"{k * step:.12g}") for k in range(int(span / step * (1 + 1e-9)) + 1)]
 
 
-def _key(kinds: Kinds, events: Iterable[Event]) -> Drawing:
+def _key(kinds: Iterable[str]) -> Drawing:
     """Colours and what they stand for."""
     x, parts = 0.0, []
-    for kind in sorted({kinds[event.task] for event in events}):
+    for kind in sorted(kinds):
         parts.append(rect(x, 2, 12, 12, fill=kind_colour(kind)) + text(x + 17, 12, kind.replace("_", "-"), "small"))
         x += 17 + text_width(kind, 10) + 22
     return Drawing(x, 18, tag("g", *parts), number(x))

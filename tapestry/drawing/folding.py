@@ -7,7 +7,7 @@ notes are the same, are one run; the first of them stands for all.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..notation import format_operation
@@ -44,6 +44,15 @@ def anonymous(name: str) -> str:
     """The name with the number of its layer left open: ``layers.*.wq``."""
     found = split_layer(name)
     return f"{found[0]}*.{found[2]}" if found else name
+
+
+def folded_name(names: Sequence[str]) -> str:
+    """One name for those of repeated layers, with their number where there are several.
+
+    >>> folded_name(["layers.0.wq"]), folded_name(["layers.0.wq", "layers.1.wq"])
+    ('layers.0.wq', 'layers.*.wq × 2')
+    """
+    return names[0] if len(names) == 1 else f"{anonymous(names[0])} × {len(names)}"
 
 
 def find_runs(program: Program, note: Callable[[Operation], str]) -> dict[str, Run]:

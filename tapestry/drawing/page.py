@@ -20,8 +20,8 @@ class Section:
         return "".join(c if c.isalnum() else "-" for c in self.heading.lower())
 
 
-def page(heading: str, subtitle: str, sections: Sequence[Section], head: str = "") -> str:
-    """The file's text. ``head`` is markup under the title, before the sections."""
+def page(heading: str, subtitle: str, sections: Sequence[Section], head: str = "", made_by: str = "show") -> str:
+    """The file's text. ``head`` is markup under the title, before the sections; ``made_by`` the command, at the end."""
     links = "".join(f'<a href="#{section.anchor}">{clean(section.heading)}</a>' for section in sections)
     body = "".join(f'<section id="{s.anchor}"><h2>{clean(s.heading)}</h2>{s.body}</section>' for s in sections)
     sheet = style_sheet("page.css")
@@ -32,5 +32,5 @@ def page(heading: str, subtitle: str, sections: Sequence[Section], head: str = "
         f"<title>{clean(heading)}</title><style>{sheet}</style></head>"
         f'<body class="tapestry"><header><h1>{clean(heading)}</h1><div class="soft">{subtitle}</div>'
         f"{head}<nav>{links}</nav></header>"
-        f"<main>{body}<footer>Made by tapestry show.</footer></main></body></html>\n"
+        f"<main>{body}<footer>Made by tapestry {made_by}.</footer></main></body></html>\n"
     )

@@ -37,6 +37,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("explain", "--json"),
     ("diff", "other.json"),
     ("diff", "other.json", "--json"),
+    ("diff", "other.json", "--html", "both.html"),
     ("show", "--text"),
     ("show", "--html", "page.html"),
     ("show", "--svg", "picture.svg"),
@@ -107,11 +108,13 @@ def test_nothing_that_a_command_prints_or_draws_acts(
     Path("other.json").write_text(written, encoding="utf-8")
     shown = 0
     for command, *options in COMMANDS:
-        ended = tapestry(command, "plan.json", *options, *(["--force"] if command in ("run", "show") else []))
+        ended = tapestry(
+            command, "plan.json", *options, *(["--force"] if command in ("run", "show") or "--html" in options else [])
+        )
         assert acts(ended.out + ended.err) == [], (command, options)
         assert "internal:" not in ended.err
         shown += ended.code == 0
-    for file in (Path("page.html"), Path("picture.svg"), Path("trace.json")):
+    for file in (Path("page.html"), Path("both.html"), Path("picture.svg"), Path("trace.json")):
         drawn = file.read_text(encoding="utf-8") if file.exists() else ""
         assert acts(drawn) == [], file
         assert "<script>alert" not in drawn or file.suffix == ".json"

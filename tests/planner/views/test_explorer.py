@@ -116,6 +116,21 @@ def test_it_is_zoomed_and_clicked(rows: Plan, tmp_path: Path) -> None:
 
 
 @needs_browser
+def test_a_part_of_another_view_is_clicked(rows: Plan, tmp_path: Path) -> None:
+    """The map of a tensor, which stands after the script in the page, chooses what computes the tensor."""
+    doing = """
+        const card = [...document.querySelectorAll("div.card")].at(-1);
+        found.names = card.dataset.names.split(" ");
+        card.querySelector("svg").dispatchEvent(new MouseEvent("click", { bubbles: true })); await tick();
+        found.said = root().querySelector(".chosen").innerText; found.linked = card.classList.contains("linked");
+    """
+    found = used(plan_html(rows), tmp_path, doing)
+    assert found["errors"] == []
+    assert found["linked"]
+    assert any(name in found["said"] for name in found["names"])
+
+
+@needs_browser
 def test_it_fits_a_phone(rows: Plan, tmp_path: Path) -> None:
     run = rows.run({"image": np.ones((427, 64), np.float32)})
     doing = """
