@@ -354,7 +354,7 @@
       chosen.append(make("div", { className: "square" }, make("h3", { textContent: "Who sends what to whom" }), square, make("div", { className: "says" })));
     }
     const names = new Set();
-    if (at) for (const name of [data.tasks[at.task].n, ...(data.changes ? [] : data.tasks[at.task].t)]) names.add(plain(name));
+    if (at) for (const name of [data.tasks[at.task].n, ...(data.changes ? [data.tasks[at.task].w || ""] : data.tasks[at.task].t)]) names.add(plain(name));
     for (const part of document.querySelectorAll("[data-names]"))
       part.classList.toggle("linked", part.dataset.names.split(" ").some((name) => names.has(plain(decodeURIComponent(name)))));
     draw();
@@ -438,7 +438,7 @@
     const wanted = new Set(part.dataset.names.split(" ").map((name) => plain(decodeURIComponent(name))));
     for (const row of shown())
       for (let k = 0; k < row.e.length; k += 3)
-        if (wanted.has(plain(data.tasks[row.e[k]].n))) return void choose({ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] });
+        if ([data.tasks[row.e[k]].n, data.tasks[row.e[k]].w || ""].some((name) => wanted.has(plain(name)))) return void choose({ row, task: row.e[k], start: row.e[k + 1], length: row.e[k + 2] });
   });
   new ResizeObserver(draw).observe(root);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme(); draw(); });
