@@ -44,7 +44,7 @@ def sources() -> list[Path]:
 # Numbers that mean one thing wherever they stand; a 64 or a 30.0 is no hardware number by its looks.
 SPELLINGS = {
     "multiprocessors of an H200": r"\b132\b",
-    "multiprocessors of an A100": r"\b108\b",
+    "multiprocessors of an A100": r"(?<!%)\b108\b",  # %108 is an operand of an instruction
     "shared memory of a block": r"\b232448\b|\b227 \* 1024\b|\b227 << 10\b|\b166912\b",
     "shared memory of a multiprocessor": r"\b233472\b|\b228 << 10\b|\b228 \* 1024\b",
     "registers of a multiprocessor": r"\b65536\b",

@@ -26,6 +26,7 @@ from tapestry.testing import assert_close, inputs_for, partitions, programs
 from tapestry.workers import Compiled, register_device
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.peers import Peers
+from tapestry.workers.engines.activity import Activity
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.group import Group
 from tapestry.workers.engines.process import _Process
@@ -134,7 +135,7 @@ def run(plan: Resolved, inputs: Mapping[str, Any], repeat: int = 1, spare: int =
     """A process a rank, and some without one, as threads; what rank 0 has in the end."""
     words = Words(plan.size + spare)
     company = [Company(words, rank) for rank in range(words.size)]
-    ranks = [_Process(plan, one, Settings("streamed", repeat=repeat, poison=True)) for one in company]
+    ranks = [_Process(plan, one, Settings("streamed", repeat=repeat, poison=True), Activity()) for one in company]
     side_by_side([partial(rank.run, inputs) for rank in ranks], words)
     assert all(isinstance(one.ways[0], Peers) for one in company[: plan.size])
     return ranks[0].result()
