@@ -17,7 +17,7 @@ from ...expr import Affine, Cast, Expr, Monoid, Read, rewrite
 from ...expr.monoids import Component
 from .jobs import Fold, Job, Record, Store, with_values
 from .places import place
-from .writing import BUSY, sharing
+from .threads import BUSY, sharing
 
 # Points of a thread, the best first, and values of a fold that stand in the text.
 COUNTS, MOST_VALUES = (8, 7, 6, 5, 4, 3, 2), 128

@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isqrt
 
 import numpy as np
 
-from ...dtypes import DTYPES
-from ...expr import FUNCTIONS, Affine, Bound, Expr, Read, reads
+from ...expr import Affine, Bound, Expr, Read, reads
 from ...kernels.elementwise.emit import Emitter, Value, literal
 from ...kernels.elementwise.indices import condition, text
 from ...kernels.elementwise.loop import MAX_32
@@ -25,20 +23,14 @@ from .jobs import Dims, Field, Fold, Job, Store
 from .limits import limits
 from .machine import THREADS, Unit
 from .places import Place, place
+from .threads import SHARED, along_fold, into_places, seeing, sharing
 
-# Threads that a GPU needs to be busy: with fewer points, several threads share the fold of one.
-BUSY = 1 << 17
-# Points of a fold that are worth a thread.
-SHARE = 8
 # Components of 8 bytes that a block of so many threads has shared memory for, in the 48 KiB that need no asking.
 ROOM = 16
-# Threads that share a fold and neighbouring points that a block has, where neighbours have points of their own.
-SHARED, NEIGHBOURS = 32, 32
+# Neighbouring points that a block has, where neighbours among threads have points of their own.
+NEIGHBOURS = 32
 # Places that are asked for before one is gone to: nothing is read between them that might just have been written.
 AHEAD = 8
-# So many threads for one point: to go to 1 of n places takes as long as to look at n. 800 clocks for what is read and
-# written again, 12 instructions to look, 4 times 32 at a time on each of 132 multiprocessors (H200).
-EVEN = 1 << 20
 HEADER = "#include <tapestry/functions.cuh>\n\nnamespace tapestry {\n"
 
 
@@ -62,50 +54,6 @@ def places_of(dims: Dims, kind: str, number: str) -> list[str]:
     return coordinates(dims, 1, kind, number) if dims else []
 
 
-def sharing(job: Job) -> int:
-    """Threads that share one point's fold: a power of two."""
-    longest = max((fold.points for fold in job.folds), default=1)
-    if job.record is None or job.placed or "commutative" not in job.record.monoid.laws:
-        return 1
-    wanted = min(longest // SHARE, BUSY // job.points if job.points else 1)
-    if _along_fold(job) and longest >= 2 * SHARE:
-        wanted = max(wanted, longest // SHARE)
-    return _power(min(THREADS if _along_fold(job) else SHARED, wanted))
-
-
-def _power(number: int) -> int:
-    """The largest power of two that is not larger, at least 1."""
-    return 1 << (max(1, number).bit_length() - 1)
-
-
-def seeing(job: Job) -> int:
-    """Threads of a point of which each sees to some of the places that its folds select."""
-    ahead = job.placed and all(len(fold.chosen) == 1 and fold.looped for fold in job.folds)
-    extent = min((n for name, n in job.kept if name in job.placed), default=1)
-    return _power(min(extent, isqrt(EVEN // job.points))) if ahead and job.points else 1
-
-
-def _into(job: Job) -> str | None:
-    """What folds integers into places that the data say, by all threads at once; None where that is not to be had."""
-    if not job.placed or job.record is None or DTYPES[job.record.dtypes[0]].kind != "int":
-        return None
-    function = job.record.monoid.function
-    wide = DTYPES[job.record.dtypes[0]].bytes >= 4
-    return FUNCTIONS[function].cuda_into if wide and function is not None else None
-
-
-def _along_fold(job: Job) -> bool:
-    """Whether a read finds neighbours in memory along a folded dimension and none along the kept ones."""
-    kept = {name for name, _ in job.kept}
-    folded = {name for fold in job.folds for name, _ in fold.looped}
-    last = [
-        {name for name in read.index[-1].dims if read.index[-1].coefficient(name) == 1}
-        for read in job.reads()
-        if read.index
-    ]
-    return any(names & folded and not names & kept for names in last) and not any(names & kept for names in last)
-
-
 class Writer:
     """A kernel being written."""
 
@@ -121,12 +69,12 @@ class Writer:
         self.kept = tuple(sorted(job.threads, key=lambda dim: -abs(self.targets[0].plain.coefficient(dim[0]))))
         self.arrays: list[DeviceArray] = []
         self.parameters: list[str] = []
-        self.group, self.into = sharing(job), _into(job)
+        self.group, self.into = sharing(job), into_places(job)
         self.lanes = 1 if self.into else seeing(job)
         longest = max((fold.points for fold in job.folds), default=1)
         self.wanted = job.points * (longest if self.into else max(self.group, self.lanes))  # threads
         few = job.record is not None and len(job.record.dtypes) * NEIGHBOURS * SHARED <= ROOM * THREADS
-        self.across = self.group > 1 and few and not _along_fold(job)
+        self.across = self.group > 1 and few and not along_fold(job)
         self.threads = max(THREADS, self.group * NEIGHBOURS) if self.across else THREADS
         self.kind = "Int" if self._wide() else "int"
         self.names = {name: name for name in self.ranges}

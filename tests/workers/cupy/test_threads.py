@@ -13,7 +13,8 @@ from tapestry.space import Box
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
 from tapestry.workers.cupy.evaluating import jobs_of
 from tapestry.workers.cupy.jobs import Job
-from tapestry.workers.cupy.writing import seeing, written
+from tapestry.workers.cupy.threads import seeing
+from tapestry.workers.cupy.writing import written
 from tapestry.workers.device import Evaluation, Stored
 from tapestry.workers.faults import Place
 
