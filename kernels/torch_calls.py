@@ -120,15 +120,16 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     return out
 
 
-def fused(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str | None,
-    geometry: Geometry,
-) -> Tensor | None:
+class Following(NamedTuple):
+    """What follows a convolution: activation(y * scale + bias + residual)."""
+
+    scale: Tensor | None
+    bias: Tensor | None
+    residual: Tensor | None
+    activation: str
+
+
+def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
     """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
     key = ("fused", x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
     plan = _plans.get(key)
@@ -137,7 +138,8 @@ def fused(
     if plan.left:
         return None
     x, w = _copied(plan, x, w)
-    added = [None if values is None else _wide(values, x) for values in (scale, bias)]
+    added = [None if values is None else _wide(values, x) for values in (then.scale, then.bias)]
+    residual, activation = then.residual, then.activation or None
     if residual is not None:
         residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
     out = plan.result.allocated()

@@ -9,14 +9,15 @@ compiled in the background, torch computes one step after the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from . import torch_autograd, torch_calls, torch_library
-from .torch_calls import DTYPES
-from .torch_geometry import Geometry, Ints
+from .torch_calls import DTYPES, Following
+from .torch_geometry import Geometry
 from .torch_operators import geometry_from, output_like
 
 _torch: Any = torch
@@ -35,45 +36,22 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-def fused(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    geometry: Geometry,
-) -> Tensor:
+def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
     """The operator, past torch's dispatcher where nothing traces and no autocast is on."""
     if torch_autograd.direct(x, w) and x.dtype in DTYPES and not torch.is_autocast_enabled("cuda"):
-        return _on_cuda(x, w, scale, bias, residual, activation, geometry)
-    made: Tensor = operator(x, w, scale, bias, residual, activation, *geometry)
+        return _on_cuda(x, w, then, geometry)
+    made: Tensor = operator(x, w, *then, *geometry)
     return made
 
 
-def _on_cuda(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    geometry: Geometry,
-) -> Tensor:
-    made = torch_calls.fused(x, w, scale, bias, residual, activation or None, geometry)
-    return in_steps(x, w, scale, bias, residual, activation, geometry) if made is None else made
+def _on_cuda(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
+    made = torch_calls.fused(x, w, then, geometry)
+    return in_steps(x, w, then, geometry) if made is None else made
 
 
-def in_steps(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    geometry: Geometry,
-) -> Tensor:
+def in_steps(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
     """The same by torch's own functions; halves are f32 in between."""
+    scale, bias, residual, activation = then
     y = torch_library.forward(x, w, None, *geometry)
     wide = y.float() if y.dtype in DTYPES else y
     if scale is not None:
@@ -86,63 +64,36 @@ def in_steps(
     return made.to(y.dtype).contiguous(memory_format=torch.channels_last)
 
 
-def _cpu(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    *steps: Any,
-) -> Tensor:
-    return in_steps(x, w, scale, bias, residual, activation, geometry_from(*steps))
+def _declared(step: Callable[[Tensor, Tensor, Following, Geometry], Tensor]) -> Callable[..., Tensor]:
+    """A step that takes what the operator is given, as it is declared."""
+
+    def given(x: Tensor, w: Tensor, *rest: Any) -> Tensor:
+        return step(x, w, Following(*rest[:4]), geometry_from(*rest[4:]))
+
+    return given
 
 
-def _cuda(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    activation: str,
-    *steps: Any,
-) -> Tensor:
-    return _on_cuda(x, w, scale, bias, residual, activation, geometry_from(*steps))
-
-
-def _fake(
-    x: Tensor,
-    w: Tensor,
-    scale: Tensor | None,  # noqa: ARG001
-    bias: Tensor | None,  # noqa: ARG001
-    residual: Tensor | None,  # noqa: ARG001
-    activation: str,  # noqa: ARG001
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    groups: int,
-) -> Tensor:
-    return output_like(x, w, stride, padding, dilation, groups)
+def _fake(x: Tensor, w: Tensor, *rest: Any) -> Tensor:
+    return output_like(x, w, *rest[4:])
 
 
 def _lowering(device: str) -> Any:
     """Below autocast: images and filter in its type, what a channel has in f32."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
-    def cast(
-        x: Tensor, w: Tensor, scale: Tensor | None, bias: Tensor | None, residual: Tensor | None, *rest: Any
-    ) -> Tensor:
+    def cast(x: Tensor, w: Tensor, *rest: Any) -> Tensor:
         dtype = torch.get_autocast_dtype(device)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            added = None if residual is None else residual.to(dtype)
-            made: Tensor = operator(x.to(dtype), w.to(dtype), scale, bias, added, *rest)
+            then = Following(*rest[:4])
+            added = None if then.residual is None else then.residual.to(dtype)
+            made: Tensor = operator(x.to(dtype), w.to(dtype), *then._replace(residual=added), *rest[4:])
         return made
 
     return cast
 
 
-_LIBRARY.impl("grouped_conv2d_fused", _cpu, "CPU")
-_LIBRARY.impl("grouped_conv2d_fused", _cuda, "CUDA")
+_LIBRARY.impl("grouped_conv2d_fused", _declared(in_steps), "CPU")
+_LIBRARY.impl("grouped_conv2d_fused", _declared(_on_cuda), "CUDA")
 _torch.library.register_fake("tapestry::grouped_conv2d_fused", _fake, lib=_LIBRARY)
 for _device in ("cpu", "cuda"):
     _LIBRARY.impl("grouped_conv2d_fused", _lowering(_device), f"Autocast{_device.upper()}")
@@ -166,7 +117,7 @@ class FusedConv2d(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[n, c, h, w], and what is added to the result before the activation."""
-        return fused(x, self.weight, self.scale, self.bias, residual, self.activation, self.geometry)
+        return fused(x, self.weight, Following(self.scale, self.bias, residual, self.activation), self.geometry)
 
     def _apply(self, fn: Any, recurse: bool = True) -> FusedConv2d:
         """Scale and bias stay in f32 whatever the model is converted to."""
