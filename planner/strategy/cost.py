@@ -19,7 +19,7 @@ from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...records import width_of
 from ...space import Region
-from ...space.projection import Image
+from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
 from . import convolution
 
@@ -31,65 +31,48 @@ class Roof(NamedTuple):
     shape: str = ""
 
 
-def compute_seconds(
-    op: Operation,
-    program: Program,
-    machine: Machine,
-    points: int,
-    reads: Mapping[str, Image],
-    written: Region,
-    *,
-    ranks: int,
-    partial: bool,
-    onto: bool = False,
-) -> float:
-    """What the machine says, or what the model of the kernel says where that is more; 0 for no points.
+class Touched(NamedTuple):
+    """Points of a shard, what they read of each operand, and what they write.
 
-    ranks: how many devices are at work. partial: what is written are contributions to a fold, whose records may be
-    wider than elements. onto: the points are folded onto such records, which are read as well.
+    partial: what is written are contributions to a fold, whose records may be wider than elements. onto: the points are
+    folded onto such records, which are read as well.
     """
+
+    points: int
+    reads: Mapping[str, Image]
+    written: Region
+    partial: bool = False
+    onto: bool = False
+
+
+def touched(op: Operation, program: Program, region: Region, *, partial: bool = False, onto: bool = False) -> Touched:
+    """What the points of a region of an operation touch."""
+    shapes = {name: program.tensor(name).shape for name in op.operands}
+    written = write_image(op, region).region
+    return Touched(count_points(op, region).value, operand_images(op, shapes, region), written, partial, onto)
+
+
+def compute_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
+    """What the machine says with so many devices at work, or the model of the kernel where that is more; 0 for no points."""
+    points, reads, written, *_ = shard
     kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
-    least = machine_seconds(op, program, machine, points, reads, written, ranks=ranks, partial=partial, onto=onto)
-    return max(least, kernel or 0.0)
+    return max(machine_seconds(op, program, machine, shard, ranks), kernel or 0.0)
 
 
-def machine_seconds(
-    op: Operation,
-    program: Program,
-    machine: Machine,
-    points: int,
-    reads: Mapping[str, Image],
-    written: Region,
-    *,
-    ranks: int,
-    partial: bool,
-    onto: bool = False,
-) -> float:
+def machine_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
     """The highest of its roofs + start; 0 for no points."""
-    if not points:
+    if not shard.points:
         return 0.0
-    found = roofs(op, program, machine, points, reads, written, ranks=ranks, partial=partial, onto=onto)
-    return max(roof.seconds for roof in found) + machine.device.start_s(ranks)
+    return max(roof.seconds for roof in roofs(op, program, machine, shard, ranks)) + machine.device.start_s(ranks)
 
 
-def roofs(
-    op: Operation,
-    program: Program,
-    machine: Machine,
-    points: int,
-    reads: Mapping[str, Image],
-    written: Region,
-    *,
-    ranks: int,
-    partial: bool,
-    onto: bool = False,
-) -> list[Roof]:
+def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> list[Roof]:
     """The operation's own curve where it was measured, else what its arithmetic, its bytes, each element moved once,
     and, where the machine says so, its shape and the places that its points read take.
 
     Of a selection (`tapestry.selection`) the points that count are priced, and of what they alone say an element each.
     """
-    device = machine.device
+    device, (points, reads, written, partial, onto) = machine.device, shard
     measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
     if measured is not None:
         return [Roof(measured.seconds(points))]

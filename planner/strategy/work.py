@@ -3,16 +3,15 @@ and every plan that has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from ...expr import Affine
 from ...program import Operation, Program
 from ...space import Region
-from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
-from .cost import compute_seconds, machine_seconds, roofs
+from .cost import compute_seconds, machine_seconds, roofs, touched
 
 
 class Work(NamedTuple):
@@ -61,25 +60,17 @@ class Works:
 
     def shape(self, op: Operation, program: Program, region: Region, *, partial: bool, kind: int = 0) -> str:
         """The class and shape of which a table of the machine says what a shard takes; "" where something else does."""
-        touched = _touched(op, program, region)
-        if not touched[0]:
+        shard = touched(op, program, region, partial=partial)
+        if not shard.points:
             return ""
-        found = roofs(op, program, self.machines[kind], *touched, ranks=self.ranks, partial=partial)
+        found = roofs(op, program, self.machines[kind], shard, self.ranks)
         return max(found, key=lambda roof: roof.seconds).shape
 
     def _priced(self, op: Operation, program: Program, region: Region, kind: int, *, partial: bool, onto: bool) -> Work:
-        touched = _touched(op, program, region)
-        seconds, least = (
-            price(op, program, self.machines[kind], *touched, ranks=self.ranks, partial=partial, onto=onto)
-            for price in (compute_seconds, machine_seconds)
-        )
-        return Work(seconds, touched[0], seconds > least)
-
-
-def _touched(op: Operation, program: Program, region: Region) -> tuple[int, Mapping[str, Image], Region]:
-    """Points of a shard, what they read of each operand, and what they write."""
-    shapes = {name: program.tensor(name).shape for name in op.operands}
-    return count_points(op, region).value, operand_images(op, shapes, region), write_image(op, region).region
+        shard = touched(op, program, region, partial=partial, onto=onto)
+        prices = compute_seconds, machine_seconds
+        seconds, least = (price(op, program, self.machines[kind], shard, self.ranks) for price in prices)
+        return Work(seconds, shard.points, seconds > least)
 
 
 def _extents(op: Operation, region: Region) -> tuple[int, ...] | None:

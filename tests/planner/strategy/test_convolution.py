@@ -12,7 +12,7 @@ from tapestry.kernels.cost.gpu import known_gpu
 from tapestry.kernels.cost.model import predicted_s
 from tapestry.planner import load_machine, plan
 from tapestry.planner.strategy.convolution import seconds
-from tapestry.planner.strategy.cost import compute_seconds
+from tapestry.planner.strategy.cost import compute_seconds, touched
 from tapestry.program import Program
 from tapestry.space import Box
 from tapestry.space.projection import count_points, operand_images, write_image
@@ -72,12 +72,10 @@ def expected(problem: ConvolutionProblem) -> float:
 def timed(program: Program, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[float | None, float]:
     """(by the kernels' model or None, as the planner takes it) of one shard of the last operation."""
     op, machine, region = program.operations[-1], load_machine("h200"), Box(lo, hi).region()
-    shapes = {name: program.tensor(name).shape for name in op.operands}
-    reads, written = operand_images(op, shapes, region), write_image(op, region).region
-    points = count_points(op, region).value
+    shard = touched(op, program, region)
     return (
-        seconds(op, program, machine.device, points, reads, written),
-        compute_seconds(op, program, machine, points, reads, written, ranks=1, partial=False),
+        seconds(op, program, machine.device, shard.points, shard.reads, shard.written),
+        compute_seconds(op, program, machine, shard, 1),
     )
 
 
