@@ -53,7 +53,7 @@ def touched(op: Operation, program: Program, region: Region, *, partial: bool = 
 
 
 def compute_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
-    """What the machine says with so many devices at work, or the model of the kernel where that is more; 0 for no points."""
+    """What the machine says, or the model of the kernel where that is more, with so many devices at work."""
     points, reads, written, *_ = shard
     kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
     return max(machine_seconds(op, program, machine, shard, ranks), kernel or 0.0)
