@@ -1,6 +1,6 @@
 // The moving part of a page of one plan, or of two: timelines, who sends what to whom, memory. Data: explorer.py.
 "use strict";
-(() => {
+(({ bytes, button, make, time }) => {
   const root = document.getElementById("explorer");
   const data = JSON.parse(document.getElementById("explorer-data").textContent);
   if (!root || !data.rows.length) return;
@@ -21,14 +21,6 @@
     for (let k = 0; k < row.e.length; k += 3) numbers.set(`${row.g}/${row.e[k]}/${row.r}`, row.e[k + 2]);
 
   // -- words ------------------------------------------------------------------------------------------------------
-
-  const scaled = (value, units, base) => {
-    let k = 0;
-    while (Math.abs(value) >= base && k < units.length - 1) { value /= base; k += 1; }
-    return `${Number(value.toPrecision(4))} ${units[k]}`;
-  };
-  const time = (us) => us && Math.abs(us) < 1 ? `${Number((us * 1e3).toPrecision(4))} ns` : scaled(us, ["µs", "ms", "s"], 1000);
-  const bytes = (n) => scaled(n, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
 
   function about(at) {
     const { row, task, start, length } = at, one = data.tasks[task];
@@ -51,12 +43,6 @@
 
   // -- the page ---------------------------------------------------------------------------------------------------
 
-  const make = (name, settings = {}, ...inside) => {
-    const made = Object.assign(document.createElement(name), settings);
-    made.append(...inside);
-    return made;
-  };
-  const button = (label, words, press) => make("button", { type: "button", textContent: label, title: words, ariaLabel: words, onclick: press });
   const search = make("input", { type: "search", placeholder: "find an operation or tensor", ariaLabel: "find an operation or tensor" });
   const toggle = (label, words, key, after) => {
     const made = button(label, words, () => { state[key] = !state[key]; made.ariaPressed = String(state[key]); after(); });
@@ -448,4 +434,4 @@
   layMemory();
   choose(null);
   root.dataset.ready = "yes";
-})();
+})(parts);

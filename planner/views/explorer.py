@@ -1,7 +1,7 @@
 """The part of the page that moves: timelines to zoom into and search, who sends what to whom, memory over time.
 
-What it shows is written into the page as one object of JSON, which `explorer.js` draws. Without scripts the still
-picture of the timeline stays.
+What it shows is written into the page as one object of JSON, which `explorer.js` draws with `parts.js`. Without scripts
+the still picture of the timeline stays.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ DIGITS = 3  # of microseconds
 def explorer(given: Mapping[str, Any], still: Drawing) -> str:
     """Markup, data (see `explorer_data`) and script. ``still``: what is there where scripts are not run."""
     data = json.dumps(given, separators=(",", ":")).replace("<", "\\u003c")
-    script = files(__package__).joinpath("explorer.js").read_text(encoding="utf-8")
-    style = files(__package__).joinpath("explorer.css").read_text(encoding="utf-8")
+    here = files(__package__)
+    parts, script, style = (
+        here.joinpath(name).read_text(encoding="utf-8") for name in ("parts.js", "explorer.js", "explorer.css")
+    )
     return (
         f"<style>{style}</style>"
         f'<div id="explorer"><div class="wide" data-still>{still.inline()}</div></div>'
-        f'<script type="application/json" id="explorer-data">{data}</script><script>{script}</script>'
+        f'<script type="application/json" id="explorer-data">{data}</script><script>{parts}{script}</script>'
     )
 
 
