@@ -6,13 +6,17 @@ the tensor cores and shared memory do, and the chain of steps of one warpgroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from math import ceil
+from typing import TypeVar
 
 from ..cost.gpu import Gpu, fitted
 from .wide_forward import WideConfiguration, WideCut, groups, legal, octets
 from .wide_sweep import Sweep
+
+Cut = TypeVar("Cut")
 
 MOST = 24
 MOST_WARPGROUPS = 4
@@ -33,8 +37,12 @@ FIT = fitted(WideFit, "wide_forward")
 
 def configurations(sweep: Sweep, gpu: Gpu) -> list[WideConfiguration]:
     """Legal cuts of a sweep, the analytic best guess first. Empty where the kernel cannot run."""
-    found = {cut: clocks(WideCut(sweep, cut), gpu) for cut in _all(sweep, gpu)}
-    return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
+    return ranked(_all(sweep, gpu), lambda cut: clocks(WideCut(sweep, cut), gpu))
+
+
+def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
+    """The cuts that are guessed to be fastest, best first: the same on every machine."""
+    return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), repr(cut)))
 
 
 def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:

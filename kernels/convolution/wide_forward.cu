@@ -11,15 +11,7 @@
 
 namespace {
 
-using namespace spec;
-
-constexpr int WARP = 32, WARPS_A_GROUP = 4;
-constexpr int N = 8 * WRITTEN;                                               // channels that a warpgroup writes
-constexpr int SUMS = N / 2;                                                  // of a lane and an open row
-constexpr int OCTETS = S * READ, PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;    // of the product under one filter row
-constexpr int PITCH = 16 * (GROUPS * READ | 1);                              // bytes of a position
-constexpr int COLUMNS = (8 * UNITS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
-constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
+constexpr int PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;                   // of the product under one filter row
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
 constexpr int WARPGROUPS = CHANNEL_GROUPS * TILES;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
@@ -29,10 +21,9 @@ constexpr int FILTER_PART = R * DEPTH * N * 16;                              // 
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int BARRIER_BASE = STAGED_BASE + STAGED_BYTES * COMPUTE_WARPS;
-constexpr int READY = 1, BROUGHT = 2;                                        // barriers of the block
+constexpr int BROUGHT = 2;                                                   // a barrier of the block, as READY is
 constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
 
-constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
@@ -47,11 +38,7 @@ constexpr bool adds(int phase) {
     return false;
 }
 
-struct Barriers {
-    unsigned base;
-    __device__ Barrier full(unsigned slot) const { return {base + 8 * slot}; }
-    __device__ Barrier empty(unsigned slot) const { return {base + 8 * (STAGES + slot)}; }
-};
+using Barriers = Slots<STAGES>;
 
 // A tensor that is read or written sixteen bytes at a time; strides in elements.
 struct Outside {
@@ -59,66 +46,25 @@ struct Outside {
     long long image, row, column;
 };
 
-// All rows of a launch in one line (image block, column tile, row), cut into a stretch for each of the blocks that share a
-// block of channels.
-struct Work {
-    Divisor channel_blocks, parts, column_tiles, rows;
-    int stretch, longer;              // rows of every stretch; the first so many have one more
-    int images, columns, height;      // of the output, output, input
-    int top, left, groups, written;   // padding; groups of the tensor; octets that one of them writes
+struct Work : Lines {
+    int images, columns;    // of the output
 };
 
 // What a block of the grid has of it.
-struct Share {
-    int group, part, begin, end;
+struct Share : Stretch {
+    int group;
 
-    __device__ explicit Share(const Work& work) {
-        const int share = work.channel_blocks.quotient(blockIdx.x);
-        const int block = work.channel_blocks.remainder(blockIdx.x, share);
-        const int whole = work.parts.quotient(block);
-        group = whole * GROUPS;
-        part = work.parts.remainder(block, whole);
-        begin = share * work.stretch + min(share, work.longer);
-        end = begin + work.stretch + (share < work.longer);
-    }
+    __device__ explicit Share(const Work& work) : Stretch(work), group(whole * GROUPS) {}
 };
 
-// Output rows one below the other in one column tile of some images, and the input rows under them that exist.
-struct Run {
-    int image, column, row, rows, first, begin, end;    // begin and end count from the first input row
-
-    __device__ Run(const Work& work, int position, int last) {
-        const int tile = work.rows.quotient(position), block = work.column_tiles.quotient(tile);
-        image = block * IMAGES;
-        column = work.column_tiles.remainder(tile, block) * 8 * UNITS;
-        row = work.rows.remainder(position, tile);
-        rows = min(work.rows.value - row, last - position);
-        first = row * STRIDE_Y - work.top;
-        begin = max(0, -first);
-        end = min(steps(), work.height - first);
-    }
-    __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
-};
-
-// A whole warp runs this and elects a lane to issue.
 __device__ void load_rows(const TensorMap& input, const Work& work, const Barriers& barriers, unsigned shared) {
     const Share share(work);
     Ring<STAGES> ring;
     for (int position = share.begin; position < share.end;) {
         const Run run(work, position, share.end);
         position += run.rows;
-        for (int t = run.begin; t < run.end; ++t) {
-            if (!adds(t % PERIOD)) continue;
-            barriers.empty(ring.slot).wait(ring.parity ^ 1u);
-            if (elected()) {
-                const Barrier full = barriers.full(ring.slot);
-                full.arrive_expecting(ROW_BYTES);
-                load_box(shared + ring.slot * ROW_PITCH, input, share.group * READ * 8, run.column * STRIDE_X - work.left,
-                         run.first + t, run.image, full);
-            }
-            __syncwarp();
-            ring.advance();
-        }
+        for (int t = run.begin; t < run.end; ++t)
+            if (adds(t % PERIOD)) ask_for_row(input, work, run, t, share.group * READ * 8, barriers, ring, shared);
     }
 }
 
@@ -291,9 +237,7 @@ struct Worker {
             wait_products<0>();
 #pragma unroll
             for (int slot = 0; slot < OPEN; ++slot) pin(open[slot]);
-            __syncwarp();
-            if (elected()) barriers.empty(ring.slot).arrive();
-            ring.advance();
+            give_back(barriers, ring);
         } else if constexpr (slot_of(PHASE, 0) >= 0) {
 #pragma unroll
             for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
@@ -421,10 +365,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     }
     if (elected()) {
         prefetch(input);
-        for (int slot = 0; slot < STAGES; ++slot) {
-            barriers.full(slot).init(1);
-            barriers.empty(slot).init(COMPUTE_WARPS);
-        }
+        barriers.prepare(COMPUTE_WARPS);
         fence_barrier_init();
     }
     __syncwarp();

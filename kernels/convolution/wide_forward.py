@@ -202,6 +202,7 @@ def source(
         "}",
         instance,
         "using namespace tapestry;",
+        kernel_text("wide_rows.cu"),
         kernel_text("wide_forward.cu"),
     ]
     return "\n".join([*includes, *text])
@@ -239,8 +240,8 @@ def arguments(
     stretch, longer = divmod(cut.line, stretches)
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.outputs)
     numbers = (
-        stretch, longer, sweep.n, sweep.columns.outputs, sweep.rows.inputs, sweep.rows.before, sweep.columns.before,
-        groups(sweep), octets(sweep)[1],
+        stretch, longer, sweep.rows.inputs, sweep.rows.before, sweep.columns.before, groups(sweep), octets(sweep)[1],
+        sweep.n, sweep.columns.outputs,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)

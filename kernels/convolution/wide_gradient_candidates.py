@@ -11,10 +11,9 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
+from .wide_candidates import MOST_WARPGROUPS, ranked
 from .wide_weight_gradient import BATCH, TILE_OCTETS, WideGradientCut, WideWeightGradient, legal
 
-MOST = 24
-MOST_WARPGROUPS = 4
 RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
 
 
@@ -32,8 +31,7 @@ FIT = fitted(WideGradientFit, "wide_weight_gradient")
 
 def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WideWeightGradient]:
     """Legal cuts, the analytic best guess first. Empty where the kernel cannot run."""
-    found = {cut: clocks(WideGradientCut(problem, cut), gpu) for cut in _all(problem, gpu)}
-    return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
+    return ranked(_all(problem, gpu), lambda cut: clocks(WideGradientCut(problem, cut), gpu))
 
 
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:

@@ -12,14 +12,6 @@
 
 namespace {
 
-using namespace spec;
-
-constexpr int WARP = 32, WARPS_A_GROUP = 4;
-constexpr int N = 8 * WRITTEN, SUMS = N / 2;                                 // channels of dy, sums of a lane and filter row
-constexpr int OCTETS = S * READ;                                             // of filter columns and channels of x
-constexpr int PITCH = 16 * (GROUPS * READ | 1);                              // bytes of a position of x, an odd number of octets
-constexpr int COLUMNS = (8 * UNITS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
-constexpr int X_BYTES = IMAGES * COLUMNS * PITCH, X_PITCH = (X_BYTES + 127) / 128 * 128;
 constexpr int POSITIONS = IMAGES * UNITS * 8, STEPS = POSITIONS / 16;        // 16 positions each
 constexpr int LINE_CHANNELS = LINE / 2;                                      // of dy, side by side in a line of the swizzle
 constexpr int PLANES = (GROUPS * N + LINE_CHANNELS - 1) / LINE_CHANNELS;
@@ -28,10 +20,8 @@ constexpr int WARPGROUPS = GROUPS * TILES;
 constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
 constexpr int THREADS = COMPUTE_THREADS + WARP;
 constexpr int ZERO_BASE = DY_PITCH * DY_STAGES, X_BASE = ZERO_BASE + DY_PITCH;
-constexpr int BARRIER_BASE = X_BASE + X_PITCH * X_STAGES;
-constexpr int READY = 1;                                                     // a barrier of the block
+constexpr int BARRIER_BASE = X_BASE + ROW_PITCH * X_STAGES;
 constexpr int BATCH = 4;                                                     // steps that are loaded together
-constexpr int SPAN = (R - 1) * DILATION_Y + 1;
 
 // Whether a row of x meets a row of dy under filter row r; `phase` is its number modulo the stride.
 constexpr bool meets(int phase, int r) { return (phase + R * DILATION_Y * STRIDE_Y - r * DILATION_Y) % STRIDE_Y == 0; }
@@ -42,55 +32,28 @@ constexpr bool meets_any(int phase) {
 }
 
 struct Barriers {
-    unsigned base;
-    __device__ Barrier x_full(unsigned slot) const { return {base + 8 * slot}; }
-    __device__ Barrier x_empty(unsigned slot) const { return {base + 8 * (X_STAGES + slot)}; }
-    __device__ Barrier dy_full(unsigned slot) const { return {base + 8 * (2 * X_STAGES + slot)}; }
-    __device__ Barrier dy_empty(unsigned slot) const { return {base + 8 * (2 * X_STAGES + DY_STAGES + slot)}; }
+    Slots<X_STAGES> x;
+    Slots<DY_STAGES> dy;
 };
 
-// All rows of dy in one line (image block, column tile, row), cut into a stretch for each of the blocks that share a block of
-// channels.
-struct Work {
-    Divisor channel_blocks, parts, column_tiles, rows;    // parts of the channels of dy
-    int x_parts;                                          // parts of the octets of x and filter columns
-    int stretch, longer;                                  // rows of every stretch; the first so many have one more
-    int height, top, left, groups, written, channels;     // of x, padding, groups, octets of dy of each, channels of dy
+struct Work : Lines {
+    int x_parts, channels;    // parts of the octets of x and filter columns; channels of dy
 };
 
-struct Share {
-    int group, part, x_part, begin, end, number;
+// What a block of the grid has of it.
+struct Share : Stretch {
+    int group, x_part;
 
-    __device__ explicit Share(const Work& work) {
-        number = work.channel_blocks.quotient(blockIdx.x);
-        const int block = work.channel_blocks.remainder(blockIdx.x, number);
-        const int whole = work.parts.quotient(block);
-        part = work.parts.remainder(block, whole);
+    __device__ explicit Share(const Work& work) : Stretch(work) {
         x_part = whole % work.x_parts;
         group = whole / work.x_parts * GROUPS;
-        begin = number * work.stretch + min(number, work.longer);
-        end = begin + work.stretch + (number < work.longer);
     }
 };
 
-// Rows of dy one below the other in one column tile of some images, and the rows of x that meet them and exist.
-struct Run {
-    int image, column, row, rows, first, begin, end;    // begin and end count from the first row of x
-
-    __device__ Run(const Work& work, int position, int last) {
-        const int tile = work.rows.quotient(position), block = work.column_tiles.quotient(tile);
-        image = block * IMAGES;
-        column = work.column_tiles.remainder(tile, block) * 8 * UNITS;
-        row = work.rows.remainder(position, tile);
-        rows = min(work.rows.value - row, last - position);
-        first = row * STRIDE_Y - work.top;
-        begin = max(0, -first);
-        end = min(steps(), work.height - first);
-    }
-    __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
-    __device__ bool brings_dy(int t) const { return t % STRIDE_Y == 0 && t / STRIDE_Y < rows; }
-    __device__ bool brings_x(int t) const { return meets_any(t % STRIDE_Y) && t >= begin && t < end; }
-};
+__device__ __forceinline__ bool brings_dy(const Run& run, int t) { return t % STRIDE_Y == 0 && t / STRIDE_Y < run.rows; }
+__device__ __forceinline__ bool brings_x(const Run& run, int t) {
+    return meets_any(t % STRIDE_Y) && t >= run.begin && t < run.end;
+}
 
 // A whole warp runs this and elects a lane to issue.
 __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& work, const Barriers& barriers,
@@ -103,10 +66,10 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& w
         const Run run(work, position, share.end);
         position += run.rows;
         for (int t = 0; t < run.steps(); ++t) {
-            if (run.brings_dy(t)) {
-                barriers.dy_empty(dy_ring.slot).wait(dy_ring.parity ^ 1u);
+            if (brings_dy(run, t)) {
+                barriers.dy.empty(dy_ring.slot).wait(dy_ring.parity ^ 1u);
                 if (elected()) {
-                    const Barrier full = barriers.dy_full(dy_ring.slot);
+                    const Barrier full = barriers.dy.full(dy_ring.slot);
                     full.arrive_expecting(DY_BYTES);
                     for (int plane = 0; plane < PLANES; ++plane)
                         load_box(shared + dy_ring.slot * DY_PITCH + plane * PLANE_BYTES, dy, channel + plane * LINE_CHANNELS,
@@ -115,17 +78,8 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& w
                 __syncwarp();
                 dy_ring.advance();
             }
-            if (run.brings_x(t)) {
-                barriers.x_empty(x_ring.slot).wait(x_ring.parity ^ 1u);
-                if (elected()) {
-                    const Barrier full = barriers.x_full(x_ring.slot);
-                    full.arrive_expecting(X_BYTES);
-                    load_box(shared + X_BASE + x_ring.slot * X_PITCH, x, share.group * READ * 8,
-                             run.column * STRIDE_X - work.left, run.first + t, run.image, full);
-                }
-                __syncwarp();
-                x_ring.advance();
-            }
+            if (brings_x(run, t))
+                ask_for_row(x, work, run, t, share.group * READ * 8, barriers.x, x_ring, shared + X_BASE);
         }
     }
 }
@@ -186,7 +140,7 @@ struct Worker {
     __device__ __forceinline__ void row(const Run& run, int t) {
         if (PHASE == 0 && t / STRIDE_Y < run.rows) {
             const unsigned came = dy_rows + t / STRIDE_Y;
-            barriers.dy_full(came % DY_STAGES).wait(came / DY_STAGES % 2);
+            barriers.dy.full(came % DY_STAGES).wait(came / DY_STAGES % 2);
         }
         if (meets_any(PHASE) && t >= run.begin && t < run.end) {
             unsigned long long dy[R];
@@ -197,19 +151,17 @@ struct Worker {
                 const unsigned from = there ? (dy_rows + p) % DY_STAGES * DY_PITCH : unsigned(ZERO_BASE);
                 dy[r] = right_operand<Lies::turned, LINE>(shared + from + own, PLANE_BYTES, 8 * LINE);
             }
-            barriers.x_full(ring.slot).wait(ring.parity);
-            multiply<PHASE, 0>(dy, shared + X_BASE + ring.slot * X_PITCH);
+            barriers.x.full(ring.slot).wait(ring.parity);
+            multiply<PHASE, 0>(dy, shared + X_BASE + ring.slot * ROW_PITCH);
             wait_products<0>();
 #pragma unroll
             for (int r = 0; r < R; ++r) pin(sums[r]);
-            __syncwarp();
-            if (elected()) barriers.x_empty(ring.slot).arrive();
-            ring.advance();
+            give_back(barriers.x, ring);
         }
         if (meets(PHASE, R - 1) && t >= (R - 1) * DILATION_Y && (t - (R - 1) * DILATION_Y) / STRIDE_Y < run.rows) {
             __syncwarp();
             const unsigned done = dy_rows + (t - (R - 1) * DILATION_Y) / STRIDE_Y;
-            if (elected()) barriers.dy_empty(done % DY_STAGES).arrive();
+            if (elected()) barriers.dy.empty(done % DY_STAGES).arrive();
         }
     }
 
@@ -283,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
                          const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const unsigned shared = shared_address(memory);
-    const Barriers barriers{shared + BARRIER_BASE};
+    const Barriers barriers{{shared + BARRIER_BASE}, {shared + BARRIER_BASE + 16 * X_STAGES}};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
         const Share share(work);
@@ -306,14 +258,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     if (elected()) {
         prefetch(x);
         prefetch(dy);
-        for (int slot = 0; slot < X_STAGES; ++slot) {
-            barriers.x_full(slot).init(1);
-            barriers.x_empty(slot).init(COMPUTE_WARPS);
-        }
-        for (int slot = 0; slot < DY_STAGES; ++slot) {
-            barriers.dy_full(slot).init(1);
-            barriers.dy_empty(slot).init(COMPUTE_WARPS);
-        }
+        barriers.x.prepare(COMPUTE_WARPS);
+        barriers.dy.prepare(COMPUTE_WARPS);
         fence_barrier_init();
     }
     __syncwarp();

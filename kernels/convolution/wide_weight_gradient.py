@@ -182,8 +182,8 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "wgmma")]
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
     instance = product(cut.written, problem.dtype, "turned")
-    text = kernel_text("wide_weight_gradient.cu")
-    return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", text])
+    texts = [kernel_text(name) for name in ("wide_rows.cu", "wide_weight_gradient.cu")]
+    return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
@@ -201,8 +201,8 @@ def launches(
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (
-        cut.x_parts, stretch, longer, problem.h, problem.padding[0], problem.padding[2],
-        cut.groups, cut.octets, problem.c,
+        stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets,
+        cut.x_parts, problem.c,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)

@@ -6,12 +6,16 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from math import lcm
+from typing import Generic, Protocol, TypeVar
+
+from hypothesis import strategies as st
 
 from tapestry.kernels.convolution.launch import SWIZZLES, View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
 Cut = TypeVar("Cut")
+Wide = TypeVar("Wide", bound="WideCuts")
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,45 @@ class Kind(Generic[Cut]):
         return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
 
 
+class WideCuts(Protocol):
+    """What the cuts of both kernels of wide groups say of positions."""
+
+    @property
+    def images(self) -> int: ...
+    @property
+    def units(self) -> int: ...
+
+
+SIDE = st.integers(0, 2)
+
+
+@st.composite
+def wide_problems(draw: st.DrawFn, kind: Kind[Wide]) -> ConvolutionProblem:
+    """Problems that a cut of wide groups fits; where it takes several images, mostly those no wider than one tile."""
+    padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
+    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
+    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
+    h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
+    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
+    return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
+
+
 def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
     """What `emulation/tapestry/async.cuh` reads in the place of a tensor map."""
+    return _map(view, box, channels, {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[2 * channels]])
+
+
+def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
+    """The same of a map without a swizzle."""
+    return _map(view, box, channels, 0)
+
+
+def _map(view: View, box: tuple[int, int, int], channels: int, swizzle: int) -> bytes:
     n, h, w, c = view.shape
     images, rows, columns = box
-    inner = 2 * channels
-    swizzle = {"none": 0, "32B": 32, "64B": 64, "128B": 128}[SWIZZLES[inner]]
     strides = (1, view.strides[2], view.strides[1], view.strides[0])
-    return struct.pack("<Q4q4q4ii", view.pointer, c, w, h, n, *strides, channels, columns, rows, images, swizzle).ljust(
-        128, b"\0"
-    )
+    numbers = (view.pointer, c, w, h, n, *strides, channels, columns, rows, images, swizzle)
+    return struct.pack("<Q4q4q4ii", *numbers).ljust(128, b"\0")
 
 
 def start(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import struct
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +15,6 @@ from numpy.typing import NDArray
 
 from tapestry.kernels.convolution import wide_forward
 from tapestry.kernels.convolution.launch import View
-from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
 from tapestry.kernels.convolution.wide_forward import WideCut
 from tapestry.kernels.convolution.wide_sweep import Sweep, parts
@@ -63,15 +60,6 @@ KINDS = [
 ]
 
 
-def row_map(view: View, box: tuple[int, int, int], channels: int) -> bytes:
-    """What the emulated copy engine reads in the place of a map without a swizzle."""
-    n, h, w, c = view.shape
-    images, rows, columns = box
-    strides = (1, view.strides[2], view.strides[1], view.strides[0])
-    numbers = (view.pointer, c, w, h, n, *strides, channels, columns, rows, images, 0)
-    return struct.pack("<Q4q4q4ii", *numbers).ljust(128, b"\0")
-
-
 @functools.cache
 def library(sweep: Sweep, chosen: Cut, flags: tuple[tuple[str, Any], ...]) -> ctypes.CDLL:
     return host_compiler.emulated(wide_forward.source(sweep, chosen, **dict(flags)), "wide_forward")
@@ -89,22 +77,9 @@ def run(
     loaded = library(alike, chosen, tuple(sorted(flags.items())))
     found = WideCut(sweep, chosen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_forward, "row_map", row_map)
+        patch.setattr(wide_forward, "row_map", emulated.row_map)
         blocks, given = wide_forward.arguments(found, sms, x, out, added, pointers)
     emulated.start(loaded.run_wide_forward, (blocks,), (found.threads,), given, seed)
-
-
-SIDE = st.integers(0, 2)
-
-
-@st.composite
-def problems(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
-    padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
-    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
-    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
-    h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
-    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
-    return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.what} {kind.r}x{kind.s} width {kind.width}")
@@ -112,7 +87,7 @@ def problems(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
 @given(data=st.data(), sms=st.integers(1, 3), seed=st.integers(0, 999), shift=st.sampled_from((0, 0, 2)))
 def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: int, shift: int) -> None:
     """All of the output, which is full of NaN before, and nothing beside it."""
-    problem = data.draw(problems(kind))
+    problem = data.draw(emulated.wide_problems(kind))
     random = np.random.default_rng(seed)
     back = kind.what == "input_gradient"
     given_shape, shape = problem.input_shape, problem.output_shape

@@ -24,7 +24,6 @@ from . import emulated
 from .test_direct import DTYPES
 from .test_direct import view as dense_view
 from .test_forward_host import small
-from .test_wide_forward_host import row_map
 
 pytestmark = pytest.mark.long
 
@@ -77,26 +76,13 @@ def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
     return dw
 
 
-SIDE = st.integers(0, 2)
-
-
-@st.composite
-def problems(draw: st.DrawFn, kind: Kind) -> ConvolutionProblem:
-    padding = (draw(SIDE), draw(SIDE), draw(SIDE), draw(SIDE))
-    spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
-    widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
-    h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
-    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
-    return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
-
-
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.r}x{kind.s} width {kind.width} {kind.stride}")
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), splits=st.integers(1, 3), seed=st.integers(0, 999), partial=st.booleans())
 def test_the_kernels_sum_the_weight_gradient(
     kind: Kind, data: st.DataObject, splits: int, seed: int, partial: bool
 ) -> None:
-    problem = data.draw(problems(kind))
+    problem = data.draw(emulated.wide_problems(kind))
     chosen = replace(kind.cut, splits=1)
     if chosen.images > 1 and WideGradientCut(problem, chosen).column_tiles > 1:
         return
@@ -109,7 +95,7 @@ def test_the_kernels_sum_the_weight_gradient(
     room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
     dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_weight_gradient, "row_map", row_map)
+        patch.setattr(wide_weight_gradient, "row_map", emulated.row_map)
         patch.setattr(wide_weight_gradient, "tensor_map", emulated.tensor_map)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)

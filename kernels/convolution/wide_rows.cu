@@ -1,0 +1,95 @@
+// What the kernels of wide groups share, in front of their own texts: how a launch's rows are dealt to blocks of threads, how a
+// row of the tensor with the filter's windows lies in shared memory, and the barriers of rings of rows.
+//
+// "Walked" is the tensor whose rows are walked one by one (the sweep's input; x in a weight gradient), "met" the one whose
+// rows each meet a window of those (the output; dy). The constants of `namespace spec` are generated beside the kernel.
+
+namespace {
+
+using namespace spec;
+
+constexpr int WARP = 32, WARPS_A_GROUP = 4;
+constexpr int N = 8 * WRITTEN, SUMS = N / 2;                                     // columns of a product, sums of a lane
+constexpr int OCTETS = S * READ;                                                 // of filter columns and channels walked
+constexpr int PITCH = 16 * (GROUPS * READ | 1);                                  // bytes of a position
+constexpr int COLUMNS = (8 * UNITS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
+constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
+constexpr int SPAN = (R - 1) * DILATION_Y + 1;
+constexpr int READY = 1;                                                         // a barrier of the block
+
+// The barriers of a ring of `SLOTS` rows: one says that a slot is full, one that it is empty.
+template <int SLOTS>
+struct Slots {
+    unsigned base;
+
+    __device__ Barrier full(unsigned slot) const { return {base + 8 * slot}; }
+    __device__ Barrier empty(unsigned slot) const { return {base + 8 * (SLOTS + slot)}; }
+    __device__ void prepare(int consumers) const {
+        for (int slot = 0; slot < SLOTS; ++slot) {
+            full(slot).init(1);
+            empty(slot).init(consumers);
+        }
+    }
+};
+
+// All rows of the met tensor in one line (image block, column tile, row), cut into a stretch for each of the blocks that share
+// a block of channels.
+struct Lines {
+    Divisor channel_blocks, parts, column_tiles, rows;    // parts of the channels written
+    int stretch, longer;                                  // rows of every stretch; the first so many have one more
+    int height, top, left, groups, written;    // of the walked tensor; padding; groups; octets that one of them writes
+};
+
+struct Stretch {
+    int number, whole, part, begin, end;    // which of them; what of the channels
+
+    __device__ explicit Stretch(const Lines& lines) {
+        number = lines.channel_blocks.quotient(blockIdx.x);
+        const int block = lines.channel_blocks.remainder(blockIdx.x, number);
+        whole = lines.parts.quotient(block);
+        part = lines.parts.remainder(block, whole);
+        begin = number * lines.stretch + min(number, lines.longer);
+        end = begin + lines.stretch + (number < lines.longer);
+    }
+};
+
+// Met rows one below the other in one column tile of some images, and the walked rows under them that exist.
+struct Run {
+    int image, column, row, rows, first, begin, end;    // begin and end count from the first walked row
+
+    __device__ Run(const Lines& lines, int position, int last) {
+        const int tile = lines.rows.quotient(position), block = lines.column_tiles.quotient(tile);
+        image = block * IMAGES;
+        column = lines.column_tiles.remainder(tile, block) * 8 * UNITS;
+        row = lines.rows.remainder(position, tile);
+        rows = min(lines.rows.value - row, last - position);
+        first = row * STRIDE_Y - lines.top;
+        begin = max(0, -first);
+        end = min(steps(), lines.height - first);
+    }
+    __device__ int steps() const { return (rows - 1) * STRIDE_Y + SPAN; }
+};
+
+// Asks for walked row t of a run: a whole warp runs this and elects a lane to issue.
+template <int SLOTS>
+__device__ __forceinline__ void ask_for_row(const TensorMap& map, const Lines& lines, const Run& run, int t, int channel,
+                                            const Slots<SLOTS>& slots, Ring<SLOTS>& ring, unsigned rows) {
+    slots.empty(ring.slot).wait(ring.parity ^ 1u);
+    if (elected()) {
+        const Barrier full = slots.full(ring.slot);
+        full.arrive_expecting(ROW_BYTES);
+        load_box(rows + ring.slot * ROW_PITCH, map, channel, run.column * STRIDE_X - lines.left, run.first + t, run.image, full);
+    }
+    __syncwarp();
+    ring.advance();
+}
+
+// Gives a slot back, when its products are done.
+template <int SLOTS>
+__device__ __forceinline__ void give_back(const Slots<SLOTS>& slots, Ring<SLOTS>& ring) {
+    __syncwarp();
+    if (elected()) slots.empty(ring.slot).arrive();
+    ring.advance();
+}
+
+}  // namespace
