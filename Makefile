@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
+# Tests on GPUs: as many processes as the GPUs and cores are for.
+GPU_JOBS ?= auto
 PYTEST_ARGS ?=
 KERNELS_ARGS ?=
 MODELS_ARGS ?=
@@ -39,8 +41,9 @@ demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: 
 test: lint  ## every check and every test (about half an hour on 2 cores)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
-test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU, or two: kernels, the CuPy device, 1,000 generated programs, faults (JOBS=16: minutes)
-	$(BENCH_PYTHON) -m pytest -n $(JOBS) --dist worksteal tests/kernels/gpu tests/workers/cupy/gpu $(PYTEST_ARGS)
+test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU, or two: kernels, the CuPy device, 1,000 generated programs, faults; build/test-gpu.jsonl
+	$(BENCH_PYTHON) -m pytest -p tests.gpus -n $(GPU_JOBS) --dist load --maxschedchunk 1 \
+	  tests/kernels/gpu tests/workers/cupy/gpu $(PYTEST_ARGS)
 
 lint: $(VENV)/.tapestry-dev  ## ruff, mypy --strict and the import contracts
 	$(BIN)/ruff check

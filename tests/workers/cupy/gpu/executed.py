@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tapestry.kernels.errors import KernelError
-from tapestry.kernels.runtime.device import device_count
 from tapestry.planner import load_machine
 from tapestry.planner.format import Document, Resolved
 from tapestry.planner.search.explicit import plan_partitions
@@ -23,6 +21,7 @@ from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import launch
 from tapestry.workers.result import RunResult
 
+from ....gpus import gpus
 from ...unchecked import run_unchecked
 
 MACHINE = load_machine("h200x8")
@@ -31,13 +30,6 @@ EXAMPLES = int(os.environ.get("TAPESTRY_GPU_PROGRAMS", 0)) or 1000
 
 Shards = Mapping[str, Sequence[Region]]
 Job = tuple[Program, Document, Mapping[str, Any]]
-
-
-def gpus() -> int:
-    try:
-        return device_count()
-    except KernelError:
-        return 0
 
 
 needs_gpu = [pytest.mark.gpu, pytest.mark.skipif(gpus() == 0, reason="no GPU")]

@@ -28,9 +28,10 @@ from tapestry.workers import Silent, TaskError
 from tapestry.workers.engines.engine import Settings
 from tapestry.workers.engines.launch import launch
 
+from ....gpus import gpus, visible
 from ...engines.test_faults import alive, wait_for
 from ...sheets import Sheet, blur
-from .executed import MACHINE, cut_along, gpus, needs_two
+from .executed import MACHINE, cut_along, needs_two
 from .test_lasting import TAKE
 from .test_on_gpu import example_program
 
@@ -169,12 +170,6 @@ def test_memory_of_one_gpu_that_another_process_took(folder: Path) -> None:
         assert caught.value.rank == 1
     finally:
         other.communicate("")
-
-
-def visible() -> list[str]:
-    """The GPUs of this process, by what the driver calls them."""
-    said = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return said.split(",") if said else [str(k) for k in range(gpus())]
 
 
 def test_a_plan_for_more_gpus_than_there_are(folder: Path) -> None:

@@ -54,6 +54,7 @@ def test_ways_of_sharding_that_have_names(case: Named) -> None:
 
 
 @needs_two[1]
+@pytest.mark.long
 def test_a_process_each() -> None:
     jobs = [job_of(made(kind)) for kind, (ranks, _) in KINDS.items() if ranks == 2]
     faults = [wrong(*pair, steps=2) for pair in zip(jobs, launched(jobs, "cupy", repeat=2), strict=True)]

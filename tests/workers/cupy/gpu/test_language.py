@@ -32,6 +32,7 @@ from .executed import EXAMPLES, cut_along, executed, executed_cut, needs_gpu, wh
 pytestmark = needs_gpu
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", sorted(set(DTYPES) - {"bool"}))
 def test_every_element_type(dtype: str) -> None:
     program, inputs = mixed_program(dtype)
@@ -85,6 +86,7 @@ def test_lookups_and_writes_where_data_say() -> None:
     executed_cut(PROGRAM, INPUTS, 6, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(4))
 def test_folds_that_select_by_data(chunk: int) -> None:
     @settings(

@@ -20,7 +20,7 @@ from ....files import example
 from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu, whole
 
 pytestmark = needs_gpu
-CHUNKS = 20
+CHUNKS = 40
 
 
 def values(dtype: str, shape: tuple[int, ...], seed: int = 0) -> Any:
@@ -129,6 +129,7 @@ def test_a_long_row_is_spread_over_a_large_cluster() -> None:
     executed(program, whole(program), {"x": values("f32", shape)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_generated_programs(chunk: int) -> None:
     @settings(

@@ -31,10 +31,11 @@ from ..test_outside import check_what_is_said
 from .executed import EXAMPLES, MACHINE, Job, cut_along, launched, needs_two, wrong
 from .test_on_gpu import SMALL, example_program
 
-pytestmark = needs_two
+pytestmark = [*needs_two, pytest.mark.long]
 ENGINES = Path(__file__).parents[2] / "engines"
 PLANS = max(20, EXAMPLES // 5)
 SAMPLE = max(10, EXAMPLES // 20)
+PARTS = 4  # side by side
 
 
 def generated(count: int, number: int) -> list[Job]:
@@ -61,10 +62,11 @@ def delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "delays.json"
 
 
-def test_generated_plans_and_the_examples() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_generated_plans_and_the_examples(part: int) -> None:
     """Two steps each, the second as a device repeats it."""
-    jobs = generated(PLANS, 1)
-    for name in SMALL:
+    jobs = generated(PLANS // PARTS, 10 + part)
+    for name in sorted(SMALL)[part::PARTS]:
         program = example_program(name)
         for last in (False, True):
             document = plan_partitions(program, MACHINE, cut_along(program, 2, last=last)).document
@@ -77,9 +79,10 @@ def test_an_index_outside_of_its_axis_ends_both_processes() -> None:
     check_what_is_said("cupy", 2, "torchrun")
 
 
-def test_late_tasks_change_nothing(delays: Path) -> None:
+@pytest.mark.parametrize("part", range(2))
+def test_late_tasks_change_nothing(delays: Path, part: int) -> None:
     """Pauses at random ahead of tasks, and poison where they are about to write."""
-    jobs = generated(SAMPLE, 2)
+    jobs = generated(SAMPLE // 2, 20 + part)
     delays.write_text(json.dumps([{"seed": k} for k in range(len(jobs))]))
     faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "delayed:Late"), strict=True)]
     assert not any(faults), next(filter(None, faults))
@@ -88,12 +91,12 @@ def test_late_tasks_change_nothing(delays: Path) -> None:
 # -- waits that are missing --------------------------------------------------------------------------------------------
 
 
-def hasty(number: int) -> Iterator[tuple[Job, int]]:
+def hasty(count: int, number: int) -> Iterator[tuple[Job, int]]:
     """Plans that lack one wait, are rejected for a race, and give other values in some order; with the task that is not
     waited for any more. (The value that comes too late may be one that nobody looks at.)
     """
     random = Random(number)
-    for program, document, inputs in generated(6 * SAMPLE, number):
+    for program, document, inputs in generated(6 * count, number):
         made = [altered for _, altered in waits_removed(document)]
         if not made or any(strict(op.body) for op in program.operations):
             continue
@@ -127,14 +130,16 @@ def met_alike(document: Document, program: Program) -> bool:
     return orders[0] == orders[1]
 
 
-def test_a_plan_that_lacks_a_wait_goes_wrong(delays: Path) -> None:
+@pytest.mark.parametrize("part", range(2))
+def test_a_plan_that_lacks_a_wait_goes_wrong(delays: Path, part: int) -> None:
     """As the check of plans says: where what is not waited for is late, values are others."""
-    found = [pair for pair, _ in zip(hasty(3), range(SAMPLE), strict=False)]
+    count = SAMPLE // 2
+    found = [pair for pair, _ in zip(hasty(count, 30 + part), range(count), strict=False)]
     jobs = [generated(1, 4)[0], *(job for job, _ in found)]  # connections are made in the first
     delays.write_text(json.dumps([{"aimed": -1}, *({"aimed": late} for _, late in found)]))
     faults = [wrong(*pair) for pair in zip(jobs, launched(jobs, "delayed:Late"), strict=True)]
     assert not faults[0]
     right = [job[0] for job, fault in zip(jobs[1:], faults[1:], strict=True) if not fault]
-    assert len(found) >= SAMPLE // 2
+    assert len(found) >= count // 2
     # What is poisoned may be the right value: a truth, the end of a range.
     assert len(right) <= len(found) // 5, f"{len(right)} of {len(found)} gave the right values, as {right[0]}"

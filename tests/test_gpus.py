@@ -1,0 +1,43 @@
+"""Turns of tests on GPUs: any number at once, or one that is alone."""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Lock
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .gpus import Turns, turned
+
+
+def test_every_process_calls_another_gpu_the_first_and_sees_all() -> None:
+    assert [turned(["4", "7"], number) for number in range(3)] == ["4,7", "7,4", "4,7"]
+
+
+def test_nobody_runs_beside_a_test_that_is_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five processes with tests of either kind, in every order."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    plain, alone = (SimpleNamespace(fixturenames=names) for names in ((), ("alone",)))
+    lock, at_work, together, ready = Lock(), list[Any](), list[list[Any]](), Barrier(5)
+
+    def process(number: int) -> None:
+        turns: Any = Turns()
+        mine = [plain if (number >> k) % 2 else alone for k in range(3)]
+        ready.wait()
+        for item, following in zip(mine, [*mine[1:], None], strict=True):
+            turns.before(item)
+            with lock:
+                at_work.append(item)
+                together.append(list(at_work))
+            with lock:
+                at_work.remove(item)
+            turns.after(item, following)
+
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(process, range(5)))
+    assert len(together) == 15
+    assert all(len(items) == 1 for items in together if alone in items)
