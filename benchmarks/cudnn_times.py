@@ -1,10 +1,11 @@
 """How long cuDNN takes for grouped convolutions: what `kernels/cost/data/cudnn.json` is made from.
 
-    python benchmarks/cudnn_times.py times.json [--limit 300]
+    python benchmarks/cudnn_times.py times.json [--limit 300] [--jobs 12]
 
 Layers of models come first, then others drawn at random; what was measured is written as it comes, and a second run
 goes on there. bf16, channels-last, `cudnn.benchmark` off unless asked for, operands rotated past the L2, medians of
-events. Needs an NVIDIA GPU.
+events. cuDNN takes half a second for each pass that it meets for the first time: with `--jobs` so many processes do
+that side by side, and time one at a time. Needs an NVIDIA GPU.
 """
 
 from __future__ import annotations
@@ -12,25 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
+
+from tapestry.kernels.cost.cudnn import Layer
 
 CALLS = 8
 MOST_ELEMENTS = 1 << 27
-
-
-class Layer(NamedTuple):
-    """A grouped convolution with as many channels out as in: extents, group width, square filter, step."""
-
-    n: int
-    extent: int
-    channels: int
-    width: int
-    size: int
-    stride: int = 1
 
 
 # Model: batch, then (extent, channels, width, filter, stride) of its distinct grouped layers.
@@ -64,6 +58,10 @@ MODELS: dict[str, tuple[int, tuple[tuple[int, int, int, int, int], ...]]] = {
         (48, 336, 1, 3, 2), (24, 672, 1, 3, 1), (24, 960, 1, 5, 1), (24, 960, 1, 5, 2), (12, 1632, 1, 5, 1),
         (12, 2688, 1, 3, 1),
     )),
+    "regnety_032": (64, (
+        (112, 72, 24, 3, 2), (56, 72, 24, 3, 1), (56, 216, 24, 3, 2), (28, 216, 24, 3, 1), (28, 576, 24, 3, 2),
+        (14, 576, 24, 3, 1), (14, 1512, 24, 3, 2), (7, 1512, 24, 3, 1),
+    )),
     "edgenext_small": (64, ((64, 48, 1, 3, 1), (32, 96, 1, 5, 1), (16, 160, 1, 7, 1), (8, 304, 1, 9, 1))),
 }  # fmt: skip
 WIDTHS = (1, 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 112, 120, 128)
@@ -84,10 +82,9 @@ def layers() -> Iterator[Layer]:
             yield Layer(batch, extent, channels, width, size, stride)
 
 
-def measured_us(layer: Layer, memory: Any) -> list[float]:
-    """Microseconds of the forward pass, of the input gradient, of the weight gradient."""
+def calls_of(layer: Layer, memory: Any) -> list[Callable[[int], Any]]:
+    """The forward pass, the input gradient and the weight gradient, each of operands in rotation."""
     import torch
-    from gpu_timing import median_us  # type: ignore[import-not-found, unused-ignore]
 
     n, extent, channels, width, size, stride = layer
     groups, pad = channels // width, size // 2
@@ -108,33 +105,77 @@ def measured_us(layer: Layer, memory: Any) -> list[float]:
             dys[i % len(dys)], xs[i % len(xs)], w, None, *steps, False, [0, 0], groups, [*mask, False]
         )
 
-    calls = (forward, backward([True, False]), backward([False, True]))
-    return [round(median_us(call, CALLS), 2) for call in calls]
+    return [forward, backward([True, False]), backward([False, True])]
+
+
+def measure(given: argparse.Namespace) -> None:
+    """This process's share of the layers."""
+    import torch
+    from gpu_timing import Pool, median_us  # type: ignore[import-not-found, unused-ignore]
+    from models import alone  # type: ignore[import-not-found, unused-ignore]
+
+    torch.backends.cudnn.benchmark = given.cudnn_benchmark
+    deadline = monotonic() + given.limit
+    known, rows = {layer for layer, _ in rows_of(given.times)}, []
+    memory = [Pool(torch.bfloat16, 1 << 29, seed) for seed in (0, 1)]
+    first, step = given.share
+    for layer in islice(layers(), first, None, step):
+        if monotonic() > deadline:
+            return
+        if layer in known:
+            continue
+        known.add(layer)
+        calls = calls_of(layer, memory)
+        for call in calls:
+            call(0)  # prepared by cuDNN, beside the other processes
+        torch.cuda.synchronize()
+        with alone(given.lock):
+            rows.append((layer, [round(median_us(call, CALLS), 2) for call in calls]))
+        write(given.part or given.times, rows if given.part else [*rows_of(given.times), rows[-1]])
+
+
+def side_by_side(given: argparse.Namespace) -> None:
+    """Processes that each measure a share; what they leave is put together."""
+    lock, parts = given.lock or given.times.with_suffix(".lock"), []
+    command = [sys.executable, __file__, str(given.times), "--limit", str(given.limit), "--lock", str(lock)]
+    command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
+    running = []
+    for number in range(given.jobs):
+        parts.append(given.times.with_suffix(f".{number}.json"))
+        share = ["--share", str(number), str(given.jobs), "--part", str(parts[-1])]
+        running.append(subprocess.Popen([*command, *share]))
+    for process in running:
+        process.wait()
+    write(given.times, [*rows_of(given.times), *(row for part in parts for row in rows_of(part))])
+    for part in parts:
+        part.unlink(missing_ok=True)
+
+
+def rows_of(path: Path) -> list[tuple[Layer, list[float]]]:
+    """What was measured before."""
+    return [(Layer(*layer), times) for layer, times in json.loads(path.read_text())] if path.exists() else []
+
+
+def write(path: Path, rows: list[tuple[Layer, list[float]]]) -> None:
+    lines = ",\n".join(json.dumps([list(layer), times]) for layer, times in dict(rows).items())
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("times", type=Path)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--lock", type=Path, help="a file that is locked while something is timed")
+    parser.add_argument("--share", type=int, nargs=2, default=(0, 1), help="the first layer, and every how many")
+    parser.add_argument("--part", type=Path, help="where this process's rows go")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (2 s a layer)")
     given = parser.parse_args()
-    import torch
-    from gpu_timing import Pool  # type: ignore[import-not-found, unused-ignore]
-
-    torch.backends.cudnn.benchmark = given.cudnn_benchmark
-    deadline = monotonic() + given.limit
-    rows = json.loads(given.times.read_text()) if given.times.exists() else []
-    known = {tuple(row[0]) for row in rows}
-    memory = [Pool(torch.bfloat16, 1 << 29, seed) for seed in (0, 1)]
-    for layer in layers():
-        if monotonic() > deadline:
-            break
-        if layer in known:
-            continue
-        known.add(layer)
-        rows.append([list(layer), measured_us(layer, memory)])
-        given.times.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
-    print(f"{len(rows)} layers")
+    if given.jobs > 1:
+        side_by_side(given)
+    else:
+        measure(given)
+    print(f"{len(rows_of(given.times))} layers")
     return 0
 
 

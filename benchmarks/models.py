@@ -409,7 +409,7 @@ def side_by_side(wanted: list[str], given: argparse.Namespace, found: dict[str, 
             if left <= 0:
                 return
             command = [sys.executable, __file__, "--only", name, "--modes", *given.modes, "--results", str(part)]
-            command += ["--lock", str(Path(folder) / "lock"), "--limit", str(left)]
+            command += ["--lock", str(given.lock or Path(folder) / "lock"), "--limit", str(left)]
             command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(command, timeout=left, check=False, stdout=subprocess.DEVNULL)

@@ -43,6 +43,10 @@ class Again(NamedTuple):
 
 
 _prepared: dict[Hashable, Again] = {}
+# For calls that allocate: a loop whose allocator hands out the same memory again pays for the preparation once.
+_forward_steps = lru_cache(maxsize=prepare.REMEMBERED)(prepare.forward_steps)
+_input_gradient_steps = lru_cache(maxsize=prepare.REMEMBERED)(prepare.input_gradient_steps)
+_weight_gradient_steps = lru_cache(maxsize=prepare.REMEMBERED)(prepare.weight_gradient_steps)
 
 
 def call_key(where: str, arrays: tuple[Any, ...], *settings: Any) -> Hashable:
@@ -104,7 +108,7 @@ def conv2d(
     fused = Fused.of(scale, bias, residual, activation)
     queue = stream_pointer(stream, given)
     result = operands.given_or_empty(out, x, given, problem.output_shape, given.dtype, queue)
-    steps = prepare.forward_steps(problem, given, taps, array(result, "out"), fused, configuration)
+    steps = _forward_steps(problem, given, taps, array(result, "out"), fused, configuration)
     steps.run(queue)
     remember(key, steps, given)
     return result
@@ -135,7 +139,7 @@ def conv2d_input_gradient(
     problem, given, taps = input_gradient_problem(dy, w, shape, groups, stride, padding, dilation, where)
     queue = stream_pointer(stream, given)
     result = operands.given_or_empty(out, dy, given, problem.input_shape, given.dtype, queue)
-    steps = prepare.input_gradient_steps(problem, given, taps, array(result, "out"), configuration)
+    steps = _input_gradient_steps(problem, given, taps, array(result, "out"), configuration)
     steps.run(queue)
     remember(key, steps, given)
     return result
@@ -178,7 +182,7 @@ def conv2d_weight_gradient(
     if workspace is None and size:
         workspace, key = operands.empty(x, given, (size,), "uint8", queue), False  # another the next time
     room = array(workspace, "workspace") if size else None
-    steps = prepare.weight_gradient_steps(problem, given, other, array(result, "out"), dtype, room, chosen)
+    steps = _weight_gradient_steps(problem, given, other, array(result, "out"), dtype, room, chosen)
     steps.run(queue)
     remember(key, steps, given)
     return result

@@ -1,8 +1,8 @@
 """Convolutions of torch tensors on CUDA as prepared calls: what was worked out once is looked up by one key.
 
-A plan is what follows from shapes, strides and types: checked operands, the result's shape, the configuration. A plan
-holds its launches by the addresses they were made for, of which torch's allocator hands out the same again and again.
-What is left for a call is to allocate the result and to launch.
+A plan is what follows from shapes, strides and types: checked operands, the result's shape, the configuration, and the
+launches, which are told the tensors' addresses as they run (`runtime/moving.py`). What is left for a call is to
+allocate the result and to launch.
 
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]. Results are channels-last in memory; operands
 that are not are copied. Nothing here is differentiable, and nothing passes through torch's dispatcher.
@@ -13,7 +13,7 @@ Passes that cuDNN is predicted to be faster at are left to it (`cost/cudnn.py`),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,16 +24,16 @@ from .convolution import prepare
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
 from .convolution.recipes import Pass
-from .runtime.array import array
+from .runtime import moving
+from .runtime.array import DeviceArray, array
 from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
 from .torch_geometry import Geometry, Ints
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
-REMEMBERED = 4096  # plans, and launches of one plan
+REMEMBERED = 4096  # plans
 ALIGNED = 15  # the bits of addresses that have to be 0 for the copy engine
 
-Addresses = tuple[int | str | None, ...]
 _empty: Any = torch.empty_strided
 _background = False
 
@@ -64,24 +64,51 @@ class _Result(NamedTuple):
 
 
 class _Plan:
-    """One kind of call: its problem, its result, which operands are copied first, and its launches by address."""
+    """One kind of call: its problem, its result, which operands are copied first, and its launches.
 
-    __slots__ = ("choice", "copied", "device", "left", "problem", "result", "steps", "workspace")
+    There is one entry of `launches` for each choice of what follows the sum.
+    """
+
+    __slots__ = ("choice", "copied", "device", "launches", "left", "problem", "result", "workspace")
 
     def __init__(self, problem: ConvolutionProblem, what: Pass, result: _Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
-        self.copied = [not _rows(tensor).is_contiguous() for tensor in operands]
+        copied = tuple(not _rows(tensor).is_contiguous() for tensor in operands)
+        self.copied = copied if any(copied) else ()
         self.device: int = operands[0].get_device()
-        self.steps: dict[Addresses, Steps] = {}
+        self.launches: dict[Hashable, moving.Launches] = {}
         self.left = left_to_cudnn(problem, what, operands[0])
         self.choice: Any = None
         self.workspace = 0
 
-    def remember(self, addresses: Addresses, steps: Steps) -> None:
-        """Keep the launches for these addresses, at the cost of the oldest where there are many."""
-        if len(self.steps) >= REMEMBERED:
-            self.steps.pop(next(iter(self.steps)), None)
-        self.steps[addresses] = steps
+    def run(
+        self, kind: Hashable, operands: Sequence[Tensor], names: Sequence[str], steps: Callable[..., Steps]
+    ) -> bool:
+        """Launch, and prepare that where it is the first of its kind; whether its kernels are there."""
+        addresses = tuple([tensor.data_ptr() for tensor in operands])
+        found = self.launches.get(kind)
+        if found is None:
+            described = [_described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
+            made = _prepared(lambda: moving.launches(_maker(described, steps), addresses))
+            if made is None:
+                return False
+            found = self.launches[kind] = made
+        found.run(addresses, torch_stream(self.device))
+        return True
+
+
+def _described(tensor: Tensor, name: str) -> DeviceArray:
+    return array(_rows(tensor) if tensor.dim() == 4 else tensor, name)
+
+
+def _maker(operands: Sequence[DeviceArray], steps: Callable[..., Steps]) -> moving.Make:
+    """What prepares launches for operands like these at any addresses."""
+
+    def make(addresses: moving.Addresses) -> Sequence[Any]:
+        placed = zip(operands, addresses, strict=True)
+        return steps(*[operand._replace(pointer=address) for operand, address in placed]).launches
+
+    return make
 
 
 _plans: dict[tuple[Any, ...], _Plan] = {}
@@ -97,27 +124,25 @@ def _planned(key: tuple[Any, ...], make: Callable[[], _Plan]) -> _Plan:
 
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
     """conv(x, w) + bias [n, k, p, q]; the bias is added in f32. Raises `BadConvolution` for what is not computed."""
-    key = ("forward", x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
+    odd = x.data_ptr() & ALIGNED
+    key = ("forward", odd, x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _forward_plan(x, w, geometry))
     if plan.left:
         return _forward_by_cudnn(x, w, bias, geometry)
-    if True in plan.copied:
-        x, w = _copied(plan, x, w)
-    wide = None if bias is None else _wide(bias, x)
+    given = _copied(plan, x, w)
     out = plan.result.allocated()
-    addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), 0 if wide is None else wide.data_ptr())
-    steps = plan.steps.get(addresses)
-    if steps is None:
-        fused = NOTHING if wide is None else Fused(bias=array(wide, "bias"))
-        operands = [array(_rows(tensor), name) for tensor, name in ((x, "x"), (w, "w"), (out, "out"))]
-        steps = _prepared(lambda: prepare.forward_steps(plan.problem, *operands, fused, None))
-        if steps is None:
-            return _forward_by_cudnn(x, w, bias, geometry)
-        plan.remember(addresses, steps)
-    steps.run(torch_stream(plan.device))
-    return out
+    if bias is None:
+        ready = plan.run(False, (*given, out), ("x", "w", "out"), lambda *a: _forward_steps(plan, *a))
+    else:
+        operands = (*given, out, _wide(bias, x))
+        ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
+    return out if ready else _forward_by_cudnn(*given, bias, geometry)
+
+
+def _forward_steps(plan: _Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
+    return prepare.forward_steps(plan.problem, x, w, out, Fused(bias=bias[0]) if bias else NOTHING, None)
 
 
 class Following(NamedTuple):
@@ -131,54 +156,61 @@ class Following(NamedTuple):
 
 def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
     """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
-    key = ("fused", x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
+    odd = x.data_ptr() & ALIGNED
+    key = ("fused", odd, x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _forward_plan(x, w, geometry))
     if plan.left:
         return None
-    x, w = _copied(plan, x, w)
-    added = [None if values is None else _wide(values, x) for values in (then.scale, then.bias)]
-    residual, activation = then.residual, then.activation or None
-    if residual is not None:
-        residual = residual.to(x.dtype).contiguous(memory_format=torch.channels_last)
+    given = _copied(plan, x, w)
     out = plan.result.allocated()
-    extras = (*added, None if residual is None else _rows(residual))
-    addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), *(0 if t is None else t.data_ptr() for t in extras))
-    steps = plan.steps.get((*addresses, activation))
-    if steps is None:
-        operands = [array(_rows(tensor), name) for tensor, name in ((x, "x"), (w, "w"), (out, "out"))]
-        scaled, shifted, rows = extras
-        follows = Fused.of(scaled, shifted, rows, activation)
-        steps = _prepared(lambda: prepare.forward_steps(plan.problem, *operands, follows, None))
-        if steps is None:
-            return None
-        plan.remember((*addresses, activation), steps)
-    steps.run(torch_stream(plan.device))
-    return out
+    operands, names = [*given, out], ["x", "w", "out"]
+    for name, values in (("scale", then.scale), ("bias", then.bias)):
+        if values is not None:
+            operands.append(_wide(values, x))
+            names.append(name)
+    if then.residual is not None:
+        operands.append(then.residual.to(x.dtype).contiguous(memory_format=torch.channels_last))
+        names.append("residual")
+    kind = (*names[3:], then.activation, operands[-1].data_ptr() & ALIGNED)
+    ready = plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a))
+    return out if ready else None
+
+
+def _fused_steps(
+    plan: _Plan,
+    names: Sequence[str],
+    activation: str,
+    x: DeviceArray,
+    w: DeviceArray,
+    out: DeviceArray,
+    *extras: DeviceArray,
+) -> Steps:
+    added = dict(zip(names, extras, strict=True))
+    follows = Fused(added.get("scale"), added.get("bias"), added.get("residual"), activation or None)
+    return prepare.forward_steps(plan.problem, x, w, out, follows, None)
 
 
 def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
     """The gradient of x of `shape` [n, c, h, w]. Raises `BadConvolution`."""
-    key = ("input", dy.shape, dy.stride(), dy.dtype, dy.get_device(), w.shape, w.stride(), w.dtype, shape, geometry)
+    odd = dy.data_ptr() & ALIGNED
+    layouts = (dy.shape, dy.stride(), dy.dtype, dy.get_device(), w.shape, w.stride(), w.dtype)
+    key = ("input", odd, layouts, shape, geometry)
     plan = _plans.get(key)
     if plan is None:
         plan = _planned(key, lambda: _input_gradient_plan(dy, w, shape, geometry))
     if plan.left:
         return torch_library.input_gradient(dy, w, shape, *geometry)
-    if True in plan.copied:
-        dy, w = _copied(plan, dy, w)
+    given = _copied(plan, dy, w)
     out = plan.result.allocated()
-    addresses = (dy.data_ptr(), w.data_ptr(), out.data_ptr())
-    steps = plan.steps.get(addresses)
-    if steps is None:
-        operands = [array(_rows(tensor), name) for tensor, name in ((dy, "dy"), (w, "w"), (out, "out"))]
-        steps = _prepared(lambda: prepare.input_gradient_steps(plan.problem, *operands, None))
-        if steps is None:
-            return torch_library.input_gradient(dy, w, shape, *geometry)
-        plan.remember(addresses, steps)
-    steps.run(torch_stream(plan.device))
-    return out
+
+    def steps(dy: DeviceArray, w: DeviceArray, out: DeviceArray) -> Steps:
+        return prepare.input_gradient_steps(plan.problem, dy, w, out, None)
+
+    if plan.run(None, (*given, out), ("dy", "w", "out"), steps):
+        return out
+    return torch_library.input_gradient(dy, w, shape, *geometry)
 
 
 def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None = None) -> Tensor:
@@ -191,24 +223,21 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
         plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry, dtype))
     if plan.left:
         return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
-    if True in plan.copied:
-        x, dy = _copied(plan, x, dy)
+    given = _copied(plan, x, dy)
     out = plan.result.allocated()
-    room = None
+    operands: tuple[Tensor, ...] = (*given, out)
     if plan.workspace:
-        room = torch.empty(plan.workspace, dtype=torch.uint8, device=plan.result.device)
-    addresses = (x.data_ptr(), dy.data_ptr(), out.data_ptr(), 0 if room is None else room.data_ptr())
-    steps = plan.steps.get(addresses)
-    if steps is None:
-        given, other, target = [array(_rows(t), name) for t, name in ((x, "x"), (dy, "dy"), (out, "out"))]
-        space = None if room is None else array(room, "workspace")
-        operands = (given, other, target, target.dtype, space)
-        steps = _prepared(lambda: prepare.weight_gradient_steps(plan.problem, *operands, plan.choice))
-        if steps is None:
-            return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
-        plan.remember(addresses, steps)
-    steps.run(torch_stream(plan.device))
-    return out
+        operands = (*operands, torch.empty(plan.workspace, dtype=torch.uint8, device=plan.result.device))
+    names = ("x", "dy", "out", "workspace")[: len(operands)]
+    if plan.run(None, operands, names, lambda *a: _filter_gradient_steps(plan, *a)):
+        return out
+    return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
+
+
+def _filter_gradient_steps(
+    plan: _Plan, x: DeviceArray, dy: DeviceArray, out: DeviceArray, room: DeviceArray | None = None
+) -> Steps:
+    return prepare.weight_gradient_steps(plan.problem, x, dy, out, out.dtype, room, plan.choice)
 
 
 # -- by cuDNN ----------------------------------------------------------------------------------------------------------
@@ -223,13 +252,13 @@ def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> b
     return is_faster(problem, what, described_gpu(properties(operand.get_device())))
 
 
-def _prepared(prepare_steps: Callable[[], Steps]) -> Steps | None:
+def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
     """Launches, or None where their kernels are being compiled in the background."""
     if not _background:
-        return prepare_steps()
+        return make()
     try:
         with not_waiting():
-            return prepare_steps()
+            return make()
     except Coming:
         return None
 
@@ -295,12 +324,16 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor.detach().permute(0, 2, 3, 1)
 
 
-def _copied(plan: _Plan, *operands: Tensor) -> list[Tensor]:
+def _copied(plan: _Plan, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Operands as they are, or dense and channels-last where the plan copies them."""
-    return [
-        _rows(tensor).contiguous().permute(0, 3, 1, 2) if copied else tensor
-        for tensor, copied in zip(operands, plan.copied, strict=True)
-    ]
+    if not plan.copied:
+        return first, second
+    one, other = plan.copied
+    return _dense(first) if one else first, _dense(second) if other else second
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return _rows(tensor).contiguous().permute(0, 3, 1, 2)
 
 
 def _wide(bias: Tensor, x: Tensor) -> Tensor:

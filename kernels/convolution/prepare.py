@@ -1,7 +1,7 @@
-"""Convolutions ready to be launched: the kernel chosen, compiled and loaded, its arguments packed, remembered.
+"""Convolutions ready to be launched: the kernel chosen, compiled and loaded, its arguments packed.
 
-Everything is keyed by the arrays' addresses too: a loop whose allocator hands out the same memory again, as those of
-torch and CuPy do, pays for the preparation once.
+Nothing here is remembered but what does not depend on addresses: callers keep what they launch again, or have it moved
+to other addresses (`runtime/moving.py`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ class Steps:
             prepared.launch(stream)
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
 def forward_steps(
     problem: ConvolutionProblem,
     x: DeviceArray,
@@ -107,7 +106,6 @@ def forward_steps(
     return Steps((_plainly(recipe, direct.launch(problem, rows, inputs, target, added, pointers), x.device),))
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
 def input_gradient_steps(
     problem: ConvolutionProblem,
     dy: DeviceArray,
@@ -136,7 +134,6 @@ def input_gradient_steps(
     return Steps((_plainly(recipe, made, dy.device),))
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
 def weight_gradient_steps(
     problem: ConvolutionProblem,
     x: DeviceArray,

@@ -66,6 +66,12 @@ class Arguments:
             signed = [self._signed(index, value) for index, value in enumerate(values)]
             layout.pack_into(self._memory, self._start, *signed)
 
+    @property
+    def words(self) -> memoryview:
+        """The memory as 64-bit words, to be read and written; what follows the last argument is zero."""
+        size = -(-(self._end - self._start) // 8) * 8
+        return self._memory[self._start : self._start + size].cast("Q")
+
     def packed(self) -> bytes:
         """The memory as it is now."""
         return self._memory[self._start : self._end].tobytes()

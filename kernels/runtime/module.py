@@ -201,6 +201,11 @@ class Prepared:
         self._attributes = attributes
         self._on: dict[int, Callable[[], int]] = {}  # stream -> the launch on it, with attributes
 
+    @property
+    def words(self) -> memoryview:
+        """The arguments as 64-bit words: what is written there holds for the launches that follow."""
+        return self._arguments.words
+
     def launch(self, stream: object = None) -> None:
         """Run it once more. `stream` is as in `stream_pointer`."""
         kernel = self._kernel

@@ -105,7 +105,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         found.allocated.append((shape, dtype))
         return on_device(shape, dtype, x.device)
 
-    remembered = (prepare.forward_steps, prepare.input_gradient_steps, prepare.weight_gradient_steps)
+    remembered = (public._forward_steps, public._input_gradient_steps, public._weight_gradient_steps)
     caches = [*remembered, prepare._forward_kernel, prepare.weight_gradient_choice, tensor_map._encoded]
     for cache in caches:
         cache.cache_clear()

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tapestry.kernels import torch_calls
 from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.runtime.moving import Moving
 from tapestry.kernels.torch import conv2d, fuse_for_inference, replace_convolutions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -66,6 +68,24 @@ def test_values_and_gradients(name: str, dtype: torch.dtype, layout: Any) -> Non
     found = torch.autograd.grad(y, ours, dy)
     for left, right in zip(found, torch.autograd.grad(expected, theirs, dy.float()), strict=True):
         close(left, right, terms=dy.numel() // dy.shape[1])
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_launches_are_told_addresses_and_not_prepared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On this GPU a tensor map holds its address as a word that can be written; results at new addresses are right."""
+    monkeypatch.setattr(torch_calls, "_plans", {})
+    steps, kept = CASES[name][2], []
+    for _ in range(3):
+        given = [t.requires_grad_() for t in operands(name)]
+        y = run(*given, steps)
+        kept.append((given, y, torch.autograd.grad(y, given, torch.ones_like(y))))
+    launches = [found for plan in torch_calls._plans.values() for found in plan.launches.values()]
+    assert len(launches) == 3
+    assert all(isinstance(found, Moving) for found in launches)
+    first = (kept[0][1], *kept[0][2])
+    for _, y, gradients in kept[1:]:
+        assert all(torch.equal(one, other) for one, other in zip((y, *gradients), first, strict=True))
+    close(first[0], wide(*kept[0][0], steps))
 
 
 @pytest.mark.parametrize("name", list(CASES))

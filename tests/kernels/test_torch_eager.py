@@ -5,6 +5,7 @@ a call that came before is not worked out again. On a GPU: test_torch_cuda.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,15 +153,33 @@ def test_a_transform_is_no_place_for_a_direct_call(computed: list[str]) -> None:
 
 
 class Launches:
-    """What a GPU was asked for: problems prepared, and how often their launches ran."""
+    """What a GPU was asked for: problems prepared, and the addresses that their launches ran with."""
 
     def __init__(self) -> None:
         self.prepared: list[tuple[Any, ...]] = []
-        self.ran = 0
+        self.ran: list[tuple[int, ...]] = []
 
-    def run(self, stream: int) -> None:
+    def note(self, *given: Any) -> Any:
+        """A launch with the operands' addresses as its arguments; of two in a row, the second is of moved operands."""
+        operands = [one for one in (*given, *getattr(given[-2], "_asdict", dict)().values()) if _is_array(one)]
+        words = memoryview(bytearray(8 * len(operands))).cast("Q")
+        for place, operand in enumerate(operands):
+            words[place] = operand.pointer
+        self.prepared.append(given)
+        return SimpleNamespace(launches=(SimpleNamespace(words=words, launch=lambda stream: self._run(words, stream)),))
+
+    def _run(self, words: memoryview, stream: int) -> None:
         assert stream == 0x5EED
-        self.ran += 1
+        self.ran.append(tuple(words))
+
+    @property
+    def calls(self) -> list[tuple[Any, ...]]:
+        """What was prepared, without the moved copies."""
+        return self.prepared[::2]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, DeviceArray)
 
 
 @pytest.fixture
@@ -173,15 +192,11 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
         strides = tuple(size * step for step in tensor.stride())
         return DeviceArray(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, 0, "torch")
 
-    def prepared(*given: Any) -> Launches:
-        found.prepared.append(given)
-        return found
-
     monkeypatch.setattr(torch_calls, "array", described)
     monkeypatch.setattr(torch_calls, "torch_stream", lambda device: 0x5EED)
     monkeypatch.setattr(device, "properties", lambda number: H200)
     for name in ("forward_steps", "input_gradient_steps", "weight_gradient_steps"):
-        monkeypatch.setattr(prepare, name, prepared)
+        monkeypatch.setattr(prepare, name, found.note)
     torch_calls._plans.clear()
     yield found
     torch_calls._plans.clear()
@@ -202,14 +217,24 @@ def test_a_call_that_came_before_is_only_launched(launches: Launches, monkeypatc
     monkeypatch.setattr(torch_calls, "_empty", lambda *shape, **settings: out)
     for _ in range(3):
         assert torch_calls.forward(x, w, None, PLAIN) is out
-    assert (len(launches.prepared), launches.ran) == (1, 3)
-    problem, given, taps, target, fused, configuration = launches.prepared[0]
+    assert (len(launches.calls), len(launches.ran)) == (1, 3)
+    problem, given, taps, target, fused, configuration = launches.calls[0]
     assert (problem.input_shape, problem.weight_shape) == ((2, 28, 28, 64), (64, 3, 3, 8))
     assert (given.pointer, taps.pointer, target.pointer) == (x.data_ptr(), w.data_ptr(), out.data_ptr())
     assert (given.shape, fused, configuration) == ((2, 28, 28, 64), prepare.NOTHING, None)
-    other = torch.empty_like(x).copy_(x)
-    torch_calls.forward(other, w, None, PLAIN)  # another address, the same plan
-    assert (len(launches.prepared), len(torch_calls._plans)) == (2, 1)
+
+
+def test_other_addresses_are_told_to_the_same_launches(launches: Launches) -> None:
+    """Models that share a GPU shift one another's memory: nothing may be prepared again for that."""
+    x, w, bias = layer()
+    given = [(torch.empty_like(x), torch.empty_like(w)) for _ in range(3)]
+    results = [torch_calls.forward(*operands, None, PLAIN) for operands in given]
+    assert (len(launches.calls), len(torch_calls._plans)) == (1, 1)
+    expected = [tuple(t.data_ptr() for t in (*operands, y)) for operands, y in zip(given, results, strict=True)]
+    assert launches.ran == expected
+    y = torch_calls.forward(x, w, bias, PLAIN)  # with a bias: another kernel
+    assert launches.ran[-1] == (x.data_ptr(), w.data_ptr(), y.data_ptr(), bias.data_ptr())
+    assert (len(launches.calls), len(torch_calls._plans)) == (2, 1)
 
 
 def test_results_are_what_the_operators_promise(launches: Launches) -> None:
@@ -219,7 +244,7 @@ def test_results_are_what_the_operators_promise(launches: Launches) -> None:
     with torch.device("meta"):
         like = torch.empty(2, 64, 14, 27, dtype=torch.bfloat16, memory_format=torch.channels_last)
     assert (y.shape, y.stride(), y.dtype) == (like.shape, like.stride(), like.dtype)
-    assert launches.prepared[0][4].bias.pointer == bias.data_ptr()
+    assert launches.calls[0][4].bias.pointer == bias.data_ptr()
     dx = torch_calls.input_gradient(y, w, x.shape, geometry)
     assert (dx.shape, dx.stride(), dx.dtype) == (x.shape, x.stride(), x.dtype)
     dw = torch_calls.filter_gradient(x, y, w.shape, geometry)
@@ -231,14 +256,14 @@ def test_operands_in_another_order_are_copied_each_time(launches: Launches) -> N
     rows = x.contiguous()
     for _ in range(2):
         torch_calls.forward(rows, w, None, PLAIN)
-    given = launches.prepared[0][1]
+    given = launches.calls[0][1]
     assert View(given.pointer, given.shape, (28 * 28 * 64, 28 * 64, 64), "bf16").strides == tuple(
         step // 2 for step in given.strides[:3]
     )
     assert given.pointer != rows.data_ptr()
     dy = torch.ones((), dtype=torch.bfloat16).expand(x.shape)  # as a sum's backward gives it
     torch_calls.filter_gradient(x, dy, w.shape, PLAIN)
-    assert launches.prepared[-1][2].strides == launches.prepared[-1][1].strides
+    assert launches.calls[-1][2].strides == launches.calls[-1][1].strides
 
 
 def test_an_odd_address_has_a_plan_of_its_own(launches: Launches) -> None:
@@ -248,11 +273,12 @@ def test_an_odd_address_has_a_plan_of_its_own(launches: Launches) -> None:
     for shift in (0, 4, 8):
         odd = memory.as_strided(x.shape, x.stride(), shift)
         torch_calls.filter_gradient(odd, dy, w.shape, PLAIN)
-    chosen = [given[-1] for given in launches.prepared]
-    assert [choice.direct for choice in chosen] == [False, True, False]
-    problem = launches.prepared[0][0]
+    chosen = [given[-1] for given in launches.calls]
+    assert [choice.direct for choice in chosen] == [False, True]  # the third is like the first
+    assert [ran[0] - memory.data_ptr() for ran in launches.ran] == [0, 8, 16]
+    problem = launches.calls[0][0]
     sizes = [weight_gradient.workspace_bytes(problem, choice) for choice in chosen]
-    assert [given[5] is not None for given in launches.prepared] == [size > 0 for size in sizes]
+    assert [given[5] is not None for given in launches.calls] == [size > 0 for size in sizes]
 
 
 def test_what_the_kernels_do_not_compute_is_refused_and_not_remembered(launches: Launches) -> None:
@@ -295,7 +321,7 @@ def test_a_pass_that_cudnn_is_faster_at_is_left_to_it(launches: Launches, monkey
     torch.testing.assert_close(y, torch_library.forward(x, w, bias, *PLAIN))
     assert (dw.dtype, dw.stride()) == (torch.float32, w.stride())
     torch_calls.input_gradient(y, w, x.shape, PLAIN)
-    assert len(launches.prepared) == 1
+    assert len(launches.calls) == 1
 
 
 def test_until_a_kernel_is_compiled_cudnn_computes(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,4 +338,4 @@ def test_until_a_kernel_is_compiled_cudnn_computes(launches: Launches, monkeypat
     torch.testing.assert_close(torch_calls.forward(x, w, None, PLAIN), torch_library.forward(x, w, None, *PLAIN))
     monkeypatch.setattr(prepare, "forward_steps", ready)
     torch_calls.forward(x, w, None, PLAIN)
-    assert (len(launches.prepared), launches.ran) == (1, 1)
+    assert (len(launches.calls), len(launches.ran)) == (1, 1)
