@@ -31,14 +31,21 @@ from .timeline import Run, Timeline
 class PriceBook:
     """Seconds of work and moves on one mesh of a machine; equal structures are priced once, across plans.
 
-    ``by_host``: senders are chosen by the hosts of the ranks, as in all plans that are made now.
+    ``by_host``: senders are chosen by the hosts of the ranks, as in all plans that are made now. ``frugal``: see
+    `Traffic`.
     """
 
     def __init__(
-        self, machine: Machine, mesh: Mesh, devices: Sequence[int] | None = None, *, by_host: bool = True
+        self,
+        machine: Machine,
+        mesh: Mesh,
+        devices: Sequence[int] | None = None,
+        *,
+        by_host: bool = True,
+        frugal: bool = False,
     ) -> None:
         self.machine, self.layouts, self.works = machine, Layouts(mesh), Works(machine, mesh.size, devices)
-        self.traffic = Traffic(mesh, machine, devices) if by_host else FirstTraffic(mesh, machine, devices)
+        self.traffic = (Traffic if by_host else FirstTraffic)(mesh, machine, devices, frugal=frugal)
 
     @staticmethod
     def of(document: Document) -> PriceBook:

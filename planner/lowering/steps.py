@@ -260,15 +260,17 @@ class StepBuilder:
             self._emit_move(move)
 
     def _emit_move(self, move: _Move) -> None:
-        """A transfer, or one after another on the way: the target holds all that is on the way."""
+        """A transfer, or one after another: what is on the way is in the target, or beside it where it has more."""
         width, name = width_of(self.program, move.tensor.name), move.tensor.name
         source = self.homes.get(name, {}).get(move.part.after, self.home[name])
         monoid = self._monoid(move.tensor)
         for have, need in pairwise(self.traffic.path(move.part.have, move.part.need, width)):
-            written = self.layouts.of(need.shape, have.lacking(need)) if move.target is source else need
+            inside = need is move.part.need or need.within(move.part.need)
+            target = move.target if inside else self._slot(f"{name}~", move.tensor, need)
+            written = self.layouts.of(need.shape, have.lacking(need)) if target is source else need
             kind = self.traffic.direct(have, need, width).kind
-            self.result.steps.append(MoveStep(move.tensor, source, move.target, have, need, written, kind, monoid))
-            source, monoid = move.target, None
+            self.result.steps.append(MoveStep(move.tensor, source, target, have, need, written, kind, monoid))
+            source, monoid = target, None
 
     def _monoid(self, tensor: Tensor) -> str | None:
         """What folds the contributions of a partial value."""

@@ -70,7 +70,7 @@ class Question:
         clock = Clock(time_limit)
         if book is None:
             mesh = replace(mesh, weights=weights(program, machine, mesh.size))
-            book = PriceBook(machine, mesh)
+            book = PriceBook(machine, mesh, frugal=objective == "bytes")
         table = StrategyTable(program, mesh, book.works, book.layouts)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
         return Question(

@@ -34,6 +34,9 @@ class FirstTraffic(Traffic):
     def _row(self, have: Layout, needs: Sequence[Layout], width: Width, _: Facts) -> tuple[Floats, Ints]:
         return self._one_by_one(have, needs, width)
 
+    def _routes_of(self, shape: tuple[int, ...], width: Width) -> None:
+        """None are looked for: a transfer was what there was."""
+
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         pair = have.pair(need)
         if have is need or not pair.missing:

@@ -7,7 +7,8 @@ region, never element by element. A contribution has the bytes of a record of th
 an element of the result.
 
 A link moves what the busiest rank receives or sends, whichever is more; what crosses islands or hosts takes the link
-between them. Where several transfers one after another take less than one (`paths`), the price is theirs.
+between them. Where several transfers one after another take less than one, the price is theirs: between plain layouts
+any others may be on the way (`routes`), else such as lie within what is needed (`paths`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from math import inf
+from itertools import pairwise, product
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +29,11 @@ from ..format.folds import Source
 from ..format.loads import IN, complete_loads
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
-from . import paths
+from . import paths, routes
 from .columns import Ints
 from .layouts import Layout, Layouts, Mesh, relate
 from .pairs import Facts, Pair
+from .routes import Atlas, Routes
 
 Floats = NDArray[np.float64]
 Busiest = tuple[int, ...]
@@ -68,8 +70,11 @@ MOST_RANKS = 16  # among which detours are looked for: what each rank has on the
 class Traffic:
     """Prices transfers on one mesh of a machine, cached by layout pair."""
 
-    def __init__(self, mesh: Mesh, machine: Machine, devices: Sequence[int] | None = None) -> None:
-        """``devices``: of every rank; the first ones by default."""
+    def __init__(
+        self, mesh: Mesh, machine: Machine, devices: Sequence[int] | None = None, *, frugal: bool = False
+    ) -> None:
+        """``devices``: of every rank; the first ones by default. ``frugal``: no path moves more bytes than one transfer."""
+        self.frugal = frugal
         self.mesh, self.machine = mesh, machine
         self.devices = tuple(range(mesh.size)) if devices is None else tuple(devices)
         self._shared = any(link.shared_by > 1 for link in machine.links)
@@ -80,6 +85,9 @@ class Traffic:
         self._costs: dict[tuple[tuple[Layout, ...], tuple[Layout, ...], Width], tuple[Floats, Ints]] = {}
         self._rows: dict[tuple[Layout, Width], list[tuple[Mapping[Layout, int], Floats, Ints]]] = {}
         self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
+        self._routes: dict[tuple[tuple[int, ...], int], Routes | None] = {}
+        self._numbers: dict[Layout, int | None] = {}
+        self._firsts: dict[tuple[Layout, Width], Floats] = {}
         self._layouts = Layouts(mesh)
         self._keep: list[Layout] = []
         self._times: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
@@ -120,27 +128,36 @@ class Traffic:
         if self._shared:
             return self._one_by_one(have, needs, width)
         if have.parts is not None:
-            moving = list(range(len(needs)))
-            folds = self._fold(have, needs, width)
-            busiest, moved = [fold.busiest for fold in folds], [fold.nbytes for fold in folds]
-            kinds = [partial_kind(need) for need in needs]
-            detours = [len(self.levels[1]) > 1 and need.total > need.everything.size for need in needs]
-            least = np.zeros(len(needs))
+            seconds, nbytes = self._folds_of(have, needs, width)
         else:
-            moving = np.flatnonzero(facts.missing).tolist()
-            loads = self._count(have, [needs[k] for k in moving])
-            busiest = [tuple(elements * width.complete for elements in map(max, *both)) for both in loads]
-            moved = [int(facts.missing[k]) * width.complete for k in moving]
-            kinds = [complete_kind(have, needs[k], facts.pair(k)) for k in moving]
-            detours = [any(b[1:]) or _one_sided(both) for b, both in zip(busiest, loads, strict=True)]
-            least = facts.busiest[moving] * width.complete / self._quickest[1]
-        times = [self._seconds(kind, nbytes, ()) for kind, nbytes in zip(kinds, busiest, strict=True)]
-        start = self._quickest[0]
-        for k, place in enumerate(moving if self.mesh.size <= MOST_RANKS else ()):
-            if detours[k] and times[k] > start + max(start, least[k]):
-                times[k] = self.move(have, needs[place], width).seconds
-        seconds, nbytes = np.zeros(len(needs)), np.zeros(len(needs), dtype=np.int64)
-        seconds[moving], nbytes[moving] = times, moved
+            seconds, nbytes = self._moves_of(have, needs, width, facts)
+        for place, least in self._plain(have, needs, width).items():
+            seconds[place] = least
+        return seconds, nbytes
+
+    def _folds_of(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
+        """Of a partial layout, but for paths between plain layouts."""
+        folds = self._fold(have, needs, width)
+        seconds = np.array([self._seconds(partial_kind(n), f.busiest, ()) for n, f in zip(needs, folds, strict=True)])
+        if len(self.levels[1]) > 1 and self.mesh.size <= MOST_RANKS:
+            for place, need in enumerate(needs):
+                handed_on = need.total > need.everything.size and self._number(need, width) is None
+                if handed_on and seconds[place] > 2 * self._quickest[0]:
+                    seconds[place] = self.move(have, need, width).seconds
+        return seconds, np.array([fold.nbytes for fold in folds], dtype=np.int64)
+
+    def _moves_of(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
+        """Of a complete layout, but for paths to plain layouts."""
+        seconds, nbytes = np.zeros(len(needs)), facts.missing.astype(np.int64) * width.complete
+        moving = [k for k in np.flatnonzero(facts.missing).tolist() if self._number(needs[k], width) is None]
+        start, rate = self._quickest
+        for place, loads in zip(moving, self._count(have, [needs[k] for k in moving]), strict=True):
+            busiest = tuple(elements * width.complete for elements in map(max, *loads))
+            seconds[place] = self._seconds(complete_kind(have, needs[place], facts.pair(place)), busiest, ())
+            if self.mesh.size <= MOST_RANKS and (any(busiest[1:]) or _one_sided(loads)):
+                least = int(facts.busiest[place]) * width.complete / rate
+                if seconds[place] > start + max(start, least):
+                    seconds[place] = self.move(have, needs[place], width).seconds
         return seconds, nbytes
 
     def _one_by_one(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
@@ -163,14 +180,86 @@ class Traffic:
         if len(path) == 2:
             return direct
         steps = [self.direct(a, b, width) for a, b in pairwise(path)]
-        return replace(direct, busiest=sum(s.busiest for s in steps), seconds=sum(s.seconds for s in steps))
+        busiest, nbytes = (sum(getattr(step, name) for step in steps) for name in ("busiest", "nbytes"))
+        return replace(direct, nbytes=nbytes, busiest=busiest, seconds=sum(step.seconds for step in steps))
 
     def path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...]:
         """The layouts between which transfers take what ranks have to what they need: these two, or others between."""
         key = (id(have), id(need), width)
         if key not in self._paths:
-            self._paths[key] = self._shortest(have, need, width, DETOURS if self.mesh.size <= MOST_RANKS else 0)
+            plain = self._plain_path(have, need, width)
+            detours = DETOURS if self.mesh.size <= MOST_RANKS else 0
+            self._paths[key] = plain or self._shortest(have, need, width, detours)
         return self._paths[key]
+
+    def _plain(self, have: Layout, needs: Sequence[Layout], width: Width) -> dict[int, float]:
+        """Seconds of the cheapest paths to those of the needs that are plain, by their places."""
+        known = self._routes_of(have.shape, width)
+        to = {} if known is None else {k: at for k, n in enumerate(needs) if (at := self._number(n, width)) is not None}
+        if known is None or not to:
+            return {}
+        start = self._number(have, width)
+        if start is not None:
+            return {place: float(known.seconds[start, at]) for place, at in to.items()}
+        first = self._first(have, known, width)
+        return {place: float((first + known.seconds[:, at]).min()) for place, at in to.items()}
+
+    def _plain_path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...] | None:
+        """The cheapest path to a plain layout; None to others."""
+        known, start, end = self._routes_of(have.shape, width), self._number(have, width), self._number(need, width)
+        if known is None or end is None:
+            return None
+        if start is not None:
+            return have, *known.path(start, end)[:-1], need
+        first = self._first(have, known, width)
+        whole = first + known.seconds[:, end]
+        best = int(whole.argmin())
+        if whole[best] >= first[end] * (1 - routes.SHORTER):
+            return have, need
+        return (have, *([known.nodes[best]] if best != end else []), *known.path(best, end)[:-1], need)
+
+    def _first(self, have: Layout, known: Routes, width: Width) -> Floats:
+        """Seconds of one transfer to each plain layout, from one that is not plain or is partial."""
+        key = have, width
+        if key not in self._firsts:
+            if have.parts is not None:
+                self._fold(have, known.nodes, width)  # all at once
+            else:
+                relate([have], known.nodes)
+                self._count(have, [node for node in known.nodes if have.pair(node).missing])
+            self._firsts[key] = np.array([self.direct(have, node, width).seconds for node in known.nodes])
+        return self._firsts[key]
+
+    def _number(self, layout: Layout, width: Width) -> int | None:
+        """Which of the plain layouts it is."""
+        if layout not in self._numbers:
+            known = self._routes_of(layout.shape, width) if layout.parts is None else None
+            self._numbers[layout] = None if known is None else known.number.get(layout.regions)
+        return self._numbers[layout]
+
+    def _routes_of(self, shape: tuple[int, ...], width: Width) -> Routes | None:
+        """Paths between the plain layouts of a tensor; None where there are none but the whole, or too many ranks."""
+        key = shape, width.complete
+        if key not in self._routes:
+            mesh = routes.by_level(self.mesh, self.levels[1])
+            axes = routes.cut_axes(shape, mesh)
+            able = axes and 1 < mesh.size <= routes.MOST_RANKS and not self.frugal
+            self._routes[key] = self._routed(shape, mesh, axes, width) if able else None
+        return self._routes[key]
+
+    def _routed(self, shape: tuple[int, ...], mesh: Mesh, axes: tuple[int, ...], width: Width) -> Routes:
+        found = routes.atlas(mesh, self.levels[1], len(axes), complete_kind)
+        each = width.complete * (prod(shape) // found.elements)
+        busiest, size = (found.busiest * each).tolist(), len(found.kinds)
+        pairs = product(range(size), repeat=2)
+        direct = [
+            self._seconds(found.kinds[a][b], tuple(busiest[a][b]), self._receiving(found, a, b)) for a, b in pairs
+        ]
+        nodes = routes.plain_layouts(shape, axes, Layouts(mesh), self.levels[1])
+        return Routes.of(nodes, np.array(direct).reshape(size, size))
+
+    def _receiving(self, found: Atlas, have: int, need: int) -> tuple[int, ...]:
+        return found.lacking[have][need] if self._shared else ()
 
     def _shortest(self, have: Layout, need: Layout, width: Width, detours: int) -> tuple[Layout, ...]:
         best: tuple[Layout, ...] = (have, need)
