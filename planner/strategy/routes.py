@@ -1,9 +1,10 @@
 """The cheapest paths between the plain layouts of a tensor, all pairs at once.
 
-Plain is a layout in which every mesh axis cuts one axis of the tensor into equal blocks, or has copies; and one in which
-ranks of different hosts or islands, at equal places in them, have brought such blocks together. What a transfer between two of them moves
-is in proportion to the size of the tensor, so it is counted once, on a small one (`Atlas`), for all tensors. Mesh axes
-that cross hosts or islands are taken apart there, so that what lies within a host is a layout of its own.
+Plain is a layout in which every mesh axis cuts one axis of the tensor into equal blocks, or has copies; and one in
+which ranks of different hosts or islands, at equal places in them, have brought such blocks together. What a transfer
+between two of them moves is in proportion to the size of the tensor, so it is counted once, on a small one (`Atlas`),
+for all tensors. Mesh axes that cross hosts or islands are taken apart there, so that what lies within a host is a
+layout of its own.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ class Traffic:
     def __init__(
         self, mesh: Mesh, machine: Machine, devices: Sequence[int] | None = None, *, frugal: bool = False
     ) -> None:
-        """``devices``: of every rank; the first ones by default. ``frugal``: no path moves more bytes than one transfer."""
+        """``devices``: of every rank; the first ones by default.
+
+        ``frugal``: no path moves more bytes than one transfer.
+        """
         self.frugal = frugal
         self.mesh, self.machine = mesh, machine
         self.devices = tuple(range(mesh.size)) if devices is None else tuple(devices)
