@@ -7,13 +7,13 @@ fold which share of it, from whom these take the parts they lack, and whom they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...space import Region
-from .loads import ENTRIES, IN, OUT, Counts, Loads, Pieces, Spread, common_sizes, partial_loads, senders_of, taken
+from .loads import ENTRIES, IN, OUT, Counts, Loads, Pieces, Spread, Wanted, added_up, common_sizes, partial_loads, taken
 from .senders import Groups
 
 
@@ -44,9 +44,7 @@ class Source:
             needed = {k: _Needed.of(needs[k]) for k in plain}
             met = _Met(self.pieces.regions, list(needed.values()), records=self.records)
             done = [k for k in plain if met.all_there(needs[k], needed[k])]
-            step = max(1, ENTRIES // (len(self.given) * len(self.parts)))
-            for first in range(0, len(done), step):
-                some = done[first : first + step]
+            for some in self._at_once({k: len(needed[k].entries) for k in done}):
                 found[:, some] = self._counted([needed[k] for k in some], met)
         for k in sorted({*range(len(needs))} - {*done}):
             alone = partial_loads(self.held.given, needs[k].given, self.parts, self.groups, records=self.records)
@@ -54,19 +52,62 @@ class Source:
             found[:, k] = alone.elements, alone.records
         return Loads(found[0], found[1])
 
+    def _at_once(self, entries: Mapping[int, int]) -> Iterator[list[int]]:
+        """Transfers with about as many entries each, as many as one table is to hold."""
+        some: list[int] = []
+        for k in sorted(entries, key=entries.__getitem__):
+            large = (len(some) + 1) * entries[k] * len(self.pieces.regions) > ENTRIES
+            if some and (large or entries[k] > 2 * entries[some[0]]):
+                yield some
+                some = []
+            some.append(k)
+        if some:
+            yield some
+
     def _counted(self, needs: Sequence[_Needed], met: _Met) -> tuple[Counts, Counts]:
         table = _Table.of(needs, met)
         shares = self._shares(table, cut=met.cut)
-        shape, transfer = (len(needs), len(self.parts)), np.arange(len(needs))[:, None]
-        lacking = np.zeros((shape[0], len(self.contributions.holders), shape[1]), dtype=np.int64)
-        for k, piece in self.given:
-            np.add.at(lacking[:, k], (transfer, table.ranks), shares[:, piece])
-        lacking[:, self.contributions.held] = 0
-        contributed = taken(lacking, senders_of(self.contributions, lacking, self.groups), self.groups)
+        ranks = len(self.parts)
+        transfers, pieces, entries = shares.shape
+        repeated = np.repeat(table.ranks, pieces, axis=0)
+        by_rank = added_up(repeated, shares.reshape(-1, entries), ranks).reshape(transfers, pieces, ranks)
+        contributed = self._contributed(by_rank)
         told = np.zeros_like(contributed)
         for way, level, counts in _told(table, shares.sum(axis=1), self.groups):
-            np.add.at(told[:, way, level], (transfer, table.ranks), counts)
+            told[:, way, level] = added_up(table.ranks, counts, ranks)
         return told, contributed
+
+    def _contributed(self, shares: Counts) -> Counts:
+        """What comes to those who fold ``shares``, [transfer, piece, rank], from all who have a part of a piece."""
+        if self.contributions.alone is not None:
+            return self._given_alone(shares, self.contributions.alone)
+        lacking = np.zeros((len(shares), len(self.contributions.holders), shares.shape[2]), dtype=np.int64)
+        for k, piece in self.given:
+            lacking[:, k] += shares[:, piece]
+        lacking[:, self.contributions.held] = 0
+        transfers, numbers, ranks = np.nonzero(lacking)
+        wanted = Wanted(transfers, numbers, ranks, lacking[transfers, numbers, ranks])
+        return taken(self.contributions, wanted, self.groups, len(shares))
+
+    def _given_alone(self, shares: Counts, holders: Any) -> Counts:
+        """The same where each part is one rank's, so that whoever folds a share of a piece has it from all who hold a
+        part of it: all within a group is what its nearest level and those before it move.
+        """
+        which, piece = np.array(self.given, dtype=np.int64).T
+        holder = holders[which]
+        own = shares[:, piece, holder]
+        found = np.zeros((len(shares), 2, len(self.groups), shares.shape[2]), dtype=np.int64)
+        within = np.zeros((2, len(shares), shares.shape[2]), dtype=np.int64)
+        for level, of in enumerate(self.groups):
+            at, before = np.array(of), within
+            parts = np.zeros((shares.shape[1], 1 + max(of)), dtype=np.int64)
+            np.add.at(parts, (piece, at[holder]), 1)
+            folded = added_up(at, shares.reshape(-1, len(at)), parts.shape[1]).reshape(*shares.shape[:2], -1)
+            received = (shares * parts[:, at]).sum(axis=1) - added_up(holder, own, shares.shape[2])
+            sent = added_up(holder, folded[:, piece, at[holder]] - own, shares.shape[2])
+            within = np.stack([received, sent])
+            found[:, :, level] = (within - before).swapaxes(0, 1)
+        return found
 
     def _shares(self, table: _Table, *, cut: bool) -> Counts:
         """[transfer, piece of what is there, entry] elements that the rank folds of it."""

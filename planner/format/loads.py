@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...records import Width
-from ...space import IntSet, Region
+from ...space import Grid, IntSet, Region
 from .messages import atoms, refined
 from .senders import Groups, contributors, least, share_sizes, who_folds
 
 Counts = Any  # elements: arrays of int64, or of Python's integers where these may be greater
 IN, OUT = 0, 1
 ENTRIES = 1 << 21  # of an array of transfers by pieces by ranks that is made at once
+EXACT = 1 << 53  # sums below this are exact in floating point as well
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,53 @@ class Spread:
             for rank, code in enumerate(self.codes.tolist()):
                 ranks.setdefault(code, []).append(rank)
             held = [(region, tuple(ranks[code])) for code, region in enumerate(self.regions)]
-            return Pieces(held, [region.size for region in self.given])
-        return Pieces(refined(dict(enumerate(self.given))), [region.size for region in self.given])
+        else:
+            held = refined_along(self) or refined(dict(enumerate(self.given)))
+        return Pieces(held, [region.size for region in self.given])
 
 
 @lru_cache(maxsize=1024)
 def _apart(sets: tuple[IntSet, ...]) -> bool:
     different = dict.fromkeys(sets)
     return IntSet().union(*different).size == sum(values.size for values in different)
+
+
+def refined_along(spread: Spread) -> list[tuple[Region, tuple[int, ...]]] | None:
+    """`refined` regions that are single grids and have common elements that they do not share whole along one axis
+    alone, all of intervals; None for others.
+    """
+    grids = [region.grids[0] for region in spread.regions]
+    if not grids or any(len(region.grids) != 1 for region in spread.regions):
+        return None
+    tangled = [k for k, sets in enumerate(zip(*(grid.axes for grid in grids), strict=True)) if not _apart(sets)]
+    if len(tangled) != 1 or any(run.step != 1 for grid in grids for run in grid.axes[tangled[0]].runs):
+        return None
+    at, beside = tangled[0], dict[tuple[IntSet, ...], dict[IntSet, list[int]]]()
+    for rank, code in enumerate(spread.codes.tolist()):
+        if code >= 0:
+            axes = grids[code].axes
+            beside.setdefault((*axes[:at], *axes[at + 1 :]), {}).setdefault(axes[at], []).append(rank)
+    found = []
+    for others, ranks in beside.items():
+        for values, members in _cells(list(ranks)):
+            holders = sorted(rank for k in members for rank in list(ranks.values())[k])
+            found.append((Grid((*others[:at], values, *others[at:])).region(), tuple(holders)))
+    return found
+
+
+def _cells(sets: Sequence[IntSet]) -> list[tuple[IntSet, tuple[int, ...]]]:
+    """Values that are in the same of some sets of intervals, with the numbers of these sets."""
+    ends = np.unique([end for values in sets for run in values.runs for end in (run.start, run.stop)])
+    inside = np.zeros((len(sets), len(ends)), dtype=bool)
+    for k, values in enumerate(sets):
+        for run in values.runs:
+            inside[k, np.searchsorted(ends, run.start) : np.searchsorted(ends, run.stop)] = True
+    runs: dict[bytes, tuple[list[range], tuple[int, ...]]] = {}
+    for low, high, column in zip(ends[:-1].tolist(), ends[1:].tolist(), inside.T, strict=False):
+        if column.any():
+            members = tuple(np.flatnonzero(column).tolist())
+            runs.setdefault(column.tobytes(), ([], members))[0].append(range(low, high))
+    return [(IntSet.of(*mine), members) for mine, members in runs.values()]
 
 
 class Pieces:
@@ -83,7 +123,7 @@ class Pieces:
         self.regions = [region for region, _ in pieces]
         self.holders = [holders for _, holders in pieces]
         self.sizes = sizes
-        self._turns: dict[Groups, list[Turn]] = {}
+        self._senders: dict[tuple[int, ...], Senders] = {}
 
     @cached_property
     def held(self) -> Any:
@@ -98,45 +138,44 @@ class Pieces:
         """By piece its only holder; None where one has several."""
         if any(len(holders) != 1 for holders in self.holders):
             return None
-        return np.array([holders[0] for holders in self.holders], dtype=np.int64)[:, None]
+        return np.array([holders[0] for holders in self.holders], dtype=np.int64)
 
-    def turns(self, groups: Groups) -> list[Turn]:
-        """Which ranks take in turn: per group those of which no nearer group has a holder."""
-        if groups not in self._turns:
-            left, found = np.ones(self.held.shape, dtype=bool), []
-            for of in groups:
-                for group in range(max(of) + 1):
-                    table, count = self._table([rank for rank, its in enumerate(of) if its == group])
-                    able = left & (count > 0)[:, None] & (np.array(of) == group)
-                    if able.any():
-                        found.append(Turn(able, table, np.maximum(count, 1)))
-                        left &= ~able
-            self._turns[groups] = found
-        return self._turns[groups]
-
-    def _table(self, members: Sequence[int]) -> tuple[Any, Any]:
-        """Per piece its holders among some ranks, filled up, and how many they are."""
-        among = frozenset(members)
-        there = ([rank for rank in ranks if rank in among] for ranks in self.holders)
-        chosen = [least(ranks, self.sizes) if ranks else ranks for ranks in there]
-        count = np.array([len(ranks) for ranks in chosen], dtype=np.int64)
-        table = np.zeros((len(chosen), max(1, int(count.max()))), dtype=np.int64)
-        for k, ranks in enumerate(chosen):
-            table[k, : len(ranks)] = ranks
-        return table, count
+    def senders(self, of: tuple[int, ...]) -> Senders:
+        """Who sends within groups, by the group of each rank: the holders there that hold the fewest elements."""
+        if of not in self._senders:
+            chosen: dict[tuple[int, int], list[int]] = {}
+            for piece, holders in enumerate(self.holders):
+                for rank in holders:
+                    chosen.setdefault((piece, of[rank]), []).append(rank)
+            chosen = {place: least(ranks, self.sizes) for place, ranks in chosen.items()}
+            shape = len(self.holders), 1 + max(of)
+            table = np.zeros((*shape, max(map(len, chosen.values()), default=1)), dtype=np.int64)
+            count = np.zeros(shape, dtype=np.int64)
+            for place, ranks in chosen.items():
+                table[place][: len(ranks)] = ranks
+                count[place] = len(ranks)
+            self._senders[of] = Senders(table, count)
+        return self._senders[of]
 
 
-class Turn(NamedTuple):
-    """By piece and rank whether it takes part, and per piece the holders that it takes from, with how many they are."""
+class Senders(NamedTuple):
+    """By piece and group the ranks that send it there, filled up, and how many they are."""
 
-    able: Any
     table: Any
     count: Any
 
-    def pick(self, wanting: Any) -> Any:
-        """By piece and rank who sends to it, for every transfer."""
-        turn = np.cumsum(wanting & self.able, axis=2) - 1
-        return self.table[np.arange(len(self.table))[:, None], turn % self.count[:, None]]
+
+class Wanted(NamedTuple):
+    """What ranks lack, an entry for each transfer, piece and rank, in their order, the piece before the transfer or the
+    other way round."""
+
+    transfers: Any
+    pieces: Any
+    ranks: Any
+    elements: Counts
+
+    def where(self, chosen: Any) -> Wanted:
+        return Wanted(*(field[chosen] for field in self))
 
 
 def _common(pieces: Pieces, regions: Sequence[Region], ranks: int) -> Counts:
@@ -166,7 +205,26 @@ def common_sizes(some: Sequence[Region], others: Sequence[Region]) -> list[Any]:
 @lru_cache(maxsize=8192)
 def _sizes(mine: tuple[IntSet, ...], theirs: tuple[IntSet, ...]) -> Any:
     """How many values each of some sets has in common with each of others."""
-    return np.array([[(a & b).size for b in theirs] for a in mine], dtype=np.int64)
+    if any(run.step != 1 for values in (*mine, *theirs) for run in values.runs):
+        return np.array([[(a & b).size for b in theirs] for a in mine], dtype=np.int64)
+    found = np.zeros((len(mine), len(theirs)), dtype=np.int64)
+    for low, high in _intervals(mine):
+        for other_low, other_high in _intervals(theirs):
+            both = np.minimum(high[:, None], other_high) - np.maximum(low[:, None], other_low)
+            found += np.maximum(both, 0)
+    return found
+
+
+def _intervals(sets: Sequence[IntSet]) -> list[tuple[Any, Any]]:
+    """Where the first intervals of some sets begin and end, where the second, and so on; nothing where there are none
+    left.
+    """
+    most = max((len(values.runs) for values in sets), default=0)
+    ends = np.zeros((most, 2, len(sets)), dtype=np.int64)
+    for k, values in enumerate(sets):
+        for j, run in enumerate(values.runs):
+            ends[j, :, k] = run.start, run.stop
+    return [(low, high) for low, high in ends]
 
 
 def complete_loads(held: Spread, needs: Sequence[Spread], groups: Groups) -> Counts:
@@ -182,41 +240,90 @@ def complete_loads(held: Spread, needs: Sequence[Spread], groups: Groups) -> Cou
     common = np.concatenate([common, np.zeros_like(common[:, :1])], axis=1)  # what is not needed, last
     at = {region: k for k, region in enumerate(regions)}
     codes = np.array([[at.get(region, -1) for region in need.given] for need in needs])
+    if pieces.alone is not None:
+        return _from_alone(pieces.alone, common, codes, groups)
     found = found.astype(common.dtype, copy=False)
     step = max(1, ENTRIES // (len(pieces.regions) * ranks))
     for first in range(0, len(needs), step):
-        some = slice(first, first + step)
-        lacking = common[:, codes[some]].swapaxes(0, 1)
-        lacking = np.where(pieces.held, 0, lacking)
-        found[some] = taken(lacking, senders_of(pieces, lacking, groups), groups)
+        some = codes[first : first + step]
+        wanting = (common > 0)[:, some] & ~pieces.held[:, None]
+        numbers, transfers, receivers = np.nonzero(wanting)
+        wanted = Wanted(transfers, numbers, receivers, common[numbers, some[transfers, receivers]])
+        found[first : first + step] = taken(pieces, wanted, groups, len(some))
     return found
 
 
-def senders_of(pieces: Pieces, lacking: Counts, groups: Groups) -> Any:
-    """By transfer, piece and rank who sends: `planner.format.senders.in_turn` for many pieces at once."""
-    if pieces.alone is not None:
-        return np.broadcast_to(pieces.alone, lacking.shape)
-    wanting = lacking > 0
-    first, *others = pieces.turns(groups)
-    found = first.pick(wanting)
-    for turn in others:
-        found = np.where(turn.able, turn.pick(wanting), found)
-    return found
-
-
-def taken(lacking: Counts, senders: Any, groups: Groups) -> Counts:
-    """What each rank lacks of each piece comes from its sender."""
-    counts = np.zeros((len(lacking), 2, len(groups), lacking.shape[2]), dtype=lacking.dtype)
+def _from_alone(holders: Any, common: Counts, codes: Any, groups: Groups) -> Counts:
+    """Where each piece has one holder, nobody has to be told who sends: all within a group is what its nearest level
+    and those before it move. ``codes``: [transfer, rank] which column of ``common``, [piece, region], each needs.
+    """
+    transfers, ranks = codes.shape
+    counts = np.zeros((transfers, 2, len(groups), ranks), dtype=common.dtype)
+    pieces = np.arange(len(holders))
+    own = common[pieces, codes[:, holders]]
+    within = np.zeros((2, transfers, ranks), dtype=common.dtype)
     for level, of in enumerate(groups):
-        moved = lacking
-        if level < len(groups) - 1:
-            at = np.array(of)
-            moved = np.where(at[senders] == at, lacking, 0)
-            lacking = lacking - moved
-        counts[:, IN, level] = moved.sum(axis=1)
-        transfer = np.arange(len(lacking))[:, None, None]
-        np.add.at(counts[:, OUT, level], (transfer, senders), moved)
+        at, before = np.array(of), within
+        there = np.zeros((1 + max(of), common.shape[1]), dtype=common.dtype)
+        np.add.at(there, at[holders], common)
+        asked = np.zeros((transfers, len(there), common.shape[1]), dtype=common.dtype)
+        np.add.at(asked, (np.arange(transfers)[:, None], at, codes), 1)
+        sent = np.stack([(mine[at[holders]] * common).sum(axis=1) for mine in asked])
+        received = there[at, codes] - added_up(holders, own, ranks)
+        within = np.stack([received, added_up(holders, sent - own, ranks)])
+        counts[:, :, level] = (within - before).swapaxes(0, 1)
     return counts
+
+
+def taken(pieces: Pieces, wanted: Wanted, groups: Groups, transfers: int) -> Counts:
+    """What each rank lacks of each piece comes from its sender, `planner.format.senders.in_turn` for many pieces at
+    once: by (transfer, received or sent, level, rank).
+    """
+    ranks = len(pieces.sizes)
+    counts = np.zeros((transfers, 2, len(groups), ranks), dtype=wanted.elements.dtype)
+    for level, of in enumerate(groups):
+        senders, at = pieces.senders(of), np.array(of)
+        able = senders.count[wanted.pieces, at[wanted.ranks]] > 0
+        here, wanted = wanted.where(able), wanted.where(~able)
+        group = at[here.ranks]
+        turn = _in_order((here.pieces * transfers + here.transfers) * (1 + max(of)) + group)
+        sender = senders.table[here.pieces, group, turn % senders.count[here.pieces, group]]
+        for way, who in ((IN, here.ranks), (OUT, sender)):
+            counts[:, way, level] = _summed(here.transfers * ranks + who, here.elements, transfers * ranks).reshape(
+                transfers, ranks
+            )
+    return counts
+
+
+def _in_order(keys: Any) -> Any:
+    """Of every key how many before it are equal."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    found = np.empty_like(order)
+    found[order] = np.arange(len(keys)) - np.repeat(first, np.diff(first, append=len(keys)))
+    return found
+
+
+def _summed(places: Any, counts: Counts, size: int) -> Counts:
+    """Per place the sum of its counts."""
+    if counts.dtype == object or int(counts.sum()) >= EXACT:
+        found = np.zeros(size, dtype=counts.dtype)
+        np.add.at(found, places, counts)
+        return found
+    return np.bincount(places, weights=counts, minlength=size).astype(np.int64)
+
+
+def added_up(ranks: Any, counts: Counts, size: int) -> Counts:
+    """By transfer and rank the sum of the counts that stand at this rank; of both arrays the first axis is the
+    transfer.
+    """
+    transfers, flat = len(counts), counts.reshape(-1)
+    places = np.flatnonzero(flat)
+    at = np.broadcast_to(ranks, counts.shape).reshape(-1)[places]
+    return _summed(places // (counts.size // max(1, transfers)) * size + at, flat[places], transfers * size).reshape(
+        transfers, size
+    )
 
 
 def partial_loads(
