@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...space import IntSet, Region
+from ...space import Grid, IntSet, Region
 
 Ints = NDArray[np.int64]
 Sizes = Any  # elements, per rank: a vector of int64, or of Python's integers where these may be greater
@@ -37,9 +37,19 @@ class Column:
         return IntSet().union(*self.sets).size == sum(values.size for values in self.sets)
 
     @cached_property
+    def everywhere(self) -> bool:
+        """Every rank has some value."""
+        return all(self.sets)
+
+    @cached_property
     def sizes(self) -> Ints:
         """Values that each rank has."""
         return np.array([values.size for values in self.sets], dtype=np.int64)[self.codes]
+
+    @cached_property
+    def stored(self) -> Ints:
+        """Values that a dense buffer has for each rank: gaps within strided runs count."""
+        return np.array([values.cover().size for values in self.sets], dtype=np.int64)[self.codes]
 
     @cached_property
     def spans(self) -> tuple[Ints, Ints] | None:
@@ -59,18 +69,60 @@ Columns = tuple[Column, ...]
 
 def columns(shape: Sequence[int], regions: Sequence[Region]) -> Columns | None:
     """The axes of regions that are one grid each, or empty; None for others, and where 64 bits may not do."""
-    if not shape or prod(shape) * len(regions) >= 1 << 62 or any(len(region.grids) > 1 for region in regions):
+    if not few(shape, regions) or any(len(region.grids) > 1 for region in regions):
         return None
     nothing = (IntSet(),) * len(shape)
     grids = (region.grids[0].axes if region else nothing for region in regions)
     return tuple(map(_column, zip(*grids, strict=True)))
 
 
-@lru_cache(maxsize=1024)
+def few(shape: Sequence[int], regions: Sequence[Region]) -> bool:
+    """Whether there are axes, and 64 bits count the elements of all regions."""
+    return bool(shape) and prod(shape) * len(regions) < 1 << 62
+
+
+@lru_cache(maxsize=4096)
 def _column(sets: tuple[IntSet, ...]) -> Column:
     """One object for equal axes."""
     number = {axis: k for k, axis in enumerate(dict.fromkeys(sets))}
-    return Column(tuple(number), np.array([number[axis] for axis in sets], dtype=np.int64))
+    return _known(tuple(number), np.array([number[axis] for axis in sets], dtype=np.int64).tobytes())
+
+
+def column(sets: Sequence[IntSet], codes: Ints) -> Column:
+    """The column in which every rank has the set of its code; one object for equal ones."""
+    number: dict[IntSet, int] = {}
+    numbers = {code: number.setdefault(sets[code], len(number)) for code in dict.fromkeys(codes.tolist())}
+    to = np.zeros(len(sets), dtype=np.int64)
+    to[list(numbers)] = list(numbers.values())
+    return _known(tuple(number), to[codes].tobytes())
+
+
+@lru_cache(maxsize=8192)
+def _known(sets: tuple[IntSet, ...], codes: bytes) -> Column:
+    """``sets``: in the order in which ranks have them."""
+    return Column(sets, np.frombuffer(codes, dtype=np.int64))
+
+
+def joined(some: Sequence[Column]) -> tuple[Ints, list[int]]:
+    """Numbers that are equal for ranks which have the same sets of all columns, in the order of the first rank of each;
+    and these ranks.
+    """
+    together, count = some[0].codes, len(some[0].sets)
+    for axis in some[1:]:
+        if count > 1 << 40:
+            together = np.unique(together, return_inverse=True)[1]
+            count = len(together)
+        together, count = together * len(axis.sets) + axis.codes, count * len(axis.sets)
+    numbers: dict[int, int] = {}
+    codes = [numbers.setdefault(code, len(numbers)) for code in together.tolist()]
+    first = dict(zip(reversed(codes), range(len(codes) - 1, -1, -1), strict=True))
+    return np.array(codes, dtype=np.int64), [first[k] for k in range(len(numbers))]
+
+
+def different(cut: Columns) -> tuple[list[Region], Ints]:
+    """The regions that ranks have, in the order of the first of each, and per rank which one."""
+    codes, first = joined(cut)
+    return [Grid(tuple(axis.sets[axis.codes[rank]] for axis in cut)).region() for rank in first], codes
 
 
 @lru_cache(maxsize=1024)

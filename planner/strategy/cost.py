@@ -54,9 +54,14 @@ def touched(op: Operation, program: Program, region: Region, *, partial: bool = 
 
 def compute_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
     """What the machine says, or the model of the kernel where that is more, with so many devices at work."""
-    points, reads, written, *_ = shard
-    kernel = convolution.seconds(op, program, machine.device, points, reads, written) if points else None
+    kernel = kernel_seconds(op, program, machine, shard)
     return max(machine_seconds(op, program, machine, shard, ranks), kernel or 0.0)
+
+
+def kernel_seconds(op: Operation, program: Program, machine: Machine, shard: Touched) -> float | None:
+    """What the model of the kernel says; None where there is none, or nothing to compute."""
+    points, reads, written, *_ = shard
+    return convolution.seconds(op, program, machine.device, points, reads, written) if points else None
 
 
 def machine_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:

@@ -17,7 +17,7 @@ from ...space import Box, Grid, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ..format.loads import Spread
-from .columns import Columns, Sizes, beside, columns, common, covered
+from .columns import Columns, Sizes, beside, columns, common, covered, different, few
 from .pairs import Pair, Related, Stack, facts, kept
 
 MAX_RANKS = 4096
@@ -94,6 +94,7 @@ class Layout:
     shape: tuple[int, ...]
     regions: tuple[Region, ...]
     parts: tuple[int, ...] | None = None
+    _cut: Columns | None = field(default=None, repr=False)
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
     _pairs: dict[Layout, Pair] = field(default_factory=dict, repr=False)
     _related: list[tuple[Related, int]] = field(default_factory=list, repr=False)
@@ -102,6 +103,9 @@ class Layout:
     @cached_property
     def sizes(self) -> Sizes:
         """Elements of each rank."""
+        if self._columns is not None:
+            found: Sizes = np.prod([axis.sizes for axis in self._columns], axis=0)
+            return found
         small = prod(self.shape) < 1 << 62
         return np.array([region.size for region in self.regions], dtype=np.int64 if small else object)
 
@@ -117,7 +121,7 @@ class Layout:
 
     @cached_property
     def _columns(self) -> Columns | None:
-        return columns(self.shape, self.regions)
+        return columns(self.shape, self.regions) if self._cut is None else self._cut
 
     def common(self, other: Layout) -> Sizes:
         """Elements that each rank has in both."""
@@ -178,6 +182,8 @@ class Layout:
     @cached_property
     def storage_size(self) -> int:
         """Elements of the largest storage grid of any rank: what a buffer for it takes."""
+        if self._columns is not None:
+            return int(np.prod([axis.stored for axis in self._columns], axis=0).max())
         return max((grid.size for grid in self.storage.values() if grid is not None), default=0)
 
     def stored_like(self, other: Layout) -> bool:
@@ -308,10 +314,30 @@ class Layouts:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self._known: dict[tuple[tuple[int, ...], tuple[Region, ...], tuple[int, ...] | None], Layout] = {}
+        self._cut: dict[tuple[tuple[int, ...], Columns, tuple[int, ...] | None], Layout] = {}
 
     def of(self, shape: tuple[int, ...], regions: Sequence[Region], parts: Sequence[int] | None = None) -> Layout:
         key = (shape, tuple(regions), None if parts is None else tuple(parts))
-        return self._known.setdefault(key, Layout(*key))
+        found = self._known.get(key)
+        if found is None:
+            cut = columns(shape, key[1])
+            found = Layout(*key) if cut is None else self._of_columns(*key, cut)
+            self._known[key] = found
+        return found
+
+    def of_columns(self, shape: tuple[int, ...], cut: Columns, parts: tuple[int, ...] | None = None) -> Layout:
+        """By the axes of all regions, see `columns`."""
+        known = self._cut.get((shape, cut, parts))
+        if known is not None:
+            return known
+        distinct, which = different(cut)
+        regions = tuple(map(distinct.__getitem__, which.tolist()))
+        return self._of_columns(shape, regions, parts, cut) if few(shape, regions) else self.of(shape, regions, parts)
+
+    def _of_columns(
+        self, shape: tuple[int, ...], regions: tuple[Region, ...], parts: tuple[int, ...] | None, cut: Columns
+    ) -> Layout:
+        return self._cut.setdefault((shape, cut, parts), Layout(shape, regions, parts, cut))
 
     def cut(self, shape: tuple[int, ...], cuts: Sequence[Cut | None]) -> Layout:
         """A tensor cut along its axes: per mesh axis an axis of the tensor, or None: a copy each.

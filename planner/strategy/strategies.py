@@ -16,7 +16,9 @@ from ...records import free_axes
 from ...space import Grid, IntSet, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
-from ...space.projection import count_points, operand_images, write_image
+from ...space.projection import count_points, operand_images, read_projections, write_image, write_projection
+from .columns import Columns, columns
+from .images import image_columns
 from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis, taking_part
 from .turns import Turns
 from .work import Works
@@ -186,20 +188,41 @@ class StrategyTable:
         partial: bool | None = None,
     ) -> Strategy:
         partial = parts is not None if partial is None else partial
-        shapes = {name: self.program.tensor(name).shape for name in op.operands}
-        distinct = dict.fromkeys(regions)
-        images = {region: operand_images(op, shapes, region) for region in distinct}
-        writes = {region: write_image(op, region) for region in distinct}
+        cut = columns(tuple(op.extents.values()), regions)
         work = self.works.each(op, self.program, regions, partial=partial, onto=onto)
-        needs = tuple(
-            self.layouts.of(shapes[name], [self._whole_records(name, images[r][name].region) for r in regions])
-            for name in op.operands
-        )
-        exact = all(image.exact for found in images.values() for image in found.values())
-        out = self.program.tensor(op.output).shape
-        written = self.layouts.of(out, [writes[r].region for r in regions], parts)
+        needs = [self._read(op, name, regions, cut) for name in op.operands]
         seconds, points = tuple(shard.seconds for shard in work), tuple(shard.points for shard in work)
-        return Strategy(cuts, regions, needs, written, seconds, points, exact)
+        return Strategy(
+            cuts,
+            regions,
+            tuple(layout for layout, _ in needs),
+            self._written(op, regions, cut, parts),
+            seconds,
+            points,
+            all(exact for _, exact in needs),
+        )
+
+    def _read(self, op: Operation, name: str, regions: tuple[Region, ...], cut: Columns | None) -> tuple[Layout, bool]:
+        """What ranks read of an operand for some points, and whether that is exact. ``cut``: the points by axes."""
+        shape = self.program.tensor(name).shape
+        whole = {projection: None for read, projection in read_projections(op).items() if read.tensor == name}
+        if cut is not None and len(whole) == 1 and free_axes(self.program, name) == len(shape):
+            found = image_columns(next(iter(whole)), cut)
+            if found is not None:
+                return self.layouts.of_columns(shape, found), True
+        images = {region: operand_images(op, {name: shape}, region)[name] for region in dict.fromkeys(regions)}
+        read = [self._whole_records(name, images[region].region) for region in regions]
+        return self.layouts.of(shape, read), all(image.exact for image in images.values())
+
+    def _written(
+        self, op: Operation, regions: tuple[Region, ...], cut: Columns | None, parts: tuple[int, ...] | None
+    ) -> Layout:
+        shape = self.program.tensor(op.output).shape
+        found = None if cut is None else image_columns(write_projection(op), cut)
+        if found is not None:
+            return self.layouts.of_columns(shape, found, parts)
+        images = {region: write_image(op, region).region for region in dict.fromkeys(regions)}
+        return self.layouts.of(shape, [images[region] for region in regions], parts)
 
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""

@@ -11,7 +11,7 @@ from ...expr import Affine
 from ...program import Operation, Program
 from ...space import Region
 from ..machine import Machine
-from .cost import compute_seconds, machine_seconds, roofs, touched
+from .cost import kernel_seconds, machine_seconds, roofs, touched
 
 
 class Work(NamedTuple):
@@ -32,6 +32,7 @@ class Works:
         numbers = range(ranks) if devices is None else devices
         self.kinds = [kinds.index(machine.device_of(number)) for number in numbers] if machine.others else [0] * ranks
         self._known: dict[tuple[str, Region | tuple[int, ...], int, bool, bool], Work] = {}
+        self._of_machine: dict[tuple[str, tuple[int, ...], int, bool, bool], float] = {}  # by how much is touched
 
     def of(
         self, op: Operation, program: Program, region: Region, *, partial: bool, onto: bool = False, kind: int = 0
@@ -67,9 +68,13 @@ class Works:
         return max(found, key=lambda roof: roof.seconds).shape
 
     def _priced(self, op: Operation, program: Program, region: Region, kind: int, *, partial: bool, onto: bool) -> Work:
-        shard = touched(op, program, region, partial=partial, onto=onto)
-        prices = compute_seconds, machine_seconds
-        seconds, least = (price(op, program, self.machines[kind], shard, self.ranks) for price in prices)
+        shard, machine = touched(op, program, region, partial=partial, onto=onto), self.machines[kind]
+        sizes = (shard.points, *(image.region.size for image in shard.reads.values()), shard.written.size)
+        key = (program.graph.structure(op), sizes, kind, partial, onto)
+        if key not in self._of_machine:
+            self._of_machine[key] = machine_seconds(op, program, machine, shard, self.ranks)
+        least = self._of_machine[key]
+        seconds = max(least, kernel_seconds(op, program, machine, shard) or 0.0)
         return Work(seconds, shard.points, seconds > least)
 
 

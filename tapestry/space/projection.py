@@ -69,6 +69,19 @@ class _Plain:
         terms = tuple((axis[str(name)], factor) for name, factor in row.terms)
         return _Plain(position, terms, row.const, max(lows, default=None), min(highs, default=None))
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return (self.row,)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        return tuple(axis for axis, _ in self.terms)
+
+    def over(self, sets: tuple[IntSet, ...]) -> tuple[Pieces, bool]:
+        """The values of its row, as one piece, for sets of its dimensions."""
+        values, exact = _row_image(self, sets)
+        return ((values,),), exact
+
     def image(self, axes: Sequence[IntSet]) -> tuple[IntSet, bool]:
         return _row_image(self, tuple(axes[axis] for axis, _ in self.terms))
 
@@ -99,8 +112,15 @@ class _Joint:
     names: tuple[str, ...]
     axes: tuple[int, ...]
 
+    def over(self, sets: tuple[IntSet, ...]) -> tuple[Pieces, bool]:
+        """The values of its rows, piece by piece, for sets of its dimensions."""
+        return solve_rows(self.exprs, self.bounds, self.names, sets)
+
     def image(self, axes: Sequence[IntSet]) -> tuple[Pieces, bool]:
-        return solve_rows(self.exprs, self.bounds, self.names, tuple(axes[k] for k in self.axes))
+        return self.over(tuple(axes[k] for k in self.axes))
+
+
+Part = _Plain | _Joint
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +151,14 @@ class Projection:
             used = sorted({axis[name] for expr in [*exprs, *(b.expr for b in limits)] for name in expr.dims})
             joint.append(_Joint(tuple(mine), exprs, limits, tuple(names[k] for k in used), tuple(used)))
         return Projection(len(rows), clips, tuple(plain), tuple(joint))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Rows that have no dimension in common with others, together: the image of a product of sets is the product of
+        theirs. Each says its ``rows``, the ``axes`` of the domain that they depend on, and, for a set of each, what
+        they are (``over``).
+        """
+        return (*self.plain, *self.joint)
 
     def grids(self, domain: Grid) -> tuple[list[Grid], bool]:
         """Grids (they may overlap) whose union is the image of a non-empty grid, and whether that is exact."""
@@ -199,6 +227,16 @@ def _prepared(op: OperationLike) -> _Prepared:
             _PREPARED.clear()
         _PREPARED[id(op)] = found
     return found
+
+
+def read_projections(op: OperationLike) -> Mapping[Read, Projection]:
+    """What every read of an operation makes of its points."""
+    return _prepared(op).reads
+
+
+def write_projection(op: OperationLike) -> Projection:
+    """What its write makes of its points."""
+    return _prepared(op).write
 
 
 def read_image(read: Read, op: OperationLike, domain: Region, shape: Sequence[int] | None = None) -> Image:
