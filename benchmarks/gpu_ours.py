@@ -216,7 +216,7 @@ def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dic
     settled = steps[len(steps) // 4 :]
     timeline, predicted = made.simulate(), made.document.predicted
     middle = sorted(settled, key=lambda step: step.wall_s)[len(settled) // 2]
-    tasks = [[b.rank, b.lane, b.name, b.predicted_s, b.measured_s] for b in beside(timeline.events, settled)]
+    tasks = [[b.rank, b.lane, b.name, b.predicted_s, b.measured_s, b.kernel] for b in beside(timeline.events, settled)]
     kinds = Kinds.of(made.resolved)
     drawing = timeline_drawing(kinds, predicted_peers(timeline), measured_peers(middle.events))
     bound = made.document.bound

@@ -127,24 +127,51 @@ how many operations are cut how.
 def _tasks(jobs: dict[str, Any]) -> Iterator[str]:
     for row in ROWS:
         if row.name in BY_TASK and "tasks" in jobs.get(row.name, {}):
-            yield (
-                f"### {row.title}, {row.gpus} GPU{'s' * (row.gpus > 1)}\n\nRank 0, all layers together.\n\n"
-                + _by_task(jobs[row.name]["tasks"])
-            )
+            head = f"### {row.title}, {row.gpus} GPU{'s' * (row.gpus > 1)}"
+            said = "Rank 0, all layers together; tasks that one kernel does are one line."
+            yield "\n\n".join([head, said, _by_task(jobs[row.name]["tasks"])])
 
 
 def _by_task(tasks: list[list[Any]]) -> str:
-    """Tasks of rank 0 of one name, the number of the layer left out, added up."""
+    """Tasks of rank 0 of one name, the number of the layer left out, added up; what one kernel does is one line."""
     groups: dict[str, list[float]] = {}
-    for rank, _, name, predicted, measured in tasks:
-        if rank == 0 and predicted is not None and measured is not None:
-            count, before, after = groups.get(_alike(name), [0, 0.0, 0.0])
-            groups[_alike(name)] = [count + 1, before + predicted, after + measured]
+    for names, predicted, measured in done_together(tasks):
+        line = _named([_alike(name) for name in names])
+        count, before, after = groups.get(line, [0, 0.0, 0.0])
+        groups[line] = [count + 1, before + predicted, after + measured]
     lines = [
         [name, f"{count:.0f}", f"{1e6 * before:.1f}", f"{1e6 * after:.1f}", f"{after / before:.2f}" if before else ""]
         for name, (count, before, after) in sorted(groups.items(), key=lambda item: -item[1][2])
     ]
     return _table(["task", "times", "predicted, µs", "measured, µs", "ratio"], lines)
+
+
+def done_together(tasks: list[list[Any]]) -> Iterator[tuple[list[str], float, float]]:
+    """The tasks of rank 0 that are done one by one, or within a later one of their lane: names, and the sums of the
+    seconds that were predicted and measured.
+    """
+    waiting: dict[str, list[tuple[str, float, float]]] = {}
+    for rank, lane, name, predicted, measured, kernel in tasks:
+        if rank == 0 and predicted is not None and measured is not None:
+            mine = waiting.setdefault(lane, [])
+            mine.append((name, predicted, measured))
+            if not kernel.startswith("within "):
+                names, *seconds = zip(*waiting.pop(lane), strict=True)
+                yield list(names), sum(seconds[0]), sum(seconds[1])
+
+
+def _named(names: list[str]) -> str:
+    """Several names as one, what they begin with said once.
+
+    >>> _named(["layers.*.norm.mean", "layers.*.norm.scale"])
+    'layers.*.norm.mean, scale'
+    """
+    first, *others = names
+    parts = [name.split(".") for name in names]
+    same = 0
+    while others and all(len(part) > same + 1 and part[same] == parts[0][same] for part in parts):
+        same += 1
+    return ", ".join([first, *(".".join(part[same:]) for part in parts[1:])])
 
 
 def _alike(name: str) -> str:

@@ -176,8 +176,20 @@ def step(seconds: float, predicted: float, **more: Any) -> dict[str, Any]:
     return {
         "step_s": seconds, "predicted_s": predicted, "bound_s": 0.04, "predicted_exposed_s": 0.0, "exposed_s": 0.001,
         "bytes_moved": 2_000_000, "shardings": {"t by mesh0": 3, "whole": 1}, "timeline": "<svg/>",
-        "tasks": [[0, "compute", "layers.0.q", 1e-4, 2e-4], [0, "compute", "layers.1.q", 1e-4, 2e-4]],
+        "tasks": [task for layer in "01" for task in tasks_of(f"layers.{layer}")],
     } | more  # fmt: skip
+
+
+def tasks_of(layer: str) -> list[list[Any]]:
+    """Tasks of rank 0, two of which are done within a third, and one of another rank."""
+    return [
+        [0, "compute", f"{layer}.q", 1e-4, 2e-4, "cublasLtMatmul"],
+        [0, "compute", f"{layer}.gate", 3e-4, 0.0, f"within {layer}.gated"],
+        [0, "comm", f"shift {layer}.k", 1e-4, 1e-4, ""],
+        [0, "compute", f"{layer}.up", 3e-4, 1e-6, f"within {layer}.gated"],
+        [0, "compute", f"{layer}.gated", 1e-4, 7e-4, "paired"],
+        [1, "compute", f"{layer}.q", 1.0, 1.0, "cublasLtMatmul"],
+    ]
 
 
 def test_the_page(bench: dict[str, Any], tmp_path: Path) -> None:
@@ -202,4 +214,6 @@ def test_the_page(bench: dict[str, Any], tmp_path: Path) -> None:
     assert any("failed: MemoryError: no / room" in line for line in lines)
     assert any(line.startswith("| ConvNeXt-like, 16") and "40 one GPU | 2.00 | 1.9 x yes" in line for line in lines)
     assert "| layers.*.q | 2 | 200.0 | 400.0 | 2.00 |" in lines
+    assert "| layers.*.gate, up, gated | 2 | 1400.0 | 1402.0 | 1.00 |" in lines
+    assert not any(line.startswith("| layers.*.up") for line in lines)
     assert (tmp_path / "img" / "gpu-timeline.svg").read_text() == "<svg/>"

@@ -237,6 +237,15 @@ class Device(ABC):
         del chain
         return None
 
+    def fit(self, runs: Sequence[Runner]) -> bool:
+        """Whether the device does better to run these at once (`at_once`); they have nothing to do with one another."""
+        del runs
+        return False
+
+    def at_once(self, runs: Sequence[Runner]) -> Runner:
+        """Runners that `fit` each other as one."""
+        return in_order(runs)
+
     @abstractmethod
     def copy(self, source: Stored, target: Stored, region: Region) -> Runner:
         """Copy the elements of a region that both store, within a tier or between two. Either side may be a NumPy

@@ -13,6 +13,7 @@ from .chains import Links, chains_from
 from .device import Bound, Chain, Device, Evaluation, Runner, Stored, Within, kernels_of, nothing
 from .faults import Place, demand
 from .memory import Memory
+from .neighbours import neighbours
 from .result import name_of
 from .stores.arrays import Array
 from .transport.movement import Movement
@@ -75,6 +76,17 @@ class Rank:
                 elif transport is not None:
                     movement = Movement.of(self.resolved, task, memories, tags[task.id])
                     self.bound[task.id] = Bound(task, place, transport.bind(movement))
+        if self.joins:
+            self._at_once()
+
+    def _at_once(self) -> None:
+        """Runners that have nothing to do with each other, and stand beside each other, as one."""
+        for group in list(neighbours(self.tasks, self.bound, self.resolved, self.device)):
+            *others, last = (task for done in group for task in done.tasks)
+            for task in others:
+                self.bound[task.id] = _bound(task, self.bound[task.id].place, Within(last.op))
+            run = self.device.at_once([done.run for done in group])
+            self.bound[last.id] = _bound(last, self.bound[last.id].place, run)
 
     def _joined(self) -> dict[int, Runner]:
         """The runners of tasks that the device does together: the longest chains, from the first task on."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from time import perf_counter
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class CudaMachine(Machine):
         self.main = cupy.cuda.Stream(non_blocking=True)
         self.stream: int = self.main.ptr
         self.planned = 0
-        self.pending: list[_Launch] = []
+        self.pending: list[ref[_Launch]] = []
         self.capturing = False
         self._graphs: WeakSet[_Graph] = WeakSet()
         self._cublas: Cublas | None = None
@@ -135,12 +135,14 @@ class CudaMachine(Machine):
 
     def _launch(self, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> Runner:
         found = _Launch(self, unit, arguments, held)
-        self.pending.append(found)
+        self.pending.append(ref(found))
         return found
 
     def load(self) -> None:
-        """Compile what was asked for so far, side by side, and load it: nothing of that happens while tasks run."""
-        waiting, self.pending = self.pending, []
+        """Compile what was asked for so far, unless nobody holds it any more, and load it, side by side: nothing of
+        that happens while tasks run.
+        """
+        waiting, self.pending = [one for held in self.pending if (one := held()) is not None], []
         units = {(one.unit.entry, one.unit.exact): one.unit for one in waiting}
         if len(units) > 1:
             with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

@@ -20,6 +20,7 @@ from ...space import Grid, Region
 from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, of_memory
+from .at_once import Launched, at_once, fit
 from .attention import written_attention
 from .chained import added_products, finished_attentions, fused_maps, paired_products, products_onto, read_attentions
 from .convolutions import convolution_of
@@ -32,8 +33,9 @@ from .machine import Machine, Product
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
+from .parts import in_parts
 from .peers import joined
-from .products import products_of
+from .products import multiplications, products_of
 from .rows import rows_of
 from .scratch import Scratch
 from .sought import TABLE, UNASKED, sought
@@ -163,7 +165,13 @@ class CupyDevice(Device):
         if found is not None:
             return [found]
         mapped = written_map(job)
-        return [self._launch(mapped)] if mapped else [self._launch(written(part)) for part in beside(job)]
+        return [self._launch(mapped)] if mapped else self._general(job, task.lane)
+
+    def _general(self, job: Job, lane: str) -> list[Runner]:
+        """By kernels of its own, one after another."""
+        with self.temporaries(lane):
+            jobs = in_parts(job, lambda size, dtype: self.take(size, dtype, lane))
+        return [self._launch(written(part)) for one in jobs for part in beside(one)]
 
     def _convolution(self, job: Job, lane: str) -> Runner | None:
         found = convolution_of(job)
@@ -204,18 +212,27 @@ class CupyDevice(Device):
         return None if rows is None else self._launch(rows)
 
     def _products(self, products: Sequence[Product] | None) -> list[Runner]:
-        """Products of a few rows by kernels of their own, others by a library; none if it has not all of them."""
+        """Products of a few rows by kernels of their own, others by a library; none if it has not all of them, or they
+        are too small for it.
+        """
         found: list[Runner] = []
+        large = multiplications(products or ()) >= self.machine.worth
         for one in products or ():
             thin = thin_product(one)
-            run = self._launch(thin) if thin else self.machine.product(one)
+            run = self._launch(thin) if thin else self.machine.product(one) if large else None
             if run is None:
                 return []
             found.append(run)
         return found
 
     def _launch(self, kernel: Written) -> Runner:
-        return self.machine.launch(kernel.unit, kernel.arrays)
+        return Launched(self.machine.launch(kernel.unit, kernel.arrays), kernel)
+
+    def fit(self, runs: Sequence[Runner]) -> bool:
+        return fit(runs)
+
+    def at_once(self, runs: Sequence[Runner]) -> Runner:
+        return self._launch(at_once(runs))
 
     def copy(self, source: Stored, target: Stored, region: Region) -> Runner:
         return bind_copy(self.machine, source, target, region)

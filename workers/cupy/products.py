@@ -25,8 +25,8 @@ from .jobs import Dims, Job
 from .machine import Matrices, Product
 from .places import place
 
-# Products that are worth a library's call, and calls of one task.
-WORTH, MOST_CALLS = 1 << 12, 64
+# Multiplications of a matrix that make it one, and calls of one task.
+LEAST, MOST_CALLS = 1 << 12, 64
 # The types of operands, of what they are added up in, and of the result, that libraries have.
 KNOWN = {
     ("f64", "f64"), ("f32", "f32"), ("f16", "f16"), ("f16", "f32"), ("bf16", "bf16"), ("bf16", "f32"),
@@ -61,6 +61,11 @@ def products_of(job: Job) -> list[Product] | None:
     if (left.dtype, out.dtype) not in KNOWN or (left.dtype == "f64") != (dtype == "f64"):
         return None
     return _matrices(job.kept, fold.dims, left, right, out)
+
+
+def multiplications(products: Sequence[Product]) -> int:
+    """How many there are in all."""
+    return sum(one.batches * one.rows * one.columns * one.folded for one in products)
 
 
 def _without_steps(job: Job) -> Job:
@@ -141,7 +146,7 @@ def _matrices(kept: Dims, folded: Dims, left: Factor, right: Factor, out: Factor
         longest = max(loops, key=lambda dim: dim[1])
         b, loops = (longest,), tuple(dim for dim in loops if dim != longest)
     sizes = [prod(extent for _, extent in dims) for dims in (b, m, n, k)]
-    if sizes[1] * sizes[2] * sizes[3] < WORTH or prod(extent for _, extent in loops) > MOST_CALLS:
+    if sizes[1] * sizes[2] * sizes[3] < LEAST or prod(extent for _, extent in loops) > MOST_CALLS:
         return None
     made = Product(
         _matrix(left, b, m, k), _matrix(right, b, k, n), _matrix(out, b, m, n),

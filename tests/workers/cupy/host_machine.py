@@ -44,6 +44,8 @@ class HostMachine(Machine):
     ``kernels`` are all that were launched.
     """
 
+    worth = 1  # what tests multiply is small
+
     def __init__(self, *, products: bool = True, packed: bool = False) -> None:
         self.products, self.packed = products, packed
         self.units: dict[str, Unit] = {}

@@ -8,6 +8,7 @@ import tapestry as tp
 from tapestry import Tensor, bf16
 from tapestry.planner.format import Resolved
 from tapestry.program import Program
+from tapestry.workers.cupy.machine import Machine
 
 from ....planner.search.named import CASES, Named
 from ...kinds import KINDS, Made, inputs_of, made
@@ -76,5 +77,6 @@ def test_states_of_attention_are_folded_in_turns(program: Program, in_place: boo
 
 
 @pytest.mark.parametrize("program", [product.bind(), narrow_product.bind()], ids=["f32", "bf16"])
-def test_products_add_to_what_lies_there(program: Program) -> None:
+def test_products_add_to_what_lies_there(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
+    monkeypatch.setattr(Machine, "worth", 1)
     turns.check_product(program, "cupy")

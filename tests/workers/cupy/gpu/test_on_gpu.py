@@ -15,6 +15,7 @@ from tapestry.inputs import random_inputs
 from tapestry.program import Dim, Operation, Program, Tensor
 from tapestry.result_type import reduced_dtype
 from tapestry.testing import inputs_for, partitions, programs
+from tapestry.workers.cupy.machine import Machine
 
 from ....files import example
 from .executed import EXAMPLES, cut, cut_along, executed, needs_gpu, whole
@@ -85,7 +86,9 @@ SPECS = [
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64", "int32"])
 @pytest.mark.parametrize("spec", SPECS)
-def test_sums_of_products(spec: str, dtype: str) -> None:
+@pytest.mark.parametrize("worth", [1, Machine.worth], ids=["by a library", "of so many"])
+def test_sums_of_products(monkeypatch: pytest.MonkeyPatch, spec: str, dtype: str, worth: int) -> None:
+    monkeypatch.setattr(Machine, "worth", worth)
     program = contraction(spec, dtype)
     [op] = program.operations
     inputs = {tensor.name: values(dtype, tensor.shape, k) for k, tensor in enumerate(program.of_role("input"))}
