@@ -18,10 +18,11 @@ from contextlib import ExitStack
 from dataclasses import astuple
 from itertools import chain
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import numpy as np
+from gpu_jobs import passed  # type: ignore[import-not-found, unused-ignore]
 from gpu_rows import BY_NAME, Row  # type: ignore[import-not-found, unused-ignore]
 from gpu_steps import Contender, Moment, seconds  # type: ignore[import-not-found, unused-ignore]
 
@@ -171,21 +172,15 @@ def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> d
     said("bound")
     contenders: dict[str, Contender] = {"ours": ours, **rivals(row)}
     said("rivals ready")
-    if gate is not None:
-        passed(gate)
+    if isinstance(ours.held, OneOfMany):
+        ours.held.group.barrier()
+    passed(gate)
     taken = seconds(contenders, ours.agreed)
     said("timed")
     steps = ours.noted()
     if not ours.finite():
         raise SystemExit(f"{row.name}: an output is not finite")
     return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
-
-
-def passed(gate: Path) -> None:
-    """Say that all is ready, and wait until it is this row's turn on the GPU."""
-    gate.with_suffix(".ready").touch()
-    while not gate.with_suffix(".go").exists():
-        sleep(0.02)
 
 
 def said(what: str) -> None:

@@ -31,32 +31,58 @@ def bench() -> Iterator[dict[str, Any]]:
     before = list(sys.path)
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        yield {name: import_module(name) for name in ("gpu", "gpu_ours", "gpu_rows", "gpu_steps", "gpu_tables")}
+        names = ("gpu", "gpu_jobs", "gpu_ours", "gpu_rows", "gpu_steps", "gpu_tables")
+        yield {name: import_module(name) for name in names}
     finally:
         sys.path[:] = before
 
 
 def job(bench: dict[str, Any], name: str, code: str, gpus: int = 1, **more: Any) -> Any:
-    return bench["gpu"].Job(name, gpus, ("-c", code), more.pop("limit_s", 60.0), **more)
+    return bench["gpu_jobs"].Job(name, gpus, ("-c", f"{GATED}\n{code}"), more.pop("limit_s", 60.0), **more)
+
+
+GATED = f"""
+import json, os, sys, time
+from pathlib import Path
+sys.path.insert(0, {str(BENCHMARKS)!r})
+if "--gate" in sys.argv:
+    from gpu_jobs import passed
+    passed(Path(sys.argv[-1]))
+"""
+SAID = """
+on = os.environ["CUDA_VISIBLE_DEVICES"]
+at_work = [Path(f"at-work-{number}") for number in on.split(",")]
+assert not any(path.exists() for path in at_work), "somebody else is at work on this GPU"
+for path in at_work:
+    path.touch()
+time.sleep(0.2)
+for path in at_work:
+    path.unlink()
+print(json.dumps({"on": on}))
+"""
 
 
 def test_each_job_has_gpus_of_its_own_and_none_loses_the_others(
     bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "import os, json; print(json.dumps({'on': os.environ['CUDA_VISIBLE_DEVICES']}))"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(bench["gpu_jobs"], "ROOT", tmp_path)
     jobs = [
         job(bench, "plan", "print('{}'); print('{\"plan_s\": 1}')", gpus=0),
-        job(bench, "one", said),
-        job(bench, "hangs", "import time; print('{\"part\": 1}', flush=True); time.sleep(600)", limit_s=2.0),
+        job(bench, "one", SAID),
+        job(bench, "hangs", "print('{\"part\": 1}', flush=True); time.sleep(600)", limit_s=2.0),
         job(bench, "breaks", "raise SystemExit('out of luck')"),
-        job(bench, "both", said, gpus=2, after=("plan",)),
-        job(bench, "never", said, after=("breaks",)),
+        job(bench, "both", SAID, gpus=2, after=("plan",)),
+        job(bench, "other", SAID),
+        job(bench, "never", SAID, after=("breaks",)),
     ]
-    results: dict[str, Any] = {"jobs": {}}
-    bench["gpu"].run(jobs, 2, results, tmp_path / "r.json", monotonic() + 300)
-    found = json.loads((tmp_path / "r.json").read_text())["jobs"]
+    found: dict[str, Any] = {}
+    ended: list[str] = []
+    bench["gpu_jobs"].run(jobs, 2, found, monotonic() + 300, ended.append)
+    assert sorted(ended) == sorted(found)
+    assert ended[0] == "plan"
     assert found["plan"]["plan_s"] == 1
+    assert found["other"]["on"] in ("0", "1")
     assert found["one"]["on"] in ("0", "1")
     assert sorted(found["both"]["on"].split(",")) == ["0", "1"]
     assert found["hangs"]["part"] == 1
@@ -65,17 +91,29 @@ def test_each_job_has_gpus_of_its_own_and_none_loses_the_others(
     assert found["never"] == {"failed": "breaks failed"}
 
 
-def test_what_is_not_begun_in_time_is_said(bench: dict[str, Any], tmp_path: Path) -> None:
-    results: dict[str, Any] = {"jobs": {}}
-    bench["gpu"].run([job(bench, "late", "print('{}')")], 1, results, tmp_path / "r.json", monotonic() - 1)
-    assert results["jobs"] == {"late": {"failed": "the time was over"}}
+def test_what_is_not_begun_in_time_is_said(bench: dict[str, Any]) -> None:
+    found: dict[str, Any] = {}
+    bench["gpu_jobs"].run([job(bench, "late", "print('{}')")], 1, found, monotonic() - 1, lambda name: None)
+    assert found == {"late": {"failed": "the time was over"}}
+
+
+def test_what_is_never_ready_holds_the_others_up_for_a_while_only(
+    bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench["gpu_jobs"], "ROOT", tmp_path)
+    monkeypatch.setattr(bench["gpu_jobs"], "READY_S", 6.0)
+    jobs = [bench["gpu_jobs"].Job("stuck", 1, ("-c", "import time; time.sleep(600)"), 60.0), job(bench, "one", SAID)]
+    found: dict[str, Any] = {}
+    bench["gpu_jobs"].run(jobs, 1, found, monotonic() + 300, lambda name: None)
+    assert "failed" in found["stuck"]
+    assert found["one"]["on"] == "0"
 
 
 def test_a_second_run_goes_on_on_the_gpus_that_it_is_given(
     bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "import os, json; print(json.dumps({'on': os.environ['CUDA_VISIBLE_DEVICES']}))"
-    todo = [job(bench, "known", said), job(bench, "failed", said), job(bench, "other", said)]
+    monkeypatch.setattr(bench["gpu_jobs"], "ROOT", tmp_path)
+    todo = [job(bench, "known", SAID), job(bench, "failed", SAID), job(bench, "other", SAID)]
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"jobs": {"known": {"step_s": 1.0}, "failed": {"failed": "code 1"}}}))
     monkeypatch.setattr(bench["gpu"], "here", lambda: ({}, 1))
