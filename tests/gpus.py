@@ -12,9 +12,11 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -42,6 +44,7 @@ def pytest_configure() -> None:
     if worker and (names := visible()):
         os.environ["CUDA_VISIBLE_DEVICES"] = turned(names, int(worker.removeprefix("gw")))
     if not worker:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of each process: there are as many of them as cores
         FOUND.parent.mkdir(exist_ok=True)
         FOUND.write_text("")
 
@@ -87,6 +90,23 @@ def is_alone(item: pytest.Item | None) -> bool:
     return item is not None and "alone" in getattr(item, "fixturenames", ())
 
 
+Work = Callable[[], object]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Kernels that tests say they need (`compiles`) are compiled while a process waits, each by one of every second."""
+    number, count = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]), _processes()
+    if gpus() and number % 2 == 0:  # the others leave cores to who is alone
+        wanted = [(item, item.get_closest_marker("compiles")) for item in session.items]
+        works = [partial(marker.args[0], **item.callspec.params) for item, marker in wanted if marker]  # type: ignore[attr-defined]
+        _turns.ahead = iter(works[number // 2 :: -(-count // 2)])
+
+
+def _processes() -> int:
+    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
 class Turns:
     """Locks of files, which go with their process: either any number of tests at once, or one that is alone.
 
@@ -96,6 +116,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._held = False
+        self.ahead: Iterator[Work] = iter(())  # what may be done while others are alone
 
     def before(self, item: pytest.Item) -> None:
         """Wait until the test may run."""
@@ -106,11 +127,25 @@ class Turns:
             (folder / f"tapestry-gpu-tests-{os.getuid()}-{name}").open("a") for name in ("wanted", "running")
         )
         alone = is_alone(item)
-        fcntl.flock(self._wanted, fcntl.LOCK_SH if alone else fcntl.LOCK_EX)
-        fcntl.flock(self._running, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        if not alone:
+        if alone:
+            fcntl.flock(self._wanted, fcntl.LOCK_SH)
+            fcntl.flock(self._running, fcntl.LOCK_EX)
+        else:
+            self._take(self._wanted, fcntl.LOCK_EX)
+            self._take(self._running, fcntl.LOCK_SH)
             fcntl.flock(self._wanted, fcntl.LOCK_UN)
         self._held = True
+
+    def _take(self, lock: IO[str], how: int) -> None:
+        """Do what there is to do meanwhile."""
+        while True:
+            with suppress(BlockingIOError):
+                return fcntl.flock(lock, how | fcntl.LOCK_NB)
+            work = next(self.ahead, None)
+            if work is None:
+                return fcntl.flock(lock, how)
+            with suppress(Exception):  # the test that needs it says so
+                work()
 
     def after(self, item: pytest.Item, following: pytest.Item | None) -> None:
         """Let others run; not between two tests that are alone."""

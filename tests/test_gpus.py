@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Lock
 from types import SimpleNamespace
@@ -41,3 +42,23 @@ def test_nobody_runs_beside_a_test_that_is_alone(tmp_path: Path, monkeypatch: py
         list(pool.map(process, range(5)))
     assert len(together) == 15
     assert all(len(items) == 1 for items in together if alone in items)
+
+
+def test_who_waits_compiles_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as there is something to compile, and no longer than until its turn comes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first: Any = Turns()
+    second: Any = Turns()
+    item, alone = (SimpleNamespace(fixturenames=names) for names in ((), ("alone",)))
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        done.append(number)
+        if number == 2:
+            first.after(alone, None)
+
+    second.ahead = iter([partial(work, number) for number in range(5)])
+    first.before(alone)
+    second.before(item)
+    assert done == [0, 1, 2]
+    second.after(item, None)

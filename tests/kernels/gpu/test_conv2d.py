@@ -163,6 +163,12 @@ def seed_of(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
+def compiled(name: str, what: Pass) -> None:
+    """The kernels of a pass, ahead of it."""
+    compile_all(to_compile(SHAPES[name], what, None), device_architecture(0), 1)
+
+
+@pytest.mark.compiles(compiled)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("what", PASSES)
 def test_every_shape(name: str, what: Pass) -> None:
