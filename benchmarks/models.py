@@ -5,7 +5,7 @@ weights and images. Fused inference is of `fuse_for_inference`, beside the model
 torch has it, unless asked for. Models come in the order of `MODELS`, and what was measured is written as it comes: a
 limit on time leaves out the last ones, and a second run goes on there. With `--jobs` several models are made ready side
 by side, each in a process of its own (cuDNN takes half a second for each pass of each layer that it meets first), and
-timed one at a time.
+timed one at a time, when nobody makes anything ready: eager steps are the host's work.
 
     python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
 
@@ -35,7 +35,7 @@ NO_GPU, DEVICE = 2, "cuda"
 MODES = ("graph", "eager", "fused", "loss", "compile", "compile-inference")
 ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
 SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
-LOCK: Path | None = None  # held while something is timed
+LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
 LOSS_STEPS = 100
 Step = Callable[[], Any]
 
@@ -139,15 +139,15 @@ def captured(step: Step) -> Step:
 
 
 @contextlib.contextmanager
-def alone(lock: Path | None) -> Iterator[None]:
-    """One process at a time, where several share a GPU."""
+def alone(lock: Path | None, *, shared: bool = False) -> Iterator[None]:
+    """One process at a time, where several share a GPU; those that make ready are `shared`: beside one another."""
     if lock is None:
         yield
         return
     import fcntl
 
     with lock.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
 
 
@@ -159,22 +159,21 @@ def in_turns(steps: dict[str, Step]) -> dict[str, float]:
         step()
     torch.cuda.synchronize()
     counts, times = {}, {who: [] for who in steps}
-    with alone(LOCK):
+    for who, step in steps.items():
+        begun = perf_counter()
+        step()
+        torch.cuda.synchronize()
+        counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
+    for _ in range(ROUNDS):
         for who, step in steps.items():
-            begun = perf_counter()
-            step()
+            for _ in range(SETTLING):
+                step()
             torch.cuda.synchronize()
-            counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
-        for _ in range(ROUNDS):
-            for who, step in steps.items():
-                for _ in range(SETTLING):
-                    step()
-                torch.cuda.synchronize()
-                begun = perf_counter()
-                for _ in range(counts[who]):
-                    step()
-                torch.cuda.synchronize()
-                times[who].append((perf_counter() - begun) / counts[who] * 1e3)
+            begun = perf_counter()
+            for _ in range(counts[who]):
+                step()
+            torch.cuda.synchronize()
+            times[who].append((perf_counter() - begun) / counts[who] * 1e3)
     return {who: round(statistics.median(values), 3) for who, values in times.items()}
 
 
@@ -212,9 +211,15 @@ class Measurement:
             "first": self.first, "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
             "compile": self.compiled, "compile-inference": self.compiled_inference,
         }  # fmt: skip
+        with alone(LOCK, shared=True):
+            self._run({"first": parts.pop("first")}, deadline)
+            if "fused" in modes:
+                self._run({"fusion": self.fusion}, deadline)
+        with alone(LOCK):
+            self._run({mode: part for mode, part in parts.items() if mode in modes}, deadline)
+
+    def _run(self, parts: dict[str, Callable[[], None]], deadline: float) -> None:
         for mode, part in parts.items():
-            if mode != "first" and mode not in modes:
-                continue
             if monotonic() > deadline:
                 self.case.setdefault("left_out", []).append(mode)
                 self.note(self.case)
@@ -240,6 +245,7 @@ class Measurement:
             self.case["kernels"] = len(warm_up(self.ours.model, self.ours.images))
         self.case["warm_up_s"] = round(perf_counter() - begun, 2)
         self.case["first_ours_s"] = first_s(self.ours.training())
+        torch.cuda.empty_cache()
 
     def graph(self) -> None:
         self.case["training_graph_ms"] = in_turns(self._steps(Contender.training, captured))
@@ -287,6 +293,11 @@ class Measurement:
         torch.cuda.synchronize()
         self.case["fused_eager_ms"] = in_turns(steps)
         self.case["fused_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
+
+    def fusion(self) -> None:
+        """Everything that inference needs is compiled."""
+        for contender in self._narrow().values():
+            contender.inference()()
 
     def compiled_inference(self) -> None:
         import torch

@@ -275,3 +275,52 @@ def test_until_a_kernel_is_there_cudnn_computes() -> None:
     last = torch_calls.forward(x, w, None, geometry_of(1, 1, 1, 8, (3, 2)))
     for y in first:
         close(y, last, terms=48)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+STEPS_OF_TRAINING = 100
+
+
+def small_model() -> nn.Sequential:
+    """A depthwise, a strided depthwise and a grouped convolution among others."""
+
+    def block(*convolution: nn.Module, channels: int) -> list[nn.Module]:
+        return [*convolution, nn.BatchNorm2d(channels), nn.ReLU()]
+
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *block(nn.Conv2d(3, 32, 3, padding=1), channels=32),
+        *block(nn.Conv2d(32, 32, 3, padding=1, groups=32, bias=False), channels=32),
+        *block(nn.Conv2d(32, 32, 5, 2, padding=2, groups=32, bias=False), nn.Conv2d(32, 64, 1), channels=64),
+        *block(nn.Conv2d(64, 64, 3, padding=1, groups=8), channels=64),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    ).to("cuda")  # fmt: skip
+
+
+def losses(model: nn.Module, layout: torch.memory_format) -> Tensor:
+    """Of steps of SGD on one batch, under autocast."""
+    random = torch.Generator("cuda").manual_seed(1)
+    images = torch.randn(64, 3, 24, 24, generator=random, device="cuda").contiguous(memory_format=layout)
+    labels = torch.randint(10, (64,), generator=random, device="cuda")
+    update, found = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), []
+    for _ in range(STEPS_OF_TRAINING):
+        update.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        update.step()
+        found.append(loss.detach().float())
+    return torch.stack(found)
+
+
+def test_losses_are_those_of_cudnn() -> None:
+    """Within what two runs of cuDNN's differ by, whose tensors lie in memory in different orders."""
+    theirs, other, ours = (small_model() for _ in range(3))
+    assert len(replace_convolutions(ours).taken) == 3
+    expected = losses(theirs.to(memory_format=torch.channels_last), torch.channels_last)
+    noise = (losses(other, torch.contiguous_format) - expected).square().mean().sqrt()
+    found = losses(ours.to(memory_format=torch.channels_last), torch.channels_last)
+    print(f"rms of differences: {float((found - expected).square().mean().sqrt()):.2e}, cuDNN's own {float(noise):.2e}")
+    assert expected[-1] < expected[0] / 2
+    assert (found - expected).square().mean().sqrt() < 2 * noise + 2e-3 * expected[0]
