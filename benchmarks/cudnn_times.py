@@ -112,7 +112,7 @@ def measure(given: argparse.Namespace) -> None:
     """This process's share of the layers."""
     import torch
     from gpu_timing import Pool, median_us  # type: ignore[import-not-found, unused-ignore]
-    from models import alone  # type: ignore[import-not-found, unused-ignore]
+    from model_steps import alone  # type: ignore[import-not-found, unused-ignore]
 
     torch.backends.cudnn.benchmark = given.cudnn_benchmark
     deadline = monotonic() + given.limit

@@ -28,16 +28,18 @@ def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     found, timm = benchmark("models"), ModuleType("timm")
+    steps = sys.modules["model_steps"]
     timm.create_model, timm.__version__ = created, "1"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", timm)
     for name, value in {"DEVICE": "cpu", "LOSS_STEPS": 2, "ROUNDS": 1, "SETTLING": 0, "SECONDS": 1e-6}.items():
-        monkeypatch.setattr(found, name, value)
+        monkeypatch.setattr(steps, name, value)
+    monkeypatch.setattr(found, "DEVICE", "cpu")
     monkeypatch.setattr(found, "captured", lambda step: step)
     monkeypatch.setattr(found, "missing", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
     monkeypatch.setattr(warm_up, "warm_up", lambda model, example: [])
-    monkeypatch.setitem(found.MODELS, "efficientnet_b0", found.Model(2, 16, goal=1.25))
+    monkeypatch.setitem(found.MODELS, "efficientnet_b0", steps.Model(2, 16, goal=1.25))
     return found
 
 

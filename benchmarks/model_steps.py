@@ -1,0 +1,166 @@
+"""The contenders of `models.py`: a model of timm with a batch, its steps, and how they are timed."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+DEVICE = "cuda"
+ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
+SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
+LOSS_STEPS = 100
+Step = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of timm: images of a batch, their extent, and what training in a CUDA graph is to gain over cuDNN."""
+
+    batch: int
+    extent: int = 224
+    goal: float = 1.1
+
+
+MODELS = {
+    "efficientnet_b0": Model(128, goal=1.25),
+    "convnext_tiny": Model(64, goal=1.25),
+    "regnety_016": Model(128, goal=1.8),
+    "resnext50_32x4d": Model(128),
+    "mobilenetv3_large_100": Model(128),
+    "convnextv2_atto": Model(128),
+    "regnety_032": Model(64, goal=1.8),
+    "edgenext_small": Model(64, 256),
+    "efficientnet_b4": Model(32, 380),
+    "regnetx_032": Model(64),
+}
+
+
+class Contender:
+    """One model on the GPU with a batch: steps of training and of inference."""
+
+    def __init__(self, model: Any, sizes: Model) -> None:
+        import torch
+
+        self.torch, self.model = torch, model
+        random = torch.Generator(DEVICE).manual_seed(1)
+        shape = (sizes.batch, 3, sizes.extent, sizes.extent)
+        images = torch.randn(shape, generator=random, device=DEVICE)
+        self.images = images.contiguous(memory_format=torch.channels_last)
+        self.labels = torch.randint(1000, (sizes.batch,), generator=random, device=DEVICE)
+
+    def training(self, called: Any = None) -> Step:
+        """Forward and backward; gradients are new every time. Gives the loss."""
+        torch, model, parameters = self.torch, called or self.model, list(self.model.parameters())
+
+        def step() -> Any:
+            for parameter in parameters:
+                parameter.grad = None
+            with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+                loss = torch.nn.functional.cross_entropy(model(self.images), self.labels)
+            loss.backward()
+            return loss
+
+        return step
+
+    def inference(self, called: Any = None) -> Step:
+        torch, model = self.torch, called or self.model
+
+        def step() -> Any:
+            lowered = self.images.dtype is torch.float32
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16, enabled=lowered, cache_enabled=False):
+                return model(self.images)
+
+        return step
+
+    def exact(self) -> Any:
+        """The results in f32, in evaluation."""
+        self.model.eval()
+        try:
+            with self.torch.no_grad():
+                return self.model(self.images)
+        finally:
+            self.model.train()
+
+    def losses(self) -> list[float]:
+        """Of steps of SGD on the one batch, from the weights the model has, which are put back."""
+        torch = self.torch
+        saved = copy.deepcopy(self.model.state_dict())
+        update, step = torch.optim.SGD(self.model.parameters(), 0.02, momentum=0.9), self.training()
+        found = []
+        for _ in range(LOSS_STEPS):
+            found.append(step().detach())
+            update.step()
+        self.model.load_state_dict(saved)
+        return [float(loss) for loss in found]
+
+
+def captured(step: Step) -> Step:
+    """A step as a CUDA graph."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+@contextlib.contextmanager
+def alone(lock: Path | None, *, shared: bool = False) -> Iterator[None]:
+    """One process at a time, where several share a GPU; those that make ready are `shared`: beside one another."""
+    if lock is None:
+        yield
+        return
+    import fcntl
+
+    with lock.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+
+
+def in_turns(steps: dict[str, Step]) -> dict[str, float]:
+    """Median milliseconds of a step of each, which are timed in turns."""
+    import torch
+
+    for step in steps.values():
+        step()
+    torch.cuda.synchronize()
+    counts, times = {}, {who: [] for who in steps}
+    for who, step in steps.items():
+        begun = perf_counter()
+        step()
+        torch.cuda.synchronize()
+        counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
+    for _ in range(ROUNDS):
+        for who, step in steps.items():
+            for _ in range(SETTLING):
+                step()
+            torch.cuda.synchronize()
+            begun = perf_counter()
+            for _ in range(counts[who]):
+                step()
+            torch.cuda.synchronize()
+            times[who].append((perf_counter() - begun) / counts[who] * 1e3)
+    return {who: round(statistics.median(values), 3) for who, values in times.items()}
+
+
+def first_s(step: Step) -> float:
+    """Seconds of a step that nobody made before."""
+    import torch
+
+    torch.cuda.synchronize()
+    begun = perf_counter()
+    step()
+    torch.cuda.synchronize()
+    return round(perf_counter() - begun, 2)
