@@ -24,8 +24,11 @@ _transforms = _torch._C._functorch.peek_interpreter_stack
 
 def direct(*tensors: Tensor) -> bool:
     """Whether these are plain CUDA tensors that nothing traces: no fake tensors, subclasses, modes or transforms."""
-    if torch.compiler.is_compiling():
-        return False
+    return not torch.compiler.is_compiling() and plain(*tensors)
+
+
+def plain(*tensors: Tensor) -> bool:
+    """The same where nothing is being compiled."""
     for tensor in tensors:
         if type(tensor) not in _PLAIN or not _on_gpu(tensor):
             return False
@@ -90,6 +93,10 @@ class _Forward(torch.autograd.Function):
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias, _, _ = ctx.needs_input_grad
         geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
+        if not torch.is_grad_enabled() and plain(x, dy, taps):
+            dx = torch_calls.input_gradient(dy, taps, x.shape, geometry) if to_x else None
+            dw = torch_calls.filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
+            return dx, dw, dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None, None, None
         if ctx.taps is not None and torch.is_grad_enabled():
             taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
         dx = input_gradient(dy, taps, x.shape, geometry) if to_x else None

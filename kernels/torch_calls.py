@@ -34,7 +34,6 @@ DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans
 ALIGNED = 15  # the bits of addresses that have to be 0 for the copy engine
 
-_empty: Any = torch.empty_strided
 _background = False
 
 
@@ -45,7 +44,7 @@ def compile_in_background(on: bool = True) -> None:
 
 
 class _Result(NamedTuple):
-    """What to allocate: the arguments of `torch.empty_strided`."""
+    """What to allocate: the arguments of `torch.empty_strided`, fewer where the type is an operand's."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -58,9 +57,11 @@ class _Result(NamedTuple):
         a, b, y, x = (int(extent) for extent in shape)
         return cls((a, b, y, x), (b * y * x, 1, x * b, b), dtype or tensor.dtype, tensor.device)
 
-    def allocated(self) -> Tensor:
-        found: Tensor = _empty(self.shape, self.strides, dtype=self.dtype, device=self.device)
-        return found
+    def allocated(self, like: Tensor) -> Tensor:
+        """On the device of `like`."""
+        if like.dtype is self.dtype:
+            return like.new_empty_strided(self.shape, self.strides)
+        return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
 
 
 class _Plan:
@@ -132,7 +133,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     if plan.left:
         return _forward_by_cudnn(x, w, bias, geometry)
     given = _copied(plan, x, w)
-    out = plan.result.allocated()
+    out = plan.result.allocated(x)
     if bias is None:
         ready = plan.run(False, (*given, out), ("x", "w", "out"), lambda *a: _forward_steps(plan, *a))
     else:
@@ -164,7 +165,7 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor |
     if plan.left:
         return None
     given = _copied(plan, x, w)
-    out = plan.result.allocated()
+    out = plan.result.allocated(x)
     operands, names = [*given, out], ["x", "w", "out"]
     for name, values in (("scale", then.scale), ("bias", then.bias)):
         if values is not None:
@@ -203,7 +204,7 @@ def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Te
     if plan.left:
         return torch_library.input_gradient(dy, w, shape, *geometry)
     given = _copied(plan, dy, w)
-    out = plan.result.allocated()
+    out = plan.result.allocated(dy)
 
     def steps(dy: DeviceArray, w: DeviceArray, out: DeviceArray) -> Steps:
         return prepare.input_gradient_steps(plan.problem, dy, w, out, None)
@@ -224,7 +225,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     if plan.left:
         return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
     given = _copied(plan, x, dy)
-    out = plan.result.allocated()
+    out = plan.result.allocated(x)
     operands: tuple[Tensor, ...] = (*given, out)
     if plan.workspace:
         operands = (*operands, torch.empty(plan.workspace, dtype=torch.uint8, device=plan.result.device))

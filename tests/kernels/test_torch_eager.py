@@ -4,6 +4,7 @@ a call that came before is not worked out again. On a GPU: test_torch_cuda.py.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tapestry.kernels import torch_autograd, torch_calls, torch_library, torch_operators
+from tapestry.kernels import torch_autograd, torch_calls, torch_layers, torch_library, torch_operators
 from tapestry.kernels.convolution import prepare, weight_gradient
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import BadConvolution
@@ -214,7 +215,7 @@ PLAIN = Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8)
 def test_a_call_that_came_before_is_only_launched(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, _ = layer()
     out = torch.empty_like(x)
-    monkeypatch.setattr(torch_calls, "_empty", lambda *shape, **settings: out)
+    monkeypatch.setattr(torch_calls._Result, "allocated", lambda result, like: out)
     for _ in range(3):
         assert torch_calls.forward(x, w, None, PLAIN) is out
     assert (len(launches.calls), len(launches.ran)) == (1, 3)
@@ -304,6 +305,25 @@ def test_a_layer_of_lists_is_the_same_layer(computed: list[str]) -> None:
     x, w, _ = example()
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in STEPS.items()}
     torch.testing.assert_close(conv2d(x, w, **lists), nn.functional.pad(conv2d(x, w, **STEPS), (0, 0, 0, 0)))
+
+
+def test_a_layer_is_the_function_of_its_settings(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that are changed after a call count in the next one."""
+    monkeypatch.setattr(torch_layers, "DTYPES", {torch.float64: "f64"})
+    made = torch_layers.GroupedConv2d(8, 8, 3, padding=1, groups=2, dtype=torch.float64)
+    x = torch.randn(2, 8, 6, 5, dtype=torch.float64)
+    for settings in ({}, {"stride": (2, 1)}, {"padding": "same", "stride": (1, 1)}, {"dilation": (1, 2)}):
+        for name, value in settings.items():
+            setattr(made, name, value)
+        steps = {name: getattr(made, name) for name in ("stride", "padding", "dilation", "groups")}
+        expected = nn.functional.conv2d(x, made.weight, made.bias, **steps)
+        torch.testing.assert_close(made(x), expected)
+    assert computed == ["forward"] * 4
+    made.weight = nn.Parameter(made.weight.detach() * 2)
+    torch.testing.assert_close(made(x), nn.functional.conv2d(x, made.weight, made.bias, **steps))
+    copied = copy.deepcopy(made)
+    torch.testing.assert_close(copied(x), made(x))
+    torch.testing.assert_close(made(x[0]), made(x)[0])
 
 
 # -- left to cuDNN -----------------------------------------------------------------------------------------------------
