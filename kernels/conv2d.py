@@ -5,7 +5,7 @@
         * w[k, r, s, j]
 
 Arrays are CuPy's, torch's or any other library's (`runtime/array.py`), of shape [n, h, w, c] with the channels dense in
-memory and any other strides; filters [k, r, s, c / groups] are dense. k = c; c / groups is at most 128; filter
+memory and any other strides; filters [k, r, s, c / groups] are dense. c / groups and k / groups are at most 128; filter
 extents are 1 to 7, strides and dilations 1 or 2. Work is queued on `stream`, or on the current stream of the library
 the first array is of; nothing waits for it. Results are new arrays of that library unless `out` is given; a call with
 `out` (and `workspace`) allocates nothing, and can be captured in a graph once the same kernel has run before.
@@ -224,8 +224,8 @@ def weight_gradient_problem(
 ) -> tuple[ConvolutionProblem, DeviceArray, DeviceArray]:
     """The convolution whose filter's gradient is asked for, with x and dy as described arrays."""
     given, other = operands.images(x, "x", where), operands.images(dy, "dy", where)
-    c, (r, s) = given.shape[3], extents
-    taps = (c, r, s, c // groups if type(groups) is int and groups > 0 else 0)
+    c, k, (r, s) = given.shape[3], other.shape[3], extents
+    taps = (k, r, s, c // groups if type(groups) is int and groups > 0 else 0)
     return problem_of(given, taps, groups, stride, padding, dilation), given, other
 
 
@@ -249,11 +249,11 @@ def _known_problem(
     padding: int | tuple[int, ...],
     dilation: int | tuple[int, ...],
 ) -> ConvolutionProblem:
-    if len(w) != 4 or w[0] != x[3]:
-        raise WrongShape("not a filter for these channels", where="w", expected=f"[{x[3]}, r, s, c / groups]", came=w)
-    steps = {"stride": _pair(stride, "stride"), "dilation": _pair(dilation, "dilation")}
+    if len(w) != 4:
+        raise WrongShape("not a filter", where="w", expected="[k, r, s, c / groups]", came=w)
+    steps = (_pair(stride, "stride"), _pair(dilation, "dilation"), _sides(padding))
     n, h, width, c = x
-    problem = ConvolutionProblem(n, h, width, c, groups, w[1], w[2], **steps, padding=_sides(padding), dtype=dtype)
+    problem = ConvolutionProblem(n, h, width, c, groups, w[1], w[2], *steps, dtype, channels_out=w[0])
     if w != problem.weight_shape:
         raise WrongShape("w has the wrong shape", where="conv2d", expected=problem.weight_shape, came=w)
     return problem

@@ -54,7 +54,7 @@ class BandedWeightGradient:
 
 def in_bands(problem: ConvolutionProblem) -> bool:
     """Whether the kernel computes a weight gradient: depthwise, octets of channels, neither stride nor dilation."""
-    return problem.width == 1 and problem.c % 8 == 0 and problem.stride == problem.dilation == (1, 1)
+    return problem.width == 1 and problem.narrow and problem.c % 8 == 0 and problem.stride == problem.dilation == (1, 1)
 
 
 def shared_bytes(cut: BandedWeightGradient) -> int:

@@ -25,7 +25,7 @@ from .configuration import (
     legal,
     open_rows,
 )
-from .problem import GROUP_WIDTHS, ConvolutionProblem
+from .problem import ConvolutionProblem
 
 MOST = 40
 LATE_PRODUCTS = 30  # of a warp and row: with more of them (5 x 5, four tiles) rows that leave late gained nothing
@@ -55,7 +55,7 @@ CLOCKS_PER_NS = tuned_gpu().sustained_clock_hz / 1e9
 
 def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
     """Legal configurations of forward.cu, at most forty, the analytic best guess first. Empty where it cannot run."""
-    if problem.width not in GROUP_WIDTHS:
+    if not problem.narrow:
         return []
     found = {cut: guess(problem, cut, gpu.sms) for cut in _all(problem, gpu.sms, gpu.shared_per_block)}
     return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
@@ -149,8 +149,8 @@ def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int
 
 def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
     """Estimated ns of a launch."""
-    walk = _walk(problem, cut, sms)
-    memory, compute = _memory(problem, cut, sms, walk.blocks), _compute(problem, cut, walk.useful)
+    walk = walked(problem, cut, sms)
+    memory, compute = memory_ns(problem, cut, sms, walk.blocks), _compute(problem, cut, walk.useful)
     ready = FIT.start_ns + max(FIT.latency_ns, filter_ns(problem, cut))
     return ready + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
 
@@ -164,7 +164,7 @@ class Walk:
     useful: float
 
 
-def _walk(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Walk:
+def walked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Walk:
     channel_blocks = ceil(problem.c / cut.channels)
     line = ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.units)) * problem.p
     chunks = ceil(line / cut.chunk) * channel_blocks
@@ -191,7 +191,7 @@ def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     return footprint(problem, cut).threads // 32 - SERVICE_WARPS
 
 
-def _memory(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
+def memory_ns(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
     """ns that one step's bytes take: the share of a multiprocessor, or what is asked for ahead over the latency."""
     row = footprint(problem, cut).row_bytes
     out = cut.images * min(problem.q, 8 * cut.units) * cut.channels * 2 * prod(problem.cell) / problem.stride[0]

@@ -19,6 +19,9 @@ MAX_THREADS = 1024
 BARRIER_BYTES = 8
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
 REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
+PAIRED_ROOM = 24  # the same of pairs of channels
+LATE_ROOM = 14  # more of them for each tile where rows leave late
+QUAD, PAIRED_UNITS = 4, 8  # columns of a product, units of its rows, of forward_pairs.cu
 CELL_ROOM = 8  # the same where a position is more than one output
 RESERVED_SHARED = KIB  # of every block, for the driver
 Filter = Literal["registers", "staged", "shared"]
@@ -35,11 +38,14 @@ class ForwardConfiguration:
     `stages` ring slots of `stage_rows` input rows arrive ahead, `out_stages` rows leave behind; `blocks` blocks share a
     multiprocessor. A `dynamic` grid has a block for every chunk, otherwise each resident block takes many. Where rows
     leave `late`, a finished row is rounded and stored while the next one's matrices are on their way, for one more row
-    of sums.
+    of sums (of pairs: for nothing).
 
     `filter` says where a warp has its weights: in `registers`, loaded straight from memory; in registers, but `staged`
     through shared memory; or in `shared` memory, a fragment loaded for every product. The last two need groups of 16 or
     32 channels.
+
+    With `pairs` a warp computes 2 or 4 pairs of neighbouring channels in groups of one or two (forward_pairs.cu), and a
+    tile is eight units; `octets` is 1.
     """
 
     channels: int = 64
@@ -55,6 +61,22 @@ class ForwardConfiguration:
     dynamic: bool = False
     late: bool = False
     filter: Filter = "registers"
+    pairs: int = 0
+
+    @property
+    def tile_units(self) -> int:
+        """Units of eight columns that make one product's rows."""
+        return PAIRED_UNITS if self.pairs else 2
+
+    @property
+    def warp_channels(self) -> int:
+        """Channels that a warp writes."""
+        return 2 * self.pairs or 8 * self.octets
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block that compute."""
+        return self.channels // self.warp_channels * ceil(self.images * self.units / (self.tile_units * self.tiles))
 
 
 @dataclass(frozen=True)
@@ -76,16 +98,14 @@ def group_block(problem: ConvolutionProblem) -> int:
 def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footprint:
     """Threads, shared memory and registers of `cut`: the formulas of forward.cu."""
     pixel, box_x = cut.channels * 2, _box_x(problem, cut)
-    warps_positions = ceil(cut.images * cut.units / (2 * cut.tiles))
     row = cut.images * box_x * pixel
     cell_rows, cell_columns = problem.cell
-    ragged = cut.images * cut.units % (2 * cut.tiles) > 0
+    ragged = cut.images * cut.units % (cut.tile_units * cut.tiles) > 0
     out = (cut.images * cut.units * cell_rows + ragged) * 8 * cell_columns * pixel
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
-    warps = cut.channels // (8 * cut.octets) * warps_positions
     shared = ring + barriers + (0 if cut.filter == "registers" else filter_bytes(problem, cut))
-    return Footprint((warps + SERVICE_WARPS) * 32, shared, box_x, row, _registers(problem, cut))
+    return Footprint((cut.warps + SERVICE_WARPS) * 32, shared, box_x, row, _registers(problem, cut))
 
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
@@ -97,12 +117,30 @@ def _up(size: int, unit: int) -> int:
     return ceil(size / unit) * unit
 
 
+def column_steps(problem: ConvolutionProblem) -> int:
+    """Steps of four columns of the input that four neighbouring outputs meet."""
+    return ceil(((QUAD - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1) / QUAD)
+
+
 def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+    if cut.pairs:  # whole steps, so that nothing is read beyond it
+        return (cut.units * 8 - QUAD) * problem.stride[1] + QUAD * column_steps(problem)
     return (cut.units * 8 - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
 
 
 def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     cells = prod(problem.cell)
+    if cut.pairs:
+        steps = column_steps(problem)
+        sums, weights = open_rows(problem) * cut.tiles * cut.pairs * 4, cut.pairs * problem.r * steps
+        return (
+            sums
+            + weights
+            + 2 * steps * cut.pairs
+            + 2 * cut.tiles * (1 + min(2, steps))
+            + PAIRED_ROOM
+            + LATE_ROOM * cut.tiles * cut.late
+        )
     accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4 * cells
     tiles = 1 if cut.images == 1 else cut.tiles
     if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one column of the window
@@ -122,7 +160,7 @@ def open_rows(problem: ConvolutionProblem) -> int:
 
 def copyable(problem: ConvolutionProblem) -> bool:
     """Whether the bulk copy engine can read it: its strides are multiples of 16 bytes."""
-    return problem.c % 8 == 0
+    return problem.octets
 
 
 def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> bool:
@@ -135,12 +173,18 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         and cut.octets <= group_block(problem) // 8
         and (cut.filter == "registers" or problem.width >= 16)
         and not (cut.late and cut.filter == "shared")
+        and (not cut.pairs or pairable(problem))
         and max(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM
         and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks
         and taken.registers <= register_limit(taken.threads, cut.blocks)
     )
+
+
+def pairable(problem: ConvolutionProblem) -> bool:
+    """Whether pairs of neighbouring channels can be computed apart from the others."""
+    return problem.narrow and problem.width <= 2 and problem.cell == (1, 1)
 
 
 def register_limit(threads: int, blocks: int) -> int:

@@ -51,28 +51,31 @@ TAPESTRY_FN In source(Out at, Tap tap, int pad) {
     return modulo<STRIDE>(stepped).get() == 0 ? In(fold<STRIDE>(stepped).get()) : In(-(1 << 30));
 }
 
+// The first channel that is read of the group that writes channel k.
+TAPESTRY_FN C first_read(K k) { return C(k.get() / WRITTEN * READ); }
+
 // The filter, [Outer][TapY][TapX][Inner]: outer channels are those written, in the input gradient those read. The
 // weight of tap (r, s) from channel j of the group of k to channel k.
-using Filter = Tensor<const Half, Packed<Extent<Outer, unbounded>, Extent<TapY, R>, Extent<TapX, S>, Extent<Inner, WIDTH>>>;
+using Filter = Tensor<const Half, Packed<Extent<Outer, unbounded>, Extent<TapY, R>, Extent<TapX, S>, Extent<Inner, INNER>>>;
 
 TAPESTRY_FN float weight(const Pass& pass, K k, int j, TapY r, TapX s) {
-    const int group = k.get() / WIDTH * WIDTH;
-    const auto at = TRANSPOSED ? coord(Outer(group + j), Inner(k.get() - group)) : coord(Outer(k.get()), Inner(j));
+    const int outer = TRANSPOSED ? first_read(k).get() + j : k.get();
+    const auto at = coord(Outer(outer), Inner(TRANSPOSED ? k.get() % WRITTEN : j));
     return widen(*Filter(pass.weights)[at + coord(r, s)]);
 }
 
 using Sums = Array<float, Extent<Q, COLUMNS>>;
 
 TAPESTRY_FN void add_tap(Sums& sums, const Pass& pass, const InputRow& row, Q first, K k, TapY r, TapX s) {
-    float w[WIDTH];
+    float w[READ];
 #pragma unroll
-    for (int j = 0; j < WIDTH; ++j) w[j] = weight(pass, k, j, r, s);
+    for (int j = 0; j < READ; ++j) w[j] = weight(pass, k, j, r, s);
 #pragma unroll
     for (Q q(0); q < Q(COLUMNS); ++q) {
         const X x = source<X, STRIDE_X, DILATION_X>(first + q, s, pass.left);
         if (x < X(0) || x >= X(pass.width)) continue;
 #pragma unroll
-        for (int j = 0; j < WIDTH; ++j) sums(q) += w[j] * widen(*row[x][C(j)]);
+        for (int j = 0; j < READ; ++j) sums(q) += w[j] * widen(*row[x][C(j)]);
     }
 }
 
@@ -104,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) direct(const __grid_constant__
     for (TapY r(0); r < TapY(R); ++r) {
         const Y y = source<Y, STRIDE_Y, DILATION_Y>(p, r, pass.top);
         if (!pass.has(y)) continue;
-        const InputRow row = pass.row(n, y, C(k.get() / WIDTH * WIDTH));
+        const InputRow row = pass.row(n, y, first_read(k));
         for (TapX s(0); s < TapX(S); ++s) add_tap(sums, pass, row, first, k, r, s);
     }
     finish(sums, pass, n, p, first, k);

@@ -42,7 +42,9 @@ def source(
 ) -> str:
     """The CUDA source. Problems that differ in extents and padding alone share one."""
     numbers = {
-        "WIDTH": problem.width,
+        "READ": problem.width_out if transposed else problem.width,
+        "WRITTEN": problem.width if transposed else problem.width_out,
+        "INNER": problem.width,
         "R": problem.r,
         "S": problem.s,
         "STRIDE_Y": problem.stride[0],
@@ -77,8 +79,8 @@ def launch(
     columns, count = output.shape[2], rows.end - rows.begin
     tensors = [number for view in (*inputs, output, residual or output) for number in (view.pointer, *view.strides)]
     ints = (
-        n, problem.c, rows.above, height, rows.below, width, rows.begin, count, columns,
+        n, output.shape[3], rows.above, height, rows.below, width, rows.begin, count, columns,
         problem.padding[0], problem.padding[2], 0,
     )  # fmt: skip
-    threads = n * count * -(-columns // COLUMNS) * problem.c
+    threads = n * count * -(-columns // COLUMNS) * output.shape[3]
     return DirectLaunch(-(-threads // THREADS), THREADS, struct.pack("<20q3q12i", *tensors, *pointers, *ints))

@@ -62,7 +62,7 @@ __device__ inline void add_up(float (&sums)[width], const unsigned short* x, con
     const Block tap(blockIdx.y);
     const Y below = cast<Y>(tap.get<TapY>() * dilation_y) - at.top;
     const X right = cast<X>(tap.get<Tap>() * dilation_x) - at.left;
-    const auto inputs = tensor<Y, X, C>(x, at.x_image, at.x_row, at.x_column)[C(k.get() / width * width)];
+    const auto inputs = tensor<Y, X, C>(x, at.x_image, at.x_row, at.x_column)[C(k.get() / width_out * width)];
     const auto gradients = tensor<P, Q, K>(dy, at.dy_image, at.dy_row, at.dy_column)[k];
     const int split = blockIdx.z, begin = split * at.split_positions + min(split, at.longer_splits);
     const int last = begin + at.split_positions + (split < at.longer_splits);

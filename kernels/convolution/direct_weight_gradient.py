@@ -26,7 +26,7 @@ def lanes(problem: ConvolutionProblem) -> int:
 
     Of the GPU the kernels were tuned on, so that the source follows from the problem alone.
     """
-    fitting = (size for size in LANES if -(-problem.c // size) * problem.r * problem.s <= 2 * tuned_gpu().sms)
+    fitting = (size for size in LANES if -(-problem.k // size) * problem.r * problem.s <= 2 * tuned_gpu().sms)
     return next(fitting, LANES[-1])
 
 
@@ -37,7 +37,7 @@ def warps(problem: ConvolutionProblem) -> int:
 
 def sizes(problem: ConvolutionProblem) -> dict[str, int]:
     """The kernel's constants beside those of the problem."""
-    return {"lanes": lanes(problem), "warps": warps(problem)}
+    return {"lanes": lanes(problem), "warps": warps(problem), "width_out": problem.width_out}
 
 
 def slots(problem: ConvolutionProblem) -> int:
@@ -50,13 +50,13 @@ def splits(problem: ConvolutionProblem, sms: int) -> int:
     turns = -(-problem.n * problem.p * problem.q // slots(problem))
     if turns <= FEW_TURNS:
         return 1
-    blocks = -(-problem.c // lanes(problem)) * problem.r * problem.s
+    blocks = -(-problem.k // lanes(problem)) * problem.r * problem.s
     return max(1, min(MOST_SPLITS, 4 * sms // blocks, turns // FEWEST_TURNS))
 
 
 def grid(problem: ConvolutionProblem, splits: int) -> tuple[int, int, int]:
     """Blocks of channels, taps, splits."""
-    return -(-problem.c // lanes(problem)), problem.r * problem.s, splits
+    return -(-problem.k // lanes(problem)), problem.r * problem.s, splits
 
 
 def block(problem: ConvolutionProblem) -> tuple[int]:
@@ -67,7 +67,7 @@ def block(problem: ConvolutionProblem) -> tuple[int]:
 def arguments(problem: ConvolutionProblem, splits: int, x: View, dy: View, target: int) -> tuple[Any, ...]:
     """x, dy, where the sums go, and `Extents` of the kernel: strides in elements."""
     top, _, left, _ = problem.padding
-    edges = struct.pack("<5i", problem.h, problem.w, problem.c, top, left)
+    edges = struct.pack("<5i", problem.h, problem.w, problem.k, top, left)
     dealt = struct.pack("<2i", *divmod(problem.n * problem.p * problem.q, splits))
     rows, column = divmod(slots(problem), problem.q)
     step = struct.pack("<3i", *divmod(rows, problem.p), column)

@@ -18,8 +18,9 @@ def kernel_text(name: str) -> str:
     return files(__package__).joinpath(name).read_text()
 
 
-# The kernel's text, in order.
-PARTS = ("_cells", "_place", "_filter", "_products", "")
+# The kernel's text, in order: of octets of channels, and of pairs of them.
+PARTS = ("_cells", "_weights", "_place", "_filter", "_circle", "_products", "")
+PAIRED_PARTS = ("_cells", "_weights", "_circle", "_pairs", "")
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
@@ -48,6 +49,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "OUT_STAGES": cut.out_stages,
         "BLOCKS": cut.blocks,
         "LATE": int(cut.late),
+        "LATE_ROWS": int(cut.late and not cut.pairs),
     }
 
 
@@ -95,5 +97,5 @@ def source(
     lines += [f"using Half = {HALVES[problem.dtype]};"]
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric")]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
-    texts = [kernel_text(f"forward{part}.cu") for part in PARTS]
+    texts = [kernel_text(f"forward{part}.cu") for part in (PAIRED_PARTS if cut.pairs else PARTS)]
     return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

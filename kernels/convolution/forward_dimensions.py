@@ -10,15 +10,14 @@ stored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 
 from ..dimensions.specification import Compound, Dimension, Extent, Fold, Module, Parameter, Specification, Tensor
-from .configuration import ForwardConfiguration, footprint, group_block
+from .configuration import QUAD, ForwardConfiguration, column_steps, footprint, group_block
 from .problem import ConvolutionProblem
 
 WHOLE = (
     *("Image", "X", "Row", "Column", "C", "K", "TapX", "TapY", "Step", "Unit", "Piece"),
-    *("Outer", "StoredY", "StoredX", "Inner"),
+    *("Outer", "StoredY", "StoredX", "Inner", "OctetPart"),
 )
 OF_FILTER = ("Fragment", "TapStep")
 LANES = 32
@@ -30,8 +29,10 @@ def specification(
     """The dimensions, tiles and compound indices of the kernel, and `parameters` beside them."""
     octets, steps = group_block(problem) // 8, problem.s * group_block(problem) // 8
     rows, columns = problem.cell
-    pieces = cut.tiles * cut.octets * columns
+    pieces = cut.tiles * (cut.pairs or cut.octets) * columns
     counts = {"OCTETS": octets, "UNITS": cut.images * cut.units, "STEPS": steps, "PIECES": pieces}
+    if cut.pairs:
+        counts |= {"CHANNEL_PAIRS": cut.pairs, "COLUMN_STEPS": column_steps(problem)}
     filter_tile = _filter_tile(cut, octets, parameters)
     return Specification(
         "spec",
@@ -45,19 +46,16 @@ def specification(
             *(Fold("Outer8", "Outer", 8), Module("Outer8m", "Outer", 8), Fold("Inner8", "Inner", 8)),
             *(Fold("TapPair", "TapStep", 2), Module("TapPairHalf", "TapStep", 2)),
             *(Module("FragmentHalf", "Fragment", 2),),
-            *(Fold("Tile", "Unit", 2), Module("TileHalf", "Unit", 2), Fold("TileBlock", "Tile", cut.tiles)),
+            *(Fold("Tile", "Unit", cut.tile_units), Module("TileHalf", "Unit", cut.tile_units)),
+            Fold("TileBlock", "Tile", cut.tiles),
         ),
         tensors=(
             *_tiles(problem, cut),
             Tensor("FilterTile", "octet", filter_tile, True, 16 * octets if octets > 1 else 0),
         ),
-        compounds=(*_lanes(), *_places(problem, cut, octets), *_filter_places(cut, octets, filter_tile)),
+        compounds=(*_lanes(cut), *_places(problem, cut, octets), *_filter_places(cut, octets, filter_tile)),
         parameters=tuple(Parameter(name, value) for name, value in {**parameters, **counts}.items()),
     )
-
-
-def _position_warps(cut: ForwardConfiguration) -> int:
-    return ceil(cut.images * cut.units / (2 * cut.tiles))
 
 
 def _tiles(problem: ConvolutionProblem, cut: ForwardConfiguration) -> tuple[Tensor, Tensor]:
@@ -86,8 +84,13 @@ def _filter_places(cut: ForwardConfiguration, octets: int, tile: tuple[Extent, .
     )
 
 
-def _lanes() -> tuple[Compound, Compound]:
-    """The four 8 x 8 matrices of an ldmatrix (two steps x two units) and of an stmatrix (two pieces x two units)."""
+def _lanes(cut: ForwardConfiguration) -> tuple[Compound, ...]:
+    """The four 8 x 8 matrices of an ldmatrix (two steps x two units) and of an stmatrix (two pieces x two units).
+
+    Of pairs of channels: the position that a lane has of half a tile.
+    """
+    if cut.pairs:
+        return (Compound("PlaceRow", (Extent("TileHalf", cut.tile_units // 2), Extent("Q8m", 8)), LANES),)
     rows = (Extent("TileHalf", 2), Extent("Q8m", 8))
     read = Compound("MatrixRow", (Extent("PairHalf", 2), *rows), LANES)
     return read, Compound("StoredRow", (Extent("PieceHalf", 2), *rows), LANES)
@@ -96,7 +99,14 @@ def _lanes() -> tuple[Compound, Compound]:
 def _places(problem: ConvolutionProblem, cut: ForwardConfiguration, octets: int) -> tuple[Compound, ...]:
     """What one number of a unit, a step, a piece and a computing warp stands for."""
     columns = problem.cell[1]
-    warps = (Extent("TileBlock", _position_warps(cut)), Extent("K8Block", cut.channels // 8 // cut.octets))
+    blocks = cut.channels // 8 // cut.octets
+    parts = QUAD // cut.pairs if cut.pairs else 1  # of an octet, four pairs
+    across = cut.warps // (blocks * parts)
+    warps = (
+        Extent("TileBlock", across),
+        Extent("K8Block", blocks),
+        *([Extent("OctetPart", parts)] if cut.pairs else []),
+    )
     return (
         Compound("UnitPlace", (Extent("Image", cut.images), Extent("Q8", cut.units))),
         Compound("StepPlace", (Extent("TapX", problem.s), Extent("C8", octets))),

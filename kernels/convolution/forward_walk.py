@@ -43,6 +43,7 @@ def walk(problem: ConvolutionProblem) -> Walk:
         dilation=(rows.dilation, columns.dilation),
         padding=(*rows.padding, *columns.padding),
         dtype=problem.dtype,
+        channels_out=problem.channels_out,
     )
     return Walk(walked, Taps.plain(problem.r, problem.s), rows.read, columns.read)
 

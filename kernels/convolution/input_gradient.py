@@ -42,7 +42,7 @@ def walk(problem: ConvolutionProblem) -> Walk:
         problem.n,
         problem.p,
         problem.q,
-        problem.c,
+        problem.k,
         problem.groups,
         rows.places,
         columns.places,
@@ -50,6 +50,7 @@ def walk(problem: ConvolutionProblem) -> Walk:
         padding=(*rows.padding, *columns.padding),
         dtype=problem.dtype,
         cell=problem.stride,
+        channels_out=problem.c,
         taps=None if problem.stride == (1, 1) else (problem.r, problem.s),
     )
     return Walk(walked, Taps(rows.taps, columns.taps))

@@ -91,11 +91,11 @@ def filters(w: DeviceArray, x: DeviceArray, problem: ConvolutionProblem, where: 
     return dense(w, "w", where)
 
 
-def per_channel(values: DeviceArray | None, x: DeviceArray, name: str, where: str) -> int:
+def per_channel(values: DeviceArray | None, x: DeviceArray, channels: int, name: str, where: str) -> int:
     """The pointer of one f32 a channel, or 0."""
     if values is None:
         return 0
-    like(x, values, name, where, (x.shape[3],), "f32")
+    like(x, values, name, where, (channels,), "f32")
     return dense(values, name, where)
 
 

@@ -204,8 +204,8 @@ def checked(
         like(x, fused.residual, "residual", where, problem.output_shape, x.dtype)
     return (
         filters(w, x, problem, where),
-        per_channel(fused.scale, x, "scale", where),
-        per_channel(fused.bias, x, "bias", where),
+        per_channel(fused.scale, x, problem.k, "scale", where),
+        per_channel(fused.bias, x, problem.k, "bias", where),
     )
 
 

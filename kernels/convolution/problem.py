@@ -31,7 +31,7 @@ def demand(holds: bool, what: str, expected: object, got: object) -> None:
 
 @dataclass(frozen=True)
 class ConvolutionProblem:
-    """One grouped convolution, channels last: x [n, h, w, c], weights [k, r, s, c / groups], y [n, p, q, k], k == c.
+    """One grouped convolution, channels last: x [n, h, w, c], weights [k, r, s, c / groups], y [n, p, q, k].
 
         y[n, p, q, k] = sum over r, s, j of
             x[n, p * stride_y + r * dilation_y - top, q * stride_x + s * dilation_x - left, group(k) * width + j]
@@ -42,6 +42,8 @@ class ConvolutionProblem:
     With a `cell` other than (1, 1) every position (p, q) stands for that many (rows, columns) of outputs over the same
     window of r x s places: so the input gradient of a strided convolution is walked. The `taps` (rows, columns) of its
     filter are dealt among the outputs of a cell. It has no stride there.
+
+    `channels_out` is k where that is not c, None where it is.
 
     Raises `BadConvolution` naming the field, what was expected and what came.
     """
@@ -59,6 +61,7 @@ class ConvolutionProblem:
     dtype: str = "f16"
     cell: tuple[int, int] = (1, 1)
     taps: tuple[int, int] | None = None
+    channels_out: int | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -66,11 +69,13 @@ class ConvolutionProblem:
     @cached_property
     def _hash(self) -> int:
         """Of integers alone, so that a copy in another process may keep it; asked for in every call."""
-        extents = (self.n, self.h, self.w, self.c, self.groups, self.r, self.s)
+        extents = (self.n, self.h, self.w, self.c, self.groups, self.r, self.s, self.k)
         return hash((extents, self.stride, self.dilation, self.padding, self.cell))
 
     def __post_init__(self) -> None:
         self._check_types()
+        if self.channels_out == self.c:  # one problem, one way to say it
+            object.__setattr__(self, "channels_out", None)
         self._check_steps()
         self._check_channels()
         self._check_extents()
@@ -84,6 +89,8 @@ class ConvolutionProblem:
             value = getattr(self, name)
             fits = isinstance(value, tuple) and len(value) == length and all(type(item) is int for item in value)
             demand(fits, f"{name} is not a tuple of integers", f"{length} ints", repr(value))
+        out = self.channels_out
+        demand(out is None or (type(out) is int and out >= 1), "channels_out", "None or a positive int", repr(out))
         demand(self.dtype in DTYPES, "dtype", " or ".join(DTYPES), self.dtype)
 
     def _check_steps(self) -> None:
@@ -100,24 +107,46 @@ class ConvolutionProblem:
 
     def _check_channels(self) -> None:
         demand(self.c % self.groups == 0, "channels do not divide into groups", f"a multiple of {self.groups}", self.c)
-        demand(self.width <= MOST_WIDTH, "group width (channels / groups)", f"at most {MOST_WIDTH}", self.width)
+        demand(self.k % self.groups == 0, "outputs do not divide into groups", f"a multiple of {self.groups}", self.k)
+        for name, width in (("width (channels / groups)", self.width), ("width of outputs", self.width_out)):
+            demand(width <= MOST_WIDTH, f"group {name}", f"at most {MOST_WIDTH}", width)
 
     def _check_extents(self) -> None:
         for name, extent in (("p (output rows)", self.p), ("q (output columns)", self.q)):
             demand(extent >= 1, f"the filter does not fit: {name}", ">= 1", f"{extent} of {self}")
-        cells = self.n * self.p * self.q * self.c
+        cells = self.n * self.p * self.q * self.k
         for name, elements in (("input", self.input_elements), ("output", cells)):
             demand(elements <= MAX_ELEMENTS, f"elements of the {name}", f"at most {MAX_ELEMENTS}", elements)
 
     @property
     def width(self) -> int:
-        """Channels of one group, in and out."""
+        """Channels of one group that are read."""
         return self.c // self.groups
+
+    @property
+    def k(self) -> int:
+        """Channels of the output."""
+        return self.c if self.channels_out is None else self.channels_out
+
+    @property
+    def width_out(self) -> int:
+        """Channels of one group that are written."""
+        return self.k // self.groups
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is of the kind that the kernels of narrow groups compute: as many channels out as in, few."""
+        return self.width in GROUP_WIDTHS and self.channels_out is None
+
+    @property
+    def octets(self) -> bool:
+        """Whether channels in and out are whole octets, as the copy engine asks."""
+        return self.c % 8 == 0 and self.k % 8 == 0
 
     @property
     def tiled(self) -> bool:
         """Whether more than the plain kernel computes it on some GPU: narrow groups, or whole octets of channels."""
-        return self.width in GROUP_WIDTHS or self.c % 8 == 0
+        return self.narrow or self.octets
 
     @property
     def p(self) -> int:
@@ -146,7 +175,7 @@ class ConvolutionProblem:
 
     @property
     def weight_elements(self) -> int:
-        return self.c * self.tap_count * self.width
+        return self.k * self.tap_count * self.width
 
     @property
     def bytes_moved(self) -> int:
@@ -156,7 +185,7 @@ class ConvolutionProblem:
     @property
     def flops(self) -> int:
         """Multiplications and additions, positions over the padding counted too."""
-        return 2 * self.n * self.p * self.q * self.c * self.tap_count * self.width
+        return 2 * self.n * self.p * self.q * self.k * self.tap_count * self.width
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
@@ -164,8 +193,8 @@ class ConvolutionProblem:
 
     @property
     def output_shape(self) -> tuple[int, int, int, int]:
-        return (self.n, self.p * self.cell[0], self.q * self.cell[1], self.c)
+        return (self.n, self.p * self.cell[0], self.q * self.cell[1], self.k)
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int]:
-        return (self.c, self.r, self.s, self.width)
+        return (self.k, self.r, self.s, self.width)

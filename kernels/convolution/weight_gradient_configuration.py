@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..cost.gpu import Gpu, fitted, tuned_gpu
 from . import direct_weight_gradient
-from .problem import GROUP_WIDTHS, ConvolutionProblem
+from .problem import ConvolutionProblem
 
 UNIT = 8  # positions of a matrix, channels of a 16-byte chunk
 BOX_LIMIT = 256  # elements of a tensor map's box along one dimension
@@ -217,7 +217,7 @@ class Cut:
 
 def reads_by_copy_engine(problem: ConvolutionProblem) -> bool:
     """Whether a position is a multiple of 16 bytes, which a tensor map asks of every stride, and groups are narrow."""
-    return problem.c % UNIT == 0 and problem.width in GROUP_WIDTHS
+    return problem.c % UNIT == 0 and problem.narrow
 
 
 def live_rows(problem: ConvolutionProblem) -> range:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..runtime.compiler import Recipe
 from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weight_gradient
 from .launch import View
-from .problem import GROUP_WIDTHS, ConvolutionProblem
+from .problem import ConvolutionProblem
 from .wide_forward import WideConfiguration, WideCut
 from .wide_sweep import Part, parts
 from .wide_weight_gradient import WideGradientCut, WideWeightGradient
@@ -28,7 +28,7 @@ REACH = 2**32  # elements that a block addresses from its first row
 
 def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
     """Whether these kernels are the ones for a problem on a GPU."""
-    return problem.width not in GROUP_WIDTHS and problem.c % 8 == 0 and gpu.warpgroup_products
+    return not problem.narrow and problem.octets and gpu.warpgroup_products
 
 
 @lru_cache(maxsize=4096)

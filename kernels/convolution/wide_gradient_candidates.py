@@ -55,7 +55,7 @@ def _channels(problem: ConvolutionProblem) -> Iterator[tuple[int, int, int]]:
     for count in range(1, min(cut.groups, MOST_WARPGROUPS) + 1):
         if count * tiles <= MOST_WARPGROUPS:
             yield count, 1, tiles
-    for parts in range(1, min(cut.octets, 4) + 1):
+    for parts in range(1, min(cut.octets_out, 4) + 1):
         for own in range(1, min(tiles, MOST_WARPGROUPS) + 1):
             if parts > 1 or own < tiles:
                 yield 1, parts, own

@@ -75,12 +75,12 @@ class Part:
 
 def parts(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]) -> tuple[Part, ...]:
     """The sweeps of a pass: one, or in a strided input gradient one for every parity of rows and columns."""
-    width = problem.width
+    width, out = problem.width, problem.width_out
     if what == "forward":
         rows = _plain(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], problem.padding[0])
         columns = _plain(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2])
         return (
-            Part(Sweep(problem.n, rows, columns, problem.groups, width, width, False, problem.dtype), Every(), Every()),
+            Part(Sweep(problem.n, rows, columns, problem.groups, width, out, False, problem.dtype), Every(), Every()),
         )
     found = []
     for a, b in product(*map(range, problem.stride)):
@@ -90,7 +90,7 @@ def parts(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"
         columns = _turned(
             problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2], b
         )
-        sweep = Sweep(problem.n, rows, columns, problem.groups, width, width, True, problem.dtype)
+        sweep = Sweep(problem.n, rows, columns, problem.groups, out, width, True, problem.dtype)
         found.append(Part(sweep, Every(problem.stride[0], a), Every(problem.stride[1], b)))
     return tuple(found)
 

@@ -57,20 +57,29 @@ class WideGradientCut:
     configuration: WideWeightGradient
 
     @property
+    def together(self) -> int:
+        """Groups that are one of the kernel's."""
+        return together(self.problem.width, self.problem.width_out)
+
+    @property
     def octets(self) -> int:
-        """Octets of a group of the kernel."""
-        width = self.problem.width
-        return together(width, width) * width // 8
+        """Octets of x of a group of the kernel."""
+        return self.together * self.problem.width // 8
+
+    @property
+    def octets_out(self) -> int:
+        """Those of dy."""
+        return self.together * self.problem.width_out // 8
 
     @property
     def groups(self) -> int:
         """Groups as the kernel sees them."""
-        return ceil(self.problem.c / (8 * self.octets))
+        return ceil(self.problem.groups / self.together)
 
     @property
     def written(self) -> int:
         """Octets of dy of a warpgroup."""
-        return ceil(self.octets / self.configuration.parts)
+        return ceil(self.octets_out / self.configuration.parts)
 
     @property
     def x_parts(self) -> int:
@@ -153,7 +162,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
     width = 8 * cut.written
     lines = [group * width * 2 % cut.line for group in range(chosen.groups)]
     return (
-        cut.problem.c % 8 == 0
+        cut.problem.octets
         and (chosen.groups == 1 or (chosen.parts == 1 and cut.x_parts == 1))
         and all(start == 0 or start + 2 * width <= cut.line for start in lines)
         and cut.written <= 32
@@ -171,7 +180,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
     """The CUDA source. Problems that differ in extents, padding and number of groups alone share one."""
     cut = WideGradientCut(problem, chosen)
     numbers: dict[str, int | bool] = {
-        "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width,
+        "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width_out,
         "GROUPS": chosen.groups, "TILES": chosen.tiles, "IMAGES": chosen.images, "UNITS": chosen.units,
         "X_STAGES": chosen.stages, "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
@@ -201,8 +210,8 @@ def launches(
     divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, problem.p)
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (
-        stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets,
-        cut.x_parts, problem.c,
+        stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets_out,
+        cut.x_parts, problem.k,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)

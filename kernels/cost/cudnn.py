@@ -40,7 +40,7 @@ class Layer(NamedTuple):
     @classmethod
     def of(cls, problem: ConvolutionProblem) -> Layer | None:
         """The measured kind of layer nearest to a problem; None of one that is of another kind."""
-        if problem.dilation != (1, 1) or problem.stride[0] != problem.stride[1]:
+        if problem.dilation != (1, 1) or problem.stride[0] != problem.stride[1] or problem.channels_out is not None:
             return None
         extent, size = round((problem.h * problem.w) ** 0.5), round((problem.r * problem.s) ** 0.5)
         return cls(problem.n, extent, problem.c, problem.width, size, problem.stride[0])

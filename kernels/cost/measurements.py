@@ -13,6 +13,8 @@ from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
 from .model import FAMILY, Configuration, Pass
 
+LATER: list[Any] = [(1, 1), None, None]  # what older tables leave out: cell, taps, channels_out
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -48,12 +50,12 @@ def from_json(text: str) -> Table:
 
 
 def _measured(entry: dict[str, Any]) -> Measured:
-    # A table may be older than cells of outputs.
-    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *cells = entry["problem"]
+    # A table may be older than cells of outputs, and than other channels out than in.
+    n, h, w, c, groups, r, s, stride, dilation, padding, dtype, *later = entry["problem"]
     steps = tuple(stride), tuple(dilation), tuple(padding)
-    cell, taps = cells or ((1, 1), None)
+    cell, taps, out = later + LATER[len(later) :]
     dealt = tuple(cell), None if taps is None else tuple(taps)
-    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt)
+    problem = ConvolutionProblem(n, h, w, c, groups, r, s, *steps, dtype, *dealt, out)
     what = entry["pass"]
     if what not in get_args(Pass):
         raise ValueError(f"no pass {what!r}: one of {get_args(Pass)}")

@@ -20,8 +20,8 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ..convolution import candidates as forward_cuts
+from ..convolution import paired_candidates, wide
 from ..convolution import weight_gradient_configuration as weight_cuts
-from ..convolution import wide
 from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
@@ -62,6 +62,14 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 @lru_cache(maxsize=16384)
 def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
+    found = _of_octets(problem, what, gpu)
+    if FAMILY[what] == "forward" and (by_pairs := paired_candidates.best(problem, gpu, found[1])):
+        return by_pairs
+    return found
+
+
+def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
+    """The same without the kernels of channel pairs."""
     options = candidates(problem, what, gpu)
     if not options:
         by_warpgroups = wide.predicted_s(problem, what, gpu)

@@ -78,6 +78,21 @@ __device__ __forceinline__ void store_octet(unsigned to, const unsigned (&words)
                  : "memory");
 }
 
+// Two or four words at a shared address that is a multiple of as many.
+__device__ __forceinline__ void load_words(unsigned (&words)[4], unsigned address) {
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+}
+__device__ __forceinline__ void load_words(unsigned (&words)[2], unsigned address) {
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(address) : "memory");
+}
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&words)[4]) { store_octet(address, words); }
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&words)[2]) {
+    asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(address), "r"(words[0]), "r"(words[1]) : "memory");
+}
+
 // What the second-level cache is told of the lines that a copy touches.
 enum class Hint { none, evict_first, evict_last };
 

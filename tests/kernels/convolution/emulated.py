@@ -6,7 +6,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import lcm
+from math import gcd, lcm
 from typing import Generic, Protocol, TypeVar
 
 from hypothesis import strategies as st
@@ -26,13 +26,20 @@ class Kind(Generic[Cut]):
     r: int
     s: int
     width: int = 8
+    width_out: int = 0  # as the width
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     dtype: str = "f16"
 
+    def octets(self) -> int:
+        """The fewest channels in whole octets whose groups write whole octets."""
+        groups = lcm(*(8 // gcd(8, width) for width in (self.width, self.width_out or self.width)))
+        return groups * self.width
+
     def problem(self, n: int, h: int, w: int, c: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
-        steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
-        return ConvolutionProblem(n, h, w, c, c // self.width, self.r, self.s, **steps)  # type: ignore[arg-type]
+        groups, steps = c // self.width, (self.stride, self.dilation, padding)
+        out = groups * (self.width_out or self.width)
+        return ConvolutionProblem(n, h, w, c, groups, self.r, self.s, *steps, self.dtype, channels_out=out)
 
 
 class WideCuts(Protocol):
@@ -54,7 +61,7 @@ def wide_problems(draw: st.DrawFn, kind: Kind[Wide]) -> ConvolutionProblem:
     spans = [(taps - 1) * step + 1 for taps, step in zip((kind.r, kind.s), kind.dilation, strict=True)]
     widest = 8 * kind.cut.units if kind.cut.images > 1 else 20
     h, w = draw(st.integers(spans[0], spans[0] + 6)), draw(st.integers(spans[1], max(spans[1], widest - 2)))
-    channels = lcm(8, kind.width) * draw(st.integers(1, 2))
+    channels = kind.octets() * draw(st.integers(1, 2))
     return kind.problem(draw(st.integers(1, 3)), h, w, channels, padding)
 
 

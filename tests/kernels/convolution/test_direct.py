@@ -59,10 +59,12 @@ class Kind:
     transposed: bool = False
     fused: bool = False
     activation: str | None = None
+    width_out: int = 0
 
     def problem(self, n: int, h: int, w: int, groups: int, padding: tuple[int, int, int, int]) -> ConvolutionProblem:
         steps = {"stride": self.stride, "dilation": self.dilation, "padding": padding, "dtype": self.dtype}
-        return ConvolutionProblem(n, h, w, groups * self.width, groups, self.r, self.s, **steps)
+        out = groups * (self.width_out or self.width)
+        return ConvolutionProblem(n, h, w, groups * self.width, groups, self.r, self.s, **steps, channels_out=out)
 
 
 KINDS = [
@@ -75,6 +77,8 @@ KINDS = [
     Kind(3, 3, 4, (2, 2), (1, 1), "f16", transposed=True),
     Kind(4, 5, 1, (2, 1), (2, 2), "f16", transposed=True),
     Kind(2, 1, 16, (1, 2), (1, 1), "bf16", transposed=True),
+    Kind(3, 2, 1, (1, 2), (1, 1), "f16", fused=True, width_out=3),
+    Kind(3, 2, 6, (2, 1), (1, 1), "bf16", transposed=True, width_out=4),
 ]
 
 
@@ -102,7 +106,7 @@ def forward(problem: ConvolutionProblem, x: Array, w: Array) -> Array:
             rows = slice(first, first + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
             columns = slice(second, second + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
             seen = wide[:, rows, columns].reshape(*y.shape[:3], problem.groups, problem.width)
-            taps = w[:, r, s].astype(np.float64).reshape(problem.groups, problem.width, problem.width)
+            taps = w[:, r, s].astype(np.float64).reshape(problem.groups, problem.width_out, problem.width)
             y += np.einsum("npqgj,gkj->npqgk", seen, taps).reshape(y.shape)
     return y
 
@@ -111,10 +115,10 @@ def input_gradient(problem: ConvolutionProblem, dy: Array, w: Array) -> Array:
     """The adjoint by its definition: every output hands its gradient back to every input it read."""
     dx = np.zeros(problem.input_shape)
     top, _, left, _ = problem.padding
-    taps = w.astype(np.float64).reshape(problem.groups, problem.width, problem.r, problem.s, problem.width)
+    taps = w.astype(np.float64).reshape(problem.groups, problem.width_out, problem.r, problem.s, problem.width)
     for p in range(problem.p):
         for q in range(problem.q):
-            given = dy[:, p, q].astype(np.float64).reshape(-1, problem.groups, problem.width)
+            given = dy[:, p, q].astype(np.float64).reshape(-1, problem.groups, problem.width_out)
             back = np.einsum("ngk,gkrsj->nrsgj", given, taps).reshape(-1, problem.r, problem.s, problem.c)
             for r in range(problem.r):
                 for s in range(problem.s):
@@ -184,8 +188,8 @@ def test_any_problem(chosen: tuple[Kind, ConvolutionProblem], seed: int, data: s
     fused: dict[str, Array] = {}
     if kind.fused:
         fused = {
-            "scale": random.normal(size=problem.c).astype("f4"),
-            "bias": random.normal(size=problem.c).astype("f4"),
+            "scale": random.normal(size=problem.k).astype("f4"),
+            "bias": random.normal(size=problem.k).astype("f4"),
         }
         fused["residual"] = drawn(*shape)
         wanted = wanted * fused["scale"] + fused["bias"] + fused["residual"].astype(np.float64)

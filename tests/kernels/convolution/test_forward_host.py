@@ -49,10 +49,10 @@ class Kind(emulated.Kind[Cut]):
 
 def cut(
     channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1,
-    chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers", late: bool = False,
+    chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers", late: bool = False, pairs: int = 0,
 ) -> Cut:  # fmt: skip
     sizes = (channels, images, units, tiles, octets, stages)
-    return Cut(*sizes, stage_rows=rows, out_stages=2, chunk=chunk, filter=kept, late=late)
+    return Cut(*sizes, stage_rows=rows, out_stages=2, chunk=chunk, filter=kept, late=late, pairs=pairs)
 
 
 KINDS = [
@@ -62,6 +62,14 @@ KINDS = [
     Kind(cut(16, 1, 3, 2, rows=2), 2, 5, width=4, stride=(1, 2), dilation=(2, 1), dtype="bf16", fused=True),
     Kind(cut(32, 2, 2, 1, octets=2), 5, 2, width=16, stride=(2, 1), fused=True, activation="relu"),
     Kind(cut(16, 1, 3, 2, rows=2, late=True), 4, 2, dilation=(2, 1)),
+]
+# Pairs of channels: both widths, two and four pairs a warp, units beyond the last one, steps alone and in twos.
+PAIRED = [
+    Kind(cut(16, 2, 3, 1, pairs=2), 3, 3, width=1),
+    Kind(cut(16, 1, 2, 1, late=True, pairs=4), 5, 7, width=1, dtype="bf16", fused=True, activation="relu"),
+    Kind(cut(32, 1, 9, 2, pairs=2), 2, 5, width=2, stride=(2, 1), fused=True),
+    Kind(cut(16, 3, 1, 1, rows=2, late=True, pairs=2), 3, 4, width=1, stride=(2, 2), dilation=(1, 2)),
+    Kind(cut(8, 2, 1, 1, pairs=4), 4, 1, width=2, dilation=(2, 1), dtype="bf16"),
 ]
 # The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [
@@ -93,6 +101,8 @@ BACK = [
     Kind(cut(16, 1, 2, 1, 1, kept="shared"), 3, 3, width=16, stride=(2, 2), dilation=(1, 2)),
     Kind(cut(32, 1, 1, 1, 4, kept="staged", late=True), 3, 3, width=32, stride=(2, 2)),
     Kind(cut(16, 1, 2, 1, 1, kept="staged"), 4, 3, width=16),
+    Kind(cut(16, 2, 2, 1, late=True, pairs=2), 5, 3, width=1),
+    Kind(cut(16, 1, 3, 1, pairs=4), 3, 5, width=2, dilation=(1, 2), dtype="bf16"),
 ]
 
 
@@ -169,6 +179,14 @@ def stored(values: Array, shift: int) -> Array:
 @given(problems(KINDS), st.integers(1, 3), st.integers(0, 999), st.data())
 def test_the_kernel_convolves(case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject) -> None:
     convolves(*case, sms, seed, data, 0)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(PAIRED), st.integers(1, 3), st.integers(0, 999), st.data(), st.sampled_from((0, 0, 2)))
+def test_it_convolves_pairs_of_channels(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, shift: int
+) -> None:
+    convolves(*case, sms, seed, data, shift)
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])

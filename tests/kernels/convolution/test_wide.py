@@ -58,6 +58,16 @@ def test_other_gpus_and_odd_channels_have_the_plain_kernel() -> None:
         assert "direct" in recipes(layer(24), what, gpu("A100"))[0].name
 
 
+@pytest.mark.parametrize(("width", "width_out"), [(1, 2), (1, 3), (2, 4), (8, 16), (24, 8), (40, 120)])
+def test_other_channels_out_than_in_are_cut(width: int, width_out: int) -> None:
+    found = layer(width)
+    problem = replace(found, channels_out=found.groups * width_out)
+    for what in ("forward", "input_gradient"):
+        assert wide.cuts(problem, what, gpu())
+    assert wide.gradient_cut(problem, gpu()) is not None
+    assert problem.weight_shape == (found.groups * width_out, 3, 3, width)
+
+
 def test_narrow_groups_keep_their_kernels() -> None:
     for width in GROUP_WIDTHS:
         assert not wide.takes(layer(width), gpu())

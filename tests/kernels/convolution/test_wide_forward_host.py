@@ -57,6 +57,10 @@ KINDS = [
     Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16"),
     Kind(cut(images=8), 1, 2, width=16, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
     Kind(cut(images=8), 3, 2, width=5, stride=(1, 2), what="input_gradient"),
+    Kind(cut(images=4), 3, 2, width=1, width_out=3, fused=True),
+    Kind(cut(2, images=4), 2, 3, width=24, width_out=8, dtype="bf16"),
+    Kind(cut(images=8), 3, 3, width=2, width_out=4, stride=(2, 1), what="input_gradient"),
+    Kind(cut(parts=2, images=8), 1, 2, width=8, width_out=40, what="input_gradient"),
 ]
 
 
@@ -94,7 +98,7 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     if back:
         given_shape, shape = shape, given_shape
     x, w = small(random, given_shape, kind.dtype), stored(small(random, problem.weight_shape, kind.dtype), shift)
-    scale, bias = (random.integers(-2, 3, problem.c).astype(np.float32) for _ in range(2))
+    scale, bias = (random.integers(-2, 3, problem.k).astype(np.float32) for _ in range(2))
     added = small(random, shape, kind.dtype)
     wanted = input_gradient(problem, x, w) if back else expected(problem, x, w)
     flags: dict[str, Any] = dict.fromkeys(("scale", "bias", "residual"), kind.fused)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import Any
 
 import numpy as np
@@ -51,6 +50,8 @@ KINDS = [
     Kind(cut(1, images=2, tiles=3), 3, 3, width=72),
     Kind(cut(2, tiles=2), 3, 3, width=3, stride=(2, 2)),
     Kind(cut(4), 1, 1, width=12, dtype="bf16"),
+    Kind(cut(2), 3, 2, width=1, width_out=4, stride=(1, 2)),
+    Kind(cut(2, parts=2, tiles=2), 2, 3, width=40, width_out=24, dtype="bf16"),
 ]
 
 
@@ -64,15 +65,15 @@ def weight_gradient(problem: ConvolutionProblem, x: Array, dy: Array) -> Array:
     top, bottom, left, right = problem.padding
     wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
     dw = np.zeros(problem.weight_shape)
-    apart = (problem.n, problem.p, problem.q, problem.groups, problem.width)
-    given = dy.astype(np.float64).reshape(apart)
+    apart = (problem.n, problem.p, problem.q, problem.groups)
+    given = dy.astype(np.float64).reshape(*apart, problem.width_out)
     for r in range(problem.r):
         for s in range(problem.s):
             first, second = r * problem.dilation[0], s * problem.dilation[1]
             rows = slice(first, first + (problem.p - 1) * problem.stride[0] + 1, problem.stride[0])
             columns = slice(second, second + (problem.q - 1) * problem.stride[1] + 1, problem.stride[1])
-            found = np.einsum("npqgk,npqgj->gkj", given, wide[:, rows, columns].reshape(apart))
-            dw[:, r, s] = found.reshape(problem.c, problem.width)
+            found = np.einsum("npqgk,npqgj->gkj", given, wide[:, rows, columns].reshape(*apart, problem.width))
+            dw[:, r, s] = found.reshape(problem.k, problem.width)
     return dw
 
 
@@ -89,8 +90,7 @@ def test_the_kernels_sum_the_weight_gradient(
     chosen = replace(chosen, splits=min(splits, WideGradientCut(problem, chosen).work))
     random = np.random.default_rng(seed)
     x, dy = small(random, problem.input_shape, kind.dtype), small(random, problem.output_shape, kind.dtype)
-    alike = replace(problem, n=1, h=40, w=40, c=lcm(8, kind.width), groups=lcm(8, kind.width) // kind.width)
-    alike = replace(alike, padding=(0, 0, 0, 0))
+    alike = kind.problem(1, 40, 40, kind.octets(), (0, 0, 0, 0))
     loaded = library(alike, replace(chosen, splits=1))
     room = np.full(wide_weight_gradient.workspace_bytes(problem, chosen) // 4, np.nan, np.float32)
     dw = np.full(problem.weight_shape, np.nan, np.float32 if partial else DTYPES[kind.dtype])

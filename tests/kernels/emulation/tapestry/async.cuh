@@ -48,6 +48,14 @@ inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
 void copy_octet(unsigned to, const void* from, bool there);
 void wait_copies();
 inline void store_octet(unsigned to, const unsigned (&words)[4]) { std::memcpy(shared_pointer(to, 16), words, 16); }
+template <int Count>
+void load_words(unsigned (&words)[Count], unsigned address) {
+    std::memcpy(words, shared_pointer(address, 4 * Count), 4 * Count);
+}
+template <int Count>
+void store_words(unsigned address, const unsigned (&words)[Count]) {
+    std::memcpy(shared_pointer(address, 4 * Count), words, 4 * Count);
+}
 inline float4 load_in_order(const float4* from) { return *from; }
 
 // An address in another block's shared memory has its rank, and one more, above the bits of a place.

@@ -1,0 +1,104 @@
+"""The cuts of a forward kernel of channel pairs (forward_pairs.cu) that are worth trying, the best guess first.
+
+The guess counts as that of the other forward cuts does (candidates.py): for the busiest multiprocessor the rows it
+walks, and for each the longer of what memory and the tensor cores need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import nsmallest
+from math import ceil
+
+from ..cost.gpu import Gpu, fitted
+from .candidates import CLOCKS_PER_NS, FIT, memory_ns, walked
+from .configuration import PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal, pairable
+from .problem import ConvolutionProblem
+
+MOST = 24
+RINGS = (40 << 10, 72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
+MOST_UNITS = 16
+LEAST_BYTES = 9e6  # smaller problems were not among those that the guess was fitted to
+
+
+@dataclass(frozen=True)
+class PairedFit:
+    """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
+
+    row_clocks: float
+    product_share: float
+    octets: float
+
+
+PAIRED = fitted(PairedFit, "pairs")
+
+
+def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfiguration]:
+    """Legal cuts, the analytic best guess first. Empty where channels are not to be computed in pairs."""
+    if not pairable(problem):
+        return []
+    found = dict.fromkeys(_all(problem, gpu))
+    return nsmallest(MOST, found, key=lambda cut: (guess(problem, cut, gpu.sms), repr(cut)))
+
+
+@lru_cache(maxsize=16384)
+def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[ForwardConfiguration, float] | None:
+    """The cut guessed to be fastest and its seconds, on the GPU they were fitted on and where kernels of whole octets,
+    predicted to take `octets_s`, are slower."""
+    options = configurations(problem, gpu) if gpu.tuned and problem.bytes_moved >= LEAST_BYTES else []
+    if not options:
+        return None
+    seconds = 1e-9 * guess(problem, options[0], gpu.sms)
+    return (options[0], seconds) if seconds < PAIRED.octets * octets_s else None
+
+
+def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[ForwardConfiguration]:
+    for shape in _shapes(problem):
+        for blocks in (1, 2, 3):
+            for stages in _stages(problem, shape, blocks):
+                cut = replace(shape, stages=stages, blocks=blocks)
+                if legal(problem, cut, gpu.shared_per_block):
+                    for chunk in _chunks(problem, shape, gpu.sms * blocks):
+                        yield replace(cut, chunk=chunk)
+
+
+def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
+    whole = ceil(problem.q / 8)
+    for channels in (64, 32):
+        for pairs in (2, 4):
+            for tiles in (1, 2):
+                for positions in (1, 2):  # warps side by side
+                    for units in sorted({ceil(whole / parts) for parts in range(1, whole + 1)}):
+                        images = PAIRED_UNITS * tiles * positions // units if units == whole else 1
+                        if units <= MOST_UNITS and 1 <= images < 2 * problem.n:
+                            yield ForwardConfiguration(channels, images, units, tiles, pairs=pairs)
+
+
+def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int) -> set[int]:
+    row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
+    return {min(16, max(3, ring // blocks // row)) for ring in RINGS}
+
+
+def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int) -> set[int]:
+    """Rows that a block walks at a time: half an image, whole ones, or all that one block of the grid has to do."""
+    line = ceil(problem.n / shape.images) * ceil(problem.q / (8 * shape.units)) * problem.p
+    share = ceil(line / max(1, slots // ceil(problem.c / shape.channels)))
+    whole = ceil(share / problem.p) * problem.p
+    return {min(chunk, line) for chunk in (ceil(problem.p / 2), problem.p, share, whole)}
+
+
+def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
+    """Estimated ns of a launch."""
+    walk = walked(problem, cut, sms)
+    memory, compute = memory_ns(problem, cut, sms, walk.blocks), _compute_ns(problem, cut)
+    return FIT.start_ns + FIT.latency_ns + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
+
+
+def _compute_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
+    """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
+    steps = column_steps(problem) / 2
+    products = cut.tiles * cut.pairs * problem.r * steps / problem.stride[0] * FIT.product_clocks
+    chain = PAIRED.row_clocks / problem.stride[0] + PAIRED.product_share * products
+    return max(chain, products * cut.warps * cut.blocks / 4) / CLOCKS_PER_NS
