@@ -85,7 +85,7 @@ class Evaluation:
     point falls. ``write`` may lie over one of ``reads`` where the plan says so (`Compute.over`): it stores the same
     grid then, and every point reads of that operand the element that it writes and no other. So whatever the order of
     the points, it is enough that each reads before it writes. ``place`` is what an error names that is known only when
-    the runner has returned.
+    the runner has returned. ``steady``: the operands that no task of the plan changes, nor anybody between steps.
     """
 
     program: Program
@@ -95,6 +95,7 @@ class Evaluation:
     write: Stored
     lane: str
     place: Place
+    steady: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

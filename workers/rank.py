@@ -15,6 +15,7 @@ from .faults import Place, demand
 from .memory import Memory
 from .neighbours import neighbours
 from .result import name_of
+from .steady import steady_buffers
 from .stores.arrays import Array
 from .transport.movement import Movement
 from .transport.transport import Transport
@@ -47,6 +48,7 @@ class Rank:
         self.memory = Memory(device, resolved, number, poison=poison)
         self.tasks = list(resolved.tasks_of(number))
         self.bound: dict[int, Bound] = {}
+        self.steady = steady_buffers(resolved.document, resolved.program)
 
     def load(self, inputs: Mapping[str, Array]) -> None:
         """Fill the initial buffers from whole arrays."""
@@ -146,7 +148,8 @@ class Rank:
             reads[name] = self.memory[buffer] or nothing_of(tensor.shape, numpy_dtype(tensor.dtype))
         lane = task.lane if self.lanes else ""
         place = place_of(self.resolved, task, self.number)
-        return Evaluation(program, op, points, reads, self._buffer(task.write), lane, place)
+        steady = frozenset(name for name, buffer in zip(op.operands, task.reads, strict=True) if buffer in self.steady)
+        return Evaluation(program, op, points, reads, self._buffer(task.write), lane, place, steady)
 
     def _buffer(self, name: str) -> Stored:
         return demand(self.memory[name], f"buffer {name}", rank=self.number)

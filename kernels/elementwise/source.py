@@ -94,7 +94,7 @@ class _Writer:
             lines = [*(tile.fetched if tile else []), *raw, *self._phase(self._loads(), tile)]
             lines += [*(tile.turned if tile else []), *self._phase(self._compute(), tile)]
         head = f'extern "C" __global__ void __launch_bounds__({self.plan.threads})\n{self.name}({self.parameters}) {{\n'
-        return "".join([HEADER, head, indented(lines, 1), "}\n\n}  // namespace tapestry\n"])
+        return "".join([HEADER, head, indented(["follow();", *lines], 1), "}\n\n}  // namespace tapestry\n"])
 
     @cached_property
     def parameters(self) -> str:

@@ -40,7 +40,7 @@ class _RowWriter:
 
     def text(self) -> str:
         plan = self.plan
-        body = [*self._shared(), *self._early_declarations(), *self._place()]
+        body = ["follow();", *self._shared(), *self._early_declarations(), *self._place()]
         body += self._expecting()
         body += [*self._row_loop(self._early())]
         # Before anything is written to another block: every one has to have started, in less time than the loads take.

@@ -20,6 +20,8 @@ from .writing import Written
 # Threads of a kernel that may have others beside it, about as many as a GPU has at once; kernels of a launch; bytes of
 # shared memory that need no asking, and of the widest type that stands there.
 MOST_THREADS, MOST_KERNELS, SHARED, WIDEST = 1 << 18, 16, 48 << 10, 8
+# What a kernel's text has whose threads meet, in it or in what it calls.
+MEETING = ("__syncthreads", "fold_", "thin_across")
 
 _KERNEL = re.compile(
     r"(?P<headers>(?:#include <[^>]+>\n)+)\nnamespace tapestry \{\n"
@@ -57,6 +59,11 @@ class _Part:
     body: str
 
     @property
+    def meets(self) -> bool:
+        """Whether the threads of a block meet at barriers."""
+        return any(word in self.body for word in MEETING)
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory, at most."""
         return sum(WIDEST * int(count) for count in _SHARED.findall(self.body))
@@ -69,7 +76,7 @@ def fit(runs: Sequence[Runner]) -> bool:
     if len(found) < len(parts) or len(found) > MOST_KERNELS or len({part.unit.exact for part in found}) > 1:
         return False
     threads = max(part.unit.threads for part in found)
-    meeting = any("__syncthreads" in part.body and part.unit.threads < threads for part in found)
+    meeting = any(part.meets and part.unit.threads < threads for part in found)
     return not meeting and sum(part.shared for part in found) <= SHARED
 
 
@@ -103,7 +110,8 @@ def at_once(runs: Sequence[Runner]) -> Written:
     body = "\n".join(lines)
     source = "\n".join([*headers, "", "namespace tapestry {", body, "}  // namespace tapestry\n"])
     entry = f"beside_{hashlib.sha256(f'{blocks} {source}'.encode()).hexdigest()[:16]}"
-    unit = Unit(source.replace("NAME", entry), entry, blocks, threads, exact=parts[0].unit.exact)
+    follows = all(part.unit.follows for part in parts)
+    unit = Unit(source.replace("NAME", entry), entry, blocks, threads, exact=parts[0].unit.exact, follows=follows)
     return Written(unit, tuple(array for one in launched for array in one.arrays))
 
 

@@ -70,6 +70,7 @@ class _Attention:
         """One block a row."""
         parameters = self._parameters()
         body = [
+            "follow();",
             "const unsigned lane = threadIdx.x;",
             *places_of(self.rows.dims, self.kind, "blockIdx.x"),
             f"__shared__ {self.wide} query[{self.width}];",
@@ -83,7 +84,7 @@ class _Attention:
         head = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS})\nNAME({parameters}) {{\n'
         source = f"{head}{indented(body, 1)}}}\n\n}}  // namespace tapestry\n"
         entry = f"attention_{hashlib.sha256(f'{self._points()} {source}'.encode()).hexdigest()[:16]}"
-        unit = Unit(source.replace("NAME(", f"{entry}(", 1), entry, self._points(), THREADS, exact=False)
+        unit = Unit(source.replace("NAME(", f"{entry}(", 1), entry, self._points(), THREADS, exact=False, follows=True)
         return Written(unit, tuple(self.arrays))
 
     def _columns(self) -> int:

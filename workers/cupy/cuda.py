@@ -26,6 +26,7 @@ from ..device import Bound, Replay, Runner, in_order
 from . import paired as paired_products
 from . import sharing
 from .arrays import DeviceArray, Memory
+from .capturing import behind_a_kernel
 from .cudnn import Cudnn
 from .gemm import BoundProduct, Cublas
 from .grouped import grouped
@@ -35,6 +36,7 @@ from .moving import Rows, rows_of
 
 HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
+OVERLAPPING = (9, 0)  # has clusters of blocks, and kernels that start before the one ahead has ended
 # Axes that the copying kernel takes, the innermost included.
 AXES = 6
 # What torch calls our dtypes, where it is not our name.
@@ -70,12 +72,17 @@ class CudaMachine(Machine):
         self.planned = 0
         self.pending: list[ref[_Launch]] = []
         self.capturing = False
+        self.overlaps = self.clusters = properties(self.device).capability >= OVERLAPPING
         self._graphs: WeakSet[_Graph] = WeakSet()
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
         self._torch_streams: dict[int, Any] = {}
         self._torch_pool: Any = None  # memory that a captured graph uses is in no other pool
         self._origin = self._started()
+
+    @property
+    def multiprocessors(self) -> int:
+        return properties(self.device).sms
 
     def _started(self) -> tuple[Any, float]:
         """A moment by the clocks of the GPU and of the host."""
@@ -362,6 +369,7 @@ class _Launch:
     def __init__(self, machine: CudaMachine, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> None:
         self.machine, self.unit, self.arguments, self.held = machine, unit, arguments, held
         self.prepared: Prepared | None = None
+        self.early: Prepared | None = None  # the launch that may overlap the end of the kernel ahead
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -374,11 +382,16 @@ class _Launch:
             kernel = load(self.machine.compiled(self.unit), self.machine.device)
             if self.unit.cluster > PORTABLE_CLUSTER:
                 kernel.allow_large_clusters()
-            self.prepared = kernel.prepare(self.unit.blocks, self.unit.threads, self.arguments, self.unit.shared)
+            launch = self.unit.blocks, self.unit.threads, self.arguments, self.unit.shared
+            self.prepared = kernel.prepare(*launch)
+            if self.unit.follows and self.machine.overlaps:
+                self.early = kernel.prepare(*launch, programmatic=True)
         return self.prepared
 
     def __call__(self) -> None:
-        (self.prepared or self.load()).launch(self.machine.stream)
+        plain, stream = self.prepared or self.load(), self.machine.stream
+        early = self.early if self.machine.capturing and behind_a_kernel(stream) else None
+        (early or plain).launch(stream)
 
 
 def _nothing() -> None:

@@ -19,17 +19,19 @@ from ...program import Block
 from ...space import Grid, Region
 from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
-from .arrays import DeviceArray, Memory, of_memory
+from .arrays import DeviceArray, Memory, apart, of_memory
 from .at_once import Launched, at_once, fit
 from .attention import written_attention
 from .chained import added_products, finished_attentions, fused_maps, paired_products, products_onto, read_attentions
+from .changes import changes_of
 from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
+from .few_queries import Limit, all_few, few_queries
 from .giving import given, near
-from .heads import attentions_of
+from .heads import attentions_of, for_library
 from .jobs import Job
-from .machine import Machine, Product
+from .machine import Attention, Lines, Machine, Product
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
@@ -41,6 +43,7 @@ from .scratch import Scratch
 from .sought import TABLE, UNASKED, sought
 from .stretches import together
 from .thin import thin_product
+from .weighed import weighed_values
 from .windows import beside
 from .writing import Written, written
 
@@ -148,8 +151,35 @@ class CupyDevice(Device):
     def _attention(self, task: Evaluation) -> Runner:
         """By a library where it has it, else by a kernel of its own."""
         calls = attentions_of(task)
-        made = self.machine.attention(calls) if calls else None
+        made = self._attended(calls, task.lane) if calls else None
         return made or in_order([self._launch(one) for one in written_attention(task)])
+
+    def _weighed(self, chain: Chain) -> Runner | None:
+        """Attention that the program spells out, of few queries."""
+        found = weighed_values(chain)
+        return None if found is None or not all_few([found[0]]) else self._few([found], chain.tasks[-1].lane)
+
+    def _attended(self, calls: Sequence[Attention], lane: str) -> Runner | None:
+        """Attention of which a library or the kernel for few queries has all calls."""
+        if all_few(calls):
+            return self._few([(one, None) for one in calls], lane)
+        return self.machine.attention(calls) if all(map(for_library, calls)) else None
+
+    def _few(self, calls: Sequence[tuple[Attention, Limit | None]], lane: str) -> Runner:
+        """Calls for few queries; a result that lies over an operand is put there when all of them are done."""
+        operands = [x.array for one, _ in calls for x in (one.query, one.key, one.value)]
+        found, after = list[Runner](), list[Runner]()
+        with self.temporaries(lane):
+            for one, limit in calls:
+                into = one.state.array
+                if not apart(into, operands):
+                    aside = self.take(into.size, into.dtype, lane).reshape(into.shape)
+                    lines = Lines(aside.pointer, into.pointer, 1, (into.nbytes,), (1,), (1,))
+                    after.append(self.machine.copy(lines, (aside, into)))
+                    one = replace(one, state=replace(one.state, array=aside))
+                kernel = few_queries(self.machine, one, lambda size, dtype: self.take(size, dtype, lane), limit)
+                found.append(self._launch(kernel))
+        return in_order([*found, *after])
 
     def _job(self, job: Job, task: Evaluation) -> list[Runner]:
         """A matrix product or a convolution by a library, a plain map by a vectorised kernel, anything else by one of
@@ -159,7 +189,9 @@ class CupyDevice(Device):
             return []
         if axes := axes_of(job):
             return [self._launch(written(job, axes, self._outside.words(task, axes)))]
-        if made := self._products(products_of(job)):
+        if changed := changes_of(job):
+            return [self._launch(written(changed))]
+        if made := self._products(products_of(job), [task]):
             return made
         found = self._convolution(job, task.lane) or self._sought(job, task.lane)
         if found is not None:
@@ -190,35 +222,39 @@ class CupyDevice(Device):
 
     def fold_onto(self, task: Evaluation, prior: Stored) -> Runner:
         """A product adds to what lies there; anything else is folded by a kernel of its own."""
-        made = self._products(products_onto(task, prior))
+        made = self._products(products_onto(task, prior), [task])
         return in_order(made) if made else super().fold_onto(task, prior)
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
         through = replace(chain, tasks=tuple(map(together, chain.tasks)))
-        if made := self._products(added_products(through) or added_products(chain)):
+        if made := self._products(added_products(through) or added_products(chain), chain.tasks):
             return in_order(made)
         pair = paired_products(through)
         if pair is not None:
             return self.machine.paired(pair)
         calls = finished_attentions(chain) or read_attentions(chain)
         if calls:
-            return self.machine.attention(calls)
+            return self._attended(calls, chain.tasks[-1].lane)
+        weighed = self._weighed(chain)
+        if weighed is not None:
+            return weighed
         maps = fused_maps(chain)
         if maps is not None:
             return self.compute(maps)
         rows = rows_of(chain)
         return None if rows is None else self._launch(rows)
 
-    def _products(self, products: Sequence[Product] | None) -> list[Runner]:
+    def _products(self, products: Sequence[Product] | None, tasks: Sequence[Evaluation]) -> list[Runner]:
         """Products of a few rows by kernels of their own, others by a library; none if it has not all of them, or they
         are too small for it.
         """
         found: list[Runner] = []
         large = multiplications(products or ()) >= self.machine.worth
+        steady = {task.reads[name].array for task in tasks for name in task.steady} if products else set()
         for one in products or ():
-            thin = thin_product(one)
+            thin = thin_product(one, self.machine, steady)
             run = self._launch(thin) if thin else self.machine.product(one) if large else None
             if run is None:
                 return []

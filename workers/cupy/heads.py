@@ -9,6 +9,7 @@ from ...expr import Affine, Bound, Floor, Table
 from ...program import Block
 from ..device import Evaluation, Stored
 from .cells import Cell, cells_of
+from .few_queries import ROWS
 from .jobs import Renaming
 from .machine import Attention, Heads, Keys
 from .places import place
@@ -25,6 +26,12 @@ def attentions_of(task: Evaluation) -> list[Attention] | None:
     return None if None in found else [one for one in found if one is not None]
 
 
+def for_library(a: Attention) -> bool:
+    """Whether a library's kernel is worth its call, also for few rows, which may see fewer keys than there are."""
+    keys = sum(part.count for part in a.parts)
+    return a.rows > ROWS or (a.rows * keys >= WORTH and min(a.rows, keys) >= 2)
+
+
 def _attention(task: Evaluation, cell: Cell) -> Attention | None:
     op = task.op
     assert isinstance(op.body, Block)
@@ -38,7 +45,7 @@ def _attention(task: Evaluation, cell: Cell) -> Attention | None:
     runs = {**cell.kept, key: cell.folds[0][key]}
     counts = [len(runs[name]) for name in outer[-2:]]
     rows, heads, keys = counts[0], counts[1], len(runs[key])
-    if rows * keys < WORTH or min(rows, keys) < 2:
+    if rows > ROWS and (rows * keys < WORTH or keys < 2):
         return None
     names = _Names(Renaming("n", {**runs, column: range(width)}), runs)
     parts = _seen(names.renaming.bounds(op.where), names.of(outer[-2]), names.of(key), rows, keys)
@@ -65,9 +72,11 @@ def _seen(where: tuple[Bound, ...] | None, row: str, key: str, rows: int, keys: 
     """
     if where is None or not where:
         return () if where is None else (Keys(0, keys, False),)
+    if keys < 2:
+        return ()
     [bound, *more] = where
-    ahead = bound.expr - Affine.dim(key) + Affine.dim(row)
-    behind = bound.expr + Affine.dim(key) - Affine.dim(row)
+    past = Affine.dim(key) - (Affine.dim(row) if rows > 1 else Affine())
+    ahead, behind = bound.expr - past, bound.expr + past
     if not ahead.terms and bound.lo is None and bound.hi is not None:
         before = bound.hi - ahead.const - 1
     elif not behind.terms and bound.hi is None and bound.lo is not None:

@@ -20,6 +20,7 @@ from ...expr import Affine, Bound, Expr, IndexValue, Inside, Monoid, Read, subst
 from ...expr.simplify import Ranges, simplify_bounds, simplify_index
 from ...kernels.elementwise.indices import simplified_body
 from ...selection import Selection
+from ...updates import Window
 from ..device import Stored
 from .cells import Runs
 
@@ -83,6 +84,14 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class Only:
+    """Of a map written over what it changes: what has to hold for a point to be stored, and where it can hold."""
+
+    conditions: tuple[Expr, ...]
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     kept: Dims
     where: tuple[Bound, ...]
@@ -91,11 +100,13 @@ class Job:
     record: Record | None = None
     folds: tuple[Fold, ...] = ()
     placed: tuple[str, ...] = ()  # the kept dimensions that every fold selects from
+    only: Only | None = None
 
     @property
     def threads(self) -> Dims:
-        """The kept dimensions of which each point is a thread's own."""
-        return tuple(dim for dim in self.kept if dim[0] not in self.placed)
+        """The kept dimensions of which each point is a thread's own, as long as their windows."""
+        sizes = {window.dim: window.size for window in self.only.windows} if self.only else {}
+        return tuple((name, sizes.get(name, n)) for name, n in self.kept if name not in self.placed)
 
     @property
     def points(self) -> int:
@@ -110,7 +121,8 @@ class Job:
     def expressions(self) -> list[Expr]:
         """What is computed."""
         folded = [expr for fold in self.folds for expr in (*fold.values, *(one.value for one in fold.chosen))]
-        return [*(store.value for store in self.stores), *folded]
+        asked = [*self.only.conditions, *(one.first for one in self.only.windows)] if self.only else []
+        return [*(store.value for store in self.stores), *folded, *asked]
 
     def reads(self) -> Iterator[Read]:
         """Reads of arrays."""

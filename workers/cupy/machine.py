@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..device import Bound, Replay, Runner
+from ...kernels.cost.gpu import tuned_gpu
+from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
 
 THREADS, WARP = 256, 32
@@ -25,6 +26,7 @@ class Unit:
     exact: every function is rounded for itself, as the language says; otherwise a product and a sum may be one.
     ``shared``: bytes of dynamic shared memory of a block. ``cluster``: blocks of a cluster, as the source says too.
     own: it needs what no newer architecture has (sm_90a). Parameters may then be tensor maps and numbers too.
+    ``follows``: it waits itself for the kernels ahead of it (`follow` of order.cuh), and may start before they end.
     """
 
     source: str
@@ -35,6 +37,7 @@ class Unit:
     shared: int = 0
     cluster: int = 1
     own: bool = False
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,11 +195,19 @@ class Lines:
 
 
 class Machine(ABC):
-    """One GPU. ``number``: what CUDA calls it. ``worth``: multiplications that are worth a library's call."""
+    """One GPU. ``number``: what CUDA calls it; ``worth``: multiplications that are worth a library's call; ``clusters``:
+    whether blocks form clusters; ``multiprocessors``: how many it has, by default as many as the GPU that kernels were
+    tuned on.
+    """
 
     number: int = 0
     # 655,360 of them take 6 to 12 us by cuBLASLt, and 2 to 3 by a kernel of their own (f32, H200, 2026-11-22).
     worth: int = 1 << 20
+    clusters: bool = True
+
+    @property
+    def multiprocessors(self) -> int:
+        return tuned_gpu().sms
 
     @abstractmethod
     def memory(self, tier: str, nbytes: int) -> Memory:
@@ -205,6 +216,12 @@ class Machine(ABC):
     @abstractmethod
     def fill(self, array: DeviceArray, byte: int) -> None:
         """Set every byte of an array."""
+
+    def zeros(self, size: int, dtype: DType) -> DeviceArray:
+        """An array of one axis, of memory of its own, all 0 from now on until a kernel writes to it."""
+        found = DeviceArray(self.memory("", size * dtype.itemsize), 0, (size,), dtype)
+        self.fill(found, 0)
+        return found
 
     @abstractmethod
     def launch(self, unit: Unit, arrays: Sequence[DeviceArray]) -> Runner:

@@ -34,7 +34,7 @@ def written_map(job: Job) -> Written | None:
     )
     if made.plan is None:
         return None
-    unit = Unit(made.source, made.entry, made.plan.blocks, made.plan.threads)
+    unit = Unit(made.source, made.entry, made.plan.blocks, made.plan.threads, follows=True)
     arrays = {name: _array(job.fields[tensor]) for tensor, name in names.items()}
     return Written(unit, (*(arrays[name] for name in made.operands), _array(store.into)))
 

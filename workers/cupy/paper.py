@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..device import Bound, Replay, Runner
+from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
 from .machine import Attention, Convolution, Lines, Machine, Paired, Product, Unit
 
@@ -85,6 +85,9 @@ class PaperMachine(Machine):
         return
 
     # -- running: there is none ------------------------------------------------------------------------------------
+
+    def zeros(self, size: int, dtype: DType) -> DeviceArray:
+        return DeviceArray(self.memory("", size * dtype.itemsize), 0, (size,), dtype)
 
     def fill(self, array: DeviceArray, byte: int) -> NoReturn:
         raise _never()

@@ -58,7 +58,9 @@ def rows_of(chain: Chain) -> Written | None:
     if not all(apart(a, [b]) for a, b in combinations(given, 2)):
         return None
     needs = made.needs
-    unit = Unit(made.source, made.entry, made.blocks, made.threads, shared=needs.shared, cluster=needs.cluster)
+    unit = Unit(
+        made.source, made.entry, made.blocks, made.threads, shared=needs.shared, cluster=needs.cluster, follows=True
+    )
     return Written(unit, (*taken, *given))
 
 

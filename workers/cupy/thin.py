@@ -2,31 +2,36 @@
 
     out[m, n] = sum[k] thin[m, k] wide[k, n]
 
-Weights of 14,336 columns that lie together are read on an H200 at 4.1 TB/s, by cuBLASLt at 3.6; those of 1,024 columns
-at 1.1 and 0.7 (2026-11-22). Copies reach 4.2.
+Weights of 4,096 lines of 14,336 columns are read on an H200 at 3.9 TB/s, by cuBLASLt at 3.6; 14,336 lines of 4,096
+columns at 4.0, of which the first are asked for while the kernel ahead runs; 4,096 lines of 4,096 and 1,024 columns at
+3.5 and 2.3 (2026-11-22). Copies reach 4.2.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...dtypes import name_of
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray
-from .machine import Matrices, Product, Unit
+from .machine import WARP, Machine, Matrices, Product, Unit
 from .writing import Written
 
 # Rows that are few; elements of a wide matrix whose lines are columns from which on a library reads them as quickly.
 FEW, LONG = 8, 1 << 10
 KNOWN = ("bf16", "f16", "f32")
 BYTES = 16
-# Multiprocessors to be kept busy; threads of a block; vectors asked for ahead, in all for the rows. Of 256 to 1,024
-# threads and 4 to 16 vectors these are the quickest for the products of a Llama layer (H200, 2026-11-22).
-BLOCKS, THREADS, AHEAD = 132, 1024, 4
-FEWER = 512  # threads where sums of several rows need registers and shared memory
+# Vectors of a line that a block has; threads of a block; vectors asked for ahead, in all for the rows. Of 2 to 16
+# vectors, 1 to 8 blocks, 256 to 1,024 threads and 4 or 8 ahead these are the quickest, or within a tenth of them, for
+# the products of a Llama layer (H200, 2026-11-22).
+WIDE, THREADS, AHEAD = 8, 1024, 4
+MOST_BLOCKS = 8  # of a cluster: what every GPU that has clusters takes
+# Vectors for each thread of a block for each multiprocessor, with fewer than which smaller blocks are the quicker; and
+# their threads, which is also where sums of several rows need registers and shared memory.
+LEAST, FEWER = 8, 512
 LINES = 4
 LARGEST = 1 << 31
 HEADER = "#include <tapestry/thin.cuh>\n\nnamespace tapestry {\n"
@@ -55,12 +60,15 @@ class Thin:
         return self.wide.column == 1
 
 
-def thin_product(product: Product) -> Written | None:
-    """The kernel of a product with few rows, or few columns; None where another is better, or it does not lie so."""
+def thin_product(product: Product, machine: Machine, steady: Collection[DeviceArray] = ()) -> Written | None:
+    """The kernel of a product with few rows, or few columns; None where another is better, or it does not lie so.
+
+    ``steady``: arrays that nothing changes while the plan runs.
+    """
     found = _thin(product)
     if found is None:
         return None
-    return _across(found) if found.across else _along(found)
+    return _across(found, machine, early=found.wide.array in steady) if found.across else _along(found)
 
 
 def _thin(product: Product) -> Thin | None:
@@ -95,16 +103,41 @@ def _taken(x: Thin) -> bool:
     return aligned and not any(n % x.vector for n in (together, line, x.wide.batch)) and max(sizes) < LARGEST
 
 
-def _across(x: Thin) -> Written:
-    """A block has some columns; fewer where there would not be blocks enough."""
-    vectors = x.columns // x.vector
-    wide = 8
-    while wide > 2 and -(-vectors // wide) * x.product.batches < BLOCKS:
-        wide //= 2
-    tiles, threads = -(-vectors // wide), THREADS if x.rows == 1 else FEWER
-    part = f"__shared__ float part[{threads // 32 * x.rows * wide * x.vector}];"
-    call = f"thin_across<{x.rows}, {wide}, {threads}, {max(2, AHEAD // x.rows)}>"
-    return _written(x, tiles, threads, [part], call, f"int(blockIdx.x) % {tiles}, part")
+@dataclass(frozen=True)
+class _Shape:
+    """Vectors of a line that a block has, blocks that share its lines, threads of each."""
+
+    wide: int
+    blocks: int
+    threads: int
+
+    @staticmethod
+    def of(x: Thin, machine: Machine) -> _Shape:
+        """About one block of many threads for each multiprocessor: there is room for the next kernel's beside it."""
+        processors, vectors = machine.multiprocessors, x.columns // x.vector
+        tiles = -(-vectors // WIDE) * x.product.batches
+        blocks = 1
+        while machine.clusters and blocks < MOST_BLOCKS and 10 * tiles * blocks < 9 * processors:
+            blocks *= 2
+        if x.rows > 1:
+            return _Shape(WIDE, blocks, FEWER)
+        if vectors * x.product.folded < LEAST * processors * THREADS:
+            return _Shape(WIDE // 2, blocks, FEWER)
+        return _Shape(WIDE, blocks, FEWER if processors < tiles * blocks < 1.6 * processors else THREADS)
+
+
+def _across(x: Thin, machine: Machine, *, early: bool) -> Written:
+    """A block has some columns, a cluster of them some lines each where there would not be blocks enough."""
+    shape = _Shape.of(x, machine)
+    tiles, size = -(-(x.columns // x.vector) // shape.wide), x.rows * shape.wide * x.vector
+    declared = [
+        f"__shared__ float part[{shape.threads // WARP * size}];",
+        f"__shared__ Shares<{size}, {shape.blocks}> shares;",
+    ]
+    ahead = max(2, AHEAD // x.rows)
+    numbers = f"{x.rows}, {shape.wide}, {shape.threads}, {ahead}, {shape.blocks}, {str(early).lower()}"
+    last = f"int(blockIdx.x) / {shape.blocks} % {tiles}, part, &shares"
+    return _written(x, tiles, shape.threads, declared, f"thin_across<{numbers}>", last, shape.blocks)
 
 
 def _along(x: Thin) -> Written:
@@ -118,26 +151,33 @@ def _along(x: Thin) -> Written:
     return _written(x, tiles, threads, [], f"thin_along<{x.rows}, {lanes}, {LINES}>", first)
 
 
-def _written(x: Thin, tiles: int, threads: int, declared: Sequence[str], call: str, last: str) -> Written:
+def _written(
+    x: Thin, tiles: int, threads: int, declared: Sequence[str], call: str, last: str, split: int = 1
+) -> Written:
     sides = [x.thin, x.wide, *(() if x.added is None else (x.added,)), x.out]
     names = ["thin", "wide", *(() if x.added is None else ("added",)), "out"]
     stored = [ELEMENT_TYPES[name_of(side.array.dtype)].stored for side in sides]
     constant = [f"const {kind}*" for kind in stored[:-1]]
     parameters = ", ".join(f"{kind} {name}" for kind, name in zip([*constant, f"{stored[-1]}*"], names, strict=True))
-    batch = f"const Int batch = blockIdx.x / {tiles}u;"
+    batch = f"const Int batch = blockIdx.x / {tiles * split}u;"
     at = {name: f"{name} + ({side.offset} + batch * {side.batch})" for name, side in zip(names, sides, strict=True)}
     added = at.get("added", f"static_cast<const {stored[-1]}*>(nullptr)")
     line = x.wide.row if x.across else x.wide.column
     steps = ", ".join(map(str, (x.thin.row, x.thin.column, line, x.out.row, x.out.column)))
     lines = [
+        *([] if x.across else ["follow();"]),
         *declared,
         batch,
         f"{call}({at['thin']}, {at['wide']}, {added}, {at['out']}, ThinSteps{{{steps}}}, {x.product.folded}, "
         f"{x.columns}, {last});",
     ]
-    head = f'{HEADER}extern "C" __global__ void __launch_bounds__({threads})\n'
+    cluster = f"__cluster_dims__({split}, 1, 1) " if split > 1 else ""
+    head = f'{HEADER}extern "C" __global__ void {cluster}__launch_bounds__({threads})\n'
     source = f"{head}NAME({parameters}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"
-    blocks = tiles * x.product.batches
+    blocks = tiles * x.product.batches * split
     entry = f"thin_{hashlib.sha256(f'{blocks} {source}'.encode()).hexdigest()[:16]}"
     arrays: list[DeviceArray] = [side.array for side in sides]
-    return Written(Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, threads, exact=False), tuple(arrays))
+    unit = Unit(
+        source.replace("NAME(", f"{entry}(", 1), entry, blocks, threads, exact=False, cluster=split, follows=True
+    )
+    return Written(unit, tuple(arrays))

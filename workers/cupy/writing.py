@@ -98,7 +98,7 @@ class Writer:
     # -- the kernel --------------------------------------------------------------------------------------------------
 
     def written(self) -> Written:
-        body = [*self._reporting(), *self._body()]
+        body = ["follow();", *self._reporting(), *self._body()]
         head = (
             f'{self.headers}extern "C" __global__ void __launch_bounds__({self.threads})\n'
             f"NAME({', '.join(self.parameters)}) {{\n"
@@ -109,7 +109,7 @@ class Writer:
         entry = f"general_{digest}"
         record = self.job.record
         exact = record is None or "float" in record.monoid.exact
-        unit = Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, self.threads, exact=exact)
+        unit = Unit(source.replace("NAME(", f"{entry}(", 1), entry, blocks, self.threads, exact=exact, follows=True)
         return Written(unit, tuple(self.arrays))
 
     def _reporting(self) -> list[str]:
@@ -156,12 +156,38 @@ class Writer:
         lines += [f"if (thread >= {points * self.lanes}u) return;"]
         if self.lanes > 1:
             lines += [f"const {number} k = thread % {points}u, lane = thread / {points}u;"]
-        lines += places_of(self.kept, self.kind, "k" if self.lanes > 1 else "thread")
+        lines += places_of(self._counted(), self.kind, "k" if self.lanes > 1 else "thread")
         inner = [] if self.job.placed else self._state()
         for fold in self.job.folds:
             inner += self._ahead(fold) if self.lanes > 1 else self._loops(fold)
-        inner += [] if self.job.placed else self._stores()
-        return [*lines, *self._under(self.job.where, inner)]
+        inner += [] if self.job.placed else self._only(self._stores())
+        return [*lines, *self._windows(self._under(self.job.where, inner))]
+
+    # -- points that count -------------------------------------------------------------------------------------------
+
+    def _counted(self) -> Dims:
+        """The dimensions of a thread's point; of those that have a window the place in it."""
+        names = {one.dim: f"in_{one.dim}" for one in self.job.only.windows} if self.job.only else {}
+        return tuple((names.get(name, name), n) for name, n in self.kept)
+
+    def _windows(self, lines: list[str]) -> list[str]:
+        """What a thread does for a point, if its places in windows are within their dimensions."""
+        for one in self.job.only.windows if self.job.only else ():
+            emitter = self._emitter()
+            first = emitter.as_type(emitter.value(one.first), "Int")
+            at, extent = f"at_{one.dim}", self.ranges[one.dim][1]
+            head = [*emitter.outer, *emitter.inner, f"const Int {at} = {first} + in_{one.dim};"]
+            here = [f"const {self.kind} {one.dim} = {self.kind}({at});", *lines]
+            lines = [*head, f"if (0 <= {at} && {at} < {extent}) {{", *inside(here), "}"]
+        return lines
+
+    def _only(self, lines: list[str]) -> list[str]:
+        """What is stored where its conditions hold."""
+        for one in self.job.only.conditions[::-1] if self.job.only else ():
+            emitter = self._emitter()
+            value = emitter.as_type(emitter.value(one), "bool")
+            lines = [*emitter.outer, *emitter.inner, f"if ({value}) {{", *inside(lines), "}"]
+        return lines
 
     def _shared(self) -> list[str]:
         """Some threads a point, whose records are folded in shared memory."""

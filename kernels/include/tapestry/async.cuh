@@ -3,6 +3,8 @@
 // Shared addresses are 32-bit; a tensor map is a kernel parameter declared `const __grid_constant__ TensorMap`.
 #pragma once
 
+#include <tapestry/order.cuh>
+
 namespace tapestry {
 
 struct alignas(64) TensorMap {
@@ -183,10 +185,6 @@ __device__ __forceinline__ float4 load_shared(unsigned address) {
                  : "memory");
     return value;
 }
-
-// Where a kernel was launched to overlap the end of the one before it: waits for that one's writes. Otherwise nothing.
-__device__ __forceinline__ void wait_for_previous_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // A load that keeps its place among the others: a batch of them is under way before the first is waited for.
 __device__ __forceinline__ float4 load_in_order(const float4* from) {

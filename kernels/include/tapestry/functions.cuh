@@ -4,6 +4,7 @@
 // result does not show, at a fraction of the instructions.
 #pragma once
 
+#include <tapestry/order.cuh>
 #include <tapestry/scalar.cuh>
 
 namespace tapestry {

@@ -3,8 +3,10 @@
 //     out[m, n] = sum[k] thin[m, k] wide[k, n] (+ added[m, n])         all added up in f32
 #pragma once
 
+#include <tapestry/cluster.cuh>
 #include <tapestry/functions.cuh>
 #include <tapestry/elements.cuh>
+#include <tapestry/order.cuh>
 #include <tapestry/rows.cuh>
 
 namespace tapestry {
@@ -19,24 +21,43 @@ TAPESTRY_FN void put_sum(S* out, const S* added, Int at, float sum) {
     store_one(out + at, narrow<S>(added ? sum + float(widen(load_one(added + at))) : sum));
 }
 
-// The columns of a line lie together. A block has ACROSS vectors of a line; its threads share the lines, AHEAD of which each
-// asks for at a time. `part` holds a sum of every warp for each of the block's elements of out.
-template <int ROWS, int ACROSS, int THREADS, int AHEAD, class T, class S>
+// What the blocks of a cluster that share the lines of a tile leave with the first of them.
+template <int SIZE, int BLOCKS>
+struct Shares {
+    float sums[BLOCKS - 1][SIZE];
+    Natural arrived;
+};
+template <int SIZE>
+struct Shares<SIZE, 1> {};
+
+// The columns of a line lie together. A block has ACROSS vectors of a line; BLOCKS of them, a cluster, share the lines,
+// and so do the threads of each, which ask for AHEAD at a time. `part` holds a sum of every warp for each of the tile's
+// elements of out. EARLY: wide is written by no kernel ahead, so that its first lines are asked for while that one runs.
+template <int ROWS, int ACROSS, int THREADS, int AHEAD, int BLOCKS, bool EARLY, class T, class S>
 TAPESTRY_FN void thin_across(const T* thin, const T* wide, const S* added, S* out, ThinSteps steps, int folded, int columns,
-                             int tile, float* part) {
+                             int tile, float* part, Shares<ROWS * ACROSS * (16 / int(sizeof(T))), BLOCKS>* shares) {
     constexpr int VECTOR = 16 / int(sizeof(T)), LINES = THREADS / ACROSS, WIDTH = ACROSS * VECTOR, WARPS = THREADS / 32;
+    const int rank = int(blockIdx.x) % BLOCKS;
+    if constexpr (BLOCKS > 1) {
+        if (rank == 0 && threadIdx.x == 0) init_remote(&shares->arrived, (BLOCKS - 1) * ROWS * WIDTH * sizeof(float));
+        cluster_arrive();
+    }
     const int x = int(threadIdx.x) % ACROSS, first = tile * WIDTH + x * VECTOR;
     float sums[ROWS][VECTOR] = {};
-    for (int line = int(threadIdx.x) / ACROSS; first < columns && line < folded; line += LINES * AHEAD) {
+    if constexpr (!EARLY) follow();
+    bool waited = !EARLY;
+    for (int line = int(threadIdx.x) / ACROSS + rank * LINES; first < columns && line < folded; line += LINES * AHEAD * BLOCKS) {
         Raw<T, VECTOR> ahead[AHEAD] = {};
 #pragma unroll
         for (int u = 0; u < AHEAD; ++u) {
-            const int k = line + u * LINES;
+            const int k = line + u * LINES * BLOCKS;
             if (k < folded) load<VECTOR, true>(ahead[u], wide + (k * steps.line + first));
         }
+        if (!waited) follow();
+        waited = true;
 #pragma unroll
         for (int u = 0; u < AHEAD; ++u) {
-            const int k = line + u * LINES;
+            const int k = line + u * LINES * BLOCKS;
             if (k >= folded) break;
 #pragma unroll
             for (int m = 0; m < ROWS; ++m) {
@@ -46,6 +67,7 @@ TAPESTRY_FN void thin_across(const T* thin, const T* wide, const S* added, S* ou
             }
         }
     }
+    if (!waited) follow();
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) {
@@ -58,13 +80,24 @@ TAPESTRY_FN void thin_across(const T* thin, const T* wide, const S* added, S* ou
         }
     }
     __syncthreads();
+    if constexpr (BLOCKS > 1) {
+        cluster_wait();
+        if (rank == 0) wait_remote(&shares->arrived, 0u);
+    }
     for (int k = int(threadIdx.x); k < ROWS * WIDTH; k += THREADS) {
         const int m = k / WIDTH, n = tile * WIDTH + k % WIDTH;
-        if (n >= columns) continue;
         float sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < WARPS; ++w) sum += part[w * ROWS * WIDTH + k];
-        put_sum(out, added, m * steps.out_row + n * steps.out_column, sum);
+        if constexpr (BLOCKS > 1) {
+            if (rank > 0) {
+                put_remote(&shares->sums[rank - 1][k], &shares->arrived, 0u, sum);
+                continue;
+            }
+#pragma unroll
+            for (int b = 0; b < BLOCKS - 1; ++b) sum += shares->sums[b][k];
+        }
+        if (n < columns) put_sum(out, added, m * steps.out_row + n * steps.out_column, sum);
     }
 }
 

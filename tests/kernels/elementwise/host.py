@@ -86,7 +86,7 @@ def build(units: Sequence[Unit]) -> ctypes.CDLL:
     """A library with ``host_ENTRY(pointers)`` for every kernel."""
     parts = []
     for unit in {unit.entry: unit for unit in units}.values():
-        meeting = ("__syncthreads", "fold_", "lanes_with", "thin_")
+        meeting = ("__syncthreads", "fold_", "lanes_with", "thin_", "few_queries")
         barriers = "true" if any(word in unit.source for word in meeting) else "false"
         cast = ", ".join(f"host::Pointer{{p[{k}]}}" for k in range(unit.parameters))
         parts.append(unit.source.replace("By_", f"{unit.entry}_By_"))  # each text declares its folds; here they are one

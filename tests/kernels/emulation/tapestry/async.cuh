@@ -1,6 +1,8 @@
 // The copy engine and its barriers on the host. What is the same for every kernel stands in copies.cpp.
 #pragma once
 
+#include <tapestry/order.cuh>
+
 #include "machine.hpp"
 
 namespace tapestry {
@@ -38,8 +40,6 @@ struct Barrier {
 
 inline void fence_barrier_init() {}
 inline void prefetch(const TensorMap&) {}
-inline void wait_for_previous_kernel() {}
-inline void let_next_kernel_start() {}
 inline bool elected() { return emulated::lane() % emulated::lanes_a_warp == 0; }
 inline void meet(int id, int threads) { emulated::arrive(id, threads, true); }
 inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
