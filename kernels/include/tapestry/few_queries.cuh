@@ -47,6 +47,14 @@ struct Seen {
     }
 };
 
+// Of what LANES neighbouring lanes have.
+template <int LANES>
+TAPESTRY_FN float whole_sum(float value) {
+#pragma unroll
+    for (int distance = LANES / 2; distance > 0; distance /= 2) value += exchange(value, distance);
+    return value;
+}
+
 #if defined(__CUDA_ARCH__)
 TAPESTRY_FN void publish() { __threadfence(); }
 TAPESTRY_FN unsigned count_up(unsigned* at) { return atomicAdd(at, 1u); }
@@ -73,40 +81,52 @@ TAPESTRY_FN void few_queries(FewQueries<T, S> a, float (*room)[QUERIES][WIDTH + 
     const Int all = a.keys + (a.count - 1) / a.ratio * a.more, step = TEAMS * AHEAD;
     const Int share = (all + Int(a.parts) * step - 1) / (Int(a.parts) * step) * step, begin = a.part * share;
     const Int end = begin + share < all ? begin + share : all;
-    for (Int first = begin + team; first - team < end; first += step) {
-        Raw<T, VECTOR> keys[AHEAD] = {}, values[AHEAD] = {};
+    Raw<T, VECTOR> keys[AHEAD] = {}, values[AHEAD] = {};
 #pragma unroll
-        for (int u = 0; u < AHEAD; ++u) {
-            const Int s = first + u * TEAMS;
-            if (s < end) load<VECTOR, true>(keys[u], a.key + (s * a.key_row + x * VECTOR));
-        }
+    for (int u = 0; u < AHEAD; ++u) {
+        const Int s = begin + team + u * TEAMS;
+        if (s < end) load<VECTOR, true>(keys[u], a.key + (s * a.key_row + x * VECTOR));
+    }
+    for (Int first = begin + team; first - team < end; first += step) {
 #pragma unroll
         for (int u = 0; u < AHEAD; ++u) {
             const Int s = first + u * TEAMS;
             if (s < end) load<VECTOR, true>(values[u], a.value + (s * a.value_row + x * VECTOR));
         }
+        float scores[QUERIES][AHEAD];
 #pragma unroll
         for (int n = 0; n < QUERIES; ++n) {
-            float scores[AHEAD], larger = seen[n].m;
-            const Int sees = a.keys + n / a.ratio * a.more;
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u) {
                 float dot = 0.0f;
 #pragma unroll
                 for (int e = 0; e < VECTOR; ++e) dot += query[n][e] * float(widen(keys[u].get(e)));
-#pragma unroll
-                for (int distance = LANES / 2; distance > 0; distance /= 2) dot += exchange(dot, distance);
-                const Int s = first + u * TEAMS;
-                scores[u] = s < end && s < sees ? dot : -infinity();
-                larger = maximum(larger, scores[u]);
+                scores[n][u] = dot;
             }
-            if (larger == -infinity()) continue;
-            seen[n].rescale(larger);
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; ++u) {  // the next keys, while these are weighed
+            const Int s = first + step + u * TEAMS;
+            if (s < end) load<VECTOR, true>(keys[u], a.key + (s * a.key_row + x * VECTOR));
+        }
+#pragma unroll
+        for (int n = 0; n < QUERIES; ++n) {
+            float larger = seen[n].m;
+            const Int sees = a.keys + n / a.ratio * a.more;
 #pragma unroll
             for (int u = 0; u < AHEAD; ++u) {
-                if (scores[u] == -infinity()) continue;
-                const float weight = exponential(scores[u] - larger);
+                const Int s = first + u * TEAMS;
+                const float score = whole_sum<LANES>(scores[n][u]);
+                scores[n][u] = s < end && s < sees ? score : -infinity();
+                larger = maximum(larger, scores[n][u]);
+            }
+            if (larger == -infinity()) continue;
+            if (larger != seen[n].m) seen[n].rescale(larger);
+#pragma unroll
+            for (int u = 0; u < AHEAD; ++u) {
+                const float weight = scores[n][u] == -infinity() ? 0.0f : quick_exponential(scores[n][u] - larger);
                 seen[n].l += weight;
+                if (weight == 0.0f) continue;
 #pragma unroll
                 for (int e = 0; e < VECTOR; ++e) seen[n].o[e] += weight * float(widen(values[u].get(e)));
             }
@@ -156,16 +176,25 @@ TAPESTRY_FN void few_queries(FewQueries<T, S> a, float (*room)[QUERIES][WIDTH + 
     if (!*last) return;
     publish();
     if (threadIdx.x == 0) *a.done = 0u;
+    const Int size = Int(a.count) * (WIDTH + 2);
+    float(*const found)[2] = reinterpret_cast<float(*)[2]>(&room[0][0][0]);  // weight and sum of each part of each query
+    for (int k = int(threadIdx.x); k < a.count * a.parts; k += THREADS) {
+        const float* const left = a.left + (k % a.parts * size + k / a.parts * (WIDTH + 2));
+        found[k][0] = left[WIDTH + 1], found[k][1] = left[WIDTH];
+    }
+    __syncthreads();
     for (int k = int(threadIdx.x); k < a.count * columns; k += THREADS) {
         const int n = k / columns, c = k % columns;
-        const Int size = Int(a.count) * (WIDTH + 2);
-        const float* const left = a.left + n * (WIDTH + 2);
+        const float* const left = a.left + (n * (WIDTH + 2) + (c < WIDTH ? c : 0));
+        const float(*const mine)[2] = found + n * a.parts;
         Seen<1> whole;
-        for (int p = 0; p < a.parts; ++p) whole.m = maximum(whole.m, left[p * size + WIDTH + 1]);
-        for (int p = 0; p < a.parts && whole.m != -infinity(); ++p) {
-            const float weight = exponential(left[p * size + WIDTH + 1] - whole.m);
-            whole.o[0] += c < WIDTH ? weight * left[p * size + c] : 0.0f;
-            whole.l += weight * left[p * size + WIDTH];
+        for (int p = 0; p < a.parts; ++p) whole.m = maximum(whole.m, mine[p][0]);
+#pragma unroll 8
+        for (int p = 0; p < a.parts; ++p) {
+            const float part = left[p * size];
+            const float weight = mine[p][0] == -infinity() ? 0.0f : exponential(mine[p][0] - whole.m);
+            whole.o[0] += weight * part;
+            whole.l += weight * mine[p][1];
         }
         S* const out = a.out + (n / a.ratio * a.out_row + n % a.ratio * a.out_head + c);
         if constexpr (FINISHED) {
