@@ -195,9 +195,9 @@ class Lines:
 
 
 class Machine(ABC):
-    """One GPU. ``number``: what CUDA calls it; ``worth``: multiplications that are worth a library's call; ``clusters``:
-    whether blocks form clusters; ``multiprocessors``: how many it has, by default as many as the GPU that kernels were
-    tuned on.
+    """One GPU. ``number``: what CUDA calls it; ``worth``: multiplications that are worth a library's call;
+    ``clusters``: whether blocks form clusters; ``multiprocessors``: how many it has, by default as many as the GPU that
+    kernels were tuned on.
     """
 
     number: int = 0
