@@ -247,7 +247,8 @@ class Region:
 
     def meet_size(self, other: Region) -> int:
         """Size of the intersection without building it."""
-        return sum((a & b).size for a in self.grids for b in other.grids)
+        pairs = ((a.axes, b.axes) for a in self.grids for b in other.grids)
+        return sum(prod((x & y).size for x, y in zip(mine, theirs, strict=True)) for mine, theirs in pairs)
 
     def same(self, other: Region) -> bool:
         """The same set of points, however written."""

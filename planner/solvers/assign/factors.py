@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .places import Places
 from .problem import FORBIDDEN, AssignmentProblem, Ints
-from .supply import Supply, supplied
+from .supply import Supply
 
 PRICE_UNIT = 2**44
 """Multipliers are counted in units of 1 / PRICE_UNIT."""
@@ -25,7 +26,7 @@ MOST_COMBINATIONS = 2_000_000
 MOST_AXES = 16  # of the factor of a supply over all of its nodes at once; NumPy's own limit is 64
 
 
-Asked = tuple[int, ...]  # items, rising
+Asked = int  # items, a bit each
 
 
 class TooWide(Exception):
@@ -106,7 +107,7 @@ class Factors:
         There are few such sets however many nodes ask. Returns the last variable, and its sets as rows of 0 and 1.
         """
         supply = self.problem.supplies[k]
-        sets: list[Asked] = [()]
+        sets: list[Asked] = [0]
         before: tuple[int, ...] = ()
         asking = [(v, own) for v, own in zip(variables, meanings, strict=True) if len(own[0]) > 1]
         for position, (variable, own) in enumerate(asking, 1):
@@ -186,7 +187,7 @@ def _sets_asked_for(supply: Supply, meanings: list[list[tuple[int, ...]]]) -> tu
 
     Sets are joined one node after another: there are far fewer of them than combinations.
     """
-    sets: list[Asked] = [()]
+    sets: list[Asked] = [0]
     number_of: Ints = np.zeros((), dtype=np.int64)
     for values in meanings:
         step, sets = _after(supply, sets, values)
@@ -195,18 +196,29 @@ def _sets_asked_for(supply: Supply, meanings: list[list[tuple[int, ...]]]) -> tu
 
 
 def _after(supply: Supply, sets: list[Asked], meanings: list[tuple[int, ...]]) -> tuple[Ints, list[Asked]]:
-    """[sets, meanings] the number of the set of items once a node has asked too, and those sets."""
+    """[sets, meanings] the number of the set of items once a node has asked too, and those sets: none of the items of a
+    set lies within another, as in `supplied`.
+    """
+    larger, smaller = _bits(supply.within), _bits(supply.within.T)
     joined: dict[Asked, int] = {}
     step = np.empty((len(sets), len(meanings)), dtype=np.int64)
     for number, before in enumerate(sets):
         for j, (_, *asks) in enumerate(meanings):
-            after = tuple(supplied(supply, [*before, *asks])) if asks else before
+            after = before
+            for item in asks:
+                if item >= 0 and not larger[item] & after:
+                    after = after & ~smaller[item] | 1 << item
             step[number, j] = joined.setdefault(after, len(joined))
     return step, list(joined)
+
+
+def _bits(rows: NDArray[np.bool_]) -> list[int]:
+    """Of every row the places of what holds, a bit each."""
+    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(rows, axis=1, bitorder="little")]
 
 
 def _rows(sets: list[Asked], items: int) -> Ints:
     members = np.zeros((len(sets), items), dtype=np.int64)
     for number, asked in enumerate(sets):
-        members[number, list(asked)] = 1
+        members[number] = [asked >> item & 1 for item in range(items)]
     return members

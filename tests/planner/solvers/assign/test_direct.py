@@ -27,10 +27,11 @@ from tapestry.planner.solvers.assign.check_elimination import eliminated_bound
 from tapestry.planner.solvers.assign.direct import Request, solve_narrow
 from tapestry.planner.solvers.assign.dominance import settled, undominated
 from tapestry.planner.solvers.assign.eliminate import Elimination
-from tapestry.planner.solvers.assign.factors import PRICE_UNIT, Factors, charged
+from tapestry.planner.solvers.assign.factors import PRICE_UNIT, Factors, _sets_asked_for, charged
 from tapestry.planner.solvers.assign.integer import solve_integer
 from tapestry.planner.solvers.assign.lagrange import Relaxation, examine
 from tapestry.planner.solvers.assign.places import places_of
+from tapestry.planner.solvers.assign.supply import supplied
 
 from .problems import cheapest, problems
 from .supplied import cheapest_of, cost_of, supply_problems
@@ -282,3 +283,19 @@ def test_what_is_left_out_is_not_missed(problem: AssignmentProblem) -> None:
         choice = solve(smaller).choice
         lifted = settled(places_of(problem), [mine[s] for mine, s in zip(kept, choice, strict=True)], kept)
         assert cost_of(problem, lifted) == best
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_sets_asked_for_in_turn_are_what_is_supplied(data: st.DataObject) -> None:
+    """Random orders of up to 70 items: whoever asks last, what lies within no other of all that is asked for."""
+    count = data.draw(st.sampled_from([1, 5, 70]))
+    levels = np.array(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)))
+    inside = levels[:, None] < levels  # a strict order: every item lies within all of the levels above
+    supply = Supply(0, (1, 2), (), inside, np.zeros((1, count), dtype=np.int64))
+    asks = st.lists(st.tuples(st.just(0), *[st.integers(-1, count - 1)] * 2), min_size=1, max_size=4)
+    meanings = [data.draw(asks) for _ in range(2)]
+    number_of, members = _sets_asked_for(supply, meanings)
+    for at in np.ndindex(*number_of.shape):
+        asked = [item for values, k in zip(meanings, at, strict=True) for item in values[k][1:]]
+        assert np.flatnonzero(members[number_of[at]]).tolist() == supplied(supply, asked)
