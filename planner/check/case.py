@@ -101,6 +101,16 @@ class Case:
             self._beyond[key] = [(rank, extra) for rank, extra in extras if extra != EMPTY]
         return self._beyond[key]
 
+    def meeting(self, task: Transfer) -> list[tuple[int, ...]]:
+        """The ranks that fold among themselves: all of them, or those of each share that they fold to."""
+        onward = self.parts(task.need)
+        if onward is None:
+            return [self.participants(task)]
+        found: dict[int, list[int]] = {}
+        for rank in self.participants(task):
+            found.setdefault(onward[rank], []).append(rank)
+        return [tuple(found[number]) for number in sorted(found)]
+
     def wanted(self, task: Transfer) -> int:
         """All elements that some participant needs."""
         return self.algebra.join(self.distinct(task.need, task.ranks))

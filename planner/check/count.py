@@ -4,12 +4,13 @@ Complete source: every rank receives what it needs and does not have, so that wi
 costs |N \\ H|. Partial source: with d part numbers among the holders of an element, its fold takes d - 1 messages if
 it is made where one of the contributions is and d elsewhere, and its result goes to the |N| - 1 other needers: d +
 |N| - 1 - [N meets H]. So a reduce-scatter of V bytes over P ranks moves (P - 1) V, an all-reduce 2 (P - 1) V. A
-contribution is a record of the fold, which may have more bytes than an element.
+contribution is a record of the fold, which may have more bytes than an element; so is a result that is a larger share.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..format.document import Transfer
 from .case import Case
@@ -23,7 +24,16 @@ def received(case: Case, task: Transfer) -> tuple[int, int]:
     ranks = case.participants(task)
     if parts is None:
         return 0, sum(algebra.size(algebra.minus(need[rank], have[rank])) for rank in ranks)
-    wanted = case.wanted(task)
+    apart = [_folded(case, group, have, need, parts) for group in case.meeting(task)]
+    contributions, elements = map(sum, zip(*apart, strict=True))
+    return (contributions + elements, 0) if case.parts(task.need) is not None else (contributions, elements)
+
+
+def _folded(
+    case: Case, ranks: Sequence[int], have: Sequence[int], need: Sequence[int], parts: Sequence[int]
+) -> tuple[int, int]:
+    """Of a fold among some ranks."""
+    algebra, wanted = case.algebra, case.algebra.join(need[rank] for rank in ranks)
     holders: dict[int, list[int]] = {}
     for rank in ranks:
         holders.setdefault(parts[rank], []).append(have[rank])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ..format.document import Compute, Copy, Task, Transfer
 from . import onto
 from .algebra import EMPTY
-from .folds import Contribution, Fold, fold_fault
+from .folds import Contribution, Fold, fold_fault, share_of
 from .groups import Group, Groups, Touch
 from .held import Held, Memories
 from .order import Event
@@ -33,6 +33,7 @@ class Flow:
         self._over: list[dict[str, list[tuple[str, int]]]] = [{} for _ in groups.all]
         self._folds: dict[Fold, tuple[Code, str, int] | None] = {}
         self._faults: dict[object, tuple[Code, str, int] | None] = {}
+        self._shares: dict[int, tuple[tuple[int, Share], ...]] = {}
 
     def fill(self) -> None:
         """The initial contents. Buffers that start filled at the same place are an overlap."""
@@ -147,33 +148,55 @@ class Flow:
             self._folded(task, meeting, wanted)
 
     def _folded(self, task: Transfer, meeting: tuple[Group, ...], wanted: int) -> None:
+        """Each of the shares that parts are folded to by itself, where there are such."""
         shape = self.case.shape(self.case.program.producer[task.tensor])
         given = tuple(self._given(task, group, wanted) for group in meeting)
-        if (shape.number, given) not in self._faults:
-            self._faults[shape.number, given] = self._fault(shape, given)
-        fault = self._faults[shape.number, given]
+        onward = self.case.parts(task.need)
+        key = shape.number, given, onward is not None
+        if key not in self._faults or onward is not None:
+            folds = self._by_share(shape, given, onward is not None)
+            found = map(self._fault, (shape for _ in folds), folds.values())
+            self._faults[key] = next((fault for fault in found if fault is not None), None)
+            self._shares = {number: self._share(shape, fold) for number, fold in folds.items()} if onward else {}
+        fault = self._faults[key]
         if fault is not None:
             code, message, where = fault
             witness = self.case.algebra.witness(where)
             self.findings.add(code, message, task=task.id, tensor=task.tensor, witness=witness)
 
-    def _given(self, task: Transfer, group: Group, wanted: int) -> tuple[int, int, int]:
-        """What the ranks of a group give to a fold: columns of part numbers, of pieces, and of finished elements."""
+    def _share(self, shape: Shape, fold: Fold) -> tuple[tuple[int, Share], ...]:
+        """What a fold leaves, where that is not finished."""
+        shares = share_of(self.case.algebra, shape, fold)
+        return tuple((elements, Share(shape.number, points)) for elements, points in shares)
+
+    def _given(self, task: Transfer, group: Group, wanted: int) -> tuple[int, int, int, int]:
+        """What the ranks of a group give to a fold: columns of part numbers, of pieces, of finished elements, and of
+        the numbers of the shares that come of it.
+        """
         algebra, held = self.case.algebra, self._held(group, task.source)
         asked = self.columns.apply(algebra.meet, (self.groups.regions(task.have, group),), wanted)
         pieces = self._ask(self.memories.cut, held, asked)
         whole = self._ask(algebra.minus, asked, self._ask(self.memories.reach, pieces))
         finished = self._ask(algebra.meet, whole, self._ask(self.memories.complete, held))
-        return self.groups.parts(task.have, group), pieces, finished
+        return self.groups.parts(task.have, group), pieces, finished, self._onward(task, group)
 
-    def _fault(self, shape: Shape, given: tuple[tuple[int, int, int], ...]) -> tuple[Code, str, int] | None:
-        contributions = set()
+    def _onward(self, task: Transfer, group: Group) -> int:
+        """The column of the numbers of the shares that come of a fold; 0 where all of it is finished."""
+        if self.case.parts(task.need) is None:
+            return self.columns.number(0 for _ in group.ranks)
+        return self.groups.parts(task.need, group)
+
+    def _by_share(self, shape: Shape, given: tuple[tuple[int, int, int, int], ...], onward: bool) -> dict[int, Fold]:
+        """The folds of a transfer, by the number of the share that comes of each."""
+        contributions: dict[int, set[Contribution]] = {}
         for columns in given:
-            for part, pieces, finished in {*zip(*map(self.columns.values, columns), strict=True)}:
-                held = self.memories.pieces(pieces)
-                contributions |= {Contribution(part, region, share.points) for region, share in held}
-                contributions |= {Contribution(part, finished, None)} if finished else set()
-        fold = Fold(shape.number, frozenset(contributions))
+            for part, pieces, finished, number in {*zip(*map(self.columns.values, columns), strict=True)}:
+                found = contributions.setdefault(number, set())
+                found |= {Contribution(part, region, share.points) for region, share in self.memories.pieces(pieces)}
+                found |= {Contribution(part, finished, None)} if finished else set()
+        return {number: Fold(shape.number, frozenset(found), onward) for number, found in contributions.items()}
+
+    def _fault(self, shape: Shape, fold: Fold) -> tuple[Code, str, int] | None:
         if fold not in self._folds:
             self._folds[fold] = fold_fault(self.case.algebra, shape, fold)
         return self._folds[fold]
@@ -192,6 +215,8 @@ class Flow:
         """Columns of the written elements that hold their final value, and of those that stand for a share."""
         if isinstance(task, Compute):
             return self._computed(task, group, touch)
+        if isinstance(task, Transfer) and self.case.parts(task.need) is not None:
+            return self._nothing[group.number], self._larger(task, group, touch)
         if isinstance(task, Transfer):
             return touch.regions, self._nothing[group.number]
         source = self._held(group, task.source)
@@ -199,6 +224,17 @@ class Flow:
         finished = self._ask(self.memories.complete, source)
         unfolded = self._ask(self.case.algebra.minus, self._ask(self.memories.reach, pieces), finished)
         return self._ask(self.case.algebra.minus, touch.regions, unfolded), pieces
+
+    def _larger(self, task: Transfer, group: Group, touch: Touch) -> int:
+        """The column of the pieces that ranks hold once shares were folded to larger ones."""
+        numbers, meet = self.columns.values(self._onward(task, group)), self.case.algebra.meet
+        found = []
+        for number, region in zip(numbers, self.columns.values(touch.regions), strict=True):
+            pieces = ((meet(elements, region), share) for elements, share in self._shares.get(number, ()))
+            found.append(
+                self.memories.number_of_pieces(tuple((some, share) for some, share in pieces if some != EMPTY))
+            )
+        return self.columns.number(found)
 
     def _computed(self, task: Compute, group: Group, touch: Touch) -> tuple[int, int]:
         """Records are not finished, whatever they stand for; an element is where its whole reduction was folded."""

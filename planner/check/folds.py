@@ -1,4 +1,7 @@
-"""A fold is right when, for every element, the contributions of its parts make up its whole reduction exactly once."""
+"""A fold is right when, for every element, the contributions of its parts make up its whole reduction exactly once.
+
+One to a larger share may leave out points, but fold none twice.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,30 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Fold:
-    """Everything that decides whether a fold is right, so that repeated layers are decided once."""
+    """Everything that decides whether a fold is right, so that repeated layers are decided once.
+
+    ``onward``: what comes of it is a share of the reduction still.
+    """
 
     shape: int
     given: frozenset[Contribution]
+    onward: bool = False
+
+
+def share_of(algebra: Algebra, shape: Shape, fold: Fold) -> tuple[tuple[int, int], ...]:
+    """The elements of a fold, with the points of the share that its contributions to them make up."""
+    given = sorted(fold.given, key=lambda c: (c.part, c.elements, c.points or EMPTY))
+    return tuple(
+        (elements, algebra.join(shape.domain if c.points is None else c.points for c in active))
+        for elements, active in _classes(algebra, given)
+    )
 
 
 def fold_fault(algebra: Algebra, shape: Shape, fold: Fold) -> tuple[Code, str, int] | None:
     """None, or what is wrong and the elements it is wrong for."""
     given = sorted(fold.given, key=lambda c: (c.part, c.elements, c.points or EMPTY))
     for elements, active in _classes(algebra, given):
-        for message, wrong in _faults(algebra, shape, active):
+        for message, wrong in _faults(algebra, shape, active, fold.onward):
             if algebra.meet(wrong, elements) != EMPTY:
                 return Code.PARTS, message, algebra.meet(wrong, elements)
     return None
@@ -59,7 +75,7 @@ def _classes(algebra: Algebra, given: list[Contribution]) -> list[tuple[int, lis
     return classes
 
 
-def _faults(algebra: Algebra, shape: Shape, active: list[Contribution]) -> Iterable[tuple[str, int]]:
+def _faults(algebra: Algebra, shape: Shape, active: list[Contribution], onward: bool) -> Iterable[tuple[str, int]]:
     """(what is wrong, the elements it may be wrong for), the cheapest questions first."""
     shares = list(dict.fromkeys((c.part, shape.domain if c.points is None else c.points) for c in active))
     points = [share for _, share in shares]
@@ -74,4 +90,6 @@ def _faults(algebra: Algebra, shape: Shape, active: list[Contribution]) -> Itera
                 f"contributions {part} and {other} share points of the reduction",
                 shape.reached(algebra.meet(mine, theirs)),
             )
+    if onward:
+        return
     yield "the contributions leave out points of the reduction", shape.reached(shape.left_out(algebra.join(points)))

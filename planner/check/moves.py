@@ -114,7 +114,7 @@ class Moves:
             receiving = [rank for rank, lack in enumerate(lacks) if lack]
             seconds = self._seconds(kind, max(lacks) * item, outside, receiving)
             return Move(kind, own, (0,) * len(own), seconds)
-        kind = self._named_fold(need)
+        kind = self._named_folds([need])
         counted = [self._own_fold(task, have, need, parts, (record, item), groups) for groups in self.groups]
         receiving = [rank for rank, region in enumerate(need) if region != EMPTY]
         busiest = -(-total // max(1, len(receiving)))
@@ -131,8 +131,13 @@ class Moves:
             kind, receiving = self._named(have, need, lacks), [rank for rank, lack in enumerate(lacks) if lack]
             sent = senders.complete(algebra, have, need, near, sizes[1])
         else:
-            kind, receiving = self._named_fold(need), [rank for rank, region in enumerate(need) if region != EMPTY]
-            sent = senders.folded(algebra, have, need, parts, near, sizes, packed=self._packed(task))
+            apart = [(self._only(ranks, have), self._only(ranks, need)) for ranks in self.case.meeting(task)]
+            kind, receiving = self._named_folds([n for _, n in apart]), [r for r, n in enumerate(need) if n != EMPTY]
+            if self.case.parts(task.need) is not None:
+                sizes = sizes[0], sizes[0]  # what comes of it are records as well
+            packed = self._packed(task)
+            folds = (senders.folded(algebra, h, n, parts, near, sizes, packed=packed) for h, n in apart)
+            sent = senders.together(folds)
         devices, seconds = [self.case.document.devices[rank] for rank in receiving], 0.0
         for groups, nbytes in zip(levels, sent.busiest(), strict=True):
             largest = max(map(len, groups.members.values()))
@@ -149,9 +154,11 @@ class Moves:
         return task.monoid is not None and task.monoid in MONOIDS and MONOIDS[task.monoid].packed
 
     def _among(self, task: Transfer, column: Column) -> Column:
-        if task.ranks is None:
-            return column
-        members = set(task.ranks)
+        return column if task.ranks is None else self._only(task.ranks, column)
+
+    def _only(self, ranks: Sequence[int], column: Column) -> Column:
+        """Of some ranks; others have nothing."""
+        members = set(ranks)
         return tuple(region if rank in members else EMPTY for rank, region in enumerate(column))
 
     def _disjoint(self, column: Column) -> bool:
@@ -181,6 +188,11 @@ class Moves:
         algebra = self.case.algebra
         near = ((have[max(0, rank - 1) : rank + 2]) for rank in range(len(have)))
         return all(algebra.within(n, algebra.join(around)) for n, around in zip(need, near, strict=True))
+
+    def _named_folds(self, needs: Sequence[Column]) -> str:
+        """Of groups that fold each for itself: what most there is to do."""
+        names = {self._named_fold(need) for need in needs if any(region != EMPTY for region in need)}
+        return next(name for name in ("all_reduce", "reduce_scatter", "reduce") if name in names)
 
     def _named_fold(self, need: Column) -> str:
         if sum(region != EMPTY for region in need) == 1:

@@ -54,6 +54,15 @@ class Sent:
         return [int(arrived.sum()) for arrived in self.arrives]
 
 
+def together(several: Iterable[Sent]) -> Sent:
+    """What ranks receive and send in all of these."""
+    first, *others = several
+    for other in others:
+        for mine, theirs in ((first.arrives, other.arrives), (first.leaves, other.leaves)):
+            mine[:] = [a + b for a, b in zip(mine, theirs, strict=True)]
+    return first
+
+
 def complete(algebra: Algebra, have: Column, need: Column, near: Levels, item: int) -> Sent:
     """A transfer of complete elements of so many bytes."""
     sent, sizes = Sent(near, max(map(algebra.size, need)) * item), [*map(algebra.size, have)]

@@ -313,8 +313,8 @@ def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
         yield f"there is no kind {task.kind!r} of transfer"
     if task.source == task.target and not (isinstance(task, Transfer) and case.parts(task.have) is None):
         yield f"buffer {task.source} cannot be source and target of this"
-    if case.parts(task.need) is not None:
-        yield f"layout {task.need} is partial: what is needed is complete"
+    if case.parts(task.need) is not None and not (isinstance(task, Transfer) and case.parts(task.have) is not None):
+        yield f"layout {task.need} is partial: what is needed is complete, unless shares are folded to larger ones"
 
 
 def _together(case: Case, task: Transfer) -> bool:
@@ -355,10 +355,11 @@ def _onto_records(case: Case, task: Compute, findings: Findings) -> None:
 
 
 def _records(case: Case, task: Transfer, partial: bool, findings: Findings) -> None:
-    """What is folded is held as the fold takes it; all else, and every result, as elements."""
+    """What is folded is held as the fold takes it, a larger share as well; all else, and every result, as elements."""
     source, target = case.buffers[task.source], case.buffers[task.target]
     wanted = case.program.records.get(task.tensor) if partial else None
-    for buffer, right in ((source, wanted), (target, None)):
+    onward = case.parts(task.need) is not None
+    for buffer, right in ((source, wanted), (target, wanted if onward else None)):
         if buffer.record != right:
             held, wants = (", ".join(record or ("its elements",)) for record in (buffer.record, right))
             message = f"buffer {buffer.name} holds {held}, where {wants} are moved"

@@ -32,6 +32,9 @@ Semantics (what `check` proves and the workers obey)
   with ``monoid``, in the order of the numbers, of one contribution of each number. ``source == target`` is allowed when
   the source is complete: then only need minus have is written. All participants meet: a transfer runs on a rank only
   together with the same transfer on the others.
+  If ``need`` has ``parts`` too, ranks with the same number there fold what they have among themselves, each such group
+  apart from the others, and what ``target`` holds then is partial still: the share of the reduction that the group's
+  contributions make up together, which has the group's number.
 - copy: ``target`` holds ``need[rank]`` from ``source`` on the same rank (another tier, or the same).
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...records import Width
 from ...space import Grid, IntSet, Region
 from .messages import atoms, refined
-from .senders import Groups, contributors, least, share_sizes, who_folds
+from .senders import Groups, among, contributors, least, share_sizes, who_folds
 
 Counts = Any  # elements: arrays of int64, or of Python's integers where these may be greater
 IN, OUT = 0, 1
@@ -395,8 +395,13 @@ def loads_of(
     parts: Sequence[int] | None = None,
     *,
     records: bool = False,
+    onward: Sequence[int] | None = None,
 ) -> Loads:
-    """Of any transfer."""
+    """Of any transfer. ``onward``: see `planner.format.senders.moves_by_host`; then all that moves is records."""
+    if parts is not None and onward is not None:
+        apart = [partial_loads(*ends, parts, groups, records=records) for ends in among(held, needed, onward)]
+        moved = sum(loads.elements + loads.records for loads in apart)
+        return Loads(np.zeros_like(moved), moved)
     if parts is not None:
         return partial_loads(held, needed, parts, groups, records=records)
     (counts,) = complete_loads(Spread(held), [Spread(needed)], groups)

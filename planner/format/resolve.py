@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
@@ -16,7 +17,7 @@ from ...serialize import program_from_json
 from ...space import Grid, Region, parse_region
 from .document import Buffer, Compute, Document, LayoutText, Task, Transfer
 from .messages import Message, Way, moves, received
-from .senders import Groups, levels_of, moves_by_host
+from .senders import Groups, among, levels_of, moves_by_host
 
 if TYPE_CHECKING:
     from ..machine import Scope
@@ -107,6 +108,13 @@ class Resolved:
         """
         held, needed, parts, records = self._ends(task)
         width = width_of(self.program, task.tensor)
+        onward = self.layout(task.need).parts
+        if onward is not None:
+            apart = (received(*ends, hosts, parts, records=records) for ends in among(held, needed, onward))
+            found: Counter[Way] = Counter()
+            for way, n in (each for group in apart for each in group.items()):
+                found[way] += n * width.partial
+            return found
         counted = received(held, needed, hosts, parts, records=records)
         return {way: n * (width.partial if way.partial else width.complete) for way, n in counted.items()}
 
@@ -115,7 +123,8 @@ class Resolved:
         from .loads import IN, loads_of  # here, because it loads NumPy, which reading a plan does without
 
         held, needed, parts, records = self._ends(task)
-        loads = loads_of(held, needed, self.levels[1], parts, records=records)
+        onward = self.layout(task.need).parts
+        loads = loads_of(held, needed, self.levels[1], parts, records=records, onward=onward)
         return tuple(loads.nbytes(width_of(self.program, task.tensor))[IN].sum(axis=1).tolist())
 
     def _derive(self, task: Transfer) -> list[Message]:
@@ -123,7 +132,8 @@ class Resolved:
         if self.document.senders is msgspec.UNSET:
             found = moves(held, needed, parts, records=records)
         else:
-            found = moves_by_host(held, needed, self.levels[1], parts, records=records)
+            onward = self.layout(task.need).parts
+            found = moves_by_host(held, needed, self.levels[1], parts, records=records, onward=onward)
         return [m for m in found if m.remote] if parts is None and task.source == task.target else found
 
     def _ends(self, task: Transfer) -> tuple[list[Region], list[Region], tuple[int, ...] | None, bool]:

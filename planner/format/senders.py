@@ -56,13 +56,18 @@ def moves_by_host(
     parts: Sequence[int] | None = None,
     *,
     records: bool = False,
+    onward: Sequence[int] | None = None,
 ) -> list[Message]:
     """The messages that give every rank what it needs, from what ranks hold.
 
-    ``parts``, ``records``: see `planner.format.messages.moves`. Local moves come first for each receiver.
+    ``parts``, ``records``: see `planner.format.messages.moves`. ``onward``: the numbers that parts have afterwards,
+    where they are folded within each of these groups of ranks alone. Local moves come first for each receiver.
     """
     if parts is None:
         return _complete(held, needed, groups)
+    if onward is not None:
+        apart = (moves_by_host(*ends, groups, parts, records=records) for ends in among(held, needed, onward))
+        return [message for messages in apart for message in messages]
     folds = folds_of(held, needed, parts, records=records)
     sources = contributors(((f.parts, f.roots) for f in folds), groups, [region.size for region in held])
     found: list[Message] = []
@@ -73,6 +78,16 @@ def moves_by_host(
                 found.append(Message(0, source, root, share, part))
             found += [Message(1, root, other, share) for other in fold.needers if other != root]
     return joined(found)
+
+
+def among(
+    held: Sequence[Region], needed: Sequence[Region], onward: Sequence[int]
+) -> Iterator[tuple[list[Region], list[Region]]]:
+    """What is held and needed within each group of ranks with one number."""
+    for number in sorted(set(onward)):
+        mine = [its == number for its in onward]
+        ends = ([r if its else Region() for r, its in zip(some, mine, strict=True)] for some in (held, needed))
+        yield next(ends), next(ends)
 
 
 def _complete(held: Sequence[Region], needed: Sequence[Region], groups: Groups) -> list[Message]:

@@ -265,12 +265,14 @@ class StepBuilder:
         source = self.homes.get(name, {}).get(move.part.after, self.home[name])
         monoid = self._monoid(move.tensor)
         for have, need in pairwise(self.traffic.path(move.part.have, move.part.need, width)):
-            inside = need is move.part.need or need.within(move.part.need)
+            inside = need is move.part.need or (need.parts is None and need.within(move.part.need))
             target = move.target if inside else self._slot(f"{name}~", move.tensor, need)
+            if need.parts is not None:
+                target.record = self.program.records.get(name)
             written = self.layouts.of(need.shape, have.lacking(need)) if target is source else need
             kind = self.traffic.direct(have, need, width).kind
             self.result.steps.append(MoveStep(move.tensor, source, target, have, need, written, kind, monoid))
-            source, monoid = target, None
+            source, monoid = target, monoid if need.parts is not None else None
 
     def _monoid(self, tensor: Tensor) -> str | None:
         """What folds the contributions of a partial value."""

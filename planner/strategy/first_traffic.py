@@ -13,16 +13,21 @@ from functools import cached_property
 from ...records import Width
 from ..machine import COLLECTIVES, Scope
 from .columns import Ints
+from .kinds import complete_kind, partial_kind
 from .layouts import Layout
 from .pairs import Facts
-from .traffic import NOTHING, Floats, Move, Traffic, complete_kind, partial_kind
+from .traffic import NOTHING, Floats, Move, Traffic
 
 Members = tuple[tuple[int, ...], ...]
 """The ranks of each group."""
 
 
 class FirstTraffic(Traffic):
-    """Prices transfers of plans that do not say who sends."""
+    """Prices transfers of plans that do not say who sends; a transfer was what there was, and no path."""
+
+    @property
+    def pathless(self) -> bool:
+        return True
 
     @cached_property
     def _widest_first(self) -> list[tuple[Scope, Members]]:
@@ -34,23 +39,20 @@ class FirstTraffic(Traffic):
     def _row(self, have: Layout, needs: Sequence[Layout], width: Width, _: Facts) -> tuple[Floats, Ints]:
         return self._one_by_one(have, needs, width)
 
-    def _routes_of(self, shape: tuple[int, ...], width: Width) -> None:
-        """None are looked for: a transfer was what there was."""
-
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         pair = have.pair(need)
         if have is need or not pair.missing:
             return NOTHING
         kind, size, busiest = complete_kind(have, need, pair), width.complete, pair.busiest * width.complete
         around = [have.around(members).pair(need).busiest * size for _, members in self._widest_first[1:]]
-        receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
+        receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self.shared else ()
         seconds = self._received(kind, [*around, busiest], receivers)
         return Move(pair.missing, pair.missing * size, busiest, kind, seconds)
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         total, results = have.moved(need), need.total - need.everything.size
         nbytes = (total - results) * width.partial + results * width.complete
-        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
+        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
         received, kind = -(-nbytes // max(1, need.holders)), partial_kind(need)
         seconds = self._received(kind, [received] * len(self._widest_first), receivers)
         return Move(total, nbytes, received, kind, seconds)

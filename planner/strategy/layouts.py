@@ -206,6 +206,15 @@ class Layout:
         return len({part for part, region in zip(self.parts, self.regions, strict=True) if region})
 
     @cached_property
+    def by_part(self) -> list[Layout]:
+        """What the ranks of each part have."""
+        numbers = sorted({part for part, region in zip(self.parts or (), self.regions, strict=True) if region})
+        columns = (
+            [r if p == k else Region() for p, r in zip(self.parts or (), self.regions, strict=True)] for k in numbers
+        )
+        return [Layout(self.shape, tuple(regions)) for regions in columns]
+
+    @cached_property
     def shares(self) -> Counter[Region]:
         """What is there of each part, with how many parts have just that."""
         ranks: dict[int, list[int]] = {}

@@ -8,7 +8,7 @@ an element of the result.
 
 A link moves what the busiest rank receives or sends, whichever is more; what crosses islands or hosts takes the link
 between them. Where several transfers one after another take less than one, the price is theirs: between plain layouts
-any others may be on the way (`routes`), else such as lie within what is needed (`paths`).
+any others may be on the way (`ways`), else such as lie within what is needed (`paths`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product
-from math import inf, prod
+from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from ...records import Width
 from ...space import Region
 from ..format.folds import Source
-from ..format.loads import IN, complete_loads
+from ..format.loads import IN, complete_loads, loads_of
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
-from . import paths, routes
+from . import paths
 from .columns import Ints
+from .kinds import complete_kind, partial_kind
 from .layouts import Layout, Layouts, Mesh, relate
-from .pairs import Facts, Pair
-from .routes import Atlas, Routes
+from .pairs import Facts
+from .ways import Ways
 
 Floats = NDArray[np.float64]
 Busiest = tuple[int, ...]
@@ -80,7 +81,7 @@ class Traffic:
         self.frugal = frugal
         self.mesh, self.machine = mesh, machine
         self.devices = tuple(range(mesh.size)) if devices is None else tuple(devices)
-        self._shared = any(link.shared_by > 1 for link in machine.links)
+        self.shared = any(link.shared_by > 1 for link in machine.links)
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
         self._loads: dict[tuple[int, int], tuple[Busiest, Busiest]] = {}
@@ -88,12 +89,19 @@ class Traffic:
         self._costs: dict[tuple[tuple[Layout, ...], tuple[Layout, ...], Width], tuple[Floats, Ints]] = {}
         self._rows: dict[tuple[Layout, Width], list[tuple[Mapping[Layout, int], Floats, Ints]]] = {}
         self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
-        self._routes: dict[tuple[tuple[int, ...], int], Routes | None] = {}
-        self._numbers: dict[Layout, int | None] = {}
-        self._firsts: dict[tuple[Layout, Width], Floats] = {}
         self._layouts = Layouts(mesh)
         self._keep: list[Layout] = []
         self._times: dict[tuple[str, tuple[int, ...], tuple[int, ...]], float] = {}
+
+    @property
+    def pathless(self) -> bool:
+        """Whether no paths over plain layouts are looked for."""
+        return self.frugal
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The paths to plain layouts."""
+        return Ways(self)
 
     @cached_property
     def levels(self) -> tuple[tuple[Scope, ...], Groups]:
@@ -128,23 +136,23 @@ class Traffic:
 
     def _row(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
         """Of all transfers from one layout."""
-        if self._shared:
+        if self.shared:
             return self._one_by_one(have, needs, width)
         if have.parts is not None:
             seconds, nbytes = self._folds_of(have, needs, width)
         else:
             seconds, nbytes = self._moves_of(have, needs, width, facts)
-        for place, least in self._plain(have, needs, width).items():
+        for place, least in self.ways.seconds(have, needs, width).items():
             seconds[place] = least
         return seconds, nbytes
 
     def _folds_of(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
         """Of a partial layout, but for paths between plain layouts."""
         folds = self._fold(have, needs, width)
-        seconds = np.array([self._seconds(partial_kind(n), f.busiest, ()) for n, f in zip(needs, folds, strict=True)])
+        seconds = np.array([self.seconds_of(partial_kind(n), f.busiest, ()) for n, f in zip(needs, folds, strict=True)])
         if len(self.levels[1]) > 1 and self.mesh.size <= MOST_RANKS:
             for place, need in enumerate(needs):
-                handed_on = need.total > need.everything.size and self._number(need, width) is None
+                handed_on = need.total > need.everything.size and self.ways.number(need, width) is None
                 if handed_on and seconds[place] > 2 * self._quickest[0]:
                     seconds[place] = self.move(have, need, width).seconds
         return seconds, np.array([fold.nbytes for fold in folds], dtype=np.int64)
@@ -152,11 +160,11 @@ class Traffic:
     def _moves_of(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
         """Of a complete layout, but for paths to plain layouts."""
         seconds, nbytes = np.zeros(len(needs)), facts.missing.astype(np.int64) * width.complete
-        moving = [k for k in np.flatnonzero(facts.missing).tolist() if self._number(needs[k], width) is None]
+        moving = [k for k in np.flatnonzero(facts.missing).tolist() if self.ways.number(needs[k], width) is None]
         start, rate = self._quickest
         for place, loads in zip(moving, self._count(have, [needs[k] for k in moving]), strict=True):
             busiest = tuple(elements * width.complete for elements in map(max, *loads))
-            seconds[place] = self._seconds(complete_kind(have, needs[place], facts.pair(place)), busiest, ())
+            seconds[place] = self.seconds_of(complete_kind(have, needs[place], facts.pair(place)), busiest, ())
             if self.mesh.size <= MOST_RANKS and (any(busiest[1:]) or _one_sided(loads)):
                 least = int(facts.busiest[place]) * width.complete / rate
                 if seconds[place] > start + max(start, least):
@@ -190,79 +198,10 @@ class Traffic:
         """The layouts between which transfers take what ranks have to what they need: these two, or others between."""
         key = (id(have), id(need), width)
         if key not in self._paths:
-            plain = self._plain_path(have, need, width)
+            plain = self.ways.path(have, need, width)
             detours = DETOURS if self.mesh.size <= MOST_RANKS else 0
             self._paths[key] = plain or self._shortest(have, need, width, detours)
         return self._paths[key]
-
-    def _plain(self, have: Layout, needs: Sequence[Layout], width: Width) -> dict[int, float]:
-        """Seconds of the cheapest paths to those of the needs that are plain, by their places."""
-        known = self._routes_of(have.shape, width)
-        to = {} if known is None else {k: at for k, n in enumerate(needs) if (at := self._number(n, width)) is not None}
-        if known is None or not to:
-            return {}
-        start = self._number(have, width)
-        if start is not None:
-            return {place: float(known.seconds[start, at]) for place, at in to.items()}
-        first = self._first(have, known, width)
-        return {place: float((first + known.seconds[:, at]).min()) for place, at in to.items()}
-
-    def _plain_path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...] | None:
-        """The cheapest path to a plain layout; None to others."""
-        known, start, end = self._routes_of(have.shape, width), self._number(have, width), self._number(need, width)
-        if known is None or end is None:
-            return None
-        if start is not None:
-            return have, *known.path(start, end)[:-1], need
-        first = self._first(have, known, width)
-        whole = first + known.seconds[:, end]
-        best = int(whole.argmin())
-        if whole[best] >= first[end] * (1 - routes.SHORTER):
-            return have, need
-        return (have, *([known.nodes[best]] if best != end else []), *known.path(best, end)[:-1], need)
-
-    def _first(self, have: Layout, known: Routes, width: Width) -> Floats:
-        """Seconds of one transfer to each plain layout, from one that is not plain or is partial."""
-        key = have, width
-        if key not in self._firsts:
-            if have.parts is not None:
-                self._fold(have, known.nodes, width)  # all at once
-            else:
-                relate([have], known.nodes)
-                self._count(have, [node for node in known.nodes if have.pair(node).missing])
-            self._firsts[key] = np.array([self.direct(have, node, width).seconds for node in known.nodes])
-        return self._firsts[key]
-
-    def _number(self, layout: Layout, width: Width) -> int | None:
-        """Which of the plain layouts it is."""
-        if layout not in self._numbers:
-            known = self._routes_of(layout.shape, width) if layout.parts is None else None
-            self._numbers[layout] = None if known is None else known.number.get(layout.regions)
-        return self._numbers[layout]
-
-    def _routes_of(self, shape: tuple[int, ...], width: Width) -> Routes | None:
-        """Paths between the plain layouts of a tensor; None where there are none but the whole, or too many ranks."""
-        key = shape, width.complete
-        if key not in self._routes:
-            mesh = routes.by_level(self.mesh, self.levels[1])
-            axes = routes.cut_axes(shape, mesh)
-            able = axes and 1 < mesh.size <= routes.MOST_RANKS and not self.frugal
-            self._routes[key] = self._routed(shape, mesh, axes, width) if able else None
-        return self._routes[key]
-
-    def _routed(self, shape: tuple[int, ...], mesh: Mesh, axes: tuple[int, ...], width: Width) -> Routes:
-        found = routes.atlas(mesh, self.levels[1], len(axes), complete_kind)
-        each = width.complete * (prod(shape) // found.elements)
-        busiest, size = (found.busiest * each).tolist(), len(found.kinds)
-        pairs = product(range(size), repeat=2)
-        direct = [
-            self._seconds(found.kinds[a][b], tuple(busiest[a][b]), self._receiving(found, a, b)) for a, b in pairs
-        ]
-        nodes = routes.plain_layouts(shape, axes, Layouts(mesh), self.levels[1])
-        return Routes.of(nodes, np.array(direct).reshape(size, size))
-
-    def _receiving(self, found: Atlas, have: int, need: int) -> tuple[int, ...]:
-        return found.lacking[have][need] if self._shared else ()
 
     def _shortest(self, have: Layout, need: Layout, width: Width, detours: int) -> tuple[Layout, ...]:
         best: tuple[Layout, ...] = (have, need)
@@ -307,6 +246,15 @@ class Traffic:
         if _one_sided(*self._count(have, [need])):
             yield from paths.spread(have, need)
 
+    def directly(self, have: Layout, needs: Sequence[Layout], width: Width) -> Floats:
+        """Seconds of one transfer to each of some layouts."""
+        if have.parts is not None:
+            self._fold(have, needs, width)  # all at once
+        else:
+            relate([have], needs)
+            self._count(have, [need for need in needs if have.pair(need).missing])
+        return np.array([self.direct(have, need, width).seconds for need in needs])
+
     def direct(self, have: Layout, need: Layout, width: Width) -> Move:
         """The one transfer that completes ``need`` from ``have``."""
         key = (id(have), id(need), width)
@@ -323,18 +271,29 @@ class Traffic:
         busiest = tuple(elements * width.complete for elements in self._busiest(have, need))
         pair = have.pair(need)
         kind, total = complete_kind(have, need, pair), pair.missing
-        receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self._shared else ()
-        return Move(total, total * width.complete, sum(busiest), kind, self._seconds(kind, busiest, receivers))
+        receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self.shared else ()
+        return Move(total, total * width.complete, sum(busiest), kind, self.seconds_of(kind, busiest, receivers))
 
     def _busiest(self, have: Layout, need: Layout) -> Busiest:
         (found,) = self._count(have, [need])
         return tuple(map(max, *found))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
+        if need.parts is not None:
+            return self._larger(have, need, width)
         (fold,), kind = self._fold(have, [need], width), partial_kind(need)
-        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self._shared else ()
-        seconds = self._seconds(kind, fold.busiest, receivers)
+        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
+        seconds = self.seconds_of(kind, fold.busiest, receivers)
         return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds)
+
+    def _larger(self, have: Layout, need: Layout, width: Width) -> Move:
+        """Of parts that are folded to larger ones, in groups."""
+        groups = self.levels[1]
+        loads = loads_of(have.regions, need.regions, groups, have.parts, records=width.packed, onward=need.parts)
+        busiest, kind = tuple((loads.records * width.partial).max(axis=(0, 2)).tolist()), partial_kind(need)
+        receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
+        seconds = self.seconds_of(kind, busiest, receivers)
+        return Move(loads.moved, loads.moved * width.partial, sum(busiest), kind, seconds)
 
     def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> list[_Fold]:
         assert have.parts is not None
@@ -350,7 +309,7 @@ class Traffic:
                 self._folds[id(have), id(need), width] = _Fold(elements, total, tuple(most))
         return [self._folds[id(have), id(need), width] for need in needs]
 
-    def _seconds(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
+    def seconds_of(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
         """What each level takes, one after another; the link of each as the ranks that receive at once have it."""
         key = (kind, busiest, receivers)
         if key not in self._times:
@@ -367,7 +326,7 @@ class Traffic:
 
     def _link(self, scope: Scope, receivers: tuple[int, ...]) -> Link:
         """As each of the ranks that receive at once has it."""
-        key = (scope, receivers if self._shared else ())
+        key = (scope, receivers if self.shared else ())
         if key not in self._links:
             self._links[key] = self.machine.link_of(scope, [self.devices[rank] for rank in key[1]])
         return self._links[key]
@@ -376,25 +335,3 @@ class Traffic:
 def _one_sided(loads: tuple[Busiest, Busiest]) -> bool:
     """Some rank has clearly more to send than any has to receive."""
     return any(sent > 1.25 * received for received, sent in zip(*loads, strict=True))
-
-
-def complete_kind(have: Layout, need: Layout, pair: Pair) -> str:
-    """What a library would call the transfer of complete data."""
-    if have.holders == 1:
-        return "broadcast" if pair.alike else "sends"
-    if pair.alike and have.disjoint and pair.lacking == len(need.regions):
-        return "all_gather"
-    if have.disjoint and need.disjoint and need.total == have.total:
-        return "all_to_all"
-    if need.part_count == 1 and pair.inside:
-        return "shift" if have.near(need) else "all_gather"
-    return "sends"
-
-
-def partial_kind(need: Layout) -> str:
-    """What a library would call the transfer that folds partial data."""
-    if need.holders == 1:
-        return "reduce"
-    if need.disjoint:
-        return "reduce_scatter"
-    return "all_reduce"

@@ -24,10 +24,10 @@ Buffers = Mapping[int, Stored | None]
 class Movement:
     """Messages between ranks. ``sources`` and ``targets`` are the buffers of those ranks that this process holds.
 
-    dtype, parts: of elements, and of the records that are folded. monoid: messages of phase 0 carry parts to be folded
-    by it into the receiver's target, in the order of their numbers; those of phase 1 carry on what was folded, from the
-    sender's target. None: all messages carry complete elements, in phase 0. tag: the same on all ranks, and told apart
-    from that of every other movement of a run.
+    dtype, parts: of what the target holds, elements or larger shares, and of the records that are folded. monoid:
+    messages of phase 0 carry parts to be folded by it into the receiver's target, in the order of their numbers; those
+    of phase 1 carry on what was folded, from the sender's target. None: all messages carry complete elements, in phase
+    0. tag: the same on all ranks, and told apart from that of every other movement of a run.
     """
 
     messages: tuple[Message, ...]
@@ -46,7 +46,7 @@ class Movement:
         partial = resolved.layout(task.have).parts is not None
         return Movement(
             tuple(m for m in resolved.messages(task) if m.src in memories or m.dst in memories),
-            numpy_dtype(resolved.program.tensor(task.tensor).dtype),
+            buffer_dtype(resolved.buffers[task.target], resolved.program),
             buffer_dtype(resolved.buffers[task.source], resolved.program),
             task.monoid if partial else None,
             tag,

@@ -84,6 +84,19 @@ def test_what_is_folded_over_hosts_is_handed_on_by_levels() -> None:
     assert case.seconds(have, whole) < 0.65 * case.traffic.direct(have, whole, BF16).seconds
 
 
+def test_what_is_folded_over_hosts_crosses_to_each_of_them_once() -> None:
+    """First within each host, an eighth to each rank; of that one contribution comes from the other host, not eight."""
+    case = Case("h200x8-2node", (16,))
+    have, moved = case.shares(case.cut(None)), 2**26
+    first, second = list(pairwise(case.path(have, case.cut("0"))))
+    assert first[1].parts == (0,) * 8 + (1,) * 8
+    at_first, at_last = (case.traffic.direct(a, b, BF16) for a, b in (first, second))
+    assert at_first.busiest == moved * 7 / 8
+    assert at_last.seconds == pytest.approx(70e-6 + moved / 16 / NETWORK)
+    assert case.traffic.direct(have, case.cut("0"), BF16).seconds > 5e-3
+    assert case.seconds(have, case.cut("0")) < 1.1e-3
+
+
 @pytest.mark.parametrize("machine", ["h200x8", "h200x8-2node"])
 def test_where_bytes_count_layouts_on_the_way_lie_within_what_is_needed(machine: str) -> None:
     """So a path moves no byte more than one transfer."""
