@@ -192,7 +192,7 @@ class Moves:
     def _named_folds(self, needs: Sequence[Column]) -> str:
         """Of groups that fold each for itself: what most there is to do."""
         names = {self._named_fold(need) for need in needs if any(region != EMPTY for region in need)}
-        return next(name for name in ("all_reduce", "reduce_scatter", "reduce") if name in names)
+        return next((name for name in ("all_reduce", "reduce_scatter", "reduce") if name in names), "reduce_scatter")
 
     def _named_fold(self, need: Column) -> str:
         if sum(region != EMPTY for region in need) == 1:

@@ -23,7 +23,7 @@ def partial_kind(need: Layout) -> str:
     """What a library would call the transfer that folds partial data; to larger shares, what most there is to do."""
     if need.parts is not None:
         names = {partial_kind(share) for share in need.by_part}
-        return next(name for name in ("all_reduce", "reduce_scatter", "reduce") if name in names)
+        return next((name for name in ("all_reduce", "reduce_scatter", "reduce") if name in names), "reduce_scatter")
     if need.holders == 1:
         return "reduce"
     if need.disjoint:
