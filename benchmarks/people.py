@@ -1,20 +1,24 @@
 """Steps of eight Llama-8B-shaped layers as people write them by hand, predicted on packaged machines.
 
     python benchmarks/people.py
+    python benchmarks/people.py --doc docs/planner.md
 
 Prints the table of docs/planner.md. Measured on H200 with torch 2.11 and NCCL, eager but where said, steps one at a
 time; what is predicted has the operations of these steps, each by itself: the activation apart from the product after
 it, no rotation of heads, and for context parallelism keys and values put in order, copied for every head, and the two
-copies that put what attention leaves together. The last columns are the same plans on machines on which attention and
-all that goes element by element take what torch's kernels took (`TORCH`); products and transfers are the machine's.
+copies that put what attention leaves together. First with the kernels of this project on the packaged machine; then as
+people run them: attention and all that goes element by element take what torch's kernels take (`TORCH`), and products
+what the chip's power leaves them (`power_share`). Transfers are the machine's.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from gpu_rows import ROOT  # type: ignore[import-not-found, unused-ignore]
 
@@ -24,27 +28,45 @@ import llama  # type: ignore[import-not-found, unused-ignore]
 
 import tapestry as tp
 from tapestry import Tensor, anyfloat, bf16
-from tapestry.planner import load_machine, plan
-from tapestry.planner.machine import Machine, OperationCurve
+from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner.format import Compute, Resolved
+from tapestry.planner.machine import Machine, OperationCurve, Pace
 from tapestry.planner.search.rivals import AXIS, rivals
+from tapestry.planner.simulate import Prices
+from tapestry.planner.strategy.cost import kernel_class
 from tapestry.program import Pin, Program
 from tapestry.space import Box, count_points
 
 MEGATRON, CONTEXT = "Megatron with sequence parallelism", "context parallel, zigzag"
+BEGIN, END = "<!-- people: begin -->", "<!-- people: end -->"
 WHOLE = ("*.ordered*", "*.each*")  # what every rank does with all keys and values
 
 
-# Microseconds of torch's kernels on one of two GPUs in these very steps of 8,192 tokens, by torch's profiler on
-# 2026-11-22: for half of the points of an operation. What torch does not do takes nothing.
-TORCH = {
-    "Megatron": {"attention.state": 556.4, "attention.finish": 1e-3, "activated": 177.3, "gated": 172.0},
-    CONTEXT: {
-        "attention.state": 923.3, "attention.finish": 1e-3, "activated": 173.5, "gated": 169.5, "ordered_k": 9.0,
-        "ordered_v": 9.0, "each_k": 86.7, "each_v": 86.7, "joined": 77.5, "turned": 63.1,
+# Microseconds of torch's kernels, by how many GPUs share an operation. Of two: in these very steps of 8,192 tokens, by
+# torch's profiler on 2026-11-22. Of four and eight, and of 32,768 tokens: each alone, one after another under load, on
+# 2026-11-23. What torch does not do takes nothing.
+Times = Mapping[str, Mapping[int, float]]
+NOTHING = {1: 1e-3}
+TORCH: Mapping[tuple[str, int], Times] = {
+    ("Megatron", 8192): {
+        "attention.state": {2: 556.4, 4: 277.3, 8: 181.7}, "attention.finish": NOTHING,
+        "activated": {2: 177.3, 4: 83.8, 8: 44.8}, "gated": {2: 172.0, 4: 83.1, 8: 44.6},
+    },
+    ("Megatron", 32768): {
+        "attention.state": {4: 3875.5}, "attention.finish": NOTHING, "activated": {4: 315.7}, "gated": {4: 312.3},
+    },
+    (CONTEXT, 8192): {
+        "attention.state": {2: 923.3}, "attention.finish": NOTHING, "activated": {2: 173.5}, "gated": {2: 169.5},
+        "ordered_k": {2: 9.0}, "ordered_v": {2: 9.0}, "each_k": {2: 86.7}, "each_v": {2: 86.7}, "joined": {2: 77.5},
+        "turned": {2: 63.1},
     },
 }  # fmt: skip
-TORCH[MEGATRON] = TORCH["Megatron"]
-PROFILED = 8192
+
+# 8192 x 8192 x 8192 products in bf16 take 1.378 ms for the first 40 ms after a second of rest, and 1.618 ms from 120 ms
+# on, when the power limit holds the clock (2026-11-23, one H200): the share that is left of a product's time.
+RESTED = 1.378 / 1.618
+BUSY = 0.5  # of a step that products and attention take, up to which its mean power stays below the limit: with
+# the cube of the clock for power, and a third of the limit while a chip waits or copies
 
 
 @dataclass(frozen=True)
@@ -128,47 +150,96 @@ def pinned(program: Program, rival: str) -> Sequence[Pin]:
     ]
 
 
-def as_torch(machine: Machine, rival: str) -> Machine:
-    """On which some operations take what torch's kernels take of as many points."""
-    program = by_hand.bind(layers=1, tokens=PROFILED, gathers=rival == CONTEXT)
+def as_torch(machine: Machine, step: Step) -> Machine:
+    """On which some operations take what torch's kernels take of as many points; the same where there are none."""
+    kernels = TORCH.get(((step.rival or "").partition(" with ")[0], step.tokens), {})
+    program = by_hand.bind(layers=1, tokens=step.tokens, gathers=step.rival == CONTEXT)
     known = {op.name.partition(".")[2].partition(".")[2]: op for op in program.operations}
     curves = []
-    for name, us in TORCH[rival].items():
+    for name, by_gpus in kernels.items():
         op = known[name]
         points = count_points(op, Box.of_shape(tuple(op.extents.values())).region()).value
-        curves.append(OperationCurve(program.graph.digest(op), ((points / 2, us * 1e-6),)))
-    paces = tuple(replace(pace, operations=tuple(curves)) for pace in machine.device.paces)
+        measured = sorted((points / gpus, us * 1e-6) for gpus, us in by_gpus.items())
+        curves.append(OperationCurve(program.graph.digest(op), tuple(measured)))
+    return with_paces(machine, lambda pace: replace(pace, operations=tuple(curves)))
+
+
+def with_paces(machine: Machine, change: Callable[[Pace], Pace]) -> Machine:
+    paces = tuple(map(change, machine.device.paces))
     return replace(machine, device=replace(machine.device, paces=paces))
 
 
-def predicted_ms(step: Step) -> tuple[float, float | None]:
-    """Milliseconds with this project's kernels, and with torch's where they were measured."""
-    if step.rival is None:
-        program, pins = llama.forward.bind(layers=8, tokens=step.tokens), ()
-    else:
-        program = by_hand.bind(tokens=step.tokens, gathers=step.rival == CONTEXT)
+def power_share(made: Plan) -> float:
+    """What is left of the time of a product, where it is part of such a step. Under load the description holds."""
+    prices, program = Prices(Resolved(made.document)), made.program
+    busy = sum(
+        float(max(prices.seconds(task)))
+        for task in made.document.tasks
+        if isinstance(task, Compute) and kernel_class(program.op_by_name[task.op]) in ("matmul", "attention")
+    )
+    above = max(0.0, busy / made.document.predicted.makespan_s - BUSY) / (1 - BUSY)
+    return RESTED + (1 - RESTED) * above
+
+
+def quicker(machine: Machine, share: float) -> Machine:
+    """On which products take a share of their time."""
+
+    def change(pace: Pace) -> Pace:
+        shapes = [
+            replace(t, seconds=tuple(share * s for s in t.seconds)) if t.kernel == "matmul" else t for t in pace.shapes
+        ]
+        curves = [
+            replace(c, points=tuple((x, share * s) for x, s in c.points)) if c.kernel == "matmul" else c
+            for c in pace.curves
+        ]
+        return replace(pace, shapes=tuple(shapes), curves=tuple(curves))
+
+    return with_paces(machine, change)
+
+
+def predicted_ms(step: Step, layers: int = 8) -> tuple[float, float]:
+    """Milliseconds with this project's kernels under load, and as people run it."""
+    program, pins = llama.forward.bind(layers=layers, tokens=step.tokens), ()
+    if step.rival is not None:
+        program = by_hand.bind(tokens=step.tokens, layers=layers, gathers=step.rival == CONTEXT)
         pins = pinned(program, step.rival)
+
+    def on(machine: Machine) -> Plan:
+        return plan(program, machine, mesh=(step.gpus,), pins=pins, pieces=False)
+
     machine = load_machine({1: "h200", 2: "h200x2"}.get(step.gpus, "h200x8"))
-    machines = [machine]
-    if step.rival is not None and step.tokens == PROFILED:
-        machines.append(as_torch(machine, step.rival))
-    made = [plan(program, each, mesh=(step.gpus,), pins=pins, pieces=False) for each in machines]
-    ours, *theirs = (each.document.predicted.makespan_s * 1e3 for each in made)
-    return ours, theirs[0] if theirs else None
+    theirs = as_torch(machine, step) if step.rival is not None else machine
+    ours, loaded = on(machine), on(theirs)
+    rested = on(quicker(theirs, power_share(loaded)))
+    return ours.document.predicted.makespan_s * 1e3, rested.document.predicted.makespan_s * 1e3
 
 
-def beside(predicted: float | None, measured: float) -> str:
+def beside(predicted: float, measured: float) -> str:
     """Two cells of the table."""
-    return " | " if predicted is None else f"{predicted:.1f} | {predicted / measured - 1:+.0%}".replace("%", " %")
+    return f"{predicted:.1f} | {predicted / measured - 1:+.1%}".replace("%", " %")
 
 
-def main() -> None:
-    print("| step | GPUs | tokens | measured, ms | predicted | | with torch's kernels | |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+def table() -> Iterator[str]:
+    """Its lines."""
+    yield "| step | GPUs | tokens | measured, ms | this project's kernels | | as people run it | |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for step in STEPS:
         cells = [step.title, step.gpus, f"{step.tokens:,}", step.measured_ms]
         cells += [beside(each, step.measured_ms) for each in predicted_ms(step)]
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def main() -> None:
+    parser = ArgumentParser(description="Steps that people wrote by hand, predicted.")
+    parser.add_argument("--doc", type=Path, help="a Markdown file to put the table into")
+    document = parser.parse_args().doc
+    lines = []
+    for line in table():
+        print(line, flush=True)
+        lines.append(line)
+    if document is not None:
+        before, rest = document.read_text(encoding="utf-8").split(BEGIN)
+        document.write_text(f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
