@@ -197,21 +197,35 @@ def quicker(machine: Machine, share: float) -> Machine:
     return with_paces(machine, change)
 
 
-def predicted_ms(step: Step, layers: int = 8) -> tuple[float, float]:
-    """Milliseconds with this project's kernels under load, and as people run it."""
-    program, pins = llama.forward.bind(layers=layers, tokens=step.tokens), ()
-    if step.rival is not None:
-        program = by_hand.bind(tokens=step.tokens, layers=layers, gathers=step.rival == CONTEXT)
-        pins = pinned(program, step.rival)
+@dataclass(frozen=True)
+class Asked:
+    """A step as it is planned."""
 
-    def on(machine: Machine) -> Plan:
-        return plan(program, machine, mesh=(step.gpus,), pins=pins, pieces=False)
+    step: Step
+    program: Program
+    pins: Sequence[Pin]
+    machine: Machine
 
-    machine = load_machine({1: "h200", 2: "h200x2"}.get(step.gpus, "h200x8"))
-    theirs = as_torch(machine, step) if step.rival is not None else machine
-    ours, loaded = on(machine), on(theirs)
-    rested = on(quicker(theirs, power_share(loaded)))
-    return ours.document.predicted.makespan_s * 1e3, rested.document.predicted.makespan_s * 1e3
+    @staticmethod
+    def of(step: Step) -> Asked:
+        machine = load_machine({1: "h200", 2: "h200x2"}.get(step.gpus, "h200x8"))
+        if step.rival is None:
+            return Asked(step, llama.forward.bind(layers=8, tokens=step.tokens), (), machine)
+        program = by_hand.bind(tokens=step.tokens, gathers=step.rival == CONTEXT)
+        return Asked(step, program, pinned(program, step.rival), machine)
+
+    def on(self, machine: Machine) -> Plan:
+        return plan(self.program, machine, mesh=(self.step.gpus,), pins=self.pins, pieces=False)
+
+    def ours_ms(self) -> float:
+        """With this project's kernels under load."""
+        return self.on(self.machine).document.predicted.makespan_s * 1e3
+
+    def run_ms(self) -> float:
+        """As people run it."""
+        theirs = as_torch(self.machine, self.step) if self.step.rival is not None else self.machine
+        rested = quicker(theirs, power_share(self.on(theirs)))
+        return self.on(rested).document.predicted.makespan_s * 1e3
 
 
 def beside(predicted: float, measured: float) -> str:
@@ -225,7 +239,8 @@ def table() -> Iterator[str]:
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for step in STEPS:
         cells = [step.title, step.gpus, f"{step.tokens:,}", step.measured_ms]
-        cells += [beside(each, step.measured_ms) for each in predicted_ms(step)]
+        asked = Asked.of(step)
+        cells += [beside(each, step.measured_ms) for each in (asked.ours_ms(), asked.run_ms())]
         yield f"| {' | '.join(map(str, cells))} |"
 
 
