@@ -28,7 +28,7 @@ from .pieces import promising
 from .pipelines import pipelined
 from .question import Question
 from .report import with_report
-from .search import Search
+from .search import HOPE, WORTH, Search
 from .turns import improved
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answe
 
 # Shares of the time after which no other mesh is tried, and that a try on another mesh may take at most.
 TRYING, ONE_TRY = 0.6, 0.4
+# Operations, each as often as it takes longer than for a few ranks, of answers that are improved beside the best.
+OTHERS = 60
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,7 @@ def make_best_plan(asked: Asked, machine: Machine, clock: Clock, divided: Iterab
     for rows in plain_meshes(machine, divided):
         meshes.ask(rows)
     meshes.take_apart(meshes.sorted()[0])  # meshes of three rows take much longer, so the best alone
-    best = meshes.sorted()[0]
-    best.search.allow(clock)
-    best, found = meshes.in_pieces(best, improved(best.search, best.search.settled(best.found)))
+    best, found = meshes.improved()
     tried = {**meshes.tried, best.rows: found.makespan_s}
     for answer in meshes.sorted():
         answer.search.allow(clock)
@@ -161,18 +161,37 @@ class _Meshes:
         self.answers.append(answer)
         return answer
 
-    def in_pieces(self, best: _Answer, found: Found) -> tuple[_Answer, Found]:
-        """The best answer improved, or one on another mesh, if that is shorter in pieces."""
-        for answer in self.sorted():
-            if answer is best or self.clock.spent(TRYING) or not promising(answer.found, found):
-                continue
-            answer.search.allow(self.clock)
-            other = answer.search.in_pieces(answer.found)
-            self.tried[answer.rows] = other.makespan_s
-            if other.makespan_s < found.makespan_s:
-                self.tried[best.rows] = found.makespan_s
+    def improved(self) -> tuple[_Answer, Found]:
+        """The best answer made better, and others that may be shorter than that once they are: which of them is, the
+        first answers do not tell.
+        """
+        best = self.sorted()[0]
+        found = self._improved(best)
+        others = OTHERS // best.search.question.toil
+        seen = [best]
+        while more := [answer for answer in self.sorted() if self._promising(answer, found, seen)]:
+            answer, others = more[0], others - 1
+            seen.append(answer)
+            full = others >= 0 and answer.found.least_s < HOPE * found.makespan_s
+            other = self._improved(answer) if full else self._in_pieces(answer)
+            if other.makespan_s < WORTH * found.makespan_s:
                 best, found = answer, other
         return best, found
+
+    def _promising(self, answer: _Answer, found: Found, seen: list[_Answer]) -> bool:
+        return answer not in seen and not self.clock.spent(TRYING) and promising(answer.found, found)
+
+    def _improved(self, answer: _Answer) -> Found:
+        answer.search.allow(self.clock)
+        return self._told(answer, improved(answer.search, answer.search.settled(answer.found)))
+
+    def _in_pieces(self, answer: _Answer) -> Found:
+        answer.search.allow(self.clock)
+        return self._told(answer, answer.search.in_pieces(answer.found))
+
+    def _told(self, answer: _Answer, found: Found) -> Found:
+        self.tried[answer.rows] = found.makespan_s
+        return found
 
     def take_apart(self, answer: _Answer) -> None:
         """The same devices in more rows, for as long as that is shorter."""

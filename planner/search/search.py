@@ -9,6 +9,7 @@ promising by the model first. The number of trials is fixed by the size of the p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -38,6 +39,11 @@ MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
 # many for every second of the time limit, to be bettered or proved.
 QUICK, PROVING = 20, 5
+# Of programs of no more operations: budgets below what an answer takes that are tried where its gathers do not run
+# ahead, answers that are improved beside the shortest, and lowered operations in the trials of each of them.
+FEW, RUNGS, STARTS, LATER = 20, 6, 3, 150
+# An answer is improved beside the shortest if hiding all that it waits for would take that much off.
+HOPE = 0.95
 # A choice proved to be this near to the best is not improved further by the solver.
 ENOUGH = 0.005
 
@@ -84,14 +90,15 @@ class Search:
         """What other views of overlap and changes of single decisions make of an answer."""
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
-            asked = (
-                best.solution.status != "fallback"
-            )  # where the model could not be written down, nothing can be asked
+            asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
             best = self.in_pieces(self.refined(self.other_views(best) if asked else best))
-            # What moves more may hide more of it: an answer that works less may be shorter in pieces.
-            hiding = min(self.seen, key=lambda found: found.least_s, default=best)
-            if promising(hiding, best):
-                best = min(best, self.in_pieces(hiding), key=lambda found: found.makespan_s)
+            # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
+            few = self.question.toil <= FEW
+            for other in sorted(self.seen, key=lambda found: found.least_s)[: STARTS if few else 1]:
+                if promising(other, best) and not self.question.clock.up:
+                    full = few and other.least_s < HOPE * best.makespan_s
+                    start = self.refined(other, LATER // self.question.toil) if full else other
+                    best = min(best, self.in_pieces(start), key=lambda found: found.makespan_s)
         return best
 
     def in_pieces(self, found: Found) -> Found:
@@ -230,13 +237,18 @@ class Search:
         )
 
     def other_views(self, best: Found) -> Found:
-        """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead."""
+        """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead, as
+        much as answers with less memory leave.
+        """
         c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
-        if best.makespan_s > 1.02 * ideal and best.candidate.peak > c.capacity * 9 // 10:
-            asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
-            asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
+        if best.makespan_s > 1.02 * ideal:
+            if best.candidate.peak > c.capacity * 9 // 10:
+                asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
+                asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
+            if c.toil <= FEW:
+                asked += [(less, e) for less in lesser(best.candidate.peak, RUNGS) for e in (EXPOSED[0], EXPOSED[-1])]
         seen = [best.choice]
         for budget, exposed in asked:
             if c.clock.up:
@@ -254,9 +266,9 @@ class Search:
         fits = other.candidate.peak <= self.question.capacity
         return other if fits and other.makespan_s < WORTH * best.makespan_s else best
 
-    def refined(self, best: Found) -> Found:
-        """Change one decision at a time while the simulated makespan falls."""
-        trials = min(200, EFFORT // self.question.toil)
+    def refined(self, best: Found, most: int = 200) -> Found:
+        """Change one decision at a time while the simulated makespan falls, in so many trials at most."""
+        trials = min(most, EFFORT // self.question.toil)
         schedule = best.candidate.schedule
         improved = True
         while improved and trials > 0:
@@ -289,6 +301,17 @@ class Search:
                 return []
             costs.append(evaluate(self.model, other)[0])
         return [changed[k] for k in sorted(range(len(changed)), key=costs.__getitem__)]
+
+
+def lesser(nbytes: int, count: int) -> list[int]:
+    """So many budgets below a number of bytes, the largest first: of eight for each power of two, so that those tried
+    with less memory are among those tried with more.
+
+    >>> lesser(1000, 3), lesser(950, 2)
+    ([939, 861, 789], [939, 861])
+    """
+    last = max(0, math.ceil(8 * math.log2(max(nbytes, 1)))) - 1
+    return [int(2 ** (k / 8)) for k in range(last, max(-1, last - count), -1)]
 
 
 def uncut(model: Model) -> dict[int, int]:

@@ -1,0 +1,55 @@
+"""More memory and more choice never give a slower plan: what is found with less of them is among what is tried."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tapestry as tp
+from tapestry import Tensor, f32, param
+from tapestry.planner import plan
+from tapestry.planner.search.search import lesser
+
+
+@tp.program
+def twice(x: f32[Tensor, "n d"], up: param[f32[Tensor, "d h"]], down: param[f32[Tensor, "h d"]]) -> Tensor:
+    return tp.relu(x @ up) @ down
+
+
+PROGRAM = twice.bind(n=512, d=128, h=512)
+LITTLE, MORE, MOST = 680_000, 765_000, 2**30  # bytes on a device: all of the weights fit into the last one alone
+
+
+def seconds(memory: int, mesh: tuple[int, ...] | None = None) -> float:
+    return plan(PROGRAM, "cpu-4", memory=memory, mesh=mesh, time_limit=600).document.predicted.makespan_s
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[int, float]:
+    return {memory: seconds(memory) for memory in (MORE, MOST)}
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2), (2,)])
+def test_no_mesh_that_is_asked_for_is_quicker_than_the_one_that_is_found(
+    mesh: tuple[int, ...], found: dict[int, float]
+) -> None:
+    assert found[MOST] <= seconds(MOST, mesh)
+
+
+def test_more_memory_is_no_slower_than_less_on_any_mesh(found: dict[int, float]) -> None:
+    assert found[MOST] <= found[MORE] <= seconds(LITTLE, (2, 2))
+
+
+@given(st.integers(1, 10**12), st.integers(0, 10**12), st.integers(1, 8))
+def test_the_budgets_that_are_tried_with_less_are_tried_with_more(less: int, more: int, count: int) -> None:
+    """As far down as they are tried at all."""
+    wide, tight = lesser(less + more, count), lesser(less, count)
+    assert {budget for budget in tight if budget >= wide[-1]} <= set(wide) if wide else not tight
+
+
+@given(st.integers(1, 10**12))
+def test_they_are_less_and_the_first_is_nearly_as_much(nbytes: int) -> None:
+    budgets = lesser(nbytes, 3)
+    assert budgets == sorted(budgets, reverse=True)
+    assert all(0.9 * nbytes - 1 <= budget < nbytes for budget in budgets[:1])
