@@ -6,16 +6,21 @@ import time
 from dataclasses import dataclass, field
 
 
+def now() -> float:
+    """Seconds since some moment."""
+    return time.monotonic()
+
+
 @dataclass(frozen=True)
 class Clock:
     """Counts down from ``limit`` seconds. What is done while it is not up never depends on it."""
 
     limit: float
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=now)
 
     @property
     def left(self) -> float:
-        return max(0.0, self.started + self.limit - time.monotonic())
+        return max(0.0, self.started + self.limit - now())
 
     def spent(self, share: float) -> bool:
         """Whether this share of the time is gone."""

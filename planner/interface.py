@@ -229,25 +229,26 @@ def plan(
 
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)
+    clock = Clock(time_limit)
     program = given_program(program).with_pins(*given_pins(pins))
     model = given_memory(memory, given_machine(machine))
     verify(program)
     row = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
     found = made_ready(program, model, row) if rewrite else Rewritten(program, program)
 
-    def asked(grid: Mesh, limit: float) -> Question:
+    def asked(grid: Mesh, clock: Clock) -> Question:
         return Question.of(
             found.program, model, grid, objective, program.pins,
-            time_limit=limit, seed=seed, jobs=jobs, say=progress or (lambda _: None),
+            clock=clock, seed=seed, jobs=jobs, say=progress or (lambda _: None),
             pieces=pieces,
         )  # fmt: skip
 
     named = any(pin.cuts for pin in program.pins)  # of the axes of one row
     if mesh is None and not named and objective == "time" and model.device_count > 1:
         divided = shares(found.program, max(model.devices_per_host, model.hosts))
-        made = make_best_plan(asked, model, Clock(time_limit), divided)
+        made = make_best_plan(asked, model, clock, divided)
     else:
-        made = make_plan(asked(row, time_limit))
+        made = make_plan(asked(row, clock))
     found = found if made.form is None else found.then(made.form)
     document = with_origin(made.document, origin_of(found))
     return Plan(document, found.program, time.perf_counter() - started)

@@ -34,7 +34,7 @@ from .turns import improved
 if TYPE_CHECKING:
     from ...rewrites import Rewritten
 
-Asked = Callable[[Mesh, float], Question]  # the question on a mesh, to be answered in so many seconds
+Asked = Callable[[Mesh, Clock], Question]  # the question on a mesh, to be answered in what a clock leaves
 
 # Shares of the time after which no other mesh is tried, and that a try on another mesh may take at most.
 TRYING, ONE_TRY = 0.6, 0.4
@@ -137,8 +137,8 @@ class _Meshes:
         """The answer on a mesh; None where there is none, none can be shorter, or the time for trying is over."""
         if rows in self.tried or (self.answers and self.clock.spent(TRYING)):
             return None
-        limit = min(ONE_TRY * self.clock.limit, self.clock.left) if self.answers else self.clock.left
-        question = self.asked(Mesh.of(rows, self.machine.device_count), limit)
+        clock = Clock(ONE_TRY * self.clock.limit) if self.answers else self.clock
+        question = self.asked(Mesh.of(rows, self.machine.device_count), clock)
         bound = lower_bound(question.program, self.machine, question.mesh.size)
         if self.answers and bound.seconds >= self.sorted()[0].seconds:
             return None

@@ -60,14 +60,17 @@ class Question:
         pins: tuple[Pin, ...] = (),
         *,
         time_limit: float = 60.0,
+        clock: Clock | None = None,
         seed: int = 0,
         jobs: int = 1,
         say: Progress = lambda _: None,
         pieces: bool = True,
         book: PriceBook | None = None,
     ) -> Question:
-        """``book``: prices as those of a plan that is there; else as plans are made."""
-        clock = Clock(time_limit)
+        """``clock``: one that runs already, in place of a new one of so many seconds. ``book``: prices as those of a
+        plan that is there; else as plans are made.
+        """
+        clock = clock or Clock(time_limit)
         if book is None:
             mesh = replace(mesh, weights=weights(program, machine, mesh.size))
             book = PriceBook(machine, mesh, frugal=objective == "bytes")

@@ -181,16 +181,18 @@ class Search:
 
     def fallback(self) -> Found:
         """The shorter of two plans that need no solver: from nothing cut, from everything cut, each made better one
-        decision at a time. Raises TimeLimit.
+        decision at a time; once the time is up, the first that fits. Raises TimeLimit.
         """
         q = self.question
         q.say("lowering")
-        found = []
-        for start in (uncut(self.model), cut(self.model)):
-            for choice in self.descended(start):
-                solution = Solution("fallback", choice, evaluate(self.model, choice)[0], least_objective(self.model))
-                found.append(self.lowered(choice, solution))
-        fitting = [f for f in found if f.candidate.peak <= q.capacity]
+        choices = [choice for start in (uncut(self.model), cut(self.model)) for choice in self.descended(start)]
+        costs = [evaluate(self.model, choice)[0] for choice in choices]
+        fitting: list[Found] = []
+        for k in sorted(range(len(choices)), key=costs.__getitem__):
+            if fitting and q.clock.up:
+                break
+            found = self.lowered(choices[k], Solution("fallback", choices[k], costs[k], least_objective(self.model)))
+            fitting += [found] if found.candidate.peak <= q.capacity else []
         if not fitting:
             raise TimeLimit(
                 f"no plan that fits was found within {q.clock.limit:g} s, nor that there is none",
