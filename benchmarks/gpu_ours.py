@@ -43,7 +43,8 @@ from tapestry.workers.whole import whole_array
 PLAN_S = 20.0
 BEGAN = perf_counter()
 NOTED = 12  # steps whose tasks are timed
-BLOCK = 1 << 21  # elements that are drawn of a tensor, over and over
+BLOCK = 1 << 21  # elements that are drawn of a tensor, over and over, and looked at
+LARGEST = 1e6
 
 
 def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Ours:
         steps = [list(chain(*of_ranks)) for of_ranks in zip(*ranks, strict=True)]
         return [Step(max(e.end_s for e in events), sorted(events, key=lambda e: e.start_s)) for events in steps]
 
-    def finite(self) -> bool:
+    def ordinary(self) -> bool:
         """Whether every output is, on every rank."""
         names = list(self.made.document.outputs.items())
         found = True
@@ -147,8 +148,14 @@ class Ours:
             array, run = self.held.gathered(tensor, buffer, near=False)
             run()
             self.wait()
-            found &= array is None or bool(np.isfinite(array.reshape(-1)[:BLOCK].astype(np.float32)).all())
+            found &= array is None or ordinary(array)
         return found
+
+
+def ordinary(values: np.ndarray) -> bool:
+    """Whether numbers are finite and no larger than data are: a chip multiplies NaNs and zeros with less power."""
+    some = values.reshape(-1)[:BLOCK].astype(np.float64)
+    return bool(np.isfinite(some).all() and (abs(some) <= LARGEST).all())
 
 
 def overwritten(plan: Any, name: str) -> bool:
@@ -167,6 +174,9 @@ def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> d
     """The steps of a row, in turns with those of torch where it has such a rival; nothing but on rank 0."""
     made = load_plan(folder / f"{row.name}.plan.json")
     given = values(made.program) | row.given
+    empty = [name for name, value in given.items() if value.size > 1 and not np.any(value)]
+    if strange := [*empty, *(name for name, value in given.items() if not ordinary(value))]:
+        raise SystemExit(f"{row.name}: {', '.join(strange)}: nothing but zeros, or not finite, or beyond {LARGEST:g}")
     said("values drawn")
     ours = Ours(made, given, device, "torchrun" if row.gpus > 1 else "local")
     said("bound")
@@ -178,8 +188,8 @@ def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> d
     taken = seconds(contenders, ours.agreed)
     said("timed")
     steps = ours.noted()
-    if not ours.finite():
-        raise SystemExit(f"{row.name}: an output is not finite")
+    if not ours.ordinary():
+        raise SystemExit(f"{row.name}: an output is not finite, or beyond {LARGEST:g}")
     return figures(made, ours, taken.pop("ours"), steps) | {"others": taken} if steps else {}
 
 

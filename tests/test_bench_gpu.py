@@ -181,6 +181,18 @@ def test_figures_of_a_run(bench: dict[str, Any]) -> None:
     assert found["timeline"].startswith("<svg")
 
 
+def test_values_are_finite_and_of_ordinary_size(bench: dict[str, Any]) -> None:
+    """What a chip takes for others says little."""
+    ordinary = bench["gpu_ours"].ordinary
+    assert ordinary(np.array([[1.5, -2e5], [0.0, 3.0]], np.float32))
+    assert not ordinary(np.array([1.0, np.nan]))
+    assert not ordinary(np.array([1.0, -np.inf]))
+    assert not ordinary(np.array([1.0, 1e8]))
+    for row in ("digits1", "moe1small"):
+        program = bench["gpu_rows"].BY_NAME[row].bound()
+        assert all(ordinary(value) for value in bench["gpu_ours"].values(program).values())
+
+
 @tp.program
 def doubled_twice(x: tp.f32[Tensor, "n=64"]) -> Tensor:
     return tp.exp(tp.exp(x) + 1.0)
