@@ -266,13 +266,31 @@ def _from_alone(holders: Any, common: Counts, codes: Any, groups: Groups) -> Cou
         at, before = np.array(of), within
         there = np.zeros((1 + max(of), common.shape[1]), dtype=common.dtype)
         np.add.at(there, at[holders], common)
-        asked = np.zeros((transfers, len(there), common.shape[1]), dtype=common.dtype)
-        np.add.at(asked, (np.arange(transfers)[:, None], at, codes), 1)
-        sent = np.stack([(mine[at[holders]] * common).sum(axis=1) for mine in asked])
+        sent = _sent_within(of, holders, common, codes)
         received = there[at, codes] - added_up(holders, own, ranks)
         within = np.stack([received, added_up(holders, sent - own, ranks)])
         counts[:, :, level] = (within - before).swapaxes(0, 1)
     return counts
+
+
+def _sent_within(of: tuple[int, ...], holders: Any, common: Counts, codes: Any) -> Counts:
+    """[transfer, piece] what the ranks of its holder's group need of it, the holder too."""
+    if not max(of):
+        asked = np.zeros((len(codes), common.shape[1]), dtype=common.dtype)
+        np.add.at(asked, (np.arange(len(codes))[:, None], codes), 1)
+        if common.dtype == object or codes.shape[1] * int(common.sum(axis=1).max()) >= EXACT:
+            return asked @ common.T
+        return (asked.astype(np.float64) @ common.T.astype(np.float64)).astype(np.int64)
+    groups: list[list[int]] = [[] for _ in range(1 + max(of))]
+    for rank, group in enumerate(of):
+        groups[group].append(rank)
+    most = max(map(len, groups))
+    members = np.array(
+        [group + [len(of)] * (most - len(group)) for group in groups]
+    )  # filled up by one that needs nothing
+    there = np.pad(codes, ((0, 0), (0, 1)), constant_values=-1)[:, members[np.array(of)[holders]]]
+    sent: Counts = common[np.arange(len(holders))[:, None], there].sum(axis=2)
+    return sent
 
 
 def taken(pieces: Pieces, wanted: Wanted, groups: Groups, transfers: int) -> Counts:

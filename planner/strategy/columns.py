@@ -122,7 +122,13 @@ def joined(some: Sequence[Column]) -> tuple[Ints, list[int]]:
 def different(cut: Columns) -> tuple[list[Region], Ints]:
     """The regions that ranks have, in the order of the first of each, and per rank which one."""
     codes, first = joined(cut)
-    return [Grid(tuple(axis.sets[axis.codes[rank]] for axis in cut)).region() for rank in first], codes
+    return [_region(tuple(axis.sets[axis.codes[rank]] for axis in cut)) for rank in first], codes
+
+
+@lru_cache(maxsize=65536)
+def _region(sets: tuple[IntSet, ...]) -> Region:
+    """One object for equal regions: what they are found by need not be compared."""
+    return Grid(sets).region()
 
 
 @lru_cache(maxsize=1024)
