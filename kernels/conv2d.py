@@ -39,7 +39,9 @@ class Again(NamedTuple):
 
     def run(self, stream: object) -> None:
         """Launch it once more."""
-        self.steps.run(stream if type(stream) is int else stream_pointer(stream, self.like))
+        queue = stream if type(stream) is int else stream_pointer(stream, self.like)
+        for prepared in self.steps.launches:
+            prepared.launch(queue)
 
 
 _prepared: dict[Hashable, Again] = {}
