@@ -56,7 +56,7 @@ class Contender:
 
     def training(self, called: Any = None) -> Step:
         """Forward and backward; gradients are new every time. Gives the loss."""
-        torch, model, parameters = self.torch, called or self.model, list(self.model.parameters())
+        torch, model, parameters = self.torch, self.model if called is None else called, list(self.model.parameters())
 
         def step() -> Any:
             for parameter in parameters:
@@ -69,7 +69,7 @@ class Contender:
         return step
 
     def inference(self, called: Any = None) -> Step:
-        torch, model = self.torch, called or self.model
+        torch, model = self.torch, self.model if called is None else called
 
         def step() -> Any:
             lowered = self.images.dtype is torch.float32

@@ -42,7 +42,7 @@ def _on_gpu(tensor: Tensor) -> bool:
 def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, *, lowered: bool = False) -> Tensor:
     """conv(x, w) + bias of tensors that are `direct`; w is first brought to the type of x where it may be `lowered`."""
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad or (bias is not None and bias.requires_grad)):
-        made: Tensor = _Forward.apply(x, w, bias, geometry, lowered)  # type: ignore[no-untyped-call]
+        made: Tensor = _recorded(x, w, bias, geometry, lowered)
         return made
     return torch_calls.forward(x, w.to(x.dtype) if lowered else w, bias, geometry)
 
@@ -103,6 +103,10 @@ class _Forward(torch.autograd.Function):
         dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
         db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
         return dx, dw, db, None, None
+
+
+# `Function.apply` without its look at transforms, of which `plain` knows that there are none.
+_recorded: Any = super(torch.autograd.Function, _Forward).apply
 
 
 class _InputGradient(torch.autograd.Function):

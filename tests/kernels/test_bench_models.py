@@ -61,6 +61,24 @@ def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, mon
     assert "Not measured in this run: convnext_tiny" in text
 
 
+def test_what_is_compiled_is_what_is_called(models: ModuleType) -> None:
+    """A compiled module has a length, which raises for modules that have none."""
+    measured = models.Measurement("efficientnet_b0", lambda case: None)
+
+    class Compiled(nn.Module):
+        def __len__(self) -> int:
+            raise TypeError("no length")
+
+        def forward(self, x: Any) -> Any:
+            calls.append(x)
+            return measured.ours.model(x)
+
+    calls: list[Any] = []
+    measured.ours.training(Compiled())()
+    measured.ours.inference(Compiled())()
+    assert len(calls) == 2
+
+
 def test_a_part_that_fails_is_noted_and_a_late_one_left_out(
     models: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
