@@ -148,7 +148,7 @@ def terms(problem: ConvolutionProblem, what: str) -> int:
     """Products that are summed in one value: the depth of the sum."""
     if what == "weight_gradient":
         return problem.n * problem.p * problem.q
-    return problem.r * problem.s * problem.width
+    return problem.r * problem.s * (problem.width if what == "forward" else problem.width_out)
 
 
 def exact_weight_gradient(problem: ConvolutionProblem, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
@@ -156,14 +156,14 @@ def exact_weight_gradient(problem: ConvolutionProblem, x: torch.Tensor, dy: torc
     (dilation_y, dilation_x), (stride_y, stride_x) = problem.dilation, problem.stride
     wide = _padded(problem, x)
     found = torch.empty(problem.weight_shape, dtype=torch.float64, device=x.device)
-    apart = (problem.n, problem.groups, problem.width, -1)
-    right = _nchw(dy).double().reshape(apart)
+    apart = (problem.n, problem.groups)
+    right = _nchw(dy).double().reshape(*apart, problem.width_out, -1)
     for r in range(problem.r):
         for s in range(problem.s):
             rows = slice(r * dilation_y, r * dilation_y + (problem.p - 1) * stride_y + 1, stride_y)
             columns = slice(s * dilation_x, s * dilation_x + (problem.q - 1) * stride_x + 1, stride_x)
-            left = wide[:, :, rows, columns].double().reshape(apart)
-            found[:, r, s] = torch.einsum("ngkl,ngcl->gkc", right, left).reshape(problem.c, problem.width)
+            left = wide[:, :, rows, columns].double().reshape(*apart, problem.width, -1)
+            found[:, r, s] = torch.einsum("ngkl,ngcl->gkc", right, left).reshape(problem.k, problem.width)
     return found
 
 

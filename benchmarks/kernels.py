@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "kernels"))
 
-SECTIONS = ("table", "rows", "shapes")
+SECTIONS = ("table", "wide", "rows", "shapes")
 NO_GPU = 2
 SAVE_EVERY_S = 5.0
 
@@ -50,12 +50,12 @@ class Results:
 def convolutions(sections: list[str]) -> Iterator[tuple[str, Any, str]]:
     """(section, problem, name/pass) of every convolution, the table's first."""
     from conv_contenders import PASSES  # type: ignore[import-not-found, unused-ignore]
-    from shapes import SHAPES, TABLE  # type: ignore[import-not-found, unused-ignore]
+    from shapes import SHAPES, TABLE, WIDE  # type: ignore[import-not-found, unused-ignore]
 
     shuffled = [item for item in SHAPES.items() if item[0] not in TABLE]
     # What a limit on time leaves over is a sample of the list.
     random.Random(0).shuffle(shuffled)
-    for section, problems in (("table", list(TABLE.items())), ("shapes", shuffled)):
+    for section, problems in (("table", list(TABLE.items())), ("wide", list(WIDE.items())), ("shapes", shuffled)):
         if section in sections:
             yield from ((section, p, f"{name}/{what}") for name, p in problems for what in PASSES)
 

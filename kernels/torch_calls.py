@@ -310,9 +310,10 @@ def _problem(x: Ints, w: Ints, geometry: Geometry, *used: Tensor) -> Convolution
     r, s = int(w[2]), int(w[3])
     stride, padding, dilation, groups = geometry
     dtype = DTYPES[dtypes.pop()]
-    problem = ConvolutionProblem(n, h, width, c, groups, r, s, stride, dilation, padding, dtype)
-    if tuple(w) != (c, problem.width, r, s):
-        expected = f"[{c}, {problem.width}, r, s] for {groups} groups"
+    extents, k = (n, h, width, c, groups, r, s), int(w[0])
+    problem = ConvolutionProblem(*extents, stride, dilation, padding, dtype, channels_out=k)
+    if tuple(w) != (k, problem.width, r, s):
+        expected = f"[k, {problem.width}, r, s] for {groups} groups"
         raise BadConvolution("weights", where="conv2d", expected=expected, came=list(w))
     return problem
 

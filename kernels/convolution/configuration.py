@@ -13,7 +13,8 @@ from ..cost.gpu import tuned_gpu
 from .problem import ConvolutionProblem
 
 KIB = 1024
-SERVICE_WARPS = 2
+SERVICE_WARPS, WARPGROUP = 2, 4
+LEFT_REGISTERS = 56  # of loader and storer where they leave some
 MAX_BOX = 256  # elements in one direction of a box
 MAX_THREADS = 1024
 BARRIER_BYTES = 8
@@ -105,7 +106,8 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
     shared = ring + barriers + (0 if cut.filter == "registers" else filter_bytes(problem, cut))
-    return Footprint((cut.warps + SERVICE_WARPS) * 32, shared, box_x, row, _registers(problem, cut))
+    service = WARPGROUP if trades(problem, cut) else SERVICE_WARPS
+    return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
 
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
@@ -166,6 +168,7 @@ def copyable(problem: ConvolutionProblem) -> bool:
 def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> bool:
     """Whether forward.cu can be built and launched so: boxes, threads, `shared` bytes a block and registers suffice."""
     taken = footprint(problem, cut)
+    most = taken_registers(cut) if trades(problem, cut) else register_limit(taken.threads, cut.blocks)
     return (
         copyable(problem)
         and cut.channels % (8 * cut.octets) == 0
@@ -178,13 +181,32 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM
         and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks
-        and taken.registers <= register_limit(taken.threads, cut.blocks)
+        and taken.registers <= most
     )
 
 
 def pairable(problem: ConvolutionProblem) -> bool:
     """Whether pairs of neighbouring channels can be computed apart from the others."""
     return problem.narrow and problem.width <= 2 and problem.cell == (1, 1)
+
+
+def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+    """Whether loader and storer leave registers to the warps that compute: where those want more than an equal share.
+
+    All of them are whole warpgroups then, and the GPU has to be one of sm_90a.
+    """
+    equal = register_limit(32 * (cut.warps + SERVICE_WARPS), cut.blocks)
+    return bool(cut.pairs) and cut.blocks == 1 and cut.warps % WARPGROUP == 0 and _registers(problem, cut) > equal
+
+
+def taken_registers(cut: ForwardConfiguration) -> int:
+    """Registers of a computing thread where they are traded.
+
+    Each of the four parts of a multiprocessor has one warp of each warpgroup.
+    """
+    groups = cut.warps // WARPGROUP
+    shared_out = (groups + 1) * register_limit(32 * (cut.warps + WARPGROUP), 1) - LEFT_REGISTERS
+    return min(REGISTER_LIMIT // 8 * 8, shared_out // groups // 8 * 8)
 
 
 def register_limit(threads: int, blocks: int) -> int:

@@ -13,7 +13,8 @@
 namespace {
 
 constexpr int WARP = 32;
-constexpr int SERVICE_WARPS = 2;                                            // loader, storer
+constexpr bool TRADES = spec::TAKEN_REGISTERS > 0;                          // loader and storer leave registers to the others
+constexpr int SERVICE_WARPS = TRADES ? 4 : 2;                               // loader, storer; what makes them a warpgroup
 constexpr int PIXEL = spec::CHANNELS * 2;                                   // bytes of a position in shared memory
 constexpr int TILE_Q = spec::UNITS_Q * 8;                                   // output columns of a run
 constexpr int COMPUTE_WARPS = spec::WarpPlace::size();
@@ -311,15 +312,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
             const float* bias, const __grid_constant__ Work work, const __grid_constant__ Rows rows, int channels,
             int left) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const unsigned shared = shared_address(memory);
+    const unsigned shared = spec::KEPT ? kept(shared_address(memory)) : shared_address(memory);
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     // Launched while the kernel ahead still runs, a block makes ready and then waits for that one's memory: every warp
     // before it first touches any. The first load leaves soonest where its code is near the entry: branches that return are
     // put behind it.
     if (warp >= SERVICE_WARPS) {
+        if constexpr (TRADES) take_registers<spec::TAKEN_REGISTERS>();
         compute(work, rows, {weights, channels}, scale, bias, barriers, shared, warp - SERVICE_WARPS);
         return;
+    }
+    if constexpr (TRADES) {
+        leave_registers<spec::LEFT_REGISTERS>();
+        if (warp > 1) return pass(READY, THREADS);
     }
     if (warp == 1) {
         if (elected()) prefetch(output);

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from ..dimensions.declarations import declarations
-from .configuration import ForwardConfiguration, group_block
+from .configuration import LEFT_REGISTERS, ForwardConfiguration, group_block, taken_registers, trades
 from .forward_dimensions import specification
 from .launch import TapLine, Taps
 from .problem import ConvolutionProblem
@@ -50,6 +50,9 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "BLOCKS": cut.blocks,
         "LATE": int(cut.late),
         "LATE_ROWS": int(cut.late and not cut.pairs),
+        "TAKEN_REGISTERS": taken_registers(cut) if trades(problem, cut) else 0,
+        "LEFT_REGISTERS": LEFT_REGISTERS,
+        "KEPT": int(cut.pairs > 0),
     }
 
 
@@ -95,7 +98,8 @@ def source(
         f"constexpr tapestry::Hint LOAD_HINT = tapestry::Hint::{hints[0]}, STORE_HINT = tapestry::Hint::{hints[1]};"
     ]
     lines += [f"using Half = {HALVES[problem.dtype]};"]
-    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric")]
+    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers")
+    includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
     texts = [kernel_text(f"forward{part}.cu") for part in (PAIRED_PARTS if cut.pairs else PARTS)]
     return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

@@ -156,37 +156,44 @@ __device__ __forceinline__ float (&sums_of(Accumulators& open, int t, int pair))
     return open.sum[0][t * CHANNEL_PAIRS + pair];
 }
 
-// Adds the products of a filter row and two steps (the last one maybe alone) of a tile.
-template <int PHASE>
-__device__ __forceinline__ void multiply_steps(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t, TapY r,
-                                               int step) {
+// Adds the products of filter row `R` and two steps (the last one maybe alone) of a tile. Rows and steps are template arguments, as
+// in forward_products.cu: so it compiles soonest.
+template <int PHASE, int R, int STEP>
+__device__ __forceinline__ void multiply_steps(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
+    constexpr bool fresh = TapY(R) == first_met(RowParity(0)) && STEP == 0, two = STEP + 1 < COLUMN_STEPS;
 #pragma unroll
     for (int pair = 0; pair < CHANNEL_PAIRS; ++pair) {
-        float(&sum)[4] = sums_of(open[slot_of(PHASE, r.get())], t, pair);
-        const bool fresh = r == first_met(RowParity(0)) && step == 0, two = step + 1 < COLUMN_STEPS;
-        const Words(&next)[HALVES] = read.part[two ? step + 1 : step];
-        const unsigned left[4] = {read.part[step][0][pair], read.part[step][1][pair], next[0][pair], next[1][pair]};
-        const unsigned* band = &filter.part[pair][r.get()][step];
-        if (two)
-            mma_k16<spec::Half>(sum, left, band, fresh);
+        float(&sum)[4] = sums_of(open[slot_of(PHASE, R)], t, pair);
+        const Words(&next)[HALVES] = read.part[two ? STEP + 1 : STEP];
+        const unsigned left[4] = {read.part[STEP][0][pair], read.part[STEP][1][pair], next[0][pair], next[1][pair]};
+        if constexpr (two)
+            mma_k16<spec::Half>(sum, left, &filter.part[pair][R][STEP], fresh);
         else
-            mma_k8<spec::Half>(sum, left, band, fresh);
+            mma_k8<spec::Half>(sum, left, &filter.part[pair][R][STEP], fresh);
     }
 }
 
-// Adds those of a tile, at phase `PHASE` of the circle, into the open rows: first into the one that is finished by them. What is
-// added to the same sums lies some products apart.
-template <int PHASE>
-__device__ __forceinline__ void multiply(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
-    constexpr int turns = (COLUMN_STEPS + 1) / 2, apart = 2;
-#pragma unroll
-    for (int at = 0; at < spec::R + apart * (turns - 1); ++at)
-#pragma unroll
-        for (int turn = 0; turn < turns; ++turn) {
-            const TapY r(spec::R - 1 - (at - apart * turn));
-            if (r >= TapY(0) && r < TapY(spec::R) && slot_of(PHASE, r.get()) >= 0)
-                multiply_steps<PHASE>(open, filter, read, t, r, 2 * turn);
+// Turns of two steps, those of a filter row so many rows after one another: what is added to the same sums lies some products apart.
+constexpr int TURNS = (COLUMN_STEPS + 1) / 2, APART = 2;
+
+template <int PHASE, int AT, int TURN = 0>
+__device__ __forceinline__ void multiply_turns(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
+    if constexpr (TURN < TURNS) {
+        constexpr int r = spec::R - 1 - (AT - APART * TURN);
+        if constexpr (r >= 0 && r < spec::R) {
+            if constexpr (slot_of(PHASE, r) >= 0) multiply_steps<PHASE, r, 2 * TURN>(open, filter, read, t);
         }
+        multiply_turns<PHASE, AT, TURN + 1>(open, filter, read, t);
+    }
+}
+
+// Adds those of a tile, at phase `PHASE` of the circle, into the open rows: first into the one that is finished by them.
+template <int PHASE, int AT = 0>
+__device__ __forceinline__ void multiply(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
+    if constexpr (AT < spec::R + APART * (TURNS - 1)) {
+        multiply_turns<PHASE, AT>(open, filter, read, t);
+        multiply<PHASE, AT + 1>(open, filter, read, t);
+    }
 }
 
 // The last row of the filter that meets an input row of a phase.

@@ -18,7 +18,7 @@ from .configuration import PAIRED_UNITS, ForwardConfiguration, column_steps, foo
 from .problem import ConvolutionProblem
 
 MOST = 24
-RINGS = (40 << 10, 72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
+RINGS = (72 << 10, 100 << 10)  # bytes of input rows in one multiprocessor
 MOST_UNITS = 16
 LEAST_BYTES = 9e6  # smaller problems were not among those that the guess was fitted to
 
@@ -27,9 +27,12 @@ LEAST_BYTES = 9e6  # smaller problems were not among those that the guess was fi
 class PairedFit:
     """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
 
+    start_ns: float
+    memory: float
     row_clocks: float
     product_share: float
     octets: float
+    octets_strided: float
 
 
 PAIRED = fitted(PairedFit, "pairs")
@@ -40,7 +43,7 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     if not pairable(problem):
         return []
     found = dict.fromkeys(_all(problem, gpu))
-    return nsmallest(MOST, found, key=lambda cut: (guess(problem, cut, gpu.sms), repr(cut)))
+    return nsmallest(MOST, found, key=lambda cut: (guess(problem, cut, gpu.sms), cut.stages, repr(cut)))
 
 
 @lru_cache(maxsize=16384)
@@ -51,7 +54,8 @@ def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[Forwar
     if not options:
         return None
     seconds = 1e-9 * guess(problem, options[0], gpu.sms)
-    return (options[0], seconds) if seconds < PAIRED.octets * octets_s else None
+    others = octets_s * (PAIRED.octets_strided if problem.stride[0] > 1 else PAIRED.octets)
+    return (options[0], seconds) if seconds < others else None
 
 
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[ForwardConfiguration]:
@@ -92,13 +96,17 @@ def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int
 def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
     """Estimated ns of a launch."""
     walk = walked(problem, cut, sms)
-    memory, compute = memory_ns(problem, cut, sms, walk.blocks), _compute_ns(problem, cut)
-    return FIT.start_ns + FIT.latency_ns + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
+    memory, compute = PAIRED.memory * memory_ns(problem, cut, sms, walk.blocks), _compute_ns(problem, cut)
+    return PAIRED.start_ns + walk.steps * float((memory**5 + compute**5) ** 0.2)
 
 
 def _compute_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
-    """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
-    steps = column_steps(problem) / 2
-    products = cut.tiles * cut.pairs * problem.r * steps / problem.stride[0] * FIT.product_clocks
+    """ns of one step: the dependent chain of a warp, or all products or loads of the multiprocessor.
+
+    A load of 32 places takes four clocks for each time that it meets a bank again: columns that are left out are met.
+    """
+    steps, warps = column_steps(problem), cut.warps * cut.blocks
+    products = cut.tiles * cut.pairs * problem.r * steps / 2 / problem.stride[0] * FIT.product_clocks
+    loads = warps * cut.tiles * 2 * steps * 4 * problem.stride[1]
     chain = PAIRED.row_clocks / problem.stride[0] + PAIRED.product_share * products
-    return max(chain, products * cut.warps * cut.blocks / 4) / CLOCKS_PER_NS
+    return max(chain, products * warps / 4, loads) / CLOCKS_PER_NS

@@ -9,7 +9,7 @@ from ..errors import WrongValue
 from ..runtime.compiler import Recipe
 from . import direct, forward, forward_walk, input_gradient, weight_gradient, wide
 from .banded_weight_gradient_configuration import BandedWeightGradient
-from .configuration import ForwardConfiguration
+from .configuration import ForwardConfiguration, trades
 from .launch import Walk
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
@@ -28,7 +28,7 @@ def walk(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]
 
 def forward_recipe(problem: ConvolutionProblem, cut: ForwardConfiguration, flags: Mapping[str, Any]) -> Recipe:
     """The tensor-core kernel of a forward pass, or of the walk of an input gradient."""
-    return Recipe("forward", forward.source(problem, cut, **flags))
+    return Recipe("forward", forward.source(problem, cut, **flags), feature="a" if trades(problem, cut) else "")
 
 
 def direct_recipe(problem: ConvolutionProblem, flags: Mapping[str, Any]) -> Recipe:

@@ -7,6 +7,7 @@
 #include <tapestry/async.cuh>
 #include <tapestry/divisor.cuh>
 #include <tapestry/mma.cuh>
+#include <tapestry/registers.cuh>
 
 namespace tapestry::weight_gradient {
 
@@ -89,11 +90,7 @@ struct Quadruple {
     }
 };
 
-// A value the compiler holds in a register rather than work it out again at every use.
-__device__ inline unsigned kept(unsigned value) {
-    asm volatile("" : "+r"(value));
-    return value;
-}
+// A place that the compiler keeps in a register rather than work it out again at every use.
 template <class Place>
 __device__ inline Place kept_place(Place place) {
     return Place(kept(place.linear()));

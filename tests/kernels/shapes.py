@@ -4,10 +4,13 @@
 2019 and 2021, "same" padding of the original at stride 2, which is asymmetric), ConvNeXt (Liu et al. 2022), RegNet
 (Radosavovic et al. 2020) and ResNeXt (Xie et al. 2017) at their own extents; the rest are corners: every filter size,
 rectangles, paddings 0, 2, 7, odd and tiny extents, group counts 1 to 256, every group width, batches 1 to 1024.
-`TABLE` holds the six problems of the published comparison.
+`TABLE` holds the six problems of the published comparison, `WIDE` groups of any other width (RegNet's among them), with
+strides, and with other channels out than in.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 
@@ -172,6 +175,22 @@ TABLE: dict[str, ConvolutionProblem] = {
     "table.256x1024x16k3": grouped(256, 16, 1024, 8, 3),
     "table.64x64x64k5": grouped(64, 64, 64, 8, 5),
     "table.256x256x28k5": grouped(256, 28, 256, 8, 5),
+}
+
+# Group width, channels, extent, at batch 128; stride where it is 2.
+_WIDTHS = (
+    (3, 96, 28), (5, 320, 28), (24, 48, 56), (24, 336, 28), (24, 888, 7), (40, 320, 28), (48, 432, 28), (56, 448, 28),
+    (64, 384, 28), (80, 320, 28), (96, 384, 28), (112, 448, 28), (120, 720, 14), (128, 768, 14),
+    (24, 336, 28, 2), (48, 432, 28, 2), (112, 448, 28, 2),
+)  # fmt: skip
+WIDE: dict[str, ConvolutionProblem] = {
+    **{
+        f"wide.{'x'.join(map(str, found))}": grouped(128, found[2], found[1], found[0], 3, *found[3:], padding=1)
+        for found in _WIDTHS
+    },
+    "wide.24to48": replace(grouped(128, 28, 240, 24, 3), channels_out=480),
+    "wide.depthwise.to2": replace(grouped(64, 28, 128, 1, 3), channels_out=256),
+    "wide.depthwise.to4": replace(grouped(64, 28, 64, 1, 5), channels_out=256),
 }
 
 _FILTERS = {

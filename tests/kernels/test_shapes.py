@@ -2,7 +2,7 @@
 
 import pytest
 
-from .shapes import SHAPES, TABLE, grouped
+from .shapes import SHAPES, TABLE, WIDE, grouped
 
 PROBLEMS = list(SHAPES.values())
 
@@ -43,6 +43,13 @@ def test_group_counts_and_widths() -> None:
         assert sum(p.width == width for p in PROBLEMS) >= 5
         assert {p.r for p in PROBLEMS if p.width == width} > {3}
     assert any(p.c * 2 % 16 for p in PROBLEMS)
+
+
+def test_groups_of_other_widths_and_of_other_channels_out_than_in() -> None:
+    assert {3, 5, 24, 40, 48, 56, 64, 80, 96, 112, 120, 128} <= {p.width for p in WIDE.values()}
+    assert {1, 2} <= {p.stride[0] for p in WIDE.values()}
+    assert {p.k // p.c for p in WIDE.values()} == {1, 2, 4}
+    assert not {p for p in WIDE.values() if p.narrow}
 
 
 def test_steps() -> None:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tapestry/async.cuh>
+#include <tapestry/registers.cuh>
 #include <tapestry/wgmma.cuh>
 
 namespace tapestry {
@@ -66,16 +67,6 @@ __device__ __forceinline__ void store_lines(const TensorMap& map, int inner, int
 // Arrives at the barrier that another block of the cluster has at the same place.
 __device__ __forceinline__ void arrive_in_block(Barrier mine, unsigned rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(in_block(mine.address, rank)) : "memory");
-}
-
-// Registers of a thread from here on: what some warpgroups leave others take.
-template <int Count>
-__device__ __forceinline__ void leave_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
-}
-template <int Count>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
 }
 
 }  // namespace tapestry

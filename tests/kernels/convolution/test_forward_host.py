@@ -67,6 +67,7 @@ KINDS = [
 PAIRED = [
     Kind(cut(16, 2, 3, 1, pairs=2), 3, 3, width=1),
     Kind(cut(16, 1, 2, 1, late=True, pairs=4), 5, 7, width=1, dtype="bf16", fused=True, activation="relu"),
+    Kind(cut(32, 1, 9, 2, pairs=2), 7, 7, width=1),  # registers are traded
     Kind(cut(32, 1, 9, 2, pairs=2), 2, 5, width=2, stride=(2, 1), fused=True),
     Kind(cut(16, 3, 1, 1, rows=2, late=True, pairs=2), 3, 4, width=1, stride=(2, 2), dilation=(1, 2)),
     Kind(cut(8, 2, 1, 1, pairs=4), 4, 1, width=2, dilation=(2, 1), dtype="bf16"),
