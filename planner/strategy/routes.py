@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -51,20 +52,30 @@ def by_level(mesh: Mesh, groups: Groups) -> Mesh:
 
 
 def plain_layouts(shape: Sequence[int], axes: Sequence[int], layouts: Layouts, groups: Groups) -> list[Layout]:
-    """All of a tensor, each once; ``axes``: those that are cut, evenly by all ranks. Equally many for every tensor."""
+    """All of a tensor, each once; ``axes``: those that are cut. As many for every tensor with the same `unit`."""
     mesh = layouts.mesh
     found: dict[tuple[Region, ...], Layout] = {}
-    for pattern in product((None, *axes), repeat=len(mesh.shape)):
+    even = [p for p in product((None, *axes), repeat=len(mesh.shape)) if _even(p, shape, mesh)]
+    for pattern in even:
         layout = layouts.cut(tuple(shape), [None if axis is None else Cut(str(axis)) for axis in pattern])
         found.setdefault(layout.regions, layout)
     crossing = [k for k in range(len(mesh.shape)) if _crosses(mesh, k, groups)]
-    for pattern in product((None, *axes), repeat=len(mesh.shape)) if crossing else ():
+    for pattern in even if crossing else ():
         layout = layouts.cut(tuple(shape), [None if axis is None else Cut(str(axis)) for axis in pattern])
         for k in crossing:
             if pattern[k] is not None and pattern[k] in pattern[k + 1 :]:
                 together = layout.around(_apart_in(mesh, k))
                 found.setdefault(together.regions, together)
     return [*found.values()]
+
+
+def _even(pattern: Sequence[int | None], shape: Sequence[int], mesh: Mesh) -> bool:
+    """Whether every axis is in equal blocks."""
+    counts = [1] * len(shape)
+    for axis, count in zip(pattern, mesh.shape, strict=True):
+        if axis is not None:
+            counts[axis] *= count
+    return all(extent % count == 0 for extent, count in zip(shape, counts, strict=True))
 
 
 def _crosses(mesh: Mesh, axis: int, groups: Groups) -> bool:
@@ -81,16 +92,16 @@ def _apart_in(mesh: Mesh, axis: int) -> tuple[tuple[int, ...], ...]:
 
 
 class Atlas:
-    """The transfers between all plain layouts of a tensor that has one element for every rank along each axis.
+    """The transfers between all plain layouts of the smallest tensor that can be cut so.
 
     busiest   [have, need, level] elements that the busiest rank receives or sends, whichever is more
     kinds     [have][need] what a library would call it
     lacking   [have, need, rank] whether the rank lacks anything
     """
 
-    def __init__(self, mesh: Mesh, groups: Groups, ndim: int, kind: Callable[..., str]) -> None:
-        self.elements = mesh.size**ndim
-        nodes = plain_layouts((mesh.size,) * ndim, range(ndim), Layouts(mesh), groups)
+    def __init__(self, mesh: Mesh, groups: Groups, shape: tuple[int, ...], kind: Callable[..., str]) -> None:
+        self.elements = prod(shape)
+        nodes = plain_layouts(shape, range(len(shape)), Layouts(mesh), groups)
         related = relate(nodes, nodes)
         spreads = [node.spread for node in nodes]
         self.busiest: Ints = np.array([_most(have.spread, spreads, groups) for have in nodes])
@@ -111,9 +122,14 @@ def _most(have: Any, needs: Sequence[Any], groups: Groups) -> Ints:
 
 
 @lru_cache(maxsize=64)
-def atlas(mesh: Mesh, groups: Groups, ndim: int, kind: Callable[..., str]) -> Atlas:
-    """One for all tensors and searches."""
-    return Atlas(mesh, groups, ndim, kind)
+def atlas(mesh: Mesh, groups: Groups, shape: tuple[int, ...], kind: Callable[..., str]) -> Atlas:
+    """One for all tensors and searches. ``shape``: see `unit`."""
+    return Atlas(mesh, groups, shape, kind)
+
+
+def unit(shape: Sequence[int], axes: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
+    """Of the axes that are cut, into how many equal blocks they can be."""
+    return tuple(gcd(shape[axis], mesh.size) for axis in axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +163,8 @@ class Routes:
 
 
 def cut_axes(shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-    """The axes of a tensor that its plain layouts cut: the longest of those that all ranks share evenly, as many as
+    """The axes of a tensor that its plain layouts cut: the longest of those that some ranks share evenly, as many as
     leave a few layouts."""
-    even = [axis for axis, extent in enumerate(shape) if extent and extent % mesh.size == 0]
+    even = [axis for axis, extent in enumerate(shape) if extent and gcd(extent, mesh.size) > 1]
     most = max((n for n in range(len(shape) + 1) if (n + 1) ** len(mesh.shape) <= MOST), default=0)
     return tuple(sorted(sorted(even, key=lambda axis: (-shape[axis], axis))[:most]))

@@ -107,7 +107,7 @@ class Ways:
         return self._routes[key]
 
     def _routed(self, shape: tuple[int, ...], mesh: Mesh, axes: tuple[int, ...], width: Width) -> Routes:
-        found = routes.atlas(mesh, self._groups, len(axes), complete_kind)
+        found = routes.atlas(mesh, self._groups, routes.unit(shape, axes, mesh), complete_kind)
         each = width.complete * (prod(shape) // found.elements)
         busiest, size = (found.busiest * each).tolist(), len(found.kinds)
         pairs = product(range(size), repeat=2)

@@ -158,10 +158,11 @@ def test_no_detour_is_shorter(machine: str, mesh: tuple[int, ...]) -> None:
     assert not len(broken), (len(broken), broken[0])
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_path_takes_what_its_transfers_take(machine: str) -> None:
-    """What is counted on a small tensor for all is what each transfer moves."""
-    case = Case(MACHINES[machine], (2, 4))
+@pytest.mark.parametrize("shape", [SHAPE, (4096, 12), (4096, 7)], ids=str)
+@pytest.mark.parametrize("machine", ["two hosts", "h200x8"])
+def test_a_path_takes_what_its_transfers_take(machine: str, shape: tuple[int, ...]) -> None:
+    """What is counted on a small tensor for all is what each transfer moves, also where not all ranks share an axis."""
+    case = Case(MACHINES[machine], (2, 4), shape)
     for have, need in product([*table(case), *partials(case)], table(case)):
         steps = [case.traffic.direct(a, b, BF16) for a, b in pairwise(case.path(have, need))]
         assert case.seconds(have, need) == pytest.approx(sum(step.seconds for step in steps))
