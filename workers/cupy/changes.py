@@ -8,6 +8,7 @@ from ...dtypes import DTYPES
 from ...expr import Expr, Read
 from ...result_type import result_dtype
 from ...updates import update_of
+from .arrays import DeviceArray
 from .jobs import Job, Only, Store
 
 
@@ -36,5 +37,6 @@ def _there(job: Job, store: Store) -> list[str]:
         name
         for name, field in job.fields.items()
         if field.dtype == store.into.dtype
+        and isinstance(field.stored.array, DeviceArray)  # a NumPy array stores nothing
         and (field.stored.array.pointer, field.stored.grid) == (into.array.pointer, into.grid)
     ]

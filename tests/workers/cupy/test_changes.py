@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +18,14 @@ from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.space import Region, parse_region
 from tapestry.testing import assert_close
+from tapestry.workers.cupy.changes import changes_of
+from tapestry.workers.cupy.jobs import Field
+from tapestry.workers.rank import nothing_of
 
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
 from .host_machine import HostMachine
+from .test_threads import job_of
 
 MACHINE = load_machine("h200x8")
 
@@ -104,3 +109,21 @@ def test_the_others_stay_as_they_are(
         found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
         assert_close(program, inputs, found.outputs, evaluate(program, inputs))
     assert few == any("in_d" in unit.source for unit in machine.units.values())
+
+
+@tp.op
+def _beyond(x: f32[Tensor, "n"]) -> f32[Tensor, "n"]:
+    """What lies a hundred elements further on: nothing."""
+    n = tp.indices("n")
+    return x.get[n + 100] * 0.5 + 1.0
+
+
+@tp.program
+def beyond(x: f32[Tensor, "n=4"]) -> Tensor:
+    return _beyond(x)
+
+
+def test_an_operand_of_which_nothing_is_stored_lies_nowhere() -> None:
+    job = job_of(beyond.bind())
+    nothing = Field(nothing_of((4,), np.dtype(np.float32)), "f32")
+    assert changes_of(replace(job, fields={**job.fields, "x": nothing})) is None
