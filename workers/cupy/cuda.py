@@ -25,13 +25,14 @@ from ...kernels.runtime.module import Prepared, load
 from ..device import Bound, Replay, Runner, in_order
 from . import paired as paired_products
 from . import sharing
-from .arrays import DeviceArray, Memory
+from .arrays import DeviceArray, Memory, of_memory
 from .capturing import behind_a_kernel
 from .cudnn import Cudnn
+from .exchange import Exchange
 from .gemm import BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
-from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Paired, Product, Unit
+from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 from .moving import Rows, rows_of
 
 HOST_TIERS = ("host",)
@@ -272,8 +273,16 @@ class CudaMachine(Machine):
     def let_go(self, memory: Memory) -> None:
         self.api.ipcCloseMemHandle(memory.pointer)
 
-    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
-        return self._launch(sharing.UNIT, [held, table.pointer, offset, number, *masks], (table,))
+    def meet(self, meeting: Meeting) -> Runner:
+        arguments = [meeting.held, meeting.table.pointer, meeting.offset, meeting.number, meeting.tell, meeting.hear]
+        return self._launch(sharing.UNIT, arguments, (meeting.table,))
+
+    def exchange(self, exchange: Exchange) -> Runner:
+        written = exchange.table()
+        table = of_memory(self.memory("", len(written)))
+        self.upload(written, table)
+        held = table, *(meeting.table for meeting in exchange.meetings), *exchange.arrays
+        return self._launch(exchange.unit(), exchange.arguments(table.pointer), held)
 
     # -- running ---------------------------------------------------------------------------------------------------
 

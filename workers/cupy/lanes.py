@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ...planner.format import Transfer
 from ..device import Bound, Replay, Runner
 from ..faults import Deadlock
 from ..lanes import event_of
@@ -16,6 +17,10 @@ from .moments import APART_S, noted, spans
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
+
+
+# Of streams on which ranks meet: their blocks begin before those of what is computed beside. CUDA knows none before it.
+FIRST = -5
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,11 @@ class Lanes(Replay):
             for bound in (issued(tasks) if side_by_side else tasks)
         ]  # fmt: skip
         lanes = sorted({one.lane for one in self.tasks})
-        self.streams, self.beside = ({lane: cuda.Stream(non_blocking=True) for lane in lanes} for _ in range(2))
+        first = {one.lane for one in self.tasks if isinstance(one.bound.task, Transfer)}
+        self.streams, self.beside = (
+            {lane: cuda.Stream(non_blocking=True, priority=FIRST if lane in first else 0) for lane in lanes}
+            for _ in range(2)
+        )
         self.by_id = {one.bound.task.id: one for one in self.tasks} if side_by_side else {}
         self.placed = [(one.bound.task, one.lane) for one in self.tasks]
         self.took = [APART_S] * len(self.tasks)

@@ -9,11 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...kernels.cost.gpu import tuned_gpu
 from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
+
+if TYPE_CHECKING:
+    from .exchange import Exchange
 
 THREADS, WARP = 256, 32
 PAGE = 1 << 21  # what other processes open are whole pages of the device
@@ -194,6 +197,21 @@ class Lines:
     target_steps: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """Rank ``number`` comes to it, counts it at the address ``held``, writes that as its flag to the ranks whose bits
+    are in ``tell``, and waits for as much in its own flags of the ranks in ``hear``. The flags of the meeting begin
+    ``offset`` bytes into the memories whose addresses by rank are in ``table``.
+    """
+
+    held: int
+    table: DeviceArray
+    offset: int
+    number: int
+    tell: int
+    hear: int
+
+
 class Machine(ABC):
     """One GPU. ``number``: what CUDA calls it; ``worth``: multiplications that are worth a library's call;
     ``clusters``: whether blocks form clusters; ``multiprocessors``: how many it has, by default as many as the GPU that
@@ -312,11 +330,12 @@ class Machine(ABC):
         """Close what was opened. Nothing that was asked for uses it any more."""
 
     @abstractmethod
-    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
-        """Rank ``number`` comes to a meeting: it counts it at the address ``held``, writes that as its flag to the
-        ranks of the first mask, and waits for as much in its own flags of the ranks of the second. The flags of the
-        meeting begin ``offset`` bytes into the memories whose addresses by rank are in ``table``.
-        """
+    def meet(self, meeting: Meeting) -> Runner:
+        """Come to a meeting."""
+
+    @abstractmethod
+    def exchange(self, exchange: Exchange) -> Runner:
+        """A meeting, copies, a meeting, as one."""
 
     @abstractmethod
     def behind(self) -> AbstractContextManager[Any]:

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
-from .machine import Attention, Convolution, Lines, Machine, Paired, Product, Unit
+from .exchange import Exchange
+from .machine import Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 
 # Memories begin here and at multiples of that, as those of a GPU do.
 FIRST, ALIGNED = 1 << 40, 512
@@ -128,5 +129,8 @@ class PaperMachine(Machine):
     def opened(self, handle: str, nbytes: int) -> Memory | None:
         raise _never()
 
-    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
+    def meet(self, meeting: Meeting) -> Runner:
+        raise _never()
+
+    def exchange(self, exchange: Exchange) -> Runner:
         raise _never()

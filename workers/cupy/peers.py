@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...planner.format import Message, Resolved, Transfer
+from ...space import Region
 from ..device import Device, Packed, Runner, Stored, in_order, nothing
 from ..memory import Memory, arena_bytes
 from ..transport.company import Company
@@ -28,12 +29,16 @@ from ..transport.transport import Transport
 from ..whole import results
 from .arrays import DeviceArray, of_memory
 from .arrays import Memory as Bytes
-from .machine import PAGE, Machine
+from .exchange import copied, exchanged
+from .machine import PAGE, Machine, Meeting
+from .moving import packed_parts
 
 _FLAGS = ""  # beside the names of tiers
 FLAG = np.dtype(np.uint32)
 MEETINGS = 3  # of a movement: before its messages, between its two phases, after them
 MOST = 63  # ranks that one block of flags has bits for
+
+Move = tuple[Stored, Stored, Region]
 
 
 @dataclass(frozen=True)
@@ -49,12 +54,12 @@ class Flags:
     all: tuple[Bytes, ...]
     table: DeviceArray  # their addresses
 
-    def meeting(self, index: int, tell: Iterable[int], hear: Iterable[int]) -> Runner:
+    def meeting(self, index: int, tell: Iterable[int], hear: Iterable[int]) -> Meeting:
         """Tell some ranks that this one is here, and wait until others are."""
         size = len(self.all)
         held = self.all[self.number].pointer + (self.meetings * size + index) * FLAG.itemsize
         masks = [sum(1 << rank for rank in ranks) for ranks in (tell, hear)]
-        return self.machine.meet(held, self.table, index * size * FLAG.itemsize, self.number, (masks[0], masks[1]))
+        return Meeting(held, self.table, index * size * FLAG.itemsize, self.number, *masks)
 
 
 def flag_bytes(meetings: int, ranks: int) -> int:
@@ -77,10 +82,15 @@ class Peers(Transport):
     def bind(self, movement: Movement) -> Runner:
         mine = [m for m in movement.messages if self.number in (m.src, m.dst)]
         phases = [[m for m in mine if m.phase == phase] for phase in (0, 1)]
-        with self.device.temporaries(movement.lane), movement.at(self.number):
-            carried = [self._phase(movement, messages) for messages in phases]
         met = [self._meeting(movement, phases, k) for k in range(MEETINGS)]
-        run = in_order([met[0], carried[0], met[1], carried[1], met[2]])
+        with self.device.temporaries(movement.lane), movement.at(self.number):
+            first, fold = self._phase(movement, phases[0])
+            second, _ = self._phase(movement, phases[1])
+            if phases[1]:
+                steps = [self._between(met[0], first, None), fold, self._between(met[1], second, met[2])]
+            else:  # what is folded was brought, and nobody waits for what comes of it
+                steps = [self._between(met[0], first, met[1]), fold]
+        run = in_order(steps)
         received = movement.received([m for m in mine if m.dst == self.number])
 
         def carry() -> None:
@@ -89,7 +99,16 @@ class Peers(Transport):
 
         return carry
 
-    def _meeting(self, movement: Movement, phases: Sequence[Sequence[Message]], k: int) -> Runner:
+    def _between(self, before: Meeting | None, moves: Sequence[Move], after: Meeting | None) -> Runner:
+        """Moves between two meetings: as one kernel where they are small."""
+        copies = [copied(*move) for move in moves]
+        one = None if None in copies else exchanged(before, [c for found in copies for c in found or ()], after)
+        if one is not None:
+            return self.flags.machine.exchange(one)
+        met = [nothing if meeting is None else self.flags.machine.meet(meeting) for meeting in (before, after)]
+        return in_order([met[0], *(self.device.copy(*move) for move in moves), met[1]])
+
+    def _meeting(self, movement: Movement, phases: Sequence[Sequence[Message]], k: int) -> Meeting | None:
         """After the messages of the phase before, and before those of phase k."""
         tell, hear = set[int](), set[int]()
         for before, messages in ((False, phases[k - 1] if k else ()), (True, phases[k] if k < len(phases) else ())):
@@ -98,40 +117,39 @@ class Peers(Transport):
                 if m.remote:
                     (hear if acts == before else tell).add(m.src if m.dst == self.number else m.dst)
         if not tell and not hear:
-            return nothing
+            return None
         return self.flags.meeting(movement.tag * MEETINGS + k, tell, hear)
 
-    def _phase(self, movement: Movement, messages: Sequence[Message]) -> Runner:
-        """What this rank writes and fetches, each time to or from another rank first, so that not all go to one."""
+    def _phase(self, movement: Movement, messages: Sequence[Message]) -> tuple[list[Move], Runner]:
+        """What this rank writes and fetches, each time to or from another rank first, so that not all go to one; and
+        what it folds of that.
+        """
         size = len(self.memories)
         mine = [m for m in messages if _acting(movement, m) == self.number]
         mine.sort(key=lambda m: (m.src + m.dst - 2 * self.number) % size)
-        copies = [
-            self.device.copy(movement.source(m), movement.target(m.dst), m.region)
-            for m in mine
-            if not movement.folded(m)
-        ]
-        return in_order([*copies, *self._folding(movement, [m for m in mine if movement.folded(m)])])
+        copies = [(movement.source(m), movement.target(m.dst), m.region) for m in mine if not movement.folded(m)]
+        brought, fold = self._folding(movement, [m for m in mine if movement.folded(m)])
+        return [*copies, *brought], fold
 
-    def _folding(self, movement: Movement, messages: Sequence[Message]) -> list[Runner]:
+    def _folding(self, movement: Movement, messages: Sequence[Message]) -> tuple[list[Move], Runner]:
         """Parts of other ranks are brought here, then all are folded in the order of their numbers."""
         if not messages:
-            return []
+            return [], nothing
         assert movement.monoid is not None
-        brought: list[Runner] = []
+        brought: list[Move] = []
         parts: list[tuple[Message, Stored | Packed]] = []
         for m in messages:
             source = movement.source(m)
             if m.remote:
                 beside = Packed(self.device.take(m.region.size, movement.parts, movement.lane), m.region)
-                brought.append(self.device.pack(source, beside))
+                brought += [(source, part, region) for region, part in packed_parts(beside)]
                 parts.append((m, beside))
             else:
                 parts.append((m, source))
         parts.sort(key=lambda part: part[0].part or 0)
         ordered = [(m.region, held) for m, held in parts]
         fold = self.device.fold(ordered, movement.target(self.number), movement.monoid, movement.lane)
-        return [*brought, fold]
+        return brought, fold
 
     def close(self) -> None:
         for memory in self.opened:

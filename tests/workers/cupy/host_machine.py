@@ -16,6 +16,7 @@ import numpy as np
 
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
 from tapestry.workers.cupy.dense import CHANNELS_FIRST, CHANNELS_LAST, Asked, dense_steps
+from tapestry.workers.cupy.exchange import Exchange
 from tapestry.workers.cupy.gemm import Gemm, Side, gemm_of
 from tapestry.workers.cupy.machine import (
     Attention,
@@ -25,12 +26,13 @@ from tapestry.workers.cupy.machine import (
     Lines,
     Machine,
     Matrices,
+    Meeting,
     Paired,
     Product,
     Strided,
 )
 from tapestry.workers.cupy.machine import Unit as Kernel
-from tapestry.workers.device import Bound, Replay, Runner, in_order
+from tapestry.workers.device import Bound, Replay, Runner, in_order, nothing
 from tapestry.workers.lanes import HostLanes, InTurn
 
 from ...kernels.elementwise.host import Unit, build
@@ -254,8 +256,8 @@ class HostMachine(Machine):
     def let_go(self, memory: Memory) -> None:
         assert memory.far
 
-    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
-        tell, heard = self.meeting(held, table, offset, number, masks)
+    def meet(self, meeting: Meeting) -> Runner:
+        tell, heard = self.meeting(meeting)
 
         def run() -> None:
             tell()
@@ -264,21 +266,33 @@ class HostMachine(Machine):
 
         return run
 
-    def meeting(
-        self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]
-    ) -> tuple[Runner, Callable[[], bool]]:
+    def exchange(self, exchange: Exchange) -> Runner:
+        """What the table of its kernel says, word by word."""
+        table = np.frombuffer(exchange.table(), np.uint64)
+        assert table[-1] == 0, "blocks are done before any began"
+        copies = []
+        for source, step, target, other, count, rows in table[:-1].reshape(-1, 6).tolist():
+            extents, steps = (rows, count), [(each, exchange.width) for each in (step, other)]
+            arrays = [
+                next(a for a in exchange.arrays if a.pointer <= at < a.pointer + a.nbytes) for at in (source, target)
+            ]
+            copies.append(self.copy(Lines(source, target, exchange.width, extents, *steps), arrays))
+        met = [nothing if one is None else self.meet(one) for one in (exchange.before, exchange.after)]
+        return in_order([met[0], *copies, met[1]])
+
+    def meeting(self, meeting: Meeting) -> tuple[Runner, Callable[[], bool]]:
         """The two halves of a meeting: what it tells, and whether all was heard."""
-        bases = host_bytes(table).view(np.uint64)
+        bases = host_bytes(meeting.table).view(np.uint64)
         ranks = range(len(bases))
-        count = words(held, 1)
-        others = [words(int(bases[rank]) + offset, len(bases)) for rank in ranks if masks[0] >> rank & 1]
-        mine = words(int(bases[number]) + offset, len(bases))
-        awaited = [rank for rank in ranks if masks[1] >> rank & 1]
+        count = words(meeting.held, 1)
+        others = [words(int(bases[rank]) + meeting.offset, len(bases)) for rank in ranks if meeting.tell >> rank & 1]
+        mine = words(int(bases[meeting.number]) + meeting.offset, len(bases))
+        awaited = [rank for rank in ranks if meeting.hear >> rank & 1]
 
         def tell() -> None:
             count[0] += 1
             for flags in others:
-                flags[number] = count[0]
+                flags[meeting.number] = count[0]
 
         return tell, lambda: all(mine[rank] >= count[0] for rank in awaited)
 

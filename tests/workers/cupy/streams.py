@@ -13,7 +13,7 @@ from typing import Any
 from tapestry.workers.cupy.arrays import DeviceArray
 from tapestry.workers.cupy.cuda import CudaMachine
 from tapestry.workers.cupy.lanes import Lanes
-from tapestry.workers.cupy.machine import Lines, Product, Unit
+from tapestry.workers.cupy.machine import Lines, Meeting, Product, Unit
 from tapestry.workers.device import Bound, Replay, Runner
 
 from .host_machine import HostMachine
@@ -146,7 +146,7 @@ class StreamedMachine(HostMachine):
         elapsed: Callable[[Event, Event], float] = lambda a, b: float(_at(b) - _at(a))
         self.cupy = SimpleNamespace(
             cuda=SimpleNamespace(
-                Stream=lambda non_blocking: Stream(cuda),
+                Stream=lambda non_blocking, priority=0: Stream(cuda),
                 Event=lambda disable_timing=False: Event(cuda, disable_timing),
                 get_elapsed_time=elapsed,
             )
@@ -189,8 +189,8 @@ class StreamedMachine(HostMachine):
         self.synchronise()
         return super().download(source)
 
-    def meet(self, held: int, table: DeviceArray, offset: int, number: int, masks: tuple[int, int]) -> Runner:
-        tell, heard = self.meeting(held, table, offset, number, masks)
+    def meet(self, meeting: Meeting) -> Runner:
+        tell, heard = self.meeting(meeting)
 
         def ask() -> None:
             self._current().ask("run", tell)

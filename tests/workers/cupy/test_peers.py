@@ -24,6 +24,7 @@ from tapestry.reference import evaluate
 from tapestry.serialize import program_from_json, program_to_json
 from tapestry.testing import assert_close, inputs_for, partitions, programs
 from tapestry.workers import Compiled, register_device
+from tapestry.workers.cupy import exchange
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.peers import Peers
 from tapestry.workers.engines.activity import Activity
@@ -143,6 +144,7 @@ def run(plan: Resolved, inputs: Mapping[str, Any], repeat: int = 1, spare: int =
 
 @pytest.fixture(autouse=True)
 def _streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "SMALL", exchange.SMALL)
     monkeypatch.setattr("tapestry.workers.devices._registered", {})
     register_device("streamed", f"{Streamed.__module__}:Streamed")
 
@@ -164,8 +166,12 @@ def everywhere() -> Document:
     return sheet.document({"c": c})
 
 
-@pytest.mark.parametrize("repeat", [1, 3])
-def test_halos_are_written_by_the_neighbour(repeat: int) -> None:
+WAYS = [(1, 0), (3, 0), (3, exchange.SMALL)]  # repeated so often, by one kernel up to so many bytes
+
+
+@pytest.mark.parametrize(("repeat", "small"), WAYS)
+def test_halos_are_written_by_the_neighbour(monkeypatch: pytest.MonkeyPatch, repeat: int, small: int) -> None:
+    monkeypatch.setattr(exchange, "SMALL", small)
     x = np.arange(8, dtype=np.float32)
     found = run(Resolved(halo_blur()), {"x": x}, repeat, spare=1)
     np.testing.assert_array_equal(found.outputs["z"], zeros_padded_blur(zeros_padded_blur(x)))
@@ -173,9 +179,12 @@ def test_halos_are_written_by_the_neighbour(repeat: int) -> None:
     assert [len(step.events) for step in found.steps] == [8] * repeat
 
 
-@pytest.mark.parametrize("repeat", [1, 3])
+@pytest.mark.parametrize(("repeat", "small"), WAYS)
 @pytest.mark.parametrize("document", [split_matmul, everywhere])
-def test_parts_are_fetched_and_folded_and_what_is_folded_goes_on(document: Any, repeat: int) -> None:
+def test_parts_are_fetched_and_folded_and_what_is_folded_goes_on(
+    monkeypatch: pytest.MonkeyPatch, document: Any, repeat: int, small: int
+) -> None:
+    monkeypatch.setattr(exchange, "SMALL", small)
     given = operands()
     found = run(Resolved(document()), given, repeat)
     np.testing.assert_array_equal(found.outputs["c"], given["a"] @ given["b"])
@@ -253,6 +262,7 @@ def test_a_plan_is_compiled_for_torchrun_inside_of_it(monkeypatch: pytest.Monkey
 @given(st.data())
 def test_generated_programs(data: st.DataObject) -> None:
     """Integers exactly, floats as close as roundings leave them, twice over."""
+    exchange.SMALL = data.draw(st.sampled_from([0, 64, 1 << 21]))
     program = data.draw(programs())
     shards = data.draw(partitions(program, data.draw(st.integers(2, 4))))
     inputs = data.draw(inputs_for(program))

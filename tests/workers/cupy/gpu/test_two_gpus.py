@@ -21,10 +21,12 @@ from tapestry.planner.format import Document, Resolved, Transfer
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.program import Block, Program
 from tapestry.testing import inputs_for, partitions, programs
+from tapestry.workers.cupy.exchange import SMALL as SMALL_MESSAGES
 from tapestry.workers.cupy.lanes import issued
 from tapestry.workers.device import Bound, nothing
 from tapestry.workers.rank import place_of
 
+from ....files import example
 from ....planner.check.mutations import waits_removed
 from ...unchecked import run_unchecked
 from ..test_outside import check_what_is_said
@@ -71,6 +73,11 @@ def test_generated_plans_and_the_examples(part: int) -> None:
         for last in (False, True):
             document = plan_partitions(program, MACHINE, cut_along(program, 2, last=last)).document
             jobs.append((program, document, random_inputs(program, 0)))
+    if not part:  # what copy engines bring
+        program = example("mlp").forward.bind(n=1024, d=24, hidden=2048, k=8)
+        document = plan_partitions(program, MACHINE, cut_along(program, 2, last=True)).document
+        assert document.traffic.bytes_total > SMALL_MESSAGES
+        jobs.append((program, document, random_inputs(program, 0)))
     faults = [wrong(*pair, steps=2) for pair in zip(jobs, launched(jobs, "cupy", repeat=2), strict=True)]
     assert not any(faults), next(filter(None, faults))
 
