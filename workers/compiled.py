@@ -84,7 +84,7 @@ class Compiled:
         self._planned = planned_bytes(plan, held.numbers)
         self._gathered: dict[tuple[str, str, bool], tuple[Any | None, Runner]] = {}
         self._starts = {buffer.tensor: buffer.name for buffer in kept}
-        self._keeping = Keeping(plan, self._device, ranks if held.alone else ())
+        self._keeping = Keeping(plan, self._device, ranks)
         self._carry = in_order([run for rank in ranks for run in carrying(self._device, plan, rank)])
 
     def _whole(self, tensor: Tensor, values: Mapping[str, Any]) -> Stored:
@@ -98,17 +98,17 @@ class Compiled:
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One step: the outputs by name, arrays of their own. UsageError for inputs that do not fit.
 
-        BytesDiffer, TaskError and PeerFailed as in `tapestry.workers.run`. Where all ranks are in this process, states
-        are what they were before a step that an index outside of its axis, or a function of one's own, made fail: the
-        next step may follow. With "torchrun" they are lost.
+        BytesDiffer, TaskError and PeerFailed as in `tapestry.workers.run`. States are what they were before a step that
+        an index outside of its axis, or a function of one's own, made fail: the next step may follow. With "torchrun"
+        all processes hear of it, one by a TaskError and the others by PeerFailed.
         """
         held = self._open()
         given = checked_inputs(self._plan.program, inputs, "input", elsewhere=True)
         with held.watched():
             feed = in_order([self._feeds[name].of(value) for name, value in given.items()])
-            with self._device.running(), self._keeping.around(given):
+            with self._device.running(), self._keeping.around(given) as may_fail:
                 feed()
-                self._step(held)
+                self._step(held, may_fail=may_fail)
                 found = self._read(held, self._plan.document.outputs, sample(inputs.values()))
                 self._carry()
                 held.wait()
@@ -120,11 +120,12 @@ class Compiled:
             raise UsageError("the compiled plan is closed")
         return self._held
 
-    def _step(self, held: Held) -> None:
+    def _step(self, held: Held, *, may_fail: bool) -> None:
         """All tasks. From the second step on as the device keeps them."""
         received = held.transport.received
         received.clear()
         held.replay(0.0)
+        held.settle(may_fail=may_fail)
         if self._counts and Counter(received) != self._planned:
             demand_planned(self._plan, received, held.numbers)
         if not self._kept:

@@ -27,30 +27,30 @@ class Keeping:
 
     def __init__(self, plan: Resolved, device: Device, ranks: Sequence[Rank]) -> None:
         self._plan, self._device, self._ranks = plan, device, ranks
-        self._lost = overwritten(plan) if ranks else []
+        self._lost = overwritten(plan)
         self._looked_up = indices_given(plan.program)
         self._bound: tuple[Runner, Runner] | None = None
 
     @contextmanager
-    def around(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """A step with these inputs: if it fails, states are put back."""
-        back = nothing
-        if self._lost and not self._cannot_fail(inputs):
+    def around(self, inputs: Mapping[str, Any]) -> Iterator[bool]:
+        """A step with these inputs, of which is said whether it may fail: if it does, states are put back."""
+        back, may_fail = nothing, self._may_fail(inputs)
+        if self._lost and may_fail:
             if self._bound is None:
                 self._bound = self._ways()
             aside, back = self._bound
             aside()
         try:
-            yield
+            yield may_fail
         except Exception:
             with suppress(Exception):  # a device that fails for good has no states any more
                 back()
                 self._device.synchronise()
             raise
 
-    def _cannot_fail(self, inputs: Mapping[str, Any]) -> bool:
+    def _may_fail(self, inputs: Mapping[str, Any]) -> bool:
         given = self._looked_up
-        return given is not None and all(_inside(inputs[name], extent) for name, extent in given.items())
+        return given is None or not all(_inside(inputs[name], extent) for name, extent in given.items())
 
     def _ways(self) -> tuple[Runner, Runner]:
         """There and back. Memory is taken beside that of the plan."""

@@ -85,8 +85,7 @@ class Cudnn:
         dtypes = {name_of(one.array.dtype) for one in (convolution.x, convolution.w, convolution.y)}
         if len(dtypes) > 1 or not dtypes <= set(TYPES) or convolution.groups > 1:
             return None
-        asked_for = CHANNELS_LAST if _channels_last(convolution) else CHANNELS_FIRST
-        for layout, packed in ((asked_for, False), (CHANNELS_FIRST, True)):
+        for layout, packed in _layouts(convolution):
             # Extents that no descriptor holds, and copies that there is no room for, are left to other kernels.
             with contextlib.suppress(LaunchError, MemoryError):
                 asked = Asked(self.machine, _of_planes(convolution), take, layout, packed=packed)
@@ -242,6 +241,16 @@ def exact_enough(algorithm: int, c: Convolution) -> bool:
     folded = {"y": c.w.extents[1:], "x": (c.w.extents[0], *taps), "w": (c.y.extents[0], *c.y.extents[2:])}
     single = name_of(c.x.array.dtype) == "f32"
     return single and taps == WINOGRAD_WINDOW and prod(folded[c.computed]) >= WINOGRAD_TERMS
+
+
+def _layouts(c: Convolution) -> list[tuple[int, bool]]:
+    """In which order its elements may lie, and whether they are copied so first. Gradients of images of f16 whose
+    channels come first are rounded to f16 before they are summed up.
+    """
+    asked_for = CHANNELS_LAST if _channels_last(c) else CHANNELS_FIRST
+    if c.computed == "x" and name_of(c.x.array.dtype) == "f16":
+        return [(CHANNELS_LAST, packed) for packed in (False, True) if packed or asked_for == CHANNELS_LAST]
+    return [(asked_for, False), (CHANNELS_FIRST, True)]
 
 
 def _channels_last(c: Convolution) -> bool:

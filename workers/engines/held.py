@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from time import sleep
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import TapestryError, UsageError
 from ...planner.format import Resolved
 from ..device import Device, Replay, Runner, Stored
 from ..memory import Memory
@@ -32,7 +32,6 @@ class Held(ABC):
     replay: Replay
     transport: Transport
     gathers: bool = True  # whether whole tensors come together in this process
-    alone: bool = False  # whether no other process has ranks
 
     def __init__(self, device: Device, plan: Resolved) -> None:
         self.device, self.plan = device, plan
@@ -66,6 +65,10 @@ class Held(ABC):
         """Around whatever ranks do together: an error inside is one of all ranks."""
         return nullcontext()
 
+    def settle(self, *, may_fail: bool) -> None:
+        """After a step: what went wrong in it is raised, on all ranks if it may fail, which all of them know alike."""
+        del may_fail
+
     @abstractmethod
     def wait(self) -> None:
         """Before anything that cannot be broken off: what was asked for is done. PeerFailed if another rank is gone."""
@@ -77,8 +80,6 @@ class Held(ABC):
 
 class AllHere(Held):
     """All ranks, one after another."""
-
-    alone = True
 
     def __init__(self, device: Device, plan: Resolved, *, poison: bool) -> None:
         super().__init__(device, plan)
@@ -109,6 +110,7 @@ class OneOfMany(Held):
     def __init__(self, device: Device, plan: Resolved, *, poison: bool) -> None:
         from .group import group
         from .process import demand_one_plan
+        from .trial import Trial
         from .watch import Watch
 
         super().__init__(device, plan)
@@ -123,7 +125,8 @@ class OneOfMany(Held):
             self.ranks = [rank]
             self.transport = self.group.transport(device, plan, rank.memory)
             rank.bind(self.transport)
-            self.replay = device.replay([rank.bound[task.id] for task in rank.tasks])
+            self.trial = Trial(self.group)
+            self.replay = device.replay([self.trial.bound(rank.bound[task.id]) for task in rank.tasks])
 
     def memories(self) -> Mapping[int, Memory]:
         return self.transport.reached(self.ranks[0].memory)
@@ -133,6 +136,17 @@ class OneOfMany(Held):
 
     def watched(self) -> AbstractContextManager[Any]:
         return self.watch
+
+    def settle(self, *, may_fail: bool) -> None:
+        if not may_fail:
+            return self.trial.raised()
+        self.wait()
+        self.trial.kept(self.device.synchronise)
+        try:
+            self.trial.settled()
+        except TapestryError as error:
+            self.watch.settled = error
+            raise
 
     def wait(self) -> None:
         done = self.device.reached()

@@ -26,6 +26,7 @@ class Watch:
     def __init__(self, group: Group, patience_s: float) -> None:
         self.group, self.heart = group, Heart(group, Activity(), patience_s)
         self.failure: PeerFailed | None = None
+        self.settled: BaseException | None = None  # an error that all ranks know of, after which they go on
         self.inside = False
         self.ended = Flag()
         Thread(target=self._look, daemon=True).start()
@@ -42,7 +43,7 @@ class Watch:
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         self.inside = False
-        if error is not None and not isinstance(error, PeerFailed):
+        if error is not None and error is not self.settled and not isinstance(error, PeerFailed):
             self.group.publish(error)
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ import numpy as np
 import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.planner import plan
+from tapestry.program import Pin
+from tapestry.workers import PeerFailed, TaskError, keeping
 
 
 @tp.program
@@ -25,6 +27,49 @@ def mean(x: f32[Tensor, "n"], kept: tp.state[f32[Tensor, "n"]]) -> Tensor:
     return tp.sum(kept) + tp.sum(x)
 
 
+def sums_of_positives(x):
+    if (x < 0).any():
+        raise ValueError("there is something below 0")
+    return x.sum(axis=-1)
+
+
+FUSSY = tp.block("sums_of_positives", sums_of_positives, operands="x", fold=1)
+
+
+@tp.program
+def called(x: f32[Tensor, "v d"], seen: tp.state[f32[Tensor, "v d"]]) -> Tensor:
+    more = seen + 1.0
+    tp.update(seen, more)
+    v, d = tp.indices(v=6, d=4)
+    return tp.sum(FUSSY((more + x)[v, d], fold=d))
+
+
+def a_step_that_fails_on_one_rank():
+    # Rank 1 has the last rows.
+    again = plan(called.bind(v=6, d=4), "cpu-4", mesh=(2,), pins=[Pin("op", "*", (("mesh0", "v"),))])
+    assert keeping.overwritten(again.resolved), "the state is updated in its place"
+    fine = np.zeros((6, 4), np.float32)
+    bad = fine.copy()
+    bad[5] = -5
+    with again.compile({"seen": fine}, device="numpy", engine="torchrun") as step:
+        for done in range(1, 3):
+            try:
+                step({"x": bad})
+            except PeerFailed as error:
+                assert (os.environ["RANK"], error.origin) == ("0", 1), error
+            except TaskError as error:
+                assert (os.environ["RANK"], error.rank) == ("1", 1), error
+            else:
+                raise AssertionError("nothing was said")
+            found = step({"x": fine})
+            states = step.states
+            if os.environ["RANK"] == "0":
+                assert [float(value) for value in found.values()] == [24.0 * done], found
+                assert (states["seen"] == done).all(), states
+    print("unharmed")
+
+
+a_step_that_fails_on_one_rank()
 made = plan(mean.bind(n=8), "cpu-4", mesh=(2,), time_limit=20)
 values, x = {"kept": np.zeros(8, np.float32)}, np.arange(8, dtype=np.float32)
 with made.compile(values, device="numpy") as here, made.compile(values, device="numpy", engine="torchrun") as step:
@@ -50,5 +95,6 @@ def test_steps_give_the_bits_of_one_process_and_a_script_that_fails_on_one_rank_
     command += [str(tmp_path / "script.py")]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert "agreed" in ended.stdout.split(), ended.stderr
+    assert ended.stdout.split().count("unharmed") == 2, ended.stderr
     assert ended.returncode != 0
     assert "in the script" in ended.stderr
