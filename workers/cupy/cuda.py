@@ -274,8 +274,7 @@ class CudaMachine(Machine):
         self.api.ipcCloseMemHandle(memory.pointer)
 
     def meet(self, meeting: Meeting) -> Runner:
-        arguments = [meeting.held, meeting.table.pointer, meeting.offset, meeting.number, meeting.tell, meeting.hear]
-        return self._launch(sharing.UNIT, arguments, (meeting.table,))
+        return self._launch(sharing.UNIT, sharing.arguments(meeting), (meeting.table,))
 
     def exchange(self, exchange: Exchange) -> Runner:
         written = exchange.table()

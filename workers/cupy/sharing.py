@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import Memory
-from .machine import Unit
+from .machine import Meeting, Unit
 
 ENTRY = "meet"
 LAZY_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess
@@ -34,6 +34,11 @@ meet(unsigned* held, const unsigned long long* table, const unsigned long long o
 """
 
 UNIT = Unit(SOURCE, ENTRY, 1, 64)
+
+
+def arguments(meeting: Meeting) -> list[int]:
+    """Of the kernel."""
+    return [meeting.held, meeting.table.pointer, meeting.offset, meeting.number, meeting.tell, meeting.hear]
 
 
 def handle(api: Any, memory: Memory) -> str | None:
