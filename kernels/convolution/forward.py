@@ -19,7 +19,7 @@ def kernel_text(name: str) -> str:
 
 
 # The kernel's text, in order: of octets of channels, and of pairs of them.
-PARTS = ("_cells", "_weights", "_place", "_filter", "_circle", "_products", "")
+PARTS = ("_cells", "_weights", "_place", "_staging", "_filter", "_circle", "_products", "")
 PAIRED_PARTS = ("_cells", "_weights", "_circle", "_pairs", "")
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 

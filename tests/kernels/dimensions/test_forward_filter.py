@@ -20,7 +20,7 @@ from tapestry.kernels.convolution.launch import Taps
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.dimensions.declarations import declarations
 
-from .test_forward_place import SHIM, first_tile, octet_of, swizzled, tap_value, warps
+from .test_forward_place import SHIM, first_tile, octet_of, places_text, swizzled, tap_value, warps
 from .toolchain import compiler, shared_library
 
 compiler()
@@ -92,7 +92,7 @@ def build() -> Builder:
         flags = {"TRANSPOSED": transposed, **dict.fromkeys(("SHARDED", "SCALE", "BIAS", "RESIDUAL"), False)}
         values = {**constants(wanted, cut, taps_of(wanted, transposed)), **flags, **filter_flags(cut)}
         text = declarations(specification(wanted, cut, values))
-        text += SHIM + COPIES + "".join(kernel_text(f"forward_{part}.cu") for part in ("cells", "place", "filter"))
+        text += SHIM + COPIES + places_text() + kernel_text("forward_filter.cu")
         text += DOOR
         library = shared_library(text, "-Wno-unused", "-Wno-unknown-pragmas")
         library.fragment.restype = library.input.restype = ctypes.c_uint

@@ -72,6 +72,11 @@ extern "C" void affine(const float* scales, int base, int channels, int warp, in
 """
 
 
+def places_text() -> str:
+    """The parts of the kernel's text that say where things are."""
+    return "".join(kernel_text(f"forward_{part}.cu") for part in ("cells", "weights", "place"))
+
+
 def problem(
     width: int = 8, c: int = 64, s: int = 3, stride: int = 1, dilation: int = 1, cell: tuple[int, int] = (1, 1)
 ) -> ConvolutionProblem:
@@ -121,7 +126,7 @@ def build() -> Builder:
         declared = declarations(
             specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})
         )
-        text = declared + SHIM + kernel_text("forward_cells.cu") + kernel_text("forward_place.cu") + DOOR
+        text = declared + SHIM + places_text() + DOOR
         return shared_library(text, "-Wno-unused", "-Wno-unknown-pragmas")
 
     return built
@@ -300,7 +305,7 @@ def test_parities_of_a_cell_do_not_mix(name: str) -> None:
     flags = dict.fromkeys(("TRANSPOSED", "SHARDED", "SCALE", "BIAS", "RESIDUAL"), False)
     given = {**constants(wanted, cut, taps_of(wanted, False)), **flags}
     text = declarations(specification(wanted, cut, given)) + SHIM
-    text += kernel_text("forward_cells.cu") + kernel_text("forward_place.cu")
+    text += places_text()
     body = "void body(Accumulators sums, OutputPlaces to, RowParity a, ColumnParity b) { "
     wrong, right, phrase = CELL_MISTAKES[name]
     refused, taken = (compile_text(f"{text}\n{body}{line} }}", "-w", "-fsyntax-only") for line in (wrong, right))

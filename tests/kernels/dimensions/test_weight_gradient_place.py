@@ -106,9 +106,9 @@ def build() -> Builder:
         )
         declared = declared[: declared.index("namespace tapestry::parameters { using Half")]
         place = kernel_text("weight_gradient_place.cu")
-        for header in ("async", "divisor", "mma"):
+        for header in ("async", "divisor", "mma", "registers"):
             place = place.replace(f"#include <tapestry/{header}.cuh>\n", "")
-        place = place[: place.index("// A value the compiler holds in a register")]
+        place = place[: place.index("// A place that the compiler keeps in a register")]
         body = [SHIM, declared, place, DOOR, "}"]
         library = shared_library("\n".join(body), "-Wno-unused", "-Wno-unknown-pragmas")
         library.left_at.restype = ctypes.c_longlong
