@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -51,9 +51,14 @@ def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
     """The plan of a row, rewritten where the planner holds that for quicker."""
     started = perf_counter()
     memory = {"hbm": row.memory} if row.memory else None
-    made = plan(row.bound(), machine, mesh=(row.gpus,), memory=memory, rewrite=True, time_limit=PLAN_S)
+    made = plan(kept(row.bound()), machine, mesh=(row.gpus,), memory=memory, rewrite=True, time_limit=PLAN_S)
     made.save(folder / f"{row.name}.plan.json")
     return {"plan_s": perf_counter() - started, "machine": made.machine.description}
+
+
+def kept(program: Program) -> Program:
+    """A program whose inputs are params: they stay where they are from step to step, as those of torch do."""
+    return replace(program, tensors=tuple(replace(t, role="param") if t.role == "input" else t for t in program.tensors))
 
 
 class Ours:
