@@ -34,7 +34,7 @@ from tapestry.planner.views.peers import measured_peers, predicted_peers
 from tapestry.planner.views.timeline import Kinds, timeline_drawing
 from tapestry.program import Program
 from tapestry.workers.between import carrying, filling, first_buffers
-from tapestry.workers.device import Packed, Runner, in_order
+from tapestry.workers.device import in_order
 from tapestry.workers.devices import open_device
 from tapestry.workers.engines.held import Held, OneOfMany, held
 from tapestry.workers.result import Step
@@ -58,14 +58,15 @@ def planned(row: Row, machine: str, folder: Path) -> dict[str, Any]:
 
 def kept(program: Program) -> Program:
     """A program whose inputs are params: they stay where they are from step to step, as those of torch do."""
-    return replace(program, tensors=tuple(replace(t, role="param") if t.role == "input" else t for t in program.tensors))
+    return replace(
+        program, tensors=tuple(replace(t, role="param") if t.role == "input" else t for t in program.tensors)
+    )
 
 
 class Ours:
     """The ranks of a plan that this process holds: a step a call, asked for without waiting for the one before.
 
-    States go on from step to step. An input whose memory the plan uses for something else is kept beside it, and put
-    back at the beginning of the step; the others stay where they are.
+    States go on from step to step, params stay where they are.
     """
 
     def __init__(self, made: Plan, given: Mapping[str, np.ndarray], device: str, engine: str) -> None:
@@ -78,8 +79,6 @@ class Ours:
         kept = first_buffers(self.plan, "const", "param", "state", "input")
         wholes = {buffer.tensor: whole_array(made.program.tensor(buffer.tensor), given) for buffer in kept}
         in_order(filling(ranks, kept, wholes))()
-        self.restored = sorted({b.tensor for b in first_buffers(self.plan, "input") if overwritten(self.plan, b.name)})
-        self._before = in_order(self._put_back())
         self._carry = in_order([run for rank in ranks for run in carrying(self.device, self.plan, rank)])
         self.begin()
         self.held.replay(perf_counter())
@@ -88,22 +87,9 @@ class Ours:
         self._after()
         self.held.replay.keep(timed=False)
 
-    def _put_back(self) -> list[Runner]:
-        found = []
-        for buffer in first_buffers(self.plan, "input"):
-            for rank in self.held.ranks if buffer.tensor in self.restored else ():
-                stored = rank.memory[buffer.name]
-                if stored is not None and buffer.initial is not None:
-                    region = self.plan.regions(buffer.initial)[rank.number]
-                    aside = Packed(self.device.take(region.size, stored.array.dtype, None), region)
-                    self.device.pack(stored, aside)()
-                    found.append(self.device.unpack(aside, stored))
-        return found
-
     def _after(self) -> None:
         """What a step that was not asked for by `step` leaves to be done."""
         self._carry()
-        self._before()
         self.wait()
 
     def begin(self) -> None:
@@ -112,7 +98,6 @@ class Ours:
         self._until.enter_context(self.device.running())
 
     def step(self) -> None:
-        self._before()
         self.held.replay(0.0)
         self._carry()
 
@@ -132,7 +117,6 @@ class Ours:
         self.held.replay.keep(timed=True)
         mine: list[list[Event]] = []
         for _ in range(NOTED):
-            self._before()
             if isinstance(self.held, OneOfMany):
                 self.wait()
                 self.held.group.barrier()
@@ -161,18 +145,6 @@ def ordinary(values: np.ndarray) -> bool:
     """Whether numbers are finite and no larger than data are: a chip multiplies NaNs and zeros with less power."""
     some = values.reshape(-1)[:BLOCK].astype(np.float64)
     return bool(np.isfinite(some).all() and (abs(some) <= LARGEST).all())
-
-
-def overwritten(plan: Any, name: str) -> bool:
-    """Whether a task writes where a buffer lies that holds something before the step."""
-    mine = plan.buffers[name]
-    written = {getattr(task, "write", None) or getattr(task, "target", None) for task in plan.document.tasks}
-    return any(
-        buffer.tier == mine.tier
-        and buffer.offset < mine.offset + mine.nbytes
-        and mine.offset < buffer.offset + buffer.nbytes
-        for buffer in (plan.buffers[other] for other in written if other)
-    )
 
 
 def measured(row: Row, folder: Path, device: str, gate: Path | None = None) -> dict[str, Any]:
@@ -238,7 +210,6 @@ def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dic
         "predicted_exposed_s": predicted.exposed_transfer_s,
         "exposed_s": exposed(middle.events, middle.wall_s),
         "bytes_moved": ours.bytes_moved,
-        "restored": ours.restored,
         "shardings": shardings(made),
         "tasks": tasks,
         "timeline": drawing.alone(),

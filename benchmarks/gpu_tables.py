@@ -39,8 +39,8 @@ Measured on {machine["date"]} by `make bench-gpu`: {machine["gpu"]}, CUDA {machi
 CuPy {machine["cupy"]}, NCCL without multicast. Steps follow one another without a pause, ours and the others' timed by
 the same code: on one GPU they take turns of 0.4 seconds in one process, two such rows on two GPUs at once; on two each
 has a process of its own, alone on both. All processes are ready before the first is measured. Medians, without the
-first turn of each and the first quarter of every other. Inputs and weights stay in place; an input that a plan
-overwrites is put back from beside it at the beginning of the step, which counts.
+first turn of each and the first quarter of every other. Inputs and weights stay in place: inputs
+are planned as weights are.
 Plans are for the packaged machine `h200x2`, programs rewritten where the planner holds that for quicker; a step is one
 launch of a graph on each GPU. `python benchmarks/gpu.py build/gpu.json --doc docs/gpu.md` makes this page of the
 results."""

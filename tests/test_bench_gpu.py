@@ -199,11 +199,10 @@ def doubled_twice(x: tp.f32[Tensor, "n=64"]) -> Tensor:
 
 
 def test_inputs_are_the_same_in_every_step(bench: dict[str, Any]) -> None:
-    """One whose memory the plan uses for something else is put back from beside it."""
-    made = plan(doubled_twice.bind(), "h200", mesh=(1,), rewrite=False)
+    """No plan uses their memory for something else."""
+    made = plan(bench["gpu_ours"].kept(doubled_twice.bind()), "h200", mesh=(1,), rewrite=False)
     inputs = random_inputs(made.program)
     held = bench["gpu_ours"].Ours(made, inputs, "numpy", "local")
-    assert held.restored == ["x"]
     for _ in range(3):
         held.step()
         held.wait()

@@ -1,6 +1,7 @@
 """Chains of tasks that one kernel does: recognised by what they compute, as everything here.
 
 y = a b + r      a matrix product that adds to what lies there
+max(a b, 0)      one that leaves nothing below 0
 f(x a, x b)      two products of the same rows and a map of both
 o / l            attention whose state nobody folds with another's, finished as the library gives it
 f(g(x), z)       maps, point by point: what is between them stays in registers
@@ -14,7 +15,7 @@ from math import prod
 
 from ...blocks import BLOCKS
 from ...dtypes import name_of
-from ...expr import Affine, Call, IndexValue, Inside, Read, walk
+from ...expr import Affine, Call, Const, Expr, IndexValue, Inside, Read, walk
 from ...kernels.elementwise.fuse import fuse
 from ...kernels.errors import KernelError
 from ...program import Block, Operation
@@ -25,8 +26,9 @@ from .evaluating import jobs_of
 from .heads import attentions_of
 from .machine import Attention, Heads, Paired, Product
 from .paired import paired_of
-from .products import products_of
+from .products import dtype_of, products_of
 from .rows import arrays_of
+from .thin import FEW
 
 
 def added_products(chain: Chain) -> list[Product] | None:
@@ -49,6 +51,33 @@ def added_products(chain: Chain) -> list[Product] | None:
         out = replace(one.out, array=second.write.array, offset=one.out.offset + moved)
         found.append(replace(one, out=out, added=replace(out, array=other.array, offset=one.out.offset + beside)))
     return found
+
+
+def positive_products(chain: Chain) -> list[Product] | None:
+    """Products, and a map that makes 0 of what is less, at every element of them; None where the chain is none."""
+    if len(chain.tasks) != 2 or chain.stored != {chain.tasks[1].op.output}:
+        return None
+    first, second = chain.tasks
+    result = Read(first.op.output, second.op.write)
+    if second.op.monoid is not None or second.op.where or second.op.body not in _clamps(result):
+        return None
+    written = _touched(first, first.op.write)
+    made = plain_products(first) if written is not None and written == _touched(second, second.op.write) else None
+    moved, taken = _shift(first.write, second.write), [first.reads[name].array for name in first.op.operands]
+    if made is None or moved is None or not apart(second.write.array, taken):
+        return None
+    if any(min(one.rows, one.columns) <= FEW or dtype_of(one.out) == "f64" for one in made):
+        return None
+    array = second.write.array
+    return [
+        replace(one, out=replace(one.out, array=array, offset=one.out.offset + moved), positive=True) for one in made
+    ]
+
+
+def _clamps(value: Read) -> tuple[Expr, ...]:
+    """The larger of a value and 0, as it may be written."""
+    zeros = (Const(0), Const(0.0))
+    return tuple(Call("maximum", args) for zero in zeros for args in ((value, zero), (zero, value)))
 
 
 def paired_products(chain: Chain) -> Paired | None:

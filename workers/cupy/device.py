@@ -22,7 +22,15 @@ from ..tensors import is_host, namespace
 from .arrays import DeviceArray, Memory, apart, of_memory
 from .at_once import Launched, at_once, fit
 from .attention import written_attention
-from .chained import added_products, finished_attentions, fused_maps, paired_products, products_onto, read_attentions
+from .chained import (
+    added_products,
+    finished_attentions,
+    fused_maps,
+    paired_products,
+    positive_products,
+    products_onto,
+    read_attentions,
+)
 from .changes import changes_of
 from .convolutions import convolution_of
 from .declared import bind_declared
@@ -229,7 +237,9 @@ class CupyDevice(Device):
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
         chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
         through = replace(chain, tasks=tuple(map(together, chain.tasks)))
-        if made := self._products(added_products(through) or added_products(chain), chain.tasks):
+        found = (make(one) for make in (added_products, positive_products) for one in (through, chain))
+        products = next((products for products in found if products), None)
+        if made := self._products(products, chain.tasks):
             return in_order(made)
         pair = paired_products(through)
         if pair is not None:

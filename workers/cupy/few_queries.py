@@ -18,8 +18,9 @@ from .writing import Written
 # Rows of queries that are few; queries of a block, whose states its threads hold.
 ROWS, QUERIES = 4, 8
 WIDTHS = (32, 64, 128, 256)
-# Threads of a block, keys that each asks for ahead, and blocks for each multiprocessor, one where its queries are many.
-THREADS, AHEAD, RESIDENT, MANY = 256, 2, 2, 4
+# Threads of a block, and keys that each asks for ahead: of 128 and 256 threads, 1 to 4 keys and 1 to 4 blocks for each
+# multiprocessor the quickest, or nearly, from 1,024 to 65,536 keys of 8 or 32 groups of heads (H200, 2026-11-23).
+THREADS, AHEAD = 256, 4
 PARTS = 64
 HEADER = "#include <tapestry/few_queries.cuh>\n\nnamespace tapestry {\n"
 FLOATS, COUNTS = np.dtype(np.float32), np.dtype(np.uint32)
@@ -42,7 +43,6 @@ class _Shape:
     heads: int
     groups: int
     parts: int
-    resident: int
 
     @staticmethod
     def of(a: Attention, machine: Machine) -> _Shape:
@@ -51,9 +51,8 @@ class _Shape:
         groups = a.batches * (a.heads // heads)
         keys = sum(part.count for part in a.parts)
         step = THREADS // (a.width * a.query.array.dtype.itemsize // 16) * AHEAD
-        resident = RESIDENT if a.rows * heads <= MANY else 1
-        wanted = max(1, resident * machine.multiprocessors // groups)
-        return _Shape(heads, groups, min(wanted, -(-keys // step), PARTS), resident)
+        wanted = max(1, machine.multiprocessors // groups)
+        return _Shape(heads, groups, min(wanted, -(-keys // step), PARTS))
 
 
 def all_few(calls: Sequence[Attention]) -> bool:
@@ -127,5 +126,5 @@ def _source(a: Attention, shape: _Shape, limit: Limit | None) -> str:
         f"const FewQueries<{kind}, {stored}> asked = {{{', '.join(given)}}};",
         f"few_queries<{count}, {a.width}, {THREADS}, {AHEAD}, {str(a.finished).lower()}>(asked, room, &last);",
     ]
-    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, {shape.resident})\n'
+    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, 1)\n'
     return f"{start}NAME({', '.join(parameters)}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"

@@ -28,7 +28,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Gemm:
-    """out = a b, all by columns, out never transposed; plus what is added, which lies as out does."""
+    """out = a b, all by columns, out never transposed; plus what is added, which lies as out does.
+
+    ``positive``: what is less than 0 is 0.
+    """
 
     a: Side
     b: Side
@@ -38,6 +41,7 @@ class Gemm:
     folded: int
     batches: int
     added: Side | None = None
+    positive: bool = False
 
 
 def gemm_of(product: Product) -> Gemm:
@@ -47,10 +51,10 @@ def gemm_of(product: Product) -> Gemm:
     if (m == 1 or out.row == 1) and (n == 1 or out.column >= m):
         a, b, lead = _side(product.left, m, k), _side(product.right, k, n), max(m, out.column)
         also = None if added is None else Side(added, False, lead)
-        return Gemm(a, b, Side(out, False, lead), m, n, k, product.batches, also)
+        return Gemm(a, b, Side(out, False, lead), m, n, k, product.batches, also, product.positive)
     a, b, lead = _side(_turned(product.right), n, k), _side(_turned(product.left), k, m), max(n, out.row)
     also = None if added is None else Side(_turned(added), False, lead)
-    return Gemm(a, b, Side(_turned(out), False, lead), n, m, k, product.batches, also)
+    return Gemm(a, b, Side(_turned(out), False, lead), n, m, k, product.batches, also, product.positive)
 
 
 def _turned(x: Matrices) -> Matrices:
@@ -71,7 +75,7 @@ def call_of(gemm: Gemm) -> Call:
     return Call(
         _matrix(gemm.a, m, k), _matrix(gemm.b, k, n), None if gemm.added is None else _matrix(gemm.added, m, n),
         _matrix(gemm.out, m, n), (gemm.a.transposed, gemm.b.transposed), gemm.batches, dtype, dtype_of(gemm.out.x),
-        COMPUTE[dtype],
+        COMPUTE[dtype], gemm.positive,
     )  # fmt: skip
 
 
@@ -109,6 +113,12 @@ class Cublas:
         self.lt.close()
 
 
+def name_of_call(product: Product) -> str:
+    """What is asked for, in words."""
+    added = "" if product.added is None else ", added to what lies there"
+    return f"cublasLtMatmul{added}{', nothing below 0' if product.positive else ''}"
+
+
 class BoundProduct:
     """A call with its arguments. It keeps the arrays alive."""
 
@@ -119,7 +129,7 @@ class BoundProduct:
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes it."""
-        return ("cublasLtMatmul" if self.product.added is None else "cublasLtMatmul, added to what lies there",)
+        return (name_of_call(self.product),)
 
     def __call__(self) -> None:
         self.reading(self.product.left.array.pointer)

@@ -16,6 +16,7 @@ from ...kernels.errors import LaunchError, MissingCuPy
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
 COMPUTE = {"f32": 68, "f64": 70, "f16": 68, "bf16": 68}
 TRANSPOSED = (3, 4)  # CUBLASLT_MATMUL_DESC_TRANSA, _TRANSB
+EPILOGUE, RELU = 7, 2  # CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_RELU
 BATCHES, BATCH_STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, _STRIDED_BATCH_OFFSET
 WORKSPACE_BYTES = 1  # CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 LEAST_ALIGNMENTS = (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_{A,B,C,D}_BYTES
@@ -50,7 +51,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Call:
-    """out = op(a) op(b), and c beside it where there is one; all of one type, added up in ``compute``."""
+    """out = op(a) op(b), and c beside it where there is one; all of one type, added up in ``compute``.
+
+    ``positive``: what is less than 0 is 0.
+    """
 
     a: Matrix
     b: Matrix
@@ -61,6 +65,7 @@ class Call:
     dtype: str
     stored: str
     compute: int
+    positive: bool = False
 
 
 class CublasLt:
@@ -96,6 +101,8 @@ class Described:
         self.operation = self._made("MatmulDesc", call.compute, TYPES["f64" if call.dtype == "f64" else "f32"])
         for attribute, transposed in zip(TRANSPOSED, call.transposed, strict=True):
             self._set("MatmulDesc", self.operation, attribute, ctypes.c_int32(transposed))
+        if call.positive:
+            self._set("MatmulDesc", self.operation, EPILOGUE, ctypes.c_int32(RELU))
         dtypes = (call.dtype, call.dtype, call.stored, call.stored)
         self.matrices = (call.a, call.b, call.c or call.out, call.out)
         self.layouts = [self._layout(x, dtype) for x, dtype in zip(self.matrices, dtypes, strict=True)]

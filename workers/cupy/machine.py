@@ -105,7 +105,7 @@ class Matrices:
 class Product:
     """out[b] = left[b] @ right[b] for matrices [rows, folded] and [folded, columns]; and added[b] where it is given.
 
-    What is added lies as out does, or is out itself.
+    What is added lies as out does, or is out itself. ``positive``: what is less than 0 in the end is 0.
     """
 
     left: Matrices
@@ -116,6 +116,7 @@ class Product:
     columns: int
     folded: int
     added: Matrices | None = None
+    positive: bool = False
 
 
 @dataclass(frozen=True)

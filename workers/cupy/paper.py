@@ -15,6 +15,7 @@ import numpy as np
 from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
 from .exchange import Exchange
+from .gemm import name_of_call
 from .machine import Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 
 # Memories begin here and at multiples of that, as those of a GPU do.
@@ -55,7 +56,7 @@ class PaperMachine(Machine):
         return Named(("copy",))
 
     def product(self, product: Product) -> Runner | None:
-        return Named(("cublasLtMatmul" if product.added is None else "cublasLtMatmul, added to what lies there",))
+        return Named((name_of_call(product),))
 
     def paired(self, paired: Paired) -> Runner | None:
         return Named(("paired",))

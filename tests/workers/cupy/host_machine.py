@@ -421,7 +421,8 @@ def _multiply(gemm: Gemm, batch: int) -> None:
     a = _by_columns(gemm.a, batch, gemm.rows, gemm.folded).astype(wide)
     b = _by_columns(gemm.b, batch, gemm.folded, gemm.columns).astype(wide)
     added = 0 if gemm.added is None else _by_columns(gemm.added, batch, gemm.rows, gemm.columns).astype(wide)
-    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = a @ b + added
+    found = a @ b + added
+    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = np.maximum(found, 0) if gemm.positive else found
 
 
 def _by_columns(side: Side, batch: int, rows: int, columns: int) -> np.ndarray[Any, Any]:

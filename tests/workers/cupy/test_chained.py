@@ -72,6 +72,11 @@ def added_first(a: f32[Tensor, "i=40 k=24"], b: f32[Tensor, "j=56 k=24"], r: f32
 
 
 @tp.program
+def positive(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"]) -> Tensor:
+    return tp.relu(a @ b)
+
+
+@tp.program
 def few_added(a: bf16[Tensor, "i=8 k=64"], b: bf16[Tensor, "k=64 j=56"], r: bf16[Tensor, "i=8 j=56"]) -> Tensor:
     return a @ b + r
 
@@ -159,6 +164,7 @@ def turned_weights(
 CASES: dict[str, tuple[Callable[[], Program], str]] = {
     "what is added to a product": (added.bind, "product"),
     "a product that is added to something": (added_first.bind, "product"),
+    "nothing below 0 of a product": (positive.bind, "product"),
     "what is added to a product of a few rows": (few_added.bind, "thin"),
     "a product along two dimensions": (heads_added.bind, "product"),
     "a norm": (normed.bind, "rows"),
