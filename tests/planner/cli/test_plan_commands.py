@@ -191,7 +191,7 @@ def test_explain_names_the_kernels_of_a_device_that_is_not_here(
 ) -> None:
     assert "  kernel  general_" in tapestry("explain", plan_file, "--kernels", "cupy").out
     monkeypatch.setattr("tapestry.workers.cupy.machine.Machine.worth", 1)
-    assert "  kernel  cublasLtMatmul\n" in tapestry("explain", plan_file, "--kernels", "cupy").out
+    assert "  kernel  cublasLtMatmul, nothing below 0\n" in tapestry("explain", plan_file, "--kernels", "cupy").out
     (row,) = json.loads(tapestry("explain", plan_file, "relu", "--kernels", "cupy", "--json").out)["rows"]
     assert row["kernels"][0].startswith("map_")
     ended = tapestry("explain", plan_file, "--kernels", "numpy")
