@@ -322,5 +322,5 @@ def test_losses_are_those_of_cudnn() -> None:
     noise = (losses(other, torch.contiguous_format) - expected).square().mean().sqrt()
     found = losses(ours.to(memory_format=torch.channels_last), torch.channels_last)
     print(f"rms of differences: {float((found - expected).square().mean().sqrt()):.2e}, cuDNN's own {float(noise):.2e}")
-    assert expected[-1] < expected[0] / 2
+    assert expected[-10:].mean() < expected[:10].mean()
     assert (found - expected).square().mean().sqrt() < 2 * noise + 2e-3 * expected[0]
