@@ -168,7 +168,7 @@ def compiled(name: str, what: Pass) -> None:
     compile_all(to_compile(SHAPES[name], what, None), device_architecture(0), 1)
 
 
-@pytest.mark.compiles(compiled)
+@pytest.mark.compiles.with_args(compiled)  # called, a mark would take a function for what it marks
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("what", PASSES)
 def test_every_shape(name: str, what: Pass) -> None:
