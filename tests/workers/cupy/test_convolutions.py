@@ -28,7 +28,7 @@ from tapestry.reference import evaluate
 from tapestry.space import Box, Region
 from tapestry.testing import assert_close
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
-from tapestry.workers.cupy.cudnn import exact_enough
+from tapestry.workers.cupy.cudnn import Rated, by_least_time, exact_enough
 from tapestry.workers.cupy.dense import CHANNELS_FIRST, dense_steps
 from tapestry.workers.cupy.machine import Convolution, Strided, Window
 
@@ -303,3 +303,13 @@ def convolution(channels: int, taps: int, dtype: str = "f32") -> Convolution:
 def test_algorithms_round_as_sums_of_products_may(algorithm: int, asked: Convolution, enough: bool) -> None:
     number = algorithm - 2 * (asked.computed == "w" and algorithm == WINOGRAD)
     assert exact_enough(number, asked) == enough
+
+
+def test_an_algorithm_is_as_quick_as_in_its_best_round() -> None:
+    """Whatever else is at work on the GPU makes one round or another slow."""
+    quick, slow, refused = 1, 3, 0
+    rounds = [(quick, 0, 0.9), (slow, 0, 0.3), (refused, 3, -1.0), (quick, 0, 0.1), (slow, 0, 0.4), (refused, 3, -1.0)]
+    found = by_least_time(Rated(algorithm, status, milliseconds) for algorithm, status, milliseconds in rounds)
+    assert [(one.algorithm, round(one.milliseconds, 3)) for one in found if not one.status] == [(1, 0.1), (3, 0.3)]
+    once_refused = by_least_time([Rated(quick, 3, -1.0), Rated(quick, 0, 0.2)])
+    assert [one.status for one in once_refused] == [0]
