@@ -27,7 +27,8 @@ from .sharding.model import maximal
 from .sharding.nodes import sink_node
 from .sharding.repetition import find_repetition
 from .simulate import PriceBook, Prices
-from .strategy.layouts import Cut, Layout, Mesh
+from .strategy.layouts import Layout
+from .strategy.mesh import Cut, Mesh
 from .strategy.strategies import Strategy
 from .strategy.traffic import Move
 

@@ -225,7 +225,7 @@ def plan(
     from .search.pipeline import make_best_plan, make_plan
     from .search.question import Question
     from .search.ready import made_ready
-    from .strategy.layouts import Mesh
+    from .strategy.mesh import Mesh
 
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)

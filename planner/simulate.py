@@ -22,7 +22,8 @@ from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
 from .strategy.first_traffic import FirstTraffic
-from .strategy.layouts import Layout, Layouts, Mesh
+from .strategy.layouts import Layout, Layouts
+from .strategy.mesh import Mesh
 from .strategy.traffic import Move, Traffic
 from .strategy.work import Work, Works
 from .timeline import Run, Timeline

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
-from ..strategy.layouts import Layout, Mesh, kind_of
+from ..strategy.layouts import Layout
+from ..strategy.mesh import Mesh, kind_of
 from ..strategy.strategies import Strategy
 from .memory import Arena
 from .steps import ComputeStep, MoveStep, Step, Steps

@@ -21,7 +21,7 @@ from ..search.question import Question
 from ..search.report import with_prediction
 from ..sharding.bound import lower_bound
 from ..simulate import Prices, simulate
-from ..strategy.layouts import Mesh
+from ..strategy.mesh import Mesh
 from .curves import (
     operation_curves,
     pace_of,

@@ -12,7 +12,8 @@ from ...space import Region
 from ..interface import Plan
 from ..lowering.decisions import Decisions, Pieces, Schedule
 from ..machine import Machine
-from ..strategy.layouts import SINGLE, Cut, Layout, Mesh
+from ..strategy.layouts import Layout
+from ..strategy.mesh import SINGLE, Cut, Mesh
 from ..strategy.strategies import Strategy
 from .candidates import lower
 from .question import Question

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ...program import Program
 from ..machine import Machine
-from ..strategy.layouts import MAX_RANKS
+from ..strategy.mesh import MAX_RANKS
 
 FEW = 2  # points of a dimension for each rank: one of more is cut nearly evenly into any number of parts
 

@@ -19,7 +19,7 @@ from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
 from ..sharding.bound import lower_bound
-from ..strategy.layouts import Mesh
+from ..strategy.mesh import Mesh
 from .found import Found
 from .groups import side_by_side
 from .leaner import NothingFits, answered, explained

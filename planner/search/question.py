@@ -14,7 +14,8 @@ from ..clock import Clock
 from ..machine import Machine
 from ..machine.embed import machine_to_json
 from ..simulate import PriceBook
-from ..strategy.layouts import Layouts, Mesh
+from ..strategy.layouts import Layouts
+from ..strategy.mesh import Mesh
 from ..strategy.speeds import weights
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic

@@ -10,7 +10,7 @@ from ...rewrites import Match, Rewritten, apply, improve
 from ..machine import Machine
 from ..simulate import PriceBook
 from ..strategy.cost import kernel_class
-from ..strategy.layouts import Mesh
+from ..strategy.mesh import Mesh
 from ..strategy.strategies import StrategyTable
 
 CLEANING = ("dead_values", "common_subexpressions")

@@ -13,7 +13,8 @@ from ...records import free_axes
 from ...space import Box, Region
 from ...space.cuts import KINDS, CutKind
 from ..clock import Clock
-from ..strategy.layouts import SINGLE, Cut, Layout, Mesh, choices_per_axis, full_box
+from ..strategy.layouts import Layout
+from ..strategy.mesh import SINGLE, Cut, Mesh, choices_per_axis, full_box
 from ..strategy.strategies import Cuts, Strategy, StrategyTable, pin_allows
 from ..strategy.traffic import Traffic
 from ..strategy.turning import in_turns

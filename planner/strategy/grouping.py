@@ -14,7 +14,8 @@ from itertools import product
 from ...program import Operation
 from ...space import Region
 from ..machine import Machine
-from .layouts import Cut, Layout, Layouts, Mesh
+from .layouts import Layout, Layouts
+from .mesh import Cut, Mesh
 from .strategies import Cuts, Strategy, StrategyTable
 
 

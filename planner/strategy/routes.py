@@ -22,7 +22,8 @@ from ...space import Region
 from ..format.loads import complete_loads
 from ..format.senders import Groups
 from .columns import Ints
-from .layouts import Cut, Layout, Layouts, Mesh, relate
+from .layouts import Layout, Layouts, relate
+from .mesh import Cut, Mesh
 
 MOST_RANKS = 64
 MOST = 32  # layouts of a tensor whose axes are cut in every way

@@ -19,7 +19,8 @@ from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, read_projections, write_image, write_projection
 from .columns import Columns, columns
 from .images import image_columns
-from .layouts import Cut, Layout, Layouts, Mesh, Shards, choices_per_axis, taking_part
+from .layouts import Layout, Layouts, taking_part
+from .mesh import Cut, Mesh, Shards, choices_per_axis
 from .turns import Turns
 from .work import Works
 

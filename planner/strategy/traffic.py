@@ -32,7 +32,8 @@ from ..machine import COLLECTIVES, Link, Machine, Scope
 from . import paths
 from .columns import Ints
 from .kinds import complete_kind, partial_kind
-from .layouts import Layout, Layouts, Mesh, relate
+from .layouts import Layout, Layouts, relate
+from .mesh import Mesh
 from .pairs import Facts
 from .ways import Ways
 

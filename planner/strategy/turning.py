@@ -19,7 +19,8 @@ from ...program import Operation
 from ...records import record_bytes, width_of
 from ...space import Grid, Region
 from ...space.cuts import KINDS
-from .layouts import Layout, kind_of, united
+from .layouts import Layout, united
+from .mesh import kind_of
 from .strategies import Strategy, StrategyTable
 from .traffic import Move, Traffic
 from .turns import Stages, Turns

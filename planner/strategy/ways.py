@@ -16,7 +16,8 @@ import numpy as np
 from ...records import Width
 from . import paths, routes
 from .kinds import complete_kind
-from .layouts import Layout, Layouts, Mesh
+from .layouts import Layout, Layouts
+from .mesh import Mesh
 from .routes import Atlas, Floats, Routes
 
 if TYPE_CHECKING:

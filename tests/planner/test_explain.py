@@ -13,7 +13,7 @@ from tapestry.planner import Plan, plan
 from tapestry.planner.explain import Alternative, Explainer
 from tapestry.planner.format import Compute, Transfer
 from tapestry.planner.simulate import Prices
-from tapestry.planner.strategy.layouts import Cut
+from tapestry.planner.strategy.mesh import Cut
 from tapestry.planner.views.text import plan_text
 from tapestry.program import Pin, Program
 

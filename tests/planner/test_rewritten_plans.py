@@ -17,7 +17,7 @@ from tapestry.inputs import random_inputs
 from tapestry.planner import load_machine, load_plan, plan
 from tapestry.planner.origin import prove_origin
 from tapestry.planner.search.ready import made_ready
-from tapestry.planner.strategy.layouts import Mesh
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tapestry.planner.format.folds import Source
 from tapestry.planner.format.loads import Spread, partial_loads
-from tapestry.planner.strategy.layouts import Cut, Layouts, Mesh
+from tapestry.planner.strategy.layouts import Layouts
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.space import Box, Region
 
 SHAPE = (7, 12)

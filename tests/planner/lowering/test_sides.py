@@ -11,7 +11,7 @@ from tapestry.planner.format import Transfer
 from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.lowering.sides import joined, told_apart
 from tapestry.planner.search.explicit import plan_partitions
-from tapestry.planner.strategy.layouts import Cut, Mesh, Shards
+from tapestry.planner.strategy.mesh import Cut, Mesh, Shards
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region

@@ -13,7 +13,8 @@ from tapestry.planner import load_machine, plan
 from tapestry.planner.check import Code, check
 from tapestry.planner.machine import Machine, MachineError, machine_from_json, machine_to_json
 from tapestry.planner.machine.write import machine_toml
-from tapestry.planner.strategy.layouts import Cut, Layouts, Mesh
+from tapestry.planner.strategy.layouts import Layouts
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.planner.strategy.traffic import Traffic
 from tapestry.program import Pin
 from tapestry.records import Width

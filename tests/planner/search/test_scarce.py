@@ -14,7 +14,7 @@ from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.search.candidates import fitting, least_peak, lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.search.search import searched
-from tapestry.planner.strategy.layouts import Mesh
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 
 

@@ -21,7 +21,7 @@ from tapestry.planner.sharding.bound import lower_bound
 from tapestry.planner.sharding.model import Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
 from tapestry.planner.sharding.repetition import Repetitions, find_repetitions
-from tapestry.planner.strategy.layouts import Mesh
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 
 

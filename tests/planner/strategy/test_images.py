@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tapestry.planner import load_machine
 from tapestry.planner.strategy.columns import different
 from tapestry.planner.strategy.cost import compute_seconds, touched
-from tapestry.planner.strategy.layouts import Layout, Layouts, Mesh
+from tapestry.planner.strategy.layouts import Layout, Layouts
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.planner.strategy.strategies import StrategyTable
 from tapestry.planner.strategy.work import Works
 from tapestry.program import Program

@@ -9,7 +9,8 @@ import pytest
 
 from tapestry.planner import load_machine
 from tapestry.planner.machine import Link, Machine
-from tapestry.planner.strategy.layouts import Cut, Layout, Layouts, Mesh
+from tapestry.planner.strategy.layouts import Layout, Layouts
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.planner.strategy.traffic import Traffic
 from tapestry.records import Width
 

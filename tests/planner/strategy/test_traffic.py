@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tapestry.planner import load_machine
 from tapestry.planner.format.messages import Message, moves
 from tapestry.planner.format.senders import Groups, moves_by_host
-from tapestry.planner.strategy.layouts import Cut, Layout, Layouts, Mesh
+from tapestry.planner.strategy.layouts import Layout, Layouts
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.planner.strategy.traffic import Traffic
 from tapestry.records import Width
 from tapestry.space import Grid, IntSet, Region

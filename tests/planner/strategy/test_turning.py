@@ -17,7 +17,7 @@ from tapestry.planner.lowering.steps import Decisions, Schedule
 from tapestry.planner.search.candidates import lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.search.report import with_prediction
-from tapestry.planner.strategy.layouts import Cut, Mesh
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.planner.strategy.strategies import Strategy
 from tapestry.planner.strategy.turning import in_turns
 from tapestry.program import Program

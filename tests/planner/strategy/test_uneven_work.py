@@ -18,7 +18,7 @@ from tapestry.expr.conditions import any_of
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import check
 from tapestry.planner.explain import Held
-from tapestry.planner.strategy.layouts import Cut, Mesh, Shards
+from tapestry.planner.strategy.mesh import Cut, Mesh, Shards
 from tapestry.program import Pin, Program
 from tapestry.space import Box
 from tapestry.space.counting import count_grid
