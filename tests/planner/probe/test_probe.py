@@ -13,7 +13,7 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.planner import Plan, load_machine, plan
-from tapestry.planner.format import Transfer
+from tapestry.planner.format import Compute, Task, Transfer
 from tapestry.planner.format.events import Event
 from tapestry.planner.machine import Machine
 from tapestry.planner.machine.write import machine_toml
@@ -32,8 +32,16 @@ class Step:
     events: Sequence[Event]
 
 
+def task_s(made: Plan, task: Task) -> float:
+    """What a task takes on the fake machine."""
+    if isinstance(task, Compute):
+        return 10e-6 * (1 + [op.name for op in made.program.operations].index(task.op))
+    return 1e-6 if isinstance(task, Transfer) and task.kind == "local" else MOVE_S
+
+
 class Fake:
-    """A machine in which task k takes k + 1 times ten microseconds on every rank, and every transfer `MOVE_S`.
+    """A machine in which operation k takes k + 1 times ten microseconds on every rank, every transfer between ranks
+    `MOVE_S`, and one within them a microsecond.
 
     ``turns``: ranks run one after another. The first step takes much longer, and every fifth is disturbed. Between two
     tasks nothing happens for a while.
@@ -50,8 +58,8 @@ class Fake:
     def step(self, made: Plan, number: int) -> Step:
         factor = 50.0 if not number else 7.0 if number % 5 == 2 else 1.0
         clock, events = [0.0] * len(made.document.devices), list[Event]()
-        for k, task in enumerate(made.document.tasks):
-            took = factor * (MOVE_S if isinstance(task, Transfer) else (k + 1) * 10e-6)
+        for task in made.document.tasks:
+            took = factor * task_s(made, task)
             members = made.resolved.participants(task)
             meeting = max(clock[rank] for rank in members)
             for rank in members:
@@ -103,7 +111,8 @@ def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> dict[str, Tensor
 def test_what_was_run_is_predicted_to_take_what_it_took(turns: bool) -> None:
     fake = Fake(turns=turns)
     known, made = with_program(machine(turns), net.bind(n=16, m=8, k=8), fake, turns=turns, quick=True)
-    assert made.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.02)
+    # Two plans were run, of other transfers: the gap after the one that only one of them has is shared out among the rest.
+    assert made.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.03)
     assert made.check().ok
     digests = {made.program.graph.digest(op) for op in made.program.operations}
     (pace,) = (pace for pace in known.device.paces if pace.ranks == RANKS)
@@ -152,20 +161,18 @@ def test_the_first_step_and_disturbed_ones_do_not_count() -> None:
     fake = Fake()
     times = task_times(made.resolved, [fake.step(made, k) for k in range(6)], turns=False)
     assert times.gap == pytest.approx(GAP_S)
-    for k, task in enumerate(made.document.tasks):
-        if isinstance(task, Transfer):
-            assert times.transfers[task.id] == pytest.approx(MOVE_S)
-        else:
-            assert times.tasks[task.id, 0] == pytest.approx((k + 1) * 10e-6)
+    for task in made.document.tasks:
+        found = times.transfers[task.id] if isinstance(task, Transfer) else times.tasks[task.id, 0]
+        assert found == pytest.approx(task_s(made, task))
 
 
 def test_ranks_that_take_turns_each_wait_for_all() -> None:
     made = plan(net.bind(n=16, m=8, k=8), "cpu-4", mesh=(RANKS,), time_limit=20)
     fake = Fake(turns=True)
     times = task_times(made.resolved, [fake.step(made, k) for k in range(2)], turns=True)
-    for k, task in enumerate(made.document.tasks):
+    for task in made.document.tasks:
         if not isinstance(task, Transfer):
-            assert times.tasks[task.id, 2] == pytest.approx(RANKS * (k + 1) * 10e-6)
+            assert times.tasks[task.id, 2] == pytest.approx(RANKS * task_s(made, task))
 
 
 def test_programs_have_an_operation_of_every_class_and_size() -> None:
