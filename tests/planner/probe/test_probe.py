@@ -111,7 +111,7 @@ def net(x: f32[Tensor, "n m"], w: param[f32[Tensor, "m k"]]) -> dict[str, Tensor
 def test_what_was_run_is_predicted_to_take_what_it_took(turns: bool) -> None:
     fake = Fake(turns=turns)
     known, made = with_program(machine(turns), net.bind(n=16, m=8, k=8), fake, turns=turns, quick=True)
-    # Two plans were run, of other transfers: the gap after the one that only one of them has is shared out among the rest.
+    # Two plans were run, of other transfers: the gap after one that only one of them has is shared out among the rest.
     assert made.document.predicted.makespan_s == pytest.approx(fake.step(made, 1).wall_s, rel=0.03)
     assert made.check().ok
     digests = {made.program.graph.digest(op) for op in made.program.operations}
