@@ -37,6 +37,7 @@ DOORS = {
         "tapestry.expr",
         "tapestry.program",
         "tapestry.selection",  # which points of a fold count
+        "tapestry.updates",  # where a map says something other than what it is written over
         "tapestry.dtypes",
         "tapestry.result_type",
         "tapestry.arithmetic",
