@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...space import Region
-from .loads import ENTRIES, IN, OUT, Counts, Loads, Pieces, Spread, Wanted, added_up, common_sizes, partial_loads, taken
+from .loads import ENTRIES, IN, OUT, Counts, Loads, Wanted, added_up, common_sizes, partial_loads, taken
 from .senders import Groups
+from .spread import Pieces, Spread
 
 
 class Source:

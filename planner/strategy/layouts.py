@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from ...space import Grid, Region
-from ..format.loads import Spread
+from ..format.spread import Spread
 from .columns import Columns, Sizes, beside, columns, common, covered, different, few
 from .mesh import Cut, Mesh, Shards, full_box
 from .pairs import Pair, Related, Stack, facts, kept

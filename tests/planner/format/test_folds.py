@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner.format.folds import Source
-from tapestry.planner.format.loads import Spread, partial_loads
+from tapestry.planner.format.loads import partial_loads
+from tapestry.planner.format.spread import Spread
 from tapestry.planner.strategy.layouts import Layouts
 from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.space import Box, Region
