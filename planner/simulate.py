@@ -1,6 +1,7 @@
 """The predicted timeline of a plan: every task of every rank on its lane, with the machine's rates.
 
 A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready.
+Transfers that are under way at once on a link that devices have together divide it (`contention`).
 On a machine without overlap all lanes of a rank are one, on which tasks come as `in_turn` says.
 Nothing else costs time. The prices are those that the solver used, so a difference between objective and makespan is
 overlap and order alone.
@@ -14,10 +15,12 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from ..errors import UsageError
 from ..records import width_of
 from ..space import Region
+from .contention import Divided, Streams, meet
 from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
@@ -152,7 +155,7 @@ def simulate(document: Document, prices: Prices | None = None) -> Timeline:
         starts, ends, late = replay.run(before)
         late = None if all((ends[task] == before[task]).all() for task in ends) else late
     if late is None:
-        return replay.timeline(starts, ends)
+        return replay.timeline(*replay.divided(starts, ends))
     raise UsageError(
         f"task {late[0]} waits for task {late[1]}, which is further down the list and waits for it",
         where="simulate",
@@ -197,6 +200,7 @@ class _Replay:
         first = np.array([ranks[0] for ranks in self.classes])
         self.takes = [seconds if np.ndim(seconds) == 0 else seconds[first] for seconds in takes]
         self.members = [None if mask is None else mask[first] for mask in members]
+        self.streams = _streams(self.tasks, prices)
 
     def run(self, before: Ends) -> tuple[list[Vector], dict[int, Vector], tuple[int, int] | None]:
         """Per task its starts, by number its ends, and a task with one that it waits for further down the list.
@@ -223,6 +227,14 @@ class _Replay:
             starts.append(start)
             ends[task.id] = end
         return starts, ends, late
+
+    def divided(self, starts: list[Vector], ends: dict[int, Vector]) -> tuple[list[Vector], dict[int, Vector]]:
+        """The starts and ends, where transfers meet on links that devices share as they are when they divide them."""
+        if not self.streams or not meet(self.streams, starts, [ends[task.id] for task in self.tasks]):
+            return starts, ends
+        tasks = self.tasks if self.overlap else [structs.replace(task, lane="") for task in self.tasks]
+        starts, last = Divided(tasks, self.takes, self.members, self.streams, len(self.classes)).run()
+        return starts, {task.id: end for task, end in zip(self.tasks, last, strict=True)}
 
     def timeline(self, starts: Sequence[Vector], ends: Ends) -> Timeline:
         busy = np.zeros(len(self.classes))
@@ -261,6 +273,15 @@ def _seconds(task: Task, prices: Prices) -> Vector:
     if isinstance(task, Compute):
         return prices.seconds(task)
     return prices.move(task).seconds if isinstance(task, Transfer) else _copy_seconds(task, prices)
+
+
+def _streams(tasks: Sequence[Task], prices: Prices) -> Streams:
+    """Of the transfers that stream over links that devices have together. Plans that do not say who sends have none."""
+    if not prices.book.traffic.shared or prices.resolved.document.senders != "by_host":
+        return {}
+    moves = {k: prices.move(task) for k, task in enumerate(tasks) if isinstance(task, Transfer)}
+    found = {k: tuple(prices.book.traffic.streams(move)) for k, move in moves.items()}
+    return {k: levels for k, levels in found.items() if any(level.users for level in levels)}
 
 
 def _copy_seconds(task: Copy, prices: Prices) -> Vector:

@@ -21,6 +21,7 @@ from .algebra import EMPTY
 from .case import Case
 from .cells import length
 from .count import received
+from .divided import Stream
 from .near import Near
 from .rates import Rates
 from .report import Code, Findings
@@ -34,12 +35,14 @@ class Move:
     first; of ``loose`` bytes more that is not settled.
 
     Loose are folds of regions that are not one grid, whose shares the format leaves to who makes the messages.
+    ``streams``: the seconds by levels, where some are over links that devices have together.
     """
 
     kind: str
     within: tuple[int, ...]
     loose: tuple[int, ...]
     seconds: float
+    streams: tuple[Stream, ...] = ()
 
 
 def prove(case: Case, moves: Moves, findings: Findings) -> None:
@@ -138,13 +141,17 @@ class Moves:
             packed = self._packed(task)
             folds = (senders.folded(algebra, h, n, parts, near, sizes, packed=packed) for h, n in apart)
             sent = senders.together(folds)
-        devices, seconds = [self.case.document.devices[rank] for rank in receiving], 0.0
+        devices, seconds, streams = [self.case.document.devices[rank] for rank in receiving], 0.0, list[Stream]()
         for groups, nbytes in zip(levels, sent.busiest(), strict=True):
             largest = max(map(len, groups.members.values()))
-            seconds += self.rates.receive(nbytes, kind, largest, groups.scope, devices) if nbytes else 0.0
+            took = self.rates.receive(nbytes, kind, largest, groups.scope, devices) if nbytes else 0.0
+            shared, users = self.rates.streamed(nbytes, groups.scope, devices)
+            streams.append(Stream(took - shared, shared, users))
+            seconds += took
         received = dict(zip([groups.scope for groups in levels], sent.received(), strict=True))
         within = [*accumulate(received.get(groups.scope, 0) for groups in self.groups)]
-        return Move(kind, tuple(within), (0,) * len(within), seconds)
+        divided = any(stream.users for stream in streams)
+        return Move(kind, tuple(within), (0,) * len(within), seconds, tuple(streams) if divided else ())
 
     def _levels(self) -> list[Groups]:
         """The groups, without those that a nearer link connects as well."""

@@ -9,7 +9,7 @@ if it has one. A transfer: the busiest rank's bytes on the link that reaches all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import log2, sqrt
@@ -144,6 +144,16 @@ class Rates:
         rates = [float(link["gb_per_s"]) * 1e9 / _users(link, chosen) for link in reaching]
         fastest = max(range(len(rates)), key=rates.__getitem__)
         return reaching[fastest], rates[fastest]
+
+    def streamed(self, nbytes: int, scope: str, receiving: Sequence[int]) -> tuple[float, Counter[Hashable]]:
+        """Of receiving so many bytes the seconds over a link that devices have together, and how many of those that
+        receive have which share of it, by the numbers of link and share; no seconds where they have none together.
+        """
+        link, rate = self.link(scope, receiving)
+        if link.get("shared_by", 1) == 1 or not nbytes:
+            return 0.0, Counter()
+        number = next(k for k, other in enumerate(self._links) if other is link)
+        return nbytes / rate, Counter((number, device // link["shared_by"]) for device in receiving)
 
     def receive(self, nbytes: int, kind: str, ranks: int, scope: str, receiving: Iterable[int]) -> float:
         """Seconds in which a rank has received so many bytes; a measured collective takes what its curve says."""

@@ -1,15 +1,16 @@
 """Eighth proof: the predicted times are those of the plan's own tasks, replayed with the machine's rates.
 
 A task starts when the one before it on its lane has ended and those that it waits for have; a transfer when all of
-its ranks are ready. Where the machine does one thing at a time (`overlap`), all lanes of a rank are one. That a kernel
-takes longer than the machine says is the planner's word (`claims.kernels`): it is taken, and only that it is no less
-is proved.
+its ranks are ready; transfers that meet on a link that devices have together divide it (`divided`). Where the machine
+does one thing at a time (`overlap`), all lanes of a rank are one. That a kernel takes longer than the machine says is
+the planner's word (`claims.kernels`): it is taken, and only that it is no less is proved.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from ...program import Operation
 from ..format.document import Compute, Copy, Task, Transfer
 from .case import Case
+from .divided import Replay
 from .moves import Moves
 from .rates import Rates
 from .report import Code, Findings
@@ -131,12 +133,28 @@ def replay(case: Case, moves: Moves, work: Work, kernels: dict[int, Vector]) -> 
             lanes[task.lane] = np.maximum(lanes.get(task.lane, 0.0), end)
         if not forward and all(task not in before or (before[task] == end).all() for task, end in ends.items()):
             break
+    if _meet(moves, tasks, ends, takes):
+        streams = {k: moves.of(task).streams for k, task in enumerate(tasks) if isinstance(task, Transfer)}
+        met = {k: parts for k, parts in streams.items() if parts}
+        last = Replay(tasks, takes, met, case.ranks).run(case.algebra.budget)
+        ends = {task.id: np.array([*each.values(), 0.0]) for task, each in zip(tasks, last, strict=True)}
     busy = np.zeros(case.ranks)
     for task, seconds, ranks in zip(tasks, takes, members, strict=True):
         if isinstance(task, Compute):
             chosen = slice(None) if ranks is None else ranks
             busy[chosen] += seconds[chosen]
     return float(max((end.max() for end in ends.values()), default=0.0)), float(busy.max())
+
+
+def _meet(moves: Moves, tasks: Sequence[Task], ends: dict[int, Vector], takes: Sequence[Vector]) -> bool:
+    """Whether two transfers are over one share of a link at the same time."""
+    spans: dict[Hashable, list[tuple[float, float]]] = {}
+    for task, seconds in zip(tasks, takes, strict=True):
+        if isinstance(task, Transfer):
+            end = float(ends[task.id].max())
+            for share in {share for stream in moves.of(task).streams for share in stream.users}:
+                spans.setdefault(share, []).append((end - float(seconds.max()), end))
+    return any(later[0] < one[1] for each in spans.values() for one, later in pairwise(sorted(each)))
 
 
 def _one_lane(tasks: Sequence[Task]) -> list[Task]:

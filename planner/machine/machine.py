@@ -351,13 +351,20 @@ class Machine:
         return found
 
     def link_of(self, scope: Scope, users: Iterable[int] = ()) -> Link:
-        """The fastest link that connects all devices of an island, a host or the machine, while ``users`` receive."""
+        """The fastest link that connects all devices of an island, a host or the machine, as it is for each of them
+        while ``users`` receive."""
+        chosen = tuple(users)
+        found = self.nearest(scope, chosen)
+        return found.among(found.users(chosen))
+
+    def nearest(self, scope: Scope, users: Iterable[int] = ()) -> Link:
+        """The same link as it is when nobody uses it."""
         chosen = tuple(users)
         wide = {name: place for place, (name, _) in enumerate(self.reaches)}
         reaching = [link for link in self.links if wide.get(link.scope, -1) >= wide[scope]]
         if not reaching:
             raise MachineError(f"no link among devices of one {scope}", where=self.name)
-        return max((link.among(link.users(chosen)) for link in reaching), key=lambda link: link.gb_per_s)
+        return max(reaching, key=lambda link: link.gb_per_s / link.users(chosen))
 
     def capacity_bytes(self, tier: str, number: int = 0) -> int:
         """What a device may use of a tier: all of its own, or its equal share of one the host's devices share."""

@@ -13,6 +13,7 @@ any others may be on the way (`ways`), else such as lie within what is needed (`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,7 +47,8 @@ Busiest = tuple[int, ...]
 class Move:
     """A transfer between two layouts: elements and bytes that ranks receive in all, its name, its time.
 
-    ``busiest``: the bytes that its time is of, received or sent by the busiest rank.
+    ``busiest``: the bytes that its time is of, received or sent by the busiest rank. ``levels``: of one transfer these
+    by level; ``receivers``: the ranks that receive, on machines whose devices have links together.
     """
 
     elements: int
@@ -54,6 +56,21 @@ class Move:
     busiest: int
     kind: str
     seconds: float
+    levels: Busiest = ()
+    receivers: tuple[int, ...] = ()
+
+
+class Stream(NamedTuple):
+    """What a transfer takes of one level: seconds by itself, and seconds in which bytes stream over a link that several
+    devices have together.
+
+    ``users``: by the share of a link that devices have together how many of them receive over it; none where they have
+    none together.
+    """
+
+    alone_s: float
+    shared_s: float
+    users: Mapping[tuple[Link, int], int]
 
 
 class _Fold(NamedTuple):
@@ -273,7 +290,8 @@ class Traffic:
         pair = have.pair(need)
         kind, total = complete_kind(have, need, pair), pair.missing
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self.shared else ()
-        return Move(total, total * width.complete, sum(busiest), kind, self.seconds_of(kind, busiest, receivers))
+        seconds = self.seconds_of(kind, busiest, receivers)
+        return Move(total, total * width.complete, sum(busiest), kind, seconds, busiest, receivers)
 
     def _busiest(self, have: Layout, need: Layout) -> Busiest:
         (found,) = self._count(have, [need])
@@ -285,7 +303,7 @@ class Traffic:
         (fold,), kind = self._fold(have, [need], width), partial_kind(need)
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
         seconds = self.seconds_of(kind, fold.busiest, receivers)
-        return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds)
+        return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds, fold.busiest, receivers)
 
     def _larger(self, have: Layout, need: Layout, width: Width) -> Move:
         """Of parts that are folded to larger ones, in groups."""
@@ -294,7 +312,7 @@ class Traffic:
         busiest, kind = tuple((loads.records * width.partial).max(axis=(0, 2)).tolist()), partial_kind(need)
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
         seconds = self.seconds_of(kind, busiest, receivers)
-        return Move(loads.moved, loads.moved * width.partial, sum(busiest), kind, seconds)
+        return Move(loads.moved, loads.moved * width.partial, sum(busiest), kind, seconds, busiest, receivers)
 
     def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> list[_Fold]:
         assert have.parts is not None
@@ -324,6 +342,17 @@ class Traffic:
             if nbytes:
                 seconds += self._link(scope, receivers).seconds(nbytes, collective, ranks)
         return seconds
+
+    def streams(self, move: Move) -> Iterator[Stream]:
+        """What one transfer takes, level by level."""
+        collective, devices = move.kind if move.kind in COLLECTIVES else None, [self.devices[r] for r in move.receivers]
+        for scope, ranks, nbytes in zip(self.levels[0], self._widest, move.levels, strict=bool(move.levels)):
+            if nbytes:
+                own, link = self._link(scope, move.receivers), self.machine.nearest(scope, devices)
+                seconds = own.seconds(nbytes, collective, ranks)
+                streaming = nbytes / (own.gb_per_s * 1e9) if link.shared_by > 1 else 0.0
+                users = Counter((link, device // link.shared_by) for device in devices) if streaming else {}
+                yield Stream(seconds - streaming, streaming, users)
 
     def _link(self, scope: Scope, receivers: tuple[int, ...]) -> Link:
         """As each of the ranks that receive at once has it."""
