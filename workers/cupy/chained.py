@@ -15,7 +15,7 @@ from math import prod
 
 from ...blocks import BLOCKS
 from ...dtypes import name_of
-from ...expr import Affine, Call, Const, Expr, IndexValue, Inside, Read, walk
+from ...expr import Affine, Call, Const, Expr, IndexValue, Inside, Read, rewrite, walk
 from ...kernels.elementwise.fuse import fuse
 from ...kernels.errors import KernelError
 from ...program import Block, Operation
@@ -29,6 +29,23 @@ from .paired import paired_of
 from .products import dtype_of, products_of
 from .rows import arrays_of
 from .thin import FEW
+
+
+def named_alike(task: Evaluation) -> Evaluation:
+    """The task with every read of the very place that it writes written as that: along a dimension of one value an
+    index may name the dimension, or be 0.
+    """
+    op = task.op
+    single = {dim.name: Affine() for dim in op.dims if dim.extent == 1}
+    if not single or isinstance(op.body, Block):
+        return task
+    there = [row.substitute(single) for row in op.write]
+
+    def leaf(node: Expr) -> Expr:
+        same = isinstance(node, Read) and [row.substitute(single) for row in node.index] == there
+        return replace(node, index=op.write) if isinstance(node, Read) and same else node
+
+    return replace(task, op=replace(op, body=rewrite(op.body, leaf)))
 
 
 def added_products(chain: Chain) -> list[Product] | None:
@@ -145,10 +162,13 @@ def _shift(one: Stored, other: Stored) -> int | None:
         return None
     if one.grid == other.grid:
         return 0
-    (first, *inner), (start, *others) = one.grid.axes, other.grid.axes
-    if inner != others or len(first.runs) != 1 or len(start.runs) != 1:
+    axes = list(zip(one.grid.axes, other.grid.axes, strict=True))
+    while len(axes) > 1 and axes[0][0] == axes[0][1] and axes[0][0].size == 1:  # one of them: the next axis is outermost
+        del axes[0]
+    (first, start), *inner = axes
+    if any(a != b for a, b in inner) or len(first.runs) != 1 or len(start.runs) != 1:
         return None
-    return (first.runs[0].start - start.runs[0].start) * prod(axis.size for axis in inner)
+    return (first.runs[0].start - start.runs[0].start) * prod(axis.size for axis, _ in inner)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------

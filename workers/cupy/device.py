@@ -26,6 +26,7 @@ from .chained import (
     added_products,
     finished_attentions,
     fused_maps,
+    named_alike,
     paired_products,
     positive_products,
     products_onto,
@@ -235,7 +236,7 @@ class CupyDevice(Device):
 
     def joined(self, chain: Chain) -> Runner | None:
         """A product that adds, attention that is finished and read, maps of maps, folded rows that are mapped."""
-        chain = replace(chain, tasks=tuple(map(unfolded, chain.tasks)))
+        chain = replace(chain, tasks=tuple(named_alike(unfolded(task)) for task in chain.tasks))
         through = replace(chain, tasks=tuple(map(together, chain.tasks)))
         found = (make(one) for make in (added_products, positive_products) for one in (through, chain))
         products = next((products for products in found if products), None)

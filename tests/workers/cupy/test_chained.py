@@ -225,6 +225,35 @@ def test_attention_is_read_where_the_library_has_put_it(machine: HostMachine, cu
     assert within.count(f"within {last if cut is whole else finish}") == (3 if cut is whole else 1)
 
 
+@tp.op
+def around(x: f32[Tensor, "n p q c"]) -> f32[Tensor, "n p q c"]:
+    n, p, q, c = tp.indices("n p q c")
+    return x.get(n, p - 1, q, c, fill=0.0) + x[n, p, q, c] + x.get(n, p + 1, q, c, fill=0.0)
+
+
+@tp.program
+def read_around(
+    a: param[f32[Tensor, "n=1 p=12 q=5 k=16"]], b: param[f32[Tensor, "k=16 c=8"]], r: param[f32[Tensor, "n=1 p=12 q=5 c=8"]]
+) -> Tensor:
+    return around(tp.einsum("npqk,kc->npqc", a, b) + r)
+
+
+@needs_compiler
+def test_a_product_is_added_to_rows_that_are_stored_with_their_neighbours(machine: HostMachine) -> None:
+    """Rows of a single image: those of other ranks lie before and after, and the product writes between them."""
+    program = read_around.bind()
+    shards = {}
+    for op in program.operations:
+        extents = [dim.extent for dim in op.dims]
+        ends = [((0, k, *[0] * (len(extents) - 2)), (1, k + 6, *extents[2:])) for k in (0, 6)]
+        shards[op.name] = [Box(*pair).region() for pair in ends]
+    document = plan_partitions(program, MACHINE, shards, homes=homes(program, shards, by_rows)).document
+    inputs = random_inputs(program, 5)
+    found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    assert [event.kernel for event in found.events].count("product, added") == 2
+
+
 @tp.program
 def kept(a: bf16[Tensor, "i=40 k=24"], b: bf16[Tensor, "k=24 j=56"], r: bf16[Tensor, "i=40 j=56"]) -> dict[str, Tensor]:
     product = a @ b
