@@ -37,6 +37,7 @@ from .convolutions import convolution_of
 from .declared import bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
 from .few_queries import Limit, all_few, few_queries
+from .gathered import gathered_map, gathering, written_gather
 from .giving import given, near
 from .heads import attentions_of, for_library
 from .jobs import Job
@@ -205,6 +206,8 @@ class CupyDevice(Device):
         found = self._convolution(job, task.lane) or self._sought(job, task.lane)
         if found is not None:
             return [found]
+        if gathering(job):
+            return [self._launch(written_gather(job))]
         mapped = written_map(job)
         return [self._launch(mapped)] if mapped else self._general(job, task.lane)
 
@@ -254,6 +257,9 @@ class CupyDevice(Device):
         maps = fused_maps(chain)
         if maps is not None:
             return self.compute(maps)
+        gathered = gathered_map(chain)
+        if gathered is not None and not axes_of(gathered):
+            return self._launch(written_gather(gathered))
         rows = rows_of(chain)
         return None if rows is None else self._launch(rows)
 

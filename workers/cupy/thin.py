@@ -33,6 +33,9 @@ MOST_BLOCKS = 8  # of a cluster: what every GPU that has clusters takes
 # their threads, which is also where sums of several rows need registers and shared memory.
 LEAST, FEWER = 8, 512
 LINES = 4
+# Rows that many lines are multiplied by at once, elements of each that a block holds, its threads; and the lines, of
+# which a warp has `LINES`, that keep multiprocessors busy.
+ROWS, DEPTH, WARPS, MANY = 16, {8: 1024, 16: 512}, 8, 1 << 11
 LARGEST = 1 << 31
 HEADER = "#include <tapestry/thin.cuh>\n\nnamespace tapestry {\n"
 
@@ -59,6 +62,11 @@ class Thin:
         """Whether columns lie together, and not what is folded."""
         return self.wide.column == 1
 
+    @property
+    def many(self) -> bool:
+        """Whether there are many lines, each a column of out, and several rows to multiply them by."""
+        return not self.across and self.product.batches == 1 and self.rows > 1 and self.columns >= MANY
+
 
 def thin_product(product: Product, machine: Machine, steady: Collection[DeviceArray] = ()) -> Written | None:
     """The kernel of a product with few rows, or few columns; None where another is better, or it does not lie so.
@@ -68,7 +76,9 @@ def thin_product(product: Product, machine: Machine, steady: Collection[DeviceAr
     found = _thin(product)
     if found is None:
         return None
-    return _across(found, machine, early=found.wide.array in steady) if found.across else _along(found)
+    if found.across:
+        return _across(found, machine, early=found.wide.array in steady)
+    return _lines(found) if found.many else _along(found)
 
 
 def _thin(product: Product) -> Thin | None:
@@ -90,12 +100,15 @@ def _turned(x: Matrices) -> Matrices:
 def _taken(x: Thin) -> bool:
     """Whether the kernels take it as it lies, 16 bytes at a time, and it is worth it."""
     names = {name_of(part.array.dtype) for part in (x.thin, x.wide)}
-    if x.rows > FEW or x.columns < 2 * FEW or len(names) != 1 or names - {*KNOWN}:
+    if x.rows > (ROWS if x.many else FEW) or x.columns < 2 * FEW or len(names) != 1 or names - {*KNOWN}:
+        return False
+    if x.product.positive:
         return False
     if name_of(x.out.array.dtype) not in KNOWN or 1 not in (x.wide.row, x.wide.column):
         return False
     together, line = (x.columns, x.wide.row) if x.across else (x.product.folded, x.wide.column)
-    if not x.across and (x.thin.column != 1 or (x.product.batches == 1 and x.product.folded > LONG)):
+    alone = x.product.batches == 1 and x.product.folded > LONG
+    if not (x.across or x.many) and (x.thin.column != 1 or alone):
         return False
     itemsize = x.wide.array.dtype.itemsize
     aligned = (x.wide.array.pointer + x.wide.offset * itemsize) % BYTES == 0
@@ -149,6 +162,16 @@ def _along(x: Thin) -> Written:
     tiles = -(-x.columns // (groups * LINES))
     first = f"(int(blockIdx.x) % {tiles} * {groups} + int(threadIdx.x) / {lanes}) * {LINES}"
     return _written(x, tiles, threads, [], f"thin_along<{x.rows}, {lanes}, {LINES}>", first)
+
+
+def _lines(x: Thin) -> Written:
+    """Every block has all rows, a part of them at a time, beside its lines."""
+    depth, block = next(n for most, n in DEPTH.items() if x.rows <= most), WARPS * LINES
+    tiles = -(-x.columns // block)
+    first = f"int(blockIdx.x) * {block} + int(threadIdx.x) / {WARP} * {LINES}, factors"
+    declared = [f"alignas(16) __shared__ float factors[{x.rows}][{depth} + 4];"]
+    call = f"thin_lines<{x.rows}, {LINES}, {depth}, {WARPS * WARP}>"
+    return _written(x, tiles, WARPS * WARP, declared, call, first)
 
 
 def _written(

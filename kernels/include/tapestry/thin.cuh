@@ -139,4 +139,62 @@ TAPESTRY_FN void thin_along(const T* thin, const T* wide, const S* added, S* out
     }
 }
 
+// The same of many lines, however long, and however the thin matrix lies: a warp has LINES lines, and DEPTH elements of
+// every row of the thin matrix at a time stand in `factors`, for all warps of a block. The next vectors of the lines are
+// asked for before these are multiplied.
+template <int ROWS, int LINES, int DEPTH, int THREADS, class T, class S>
+TAPESTRY_FN void thin_lines(const T* thin, const T* wide, const S* added, S* out, ThinSteps steps, int folded, int columns,
+                            int first, float (*factors)[DEPTH + 4]) {
+    constexpr int VECTOR = 16 / int(sizeof(T)), STEP = 32 * VECTOR;
+    const int x = int(threadIdx.x) % 32;
+    float sums[ROWS][LINES] = {};
+    Raw<T, VECTOR> next[LINES] = {};
+    const auto ask = [&](int k) {
+#pragma unroll
+        for (int r = 0; r < LINES; ++r) {
+            if (first + r < columns && k < folded) load<VECTOR, true>(next[r], wide + ((first + r) * steps.line + k));
+        }
+    };
+    ask(x * VECTOR);
+    for (int begin = 0; begin < folded; begin += DEPTH) {
+        const int depth = folded - begin < DEPTH ? folded - begin : DEPTH;
+        __syncthreads();
+        for (int i = int(threadIdx.x); i < ROWS * depth; i += THREADS) {
+            const int m = steps.thin_column == 1 ? i / depth : i % ROWS, k = steps.thin_column == 1 ? i % depth : i / ROWS;
+            factors[m][k] = float(widen(load_one(thin + (m * steps.thin_row + (begin + k) * steps.thin_column))));
+        }
+        __syncthreads();
+        for (int k = x * VECTOR; k < depth; k += STEP) {
+            float lines[LINES][VECTOR];
+#pragma unroll
+            for (int r = 0; r < LINES; ++r) {
+#pragma unroll
+                for (int e = 0; e < VECTOR; ++e) lines[r][e] = float(widen(next[r].get(e)));
+            }
+            ask(begin + k + STEP);
+#pragma unroll
+            for (int m = 0; m < ROWS; ++m) {
+#pragma unroll
+                for (int e = 0; e < VECTOR; ++e) {
+                    const float factor = factors[m][k + e];
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) sums[m][r] += factor * lines[r][e];
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) {
+#pragma unroll
+        for (int r = 0; r < LINES; ++r) {
+            float sum = sums[m][r];
+#pragma unroll
+            for (int distance = 16; distance > 0; distance /= 2) sum += exchange(sum, distance);
+            if (x == (m * LINES + r) % 32 && first + r < columns) {
+                put_sum(out, added, m * steps.out_row + (first + r) * steps.out_column, sum);
+            }
+        }
+    }
+}
+
 }  // namespace tapestry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import tapestry as tp
@@ -16,7 +17,7 @@ from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.space import Box, Region, parse_region
 from tapestry.testing import assert_close
-from tapestry.workers.cupy import paired
+from tapestry.workers.cupy import gathered, paired
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.rank import Rank
 
@@ -226,6 +227,32 @@ def test_attention_is_read_where_the_library_has_put_it(machine: HostMachine, cu
 
 
 @tp.op
+def weighed_rows(x: f32[Tensor, "v d"], at: int32[Tensor, "t"], w: f32[Tensor, "t"]) -> f32[Tensor, "t d"]:
+    t, d = tp.indices("t d")
+    return w[t] * x.get(at[t], d, fill=0.0)
+
+
+@tp.program
+def looked_up(x: f32[Tensor, "v=9 d=96"], at: int32[Tensor, "t=64"], w: f32[Tensor, "t=64"]) -> Tensor:
+    return weighed_rows(x, at, w)
+
+
+@needs_compiler
+@pytest.mark.parametrize("many", [gathered.MANY, 1], ids=["a thread a point", "a thread several points"])
+def test_what_is_looked_up_and_weighed_is_one_kernel(
+    machine: HostMachine, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathered, "MANY", many)
+    program = looked_up.bind()
+    resolved = Resolved(plan_partitions(program, MACHINE, whole(program)).document, program)
+    inputs = random_inputs(program, 5) | {"at": np.arange(-3, 61, dtype=np.int32) % 13}
+    found = run_unchecked(resolved, inputs, device="on_host", poison=True)
+    assert_close(program, inputs, found.outputs, evaluate(program, inputs))
+    assert len(program.operations) == 2
+    assert machine.kernels == ["general"]
+
+
+@tp.op
 def around(x: f32[Tensor, "n p q c"]) -> f32[Tensor, "n p q c"]:
     n, p, q, c = tp.indices("n p q c")
     return x.get(n, p - 1, q, c, fill=0.0) + x[n, p, q, c] + x.get(n, p + 1, q, c, fill=0.0)
@@ -233,7 +260,9 @@ def around(x: f32[Tensor, "n p q c"]) -> f32[Tensor, "n p q c"]:
 
 @tp.program
 def read_around(
-    a: param[f32[Tensor, "n=1 p=12 q=5 k=16"]], b: param[f32[Tensor, "k=16 c=8"]], r: param[f32[Tensor, "n=1 p=12 q=5 c=8"]]
+    a: param[f32[Tensor, "n=1 p=12 q=10 k=40"]],
+    b: param[f32[Tensor, "k=40 c=24"]],
+    r: param[f32[Tensor, "n=1 p=12 q=10 c=24"]],
 ) -> Tensor:
     return around(tp.einsum("npqk,kc->npqc", a, b) + r)
 

@@ -29,6 +29,8 @@ CASES = {
     "scores of heads": (3, 4, 70, 128, False, True, "bf16", "bf16", False),
     "values of heads": (3, 4, 32, 300, False, False, "bf16", "f32", False),
     "columns that lie together on the left": (2, 40, 5, 24, True, False, "f32", "f32", True),
+    "many lines": (1, 2050, 5, 264, False, False, "f32", "f32", False),
+    "many lines of columns": (1, 10, 2048, 1032, False, True, "bf16", "bf16", True),
     "short lines": (2, 2, 50, 8, False, True, "bf16", "bf16", False),
 }  # fmt: skip
 
