@@ -163,7 +163,7 @@ def _shift(one: Stored, other: Stored) -> int | None:
     if one.grid == other.grid:
         return 0
     axes = list(zip(one.grid.axes, other.grid.axes, strict=True))
-    while len(axes) > 1 and axes[0][0] == axes[0][1] and axes[0][0].size == 1:  # one of them: the next axis is outermost
+    while len(axes) > 1 and axes[0][0] == axes[0][1] and axes[0][0].size == 1:  # the next one is outermost
         del axes[0]
     (first, start), *inner = axes
     if any(a != b for a, b in inner) or len(first.runs) != 1 or len(start.runs) != 1:
