@@ -22,7 +22,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -41,7 +41,10 @@ from model_steps import (  # type: ignore[import-not-found, unused-ignore]
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
-MODES = ("graph", "eager", "fused", "loss", "compile", "compile-inference")
+MODES = {  # what is measured, and what of the results says that it was
+    "first": "first_ours_s", "graph": "inference_graph_ms", "eager": "inference_eager_ms", "fused": "fused_graph_ms",
+    "loss": "loss", "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
+}  # fmt: skip
 LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
 
 
@@ -52,6 +55,8 @@ class Measurement:
         import timm
         import torch
 
+        from tapestry.kernels.torch import replace_convolutions
+
         self.name, self.note, self.case, sizes = name, note, {}, MODELS[name]
         torch.manual_seed(0)
         extents = {} if sizes.extent == 224 else {"img_size": sizes.extent}
@@ -61,20 +66,22 @@ class Measurement:
             model = timm.create_model(name)
         model = model.to(DEVICE, memory_format=torch.channels_last)
         self.theirs, self.ours = Contender(model, sizes), Contender(copy.deepcopy(model), sizes)
+        report = replace_convolutions(self.ours.model)
+        self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.steps: dict[str, Step] = {}
         self.inferring: dict[str, Step] = {}
 
-    def run(self, modes: list[str], deadline: float) -> None:
+    def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
-            "first": self.first, "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
+            "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
             "compile": self.compiled, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
             "fused": self.fusion, "compile": self.compilation, "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
-            self._run({"first": parts.pop("first")}, deadline)
+            self._run({"first": self.first} if "first" in modes else {}, deadline)
             self._run({f"ready for {mode}": part for mode, part in ready.items() if mode in modes}, deadline)
         with alone(LOCK):
             self._run({mode: part for mode, part in parts.items() if mode in modes}, deadline)
@@ -95,11 +102,8 @@ class Measurement:
         """cuDNN's comes first: what it looks up for the layers that are left to it is there for ours."""
         import torch
 
-        import tapestry.kernels.torch as kernels
         from tapestry.kernels.warm_up import warm_up
 
-        report = kernels.replace_convolutions(self.ours.model)
-        self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
         self.case["first_cudnn_s"] = first_s(self.theirs.training())
         begun = perf_counter()
         with torch.autocast(DEVICE, torch.bfloat16):
@@ -241,40 +245,50 @@ def main() -> int:
     torch.backends.cudnn.benchmark = given.cudnn_benchmark
     found: dict[str, Any] = json.loads(given.results.read_text()) if given.results.exists() else {"models": {}}
     found["machine"] = {**machine(), "cudnn_benchmark": given.cudnn_benchmark}
-    wanted = [name for name in given.only if name not in found["models"]]
+    wanted = {name: missing_modes(found["models"].get(name, {}), given.modes) for name in given.only}
     measure = side_by_side if given.jobs > 1 else one_by_one
-    measure(wanted, given, found)
+    measure({name: modes for name, modes in wanted.items() if modes}, given, found)
     write_page(found, given.doc)
     return 0
 
 
+def missing_modes(case: dict[str, Any], modes: Sequence[str]) -> list[str]:
+    """What was not measured of a model, of what is asked for."""
+    return [mode for mode in modes if not case.get(MODES[mode])]
+
+
 def keep(found: dict[str, Any], name: str, case: dict[str, Any], results: Path) -> None:
-    """Write what is known of a model."""
-    found["models"][name] = case
+    """Write what is known of a model, beside what an earlier run found of it."""
+    before = {
+        what: value
+        for what, value in found["models"].get(name, {}).items()
+        if what != "left_out" and not what.endswith("failed")
+    }
+    found["models"][name] = before | case
     results.parent.mkdir(parents=True, exist_ok=True)
     results.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 
-def one_by_one(wanted: list[str], given: argparse.Namespace, found: dict[str, Any]) -> None:
+def one_by_one(wanted: dict[str, list[str]], given: argparse.Namespace, found: dict[str, Any]) -> None:
     """In this process."""
     global LOCK
     import torch
 
     LOCK, deadline = given.lock, monotonic() + given.limit
-    for name in wanted:
+    for name, modes in wanted.items():
         if monotonic() > deadline:
             return
         begun = monotonic()
         try:
             measured = Measurement(name, lambda case, name=name: keep(found, name, case, given.results))
-            measured.run(given.modes, deadline)
+            measured.run(modes, deadline)
         except Exception as error:
             keep(found, name, {"failed": f"{type(error).__name__}: {error}"[:400]}, given.results)
         print(name, f"{monotonic() - begun:.0f} s", json.dumps(found["models"][name]), flush=True)
         torch.cuda.empty_cache()
 
 
-def side_by_side(wanted: list[str], given: argparse.Namespace, found: dict[str, Any]) -> None:
+def side_by_side(wanted: dict[str, list[str]], given: argparse.Namespace, found: dict[str, Any]) -> None:
     """A process a model, so many at a time; what one has when the time is over is taken."""
     deadline = monotonic() + given.limit
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
@@ -283,7 +297,7 @@ def side_by_side(wanted: list[str], given: argparse.Namespace, found: dict[str, 
             part, left = Path(folder) / f"{name}.json", deadline - monotonic()
             if left <= 0:
                 return
-            command = [sys.executable, __file__, "--only", name, "--modes", *given.modes, "--results", str(part)]
+            command = [sys.executable, __file__, "--only", name, "--modes", *wanted[name], "--results", str(part)]
             command += ["--lock", str(given.lock or Path(folder) / "lock"), "--limit", str(left)]
             command += ["--cudnn-benchmark"] if given.cudnn_benchmark else []
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -91,7 +91,26 @@ def test_a_part_that_fails_is_noted_and_a_late_one_left_out(
     measured.run(["graph"], monotonic() + 100)
     measured.run(["loss"], monotonic() - 1)
     assert case["graph_failed"] == "RuntimeError: out of luck"
-    assert case["left_out"] == ["first", "loss"]
+    assert case["left_out"] == ["loss"]
+
+
+def test_what_was_measured_is_not_measured_again(
+    models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, ran = tmp_path / "r.json", []
+
+    def run(self: Any, modes: list[str], deadline: float) -> None:
+        ran.append(modes)
+        self.note({models.MODES[mode]: {"cudnn": 2.0, "ours": 1.0} for mode in modes})
+
+    monkeypatch.setattr(models.Measurement, "run", run)
+    for modes in (["eager"], ["eager", "compile"], ["compile"]):
+        asked = ["--only", "efficientnet_b0", "--modes", *modes, "--results", str(results)]
+        monkeypatch.setattr(sys, "argv", ["models.py", *asked])
+        assert models.main() == 0
+    assert ran == [["eager"], ["compile"]]
+    case = json.loads(results.read_text(encoding="utf-8"))["models"]["efficientnet_b0"]
+    assert set(case) == {"inference_eager_ms", "training_compile_ms"}
 
 
 def test_without_a_gpu_it_says_so(models: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
