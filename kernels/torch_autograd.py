@@ -94,6 +94,9 @@ class _Forward(torch.autograd.Function):
         to_x, to_w, to_bias, _, _ = ctx.needs_input_grad
         geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
         if not torch.is_grad_enabled() and plain(x, dy, taps):
+            if to_x and to_w:
+                dx, dw = torch_calls.gradients(x, dy, taps, geometry, w.dtype)
+                return dx, dw, dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None, None, None
             dx = torch_calls.input_gradient(dy, taps, x.shape, geometry) if to_x else None
             dw = torch_calls.filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
             return dx, dw, dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None, None, None

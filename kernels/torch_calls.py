@@ -235,6 +235,61 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
 
 
+def gradients(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The gradients of x and, of `dtype`, of w: one prepared call where neither is left to cuDNN."""
+    odd = (x.data_ptr() | dy.data_ptr()) & ALIGNED
+    layouts = (x.shape, x.stride(), x.dtype, x.get_device(), dy.shape, dy.stride(), dy.dtype)
+    key = (odd, layouts, w.shape, w.stride(), w.dtype, geometry, dtype)
+    pair = _pairs.get(key)
+    if pair is None:
+        if len(_pairs) >= REMEMBERED:
+            _pairs.clear()
+        pair = _pairs[key] = _Pair(x, dy, w, geometry, dtype)
+    made = pair.run(x, dy, w)
+    if made is not None:
+        return made
+    return input_gradient(dy, w, x.shape, geometry), filter_gradient(x, dy, w.shape, geometry, dtype)
+
+
+class _Pair:
+    """Both gradients of one kind of call: their launches, one behind the other, are told addresses at once."""
+
+    __slots__ = ("apart", "device", "launches", "to_w", "to_x")
+
+    def __init__(self, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> None:
+        self.to_x = _input_gradient_plan(dy, w, x.shape, geometry)
+        self.to_w = _filter_gradient_plan(x, dy, w.shape, geometry, dtype)
+        self.apart = any(plan.left or plan.copied for plan in (self.to_x, self.to_w))
+        self.device: int = x.get_device()
+        self.launches: moving.Launches | None = None
+
+    def run(self, x: Tensor, dy: Tensor, w: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The gradients; None where each is to be computed by itself."""
+        if self.apart:
+            return None
+        dx, dw, size = self.to_x.result.allocated(dy), self.to_w.result.allocated(x), self.to_w.workspace
+        operands: tuple[Tensor, ...] = (x, dy, w, dx, dw)
+        if size:
+            operands = (*operands, torch.empty(size, dtype=torch.uint8, device=self.to_w.result.device))
+        addresses = tuple([tensor.data_ptr() for tensor in operands])
+        if self.launches is None:
+            names = ("x", "dy", "w", "out", "out", "workspace")[: len(operands)]
+            described = [_described(tensor, name) for tensor, name in zip(operands, names, strict=True)]
+            self.launches = _prepared(lambda: moving.launches(_maker(described, self._steps), addresses))
+            if self.launches is None:
+                return None
+        self.launches.run(addresses, torch_stream(self.device))
+        return dx, dw
+
+    def _steps(self, x: DeviceArray, dy: DeviceArray, w: DeviceArray, *out: DeviceArray) -> Steps:
+        dx, *rest = out
+        first = prepare.input_gradient_steps(self.to_x.problem, dy, w, dx, None)
+        return Steps(first.launches + _filter_gradient_steps(self.to_w, x, dy, *rest).launches)
+
+
+_pairs: dict[tuple[Any, ...], _Pair] = {}
+
+
 def _filter_gradient_steps(
     plan: _Plan, x: DeviceArray, dy: DeviceArray, out: DeviceArray, room: DeviceArray | None = None
 ) -> Steps:

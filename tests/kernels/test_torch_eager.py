@@ -59,6 +59,12 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch_calls, "forward", note("forward", torch_library.forward))
     monkeypatch.setattr(torch_calls, "input_gradient", note("input", torch_library.input_gradient))
     monkeypatch.setattr(torch_calls, "filter_gradient", note("filter", torch_library.weight_gradient))
+
+    def both(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        first = torch_calls.input_gradient(dy, w, x.shape, geometry)
+        return first, torch_calls.filter_gradient(x, dy, w.shape, geometry, dtype)
+
+    monkeypatch.setattr(torch_calls, "gradients", both)
     monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
     return made
 
@@ -198,9 +204,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
     monkeypatch.setattr(device, "properties", lambda number: H200)
     for name in ("forward_steps", "input_gradient_steps", "weight_gradient_steps"):
         monkeypatch.setattr(prepare, name, found.note)
-    torch_calls._plans.clear()
+    for remembered in ("_plans", "_pairs"):
+        monkeypatch.setattr(torch_calls, remembered, {})
     yield found
-    torch_calls._plans.clear()
 
 
 def layer(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor]:
@@ -280,6 +286,27 @@ def test_an_odd_address_has_a_plan_of_its_own(launches: Launches) -> None:
     problem = launches.calls[0][0]
     sizes = [weight_gradient.workspace_bytes(problem, choice) for choice in chosen]
     assert [given[5] is not None for given in launches.calls] == [size > 0 for size in sizes]
+
+
+def test_both_gradients_are_one_call(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared once for one kind of call, apart where a pass is cuDNN's; w's has the type of the parameter."""
+    x, w, _ = layer()
+    dy = torch.randn_like(x)
+    for _ in range(3):
+        dx, dw = torch_calls.gradients(x, dy, w, PLAIN, torch.float32)
+        assert (dx.shape, dx.stride(), dx.dtype) == (x.shape, x.stride(), x.dtype)
+        assert (dw.shape, dw.stride(), dw.dtype) == (w.shape, w.stride(), torch.float32)
+        assert launches.ran[-2:] == [
+            (dy.data_ptr(), w.data_ptr(), dx.data_ptr()),
+            (x.data_ptr(), dy.data_ptr(), dw.data_ptr(), *launches.ran[-1][3:]),
+        ]
+    assert (len(launches.prepared), len(launches.ran)) == (4, 6)
+    torch_calls.gradients(x, dy.contiguous(memory_format=torch.contiguous_format), w, PLAIN, torch.float32)
+    assert len(launches.ran) == 8
+    monkeypatch.setattr(cudnn, "is_faster", lambda problem, what, gpu: what == "input_gradient")
+    dx, dw = torch_calls.gradients(x, dy, w, PLAIN, torch.bfloat16)
+    torch.testing.assert_close(dx, torch_library.input_gradient(dy, w, x.shape, *PLAIN))
+    assert (len(launches.ran), dw.dtype) == (9, torch.bfloat16)
 
 
 def test_what_the_kernels_do_not_compute_is_refused_and_not_remembered(launches: Launches) -> None:
