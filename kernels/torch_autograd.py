@@ -93,18 +93,13 @@ class _Forward(torch.autograd.Function):
         x, w = ctx.saved_tensors
         to_x, to_w, to_bias, _, _ = ctx.needs_input_grad
         geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
-        if not torch.is_grad_enabled() and plain(x, dy, taps):
-            if to_x and to_w:
-                dx, dw = torch_calls.gradients(x, dy, taps, geometry, w.dtype)
-                return dx, dw, dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None, None, None
-            dx = torch_calls.input_gradient(dy, taps, x.shape, geometry) if to_x else None
-            dw = torch_calls.filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
-            return dx, dw, dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None, None, None
+        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+        if to_x and to_w and not torch.is_grad_enabled() and plain(x, dy, taps):
+            return *torch_calls.gradients(x, dy, taps, geometry, w.dtype), db, None, None
         if ctx.taps is not None and torch.is_grad_enabled():
             taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
         dx = input_gradient(dy, taps, x.shape, geometry) if to_x else None
         dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
-        db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
         return dx, dw, db, None, None
 
 

@@ -1,6 +1,6 @@
 """The torch face on CPU tensors, where torch's own convolution is underneath: everything around the kernels.
 
-The kernels under the operators: test_torch_cuda.py.
+The kernels under the operators: gpu/test_torch.py.
 """
 
 import copy

@@ -1,11 +1,10 @@
 """The eager path past torch's dispatcher, on CPU tensors: its derivatives, what it leaves to the operators, and that
-a call that came before is not worked out again. On a GPU: test_torch_cuda.py.
+a call that came before is not worked out again. On a GPU: gpu/test_torch.py.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -190,7 +189,7 @@ def _is_array(value: Any) -> bool:
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
+def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     found = Launches()
 
     def described(tensor: Tensor, name: str) -> DeviceArray:
@@ -206,7 +205,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launches]:
         monkeypatch.setattr(prepare, name, found.note)
     for remembered in ("_plans", "_pairs"):
         monkeypatch.setattr(torch_calls, remembered, {})
-    yield found
+    return found
 
 
 def layer(dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Tensor, Tensor]:
