@@ -22,6 +22,7 @@ from .tables import Instance, Ints, State
 Pairs = list[tuple[int, int]]
 _NODES = 1000  # of a short run: what succeeds at all mostly does so within
 _AHEAD = 8  # runs chosen before the answer of the first of them is heard, whatever the number of threads
+_ORDERS = 5  # of preference, before they are shaken
 _NOISE = (0.02, 0.08, 0.25, 1.0)  # of the later runs' ranks, as a share of the number of items
 
 
@@ -66,7 +67,8 @@ class Run:
 
     def __init__(self, arrangement: Arrangement, instance: Instance, rank: Ints, number: int, *, proves: bool) -> None:
         self.arrangement, self.proves = arrangement, proves
-        self._layout, self._rank, self._number = instance, rank, number
+        self._layout, self._rank = instance, rank
+        self._by_level, self._nodes = _manner(number)
         self.state: State | None = None
         self._stop = False
 
@@ -75,11 +77,7 @@ class Run:
         self.state = fresh_state(self._layout)
         if self._stop:
             return STOPPED
-        # Short runs mostly. Every eighth is longer, and longer over time, so that proofs end; every other one of these
-        # goes strictly upwards, which suits some instances of many small buffers.
-        long, turn = self._number % 8 == 7, self._number // 8
-        nodes = 2 * _NODES * luby(turn + 1) if long else _NODES
-        return search(self._layout, self.state, self._rank, long and turn % 2 == 0, nodes)
+        return search(self._layout, self.state, self._rank, self._by_level, self._nodes)
 
     def stop(self) -> None:
         """Let the search end at its next node."""
@@ -222,12 +220,25 @@ def _ranked(*keys: Ints) -> Ints:
     return rank
 
 
+def _manner(number: int) -> tuple[bool, int]:
+    """Whether a run goes strictly upwards, and for how many nodes.
+
+    Each plain order goes upwards first, which suits many small buffers, above all where there is room. Then short runs
+    mostly: every eighth is longer, and longer over time, so that proofs end, and every other one of these goes upwards.
+    """
+    if number < _ORDERS:
+        return True, 3 * _NODES
+    turn, eighth = divmod(number - _ORDERS, 8)
+    return (turn % 2 == 0, 2 * _NODES * luby(turn + 1)) if eighth == 7 else (False, _NODES)
+
+
 def _rank(orders: list[Ints], run: int, seed: int) -> Ints:
-    """The order of one run: the five plain ones, then the same shaken more and more, again and again."""
-    plain = orders[run % len(orders)]
-    lap = run // len(orders)
-    if lap == 0:
+    """The order of one run: the five plain ones twice, then the same shaken more and more, again and again."""
+    lap, place = divmod(run, _ORDERS)
+    plain = orders[place]
+    if lap < 2:
         return plain
+    lap, run = lap - 1, run - _ORDERS
     noise = np.random.default_rng((seed, run)).normal(size=len(plain)) * (len(plain) * _NOISE[(lap - 1) % len(_NOISE)])
     rank = np.empty(len(plain), np.int64)
     rank[np.argsort(plain + noise, kind="stable")] = np.arange(len(plain))

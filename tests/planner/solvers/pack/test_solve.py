@@ -82,6 +82,16 @@ def test_full_to_the_last_unit(seed: int) -> None:
     assert check_packing(buffers, packing.offsets, 64) == []
 
 
+@pytest.mark.parametrize(("seed", "pieces"), [(3, 100), (6, 200), (3, 300), (4, 300)])
+def test_plain_orders_going_upwards_come_first(seed: int, pieces: int) -> None:
+    """Every 20th piece left out: short runs that go where it is tightest need many more tries than these five."""
+    cut = without_slack(seed, pieces, height=1024, width=1024)
+    buffers = [buffer for number, buffer in enumerate(cut) if number % 20]
+    packing = pack(buffers, 1024, jobs=1, runs=5)
+    assert packing.status == "packed"
+    assert check_packing(buffers, packing.offsets, 1024) == []
+
+
 @pytest.mark.parametrize("room", [1, 3, 20])
 @pytest.mark.parametrize("seed", range(3))
 def test_room_above_what_is_alive_is_no_hindrance(seed: int, room: int) -> None:
