@@ -19,9 +19,11 @@ import numpy as np
 from . import cells
 from .algebra import EMPTY, Algebra
 from .cells import Form, length
+from .common import common_sizes
 from .near import Near
 
 Column = tuple[int, ...]
+ENTRIES = 1 << 20  # of a table of pieces by ranks that is made at once
 Levels = Sequence[Sequence[int]]
 """Per level, the nearest first, of every rank the number of its group; in the last all ranks are one."""
 
@@ -36,14 +38,15 @@ class Sent:
         self.exact = np.dtype(np.int64 if largest * ranks < 1 << 62 else object)
         self.arrives, self.leaves = ([np.array([0] * ranks, self.exact) for _ in near] for _ in range(2))
 
-    def add(self, source: int, receivers: Any, nbytes: Any) -> None:
-        """From one rank to others, so many bytes each; nothing to itself."""
-        nbytes = np.where(receivers == source, 0, nbytes)
+    def add(self, sources: Any, receivers: Any, nbytes: Any) -> None:
+        """From each of some ranks, or from one, so many bytes to another one each; nothing to itself."""
+        sources = np.broadcast_to(sources, receivers.shape)
+        nbytes = np.where(receivers == sources, 0, nbytes)
         for level, of in enumerate(self.near):
-            here = np.where(of[receivers] == of[source], nbytes, 0)
+            here = np.where(of[receivers] == of[sources], nbytes, 0)
             nbytes = nbytes - here
             np.add.at(self.arrives[level], receivers, here)
-            self.leaves[level][source] += here.sum()
+            np.add.at(self.leaves[level], sources, here)
 
     def busiest(self) -> list[int]:
         """Per level what the busiest rank receives or sends, whichever is more."""
@@ -65,18 +68,32 @@ def together(several: Iterable[Sent]) -> Sent:
 
 def complete(algebra: Algebra, have: Column, need: Column, near: Levels, item: int) -> Sent:
     """A transfer of complete elements of so many bytes."""
-    sent, sizes = Sent(near, max(map(algebra.size, need)) * item), [*map(algebra.size, have)]
-    wanted = [region for region in dict.fromkeys(need) if region != EMPTY]
-    at = np.array([wanted.index(region) if region != EMPTY else -1 for region in need])
-    for piece, holders in pieces(algebra, by_region(have)):
-        algebra.budget.spend(len(wanted) + len(need) // 16, "pieces of what is moved")
-        common = np.array([*(_common(algebra, piece, region) for region in wanted), 0], sent.exact)
-        lacking = common[at]
-        lacking[list(holders)] = 0
-        receivers = np.flatnonzero(lacking)
-        for source, its in _in_turn(holders, receivers.tolist(), near, sizes).items():
-            sent.add(source, np.array(its), lacking[its] * item)
+    sent, fewest = Sent(near, max(map(algebra.size, need)) * item), _order([*map(algebra.size, have)])
+    wanted = {region: k for k, region in enumerate(dict.fromkeys(region for region in need if region != EMPTY))}
+    at = np.array([wanted.get(region, -1) for region in need])
+    held = pieces(algebra, by_region(have))
+    step = max(1, ENTRIES // len(need))
+    for some in (held[first : first + step] for first in range(0, len(held) if wanted else 0, step)):
+        algebra.budget.spend(len(some) * (1 + (len(wanted) + len(need)) // 16), "pieces of what is moved")
+        common = common_sizes(algebra, [piece for piece, _ in some], [*wanted], sent.exact)
+        lacking = np.pad(common, ((0, 0), (0, 1)))[:, at]  # what is not needed, last
+        for k, (_, holders) in enumerate(some):
+            lacking[k, list(holders)] = 0
+        rows, receivers = np.nonzero(lacking)
+        sources = _sources([holders for _, holders in some], rows, receivers, sent.near, fewest)
+        sent.add(sources, receivers, lacking[rows, receivers] * item)
     return sent
+
+
+def _sources(pieces_of: Sequence[tuple[int, ...]], rows: Any, receivers: Any, near: Sequence[Any], fewest: Any) -> Any:
+    """Who sends to each receiver, of those that hold the piece with the number of its row; rows ascend."""
+    found = np.array([holders[0] for holders in pieces_of])[rows]
+    ends = np.searchsorted(rows, np.arange(len(pieces_of) + 1))
+    for k, holders in enumerate(pieces_of):
+        if len(holders) > 1:
+            mine = slice(ends[k], ends[k + 1])
+            found[mine] = _in_turn(holders, receivers[mine], near, fewest)
+    return found
 
 
 def folded(
@@ -91,7 +108,7 @@ def folded(
 ) -> Sent:
     """A transfer that folds; sizes: bytes of a record and of an element. packed: the last axis is not cut."""
     (record, item), sent = sizes, Sent(near, sum(map(algebra.size, need)) * sum(sizes) * len(have))
-    held = [*map(algebra.size, have)]
+    held = _order([*map(algebra.size, have)])
     shares: list[tuple[dict[int, int], dict[int, list[int]]]] = []
     lacking: dict[tuple[int, ...], set[int]] = defaultdict(set)
     for piece, needers, holders in _folds(algebra, have, need):
@@ -107,32 +124,51 @@ def folded(
         others = np.array(sorted(needers))
         for root, size in of.items():
             sent.add(root, others, np.full(len(others), size * item, sent.exact))
-    sources = {ranks: _in_turn(ranks, sorted(roots), near, held) for ranks, roots in lacking.items()}
+    asked = {ranks: np.array(sorted(roots), dtype=int) for ranks, roots in lacking.items()}
+    told = {ranks: _in_turn(ranks, roots, sent.near, held).tolist() for ranks, roots in asked.items()}
+    sources = {ranks: dict(zip(asked[ranks].tolist(), told[ranks], strict=True)) for ranks in asked}
     for of, by_part in shares:
         for ranks in by_part.values():
             algebra.budget.spend(1 + len(of) // 8, "shares of folds")
-            for source, its in sources[tuple(ranks)].items():
-                mine = [root for root in its if root in of]
-                sent.add(source, np.array(mine, dtype=int), np.array([of[r] * record for r in mine], sent.exact))
+            taken = [(source, root) for root, source in sources[tuple(ranks)].items() if root in of]
+            if taken:
+                giving, taking = np.array(taken).T
+                sent.add(giving, taking, np.array([of[root] * record for _, root in taken], sent.exact))
     return sent
 
 
-def _in_turn(
-    holders: Sequence[int], receivers: Sequence[int], near: Levels, held: Sequence[int]
-) -> dict[int, list[int]]:
-    """By holder the ranks that it sends to; held: elements on each rank, of which those with the fewest send."""
-    found: dict[int, list[int]] = defaultdict(list)
-    asked: dict[tuple[int, int], int] = defaultdict(int)
-    groups = [defaultdict[int, list[int]](list) for _ in near]
-    for of, members in zip(near, groups, strict=True):
-        for rank in holders:
-            members[of[rank]].append(rank)
-    for rank in receivers:
-        level = next(k for k, of in enumerate(near) if of[rank] in groups[k])
-        there, turn = groups[level][near[level][rank]], asked[level, near[level][rank]]
-        able = [holder for holder in there if held[holder] == min(held[other] for other in there)]
-        found[able[turn % len(able)]].append(rank)
-        asked[level, near[level][rank]] += 1
+def _order(sizes: Sequence[int]) -> Any:
+    """Small numbers in the order of the given ones."""
+    known = {size: k for k, size in enumerate(sorted({*sizes}))}
+    return np.array([known[size] for size in sizes])
+
+
+def _in_turn(holders: Sequence[int], receivers: Any, near: Sequence[Any], fewest: Any) -> Any:
+    """By receiver the rank that sends to it; ``fewest``: in the order of the elements on each rank, of whom those with
+    the fewest send.
+    """
+    found, left = np.full(len(receivers), holders[0]), np.arange(len(receivers))
+    for of in near if len(holders) > 1 else ():
+        able = np.array(holders)
+        lowest = np.full(1 + of.max(), fewest.max())
+        np.minimum.at(lowest, of[able], fewest[able])
+        able = able[fewest[able] == lowest[of[able]]]
+        able = able[np.argsort(of[able], kind="stable")]
+        groups, first, count = np.unique(of[able], return_index=True, return_counts=True)
+        asking = of[receivers[left]]
+        place = np.minimum(np.searchsorted(groups, asking), len(groups) - 1)
+        here = groups[place] == asking
+        place = place[here]
+        found[left[here]] = able[first[place] + _turns(place) % count[place]]
+        left = left[~here]
+    return found
+
+
+def _turns(numbers: Any) -> Any:
+    """Of each number how many before it are equal."""
+    order = np.argsort(numbers, kind="stable")
+    ordered, found = numbers[order], np.empty_like(numbers)
+    found[order] = np.arange(len(numbers)) - np.searchsorted(ordered, ordered)
     return found
 
 
@@ -171,23 +207,6 @@ def pieces(algebra: Algebra, ranks_of: dict[int, list[int]]) -> list[tuple[int, 
             rest = algebra.minus(rest, common)
         refined.append((rest, tuple(sorted(ranks))))
         found = [(piece, members) for piece, members in refined if piece != EMPTY]
-    return found
-
-
-def _common(algebra: Algebra, one: int, other: int) -> int:
-    """How many elements two regions have in common, by the tiles that they are made of."""
-    if one == other:
-        return algebra.size(one)
-    return sum(_tiles(a, b) for a in algebra.form(one).tiles for b in algebra.form(other).tiles)
-
-
-def _tiles(one: cells.Tile, other: cells.Tile) -> int:
-    found = 1
-    for a, b in zip(one, other, strict=True):
-        if len(a) == len(b) == 1 and a[0].step == b[0].step == 1:
-            found *= max(0, min(a[0].stop, b[0].stop) - max(a[0].start, b[0].start))
-        elif found:
-            found *= cells.classes([(a,), (b,)], lambda *_: None).get(3, 0)
     return found
 
 

@@ -34,18 +34,24 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Up to six ranks on up to three hosts; one of them has all, so that nobody lacks what nobody has."""
+    """Up to six ranks on up to three hosts, which together have all: one of them, or each a piece of its own."""
     ranks = draw(st.integers(1, 6))
     pool = st.sampled_from(draw(st.sampled_from([PIECES, WOVEN, REGIONS])))
     held, needed = ([draw(pool) for _ in range(ranks)] for _ in range(2))
     held[draw(st.integers(0, ranks - 1))] = WHOLE
+    if draw(st.booleans()):
+        apart = draw(st.permutations([PIECES[0] | PIECES[5], *PIECES[1:5]] if ranks > 4 else WOVEN))
+        held = [apart[k] if k < len(apart) else Region() for k in range(max(ranks, len(apart)))]
+        needed += [WHOLE] * (len(held) - ranks)
+        ranks = len(held)
     hosts, number = [], 0
     for _ in range(ranks):
         number += bool(hosts) and draw(st.booleans()) and number < 2
         hosts.append(int(number))
     parts = [draw(st.integers(0, 2)) for _ in range(ranks)] if draw(st.booleans()) else None
-    islands = draw(st.booleans())  # two ranks next to one another
-    near = [tuple(rank // 2 if islands else rank for rank in range(ranks)), tuple(hosts), (0,) * ranks]
+    size, islands = draw(st.sampled_from([1, 2])), dict[tuple[int, int], int]()  # ranks of a host next to one another
+    island = tuple(islands.setdefault((host, rank // size), len(islands)) for rank, host in enumerate(hosts))
+    near = [island, tuple(hosts), (0,) * ranks]
     return Case(held, needed, tuple(near), parts, draw(st.booleans()))
 
 
