@@ -76,7 +76,7 @@ def parts(need: Layout, groups: Sequence[Reader], written: Sequence[Written], la
             yield from _from_pieces(mine, written, group.at, layouts)
         if mine is left:
             return
-        left = layouts.of(need.shape, mine.lacking(left))
+        left = layouts.without(left, mine)
 
 
 def _from_pieces(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
@@ -95,36 +95,34 @@ def _copied(need: Layout, written: Sequence[Written], first: int, layouts: Layou
     shared = own.total > own.everything.size
     left = need
     for made in written:
-        mine = _within(left, made.layout.everything, layouts)
+        mine = layouts.inside(left, made.layout.everything)
         if shared and mine.total:
             columns = zip(mine.regions, own.regions, made.layout.regions, strict=True)
             mine = layouts.of(need.shape, [(region - all_own) | (region & now) for region, all_own, now in columns])
         if mine.total:
             yield Part(_restricted([made.layout], mine.everything, layouts), mine, made.at, first)
-            left = layouts.of(need.shape, mine.lacking(left))
+            left = layouts.without(left, mine)
 
 
 def _folded(need: Layout, written: Sequence[Written], first: int, layouts: Layouts) -> Iterator[Part]:
     """All contributions to a fold must be there: the last parts first."""
     left = need
     for k in reversed(range(len(written))):
-        mine = _within(left, written[k].layout.everything, layouts)
+        mine = layouts.inside(left, written[k].layout.everything)
         if mine.total:
             earlier = [made.layout for made in written[: k + 1]]
             yield Part(_restricted(earlier, mine.everything, layouts), mine, written[k].at, first)
-            left = layouts.of(need.shape, mine.lacking(left))
+            left = layouts.without(left, mine)
 
 
 def _restricted(held: Sequence[Layout], to: Region, layouts: Layouts) -> Layout:
     """What the pieces so far hold together of some elements: mostly the last one alone holds any."""
     met = [layout for layout in held if layout.everything.meet_size(to)]
+    if len(met) == 1:
+        return layouts.inside(met[0], to, held[0].parts)
     columns = zip(*(layout.regions for layout in met), strict=True)
-    regions = [(regions[0] if len(met) == 1 else Region.union(regions)) & to for regions in columns]
+    regions = [Region.union(regions) & to for regions in columns]
     return layouts.of(held[0].shape, regions, held[0].parts)
-
-
-def _within(layout: Layout, to: Region, layouts: Layouts) -> Layout:
-    return layouts.of(layout.shape, [region & to for region in layout.regions])
 
 
 def _common(one: Layout, other: Layout, layouts: Layouts) -> Layout:

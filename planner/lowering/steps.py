@@ -215,7 +215,7 @@ class StepBuilder:
         if target is self.home[tensor.name]:
             self.copies[tensor.name].append((need, target))
             if len(written) > 1:
-                need = self.layouts.of(need.shape, self.have[tensor.name].lacking(need))
+                need = self.layouts.without(need, self.have[tensor.name])
         pieced = len(written) > 1 or any(group.piece for group in groups)
         for part in parts(need, groups, written, self.layouts):
             if part.after < 0:
@@ -269,7 +269,7 @@ class StepBuilder:
             target = move.target if inside else self._slot(f"{name}~", move.tensor, need)
             if need.parts is not None:
                 target.record = self.program.records.get(name)
-            written = self.layouts.of(need.shape, have.lacking(need)) if target is source else need
+            written = self.layouts.without(need, have) if target is source else need
             kind = self.traffic.direct(have, need, width).kind
             self.result.steps.append(MoveStep(move.tensor, source, target, have, need, written, kind, monoid))
             source, monoid = target, monoid if need.parts is not None else None

@@ -179,6 +179,12 @@ def met(a: Column, b: Column) -> Met:
     return Met(both, codes, sizes[codes], a.apart and b.apart)
 
 
+def product_of_sizes(axes: Sequence[Column]) -> Ints:
+    """Elements of each rank."""
+    found: Ints = np.prod([axis.sizes for axis in axes], axis=0)
+    return found
+
+
 def common(a: Columns, b: Columns) -> Sizes:
     """Per rank how many elements its two regions have in common."""
     found = met(a[0], b[0]).sizes

@@ -10,10 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...space import IntSet
-from ...space.projection import Part, Projection
+from ...program import Operation
+from ...space import Grid, IntSet
+from ...space.counting import count_grid
+from ...space.projection import Part, Projection, read_projections, write_projection
 from ...space.runs import clip_linear
-from .columns import Column, Columns, column, joined
+from .columns import Column, Columns, Ints, column, joined, product_of_sizes
+from .sets import of_those_there
 
 
 @lru_cache(maxsize=8192)
@@ -32,7 +35,9 @@ def image_columns(projection: Projection, domain: Columns) -> Columns | None:
             return None
         rows |= zip(part.rows, found, strict=True)
     cut = tuple(rows[row] for row in range(projection.ndim))
-    return cut if all(axis.everywhere for axis in (*axes, *cut)) else _of_those_there(cut, axes)
+    if all(axis.everywhere for axis in (*axes, *cut)):
+        return cut
+    return of_those_there(cut, np.all([axis.sizes > 0 for axis in (*axes, *cut)], axis=0))
 
 
 @lru_cache(maxsize=8192)
@@ -50,7 +55,58 @@ def _rows(part: Part, domain: Columns) -> Columns | None:
     return tuple(column(mine, codes) for mine in found)
 
 
-def _of_those_there(cut: Columns, domain: list[Column]) -> Columns:
-    """Nothing on any axis for ranks that have no points, or nothing on some axis."""
-    there = np.all([axis.sizes > 0 for axis in (*domain, *cut)], axis=0)
-    return tuple(column([*axis.sets, IntSet()], np.where(there, axis.codes, len(axis.sets))) for axis in cut)
+def read_columns(op: Operation, name: str, domain: Columns) -> Columns | None:
+    """What all ranks read of an operand for some points; None where that is not exact, or not one grid each."""
+    images = [
+        image_columns(projection, domain) for read, projection in read_projections(op).items() if read.tensor == name
+    ]
+    known = [image for image in dict.fromkeys(images) if image is not None]
+    return united_columns(tuple(known)) if None not in images else None
+
+
+@lru_cache(maxsize=8192)
+def united_columns(some: tuple[Columns, ...]) -> Columns | None:
+    """What ranks have in any of some columns, where these differ on one axis at most."""
+    first = some[0]
+    differing = [
+        axis for axis, same in enumerate(zip(*some, strict=True)) if any(other is not same[0] for other in same)
+    ]
+    if len(differing) > 1:
+        return None
+    for axis in differing:
+        mine = [cut[axis] for cut in some]
+        codes, ranks = joined(mine)
+        sets = [IntSet().union(*(each.sets[each.codes[rank]] for each in mine)) for rank in ranks]
+        first = (*first[:axis], column(sets, codes), *first[axis + 1 :])
+    return first
+
+
+def read_sizes(op: Operation, name: str, domain: Columns) -> Ints | None:
+    """How many elements each rank reads of an operand; None where that is not known for all ranks at once."""
+    found = read_columns(op, name, domain)
+    return None if found is None else product_of_sizes(found)
+
+
+def sizes_written(op: Operation, domain: Columns) -> Ints | None:
+    """How many elements each rank writes; None where that is not known for all ranks at once."""
+    found = image_columns(write_projection(op), domain)
+    return None if found is None else product_of_sizes(found)
+
+
+def sizes_of_points(op: Operation, domain: Columns) -> Ints | None:
+    """How many points each rank computes, within the operation's conditions; None where that is not exact."""
+    bound = {name for limit in op.where for name in limit.expr.dims}
+    inside = [k for k, dim in enumerate(op.dims) if dim.name in bound]
+    rest = [axis for k, axis in enumerate(domain) if k not in inside]
+    found = product_of_sizes(rest) if rest else np.ones(len(domain[0].codes), dtype=np.int64)
+    if not inside:
+        return found
+    mine = [domain[k] for k in inside]
+    codes, ranks = joined(mine)
+    names, counts = tuple(op.dims[k].name for k in inside), []
+    for rank in ranks:
+        counted = count_grid(names, op.where, Grid(tuple(axis.sets[axis.codes[rank]] for axis in mine)))
+        if not counted.exact:
+            return None
+        counts.append(counted.value)
+    return found * np.array(counts, dtype=np.int64)[codes]

@@ -13,8 +13,10 @@ import numpy as np
 from ...space import Grid, Region
 from ..format.spread import Spread
 from .columns import Columns, Sizes, beside, columns, common, covered, different, few
+from .images import united_columns
 from .mesh import Cut, Mesh, Shards, full_box
 from .pairs import Pair, Related, Stack, facts, kept
+from .sets import everything, inside, without
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,8 @@ class Layout:
     @cached_property
     def sizes(self) -> Sizes:
         """Elements of each rank."""
-        if self._columns is not None:
-            found: Sizes = np.prod([axis.sizes for axis in self._columns], axis=0)
+        if self.by_axes is not None:
+            found: Sizes = np.prod([axis.sizes for axis in self.by_axes], axis=0)
             return found
         small = prod(self.shape) < 1 << 62
         return np.array([region.size for region in self.regions], dtype=np.int64 if small else object)
@@ -53,13 +55,14 @@ class Layout:
         return Spread(self.regions)
 
     @cached_property
-    def _columns(self) -> Columns | None:
+    def by_axes(self) -> Columns | None:
+        """The axes of all regions, see `columns`."""
         return columns(self.shape, self.regions) if self._cut is None else self._cut
 
     def common(self, other: Layout) -> Sizes:
         """Elements that each rank has in both."""
-        if self._columns is not None and other._columns is not None:
-            return common(self._columns, other._columns)
+        if self.by_axes is not None and other.by_axes is not None:
+            return common(self.by_axes, other.by_axes)
         met = [a.meet_size(b) for a, b in zip(self.regions, other.regions, strict=True)]
         return np.array(met, dtype=object)
 
@@ -75,12 +78,13 @@ class Layout:
     @cached_property
     def everything(self) -> Region:
         """All elements that some rank has."""
-        return self.union(range(len(self.regions)))
+        found = None if self.by_axes is None else everything(self.by_axes)
+        return self.union(range(len(self.regions))) if found is None else Region((found,))
 
     @cached_property
     def tiled(self) -> bool:
         """Any two ranks are known to have the same elements or none in common."""
-        return self._columns is not None and all(axis.apart for axis in self._columns)
+        return self.by_axes is not None and all(axis.apart for axis in self.by_axes)
 
     @cached_property
     def holders(self) -> int:
@@ -91,7 +95,7 @@ class Layout:
         """All elements that some of these ranks have."""
         key = tuple(ranks)
         if key not in self._meets:
-            whole = self._columns is not None and covered(self._columns, key) == prod(self.shape)
+            whole = self.by_axes is not None and covered(self.by_axes, key) == prod(self.shape)
             united = full_box(self.shape) if whole else Region.union(self.regions[rank] for rank in key)
             self._meets[key] = united
         return self._meets[key]
@@ -115,8 +119,8 @@ class Layout:
     @cached_property
     def storage_size(self) -> int:
         """Elements of the largest storage grid of any rank: what a buffer for it takes."""
-        if self._columns is not None:
-            return int(np.prod([axis.stored for axis in self._columns], axis=0).max())
+        if self.by_axes is not None:
+            return int(np.prod([axis.stored for axis in self.by_axes], axis=0).max())
         return max((grid.size for grid in self.storage.values() if grid is not None), default=0)
 
     def stored_like(self, other: Layout) -> bool:
@@ -192,15 +196,15 @@ class Layout:
 
     def _kept(self, need: Layout) -> int:
         """Elements that some rank has and needs, each once."""
-        found = kept(self._columns, need._columns) if self._columns is not None and need._columns is not None else None
+        found = kept(self.by_axes, need.by_axes) if self.by_axes is not None and need.by_axes is not None else None
         if found is None:
             found = Region.union(n & h for n, h in zip(need.regions, self.regions, strict=True)).size
         return found
 
     def near(self, need: Layout) -> bool:
         """Every rank finds all that it needs on itself and the ranks one before and one after it."""
-        if self._columns is not None and need._columns is not None:
-            found = beside(self._columns, need._columns, Stack.of([self._columns]).regions[0])
+        if self.by_axes is not None and need.by_axes is not None:
+            found = beside(self.by_axes, need.by_axes, Stack.of([self.by_axes]).regions[0])
             if found is not None:
                 return bool((found == need.sizes).all())
         size = len(self.regions)
@@ -223,8 +227,8 @@ class Layout:
 
 def relate(haves: Sequence[Layout], needs: Sequence[Layout]) -> Related:
     """Find out, for all pairs at once, what is asked about each of them later (`Layout.pair`). Each is there once."""
-    cut = [[k for k, layout in enumerate(some) if layout._columns is not None] for some in (haves, needs)]
-    columns = [[layout._columns for layout in some if layout._columns is not None] for some in (haves, needs)]
+    cut = [[k for k, layout in enumerate(some) if layout.by_axes is not None] for some in (haves, needs)]
+    columns = [[layout.by_axes for layout in some if layout.by_axes is not None] for some in (haves, needs)]
     if all(columns) and [*map(len, columns)] == [len(haves), len(needs)]:
         tables = list(facts(*columns))
     else:
@@ -289,6 +293,20 @@ class Layouts:
         names = tuple(str(axis) for axis in range(len(shape)))
         return self.of(shape, Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts).regions)
 
+    def inside(self, layout: Layout, to: Region, parts: tuple[int, ...] | None = None) -> Layout:
+        """What each rank has of a layout within a region. ``parts``: see `Layout`."""
+        if layout.by_axes is not None and len(to.grids) == 1:
+            return self.of_columns(layout.shape, inside(layout.by_axes, to.grids[0]), parts)
+        return self.of(layout.shape, [region & to for region in layout.regions], parts)
+
+    def without(self, layout: Layout, other: Layout) -> Layout:
+        """What each rank has of a layout that it has not of another one."""
+        mine, theirs = layout.by_axes, other.by_axes
+        found = None if mine is None or theirs is None else without(mine, theirs)
+        if found is not None:
+            return self.of_columns(layout.shape, found)
+        return self.of(layout.shape, other.lacking(layout))
+
     def replicated(self, shape: tuple[int, ...]) -> Layout:
         return self.cut(shape, (None,) * len(self.mesh.shape))
 
@@ -304,5 +322,9 @@ def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:
     different = list(dict.fromkeys(needs))
     if len(different) == 1:
         return different[0]
+    by_axes = [need.by_axes for need in different if need.by_axes is not None]
+    found = united_columns(tuple(by_axes)) if len(by_axes) == len(different) else None
+    if found is not None:
+        return layouts.of_columns(different[0].shape, found, different[0].parts)
     columns = zip(*(need.regions for need in different), strict=True)
     return layouts.of(different[0].shape, [Region.union(regions) for regions in columns], different[0].parts)

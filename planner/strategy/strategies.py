@@ -16,9 +16,9 @@ from ...records import free_axes
 from ...space import Grid, IntSet, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
-from ...space.projection import count_points, operand_images, read_projections, write_image, write_projection
-from .columns import Columns, columns
-from .images import image_columns
+from ...space.projection import count_points, operand_images, write_image, write_projection
+from .columns import Columns, column, columns
+from .images import image_columns, read_columns
 from .layouts import Layout, Layouts, taking_part
 from .mesh import Cut, Mesh, Shards, choices_per_axis
 from .turns import Turns
@@ -206,11 +206,9 @@ class StrategyTable:
     def _read(self, op: Operation, name: str, regions: tuple[Region, ...], cut: Columns | None) -> tuple[Layout, bool]:
         """What ranks read of an operand for some points, and whether that is exact. ``cut``: the points by axes."""
         shape = self.program.tensor(name).shape
-        whole = {projection: None for read, projection in read_projections(op).items() if read.tensor == name}
-        if cut is not None and len(whole) == 1 and free_axes(self.program, name) == len(shape):
-            found = image_columns(next(iter(whole)), cut)
-            if found is not None:
-                return self.layouts.of_columns(shape, found), True
+        found = None if cut is None else read_columns(op, name, cut)
+        if found is not None:
+            return self.layouts.of_columns(shape, self._in_whole_records(name, found)), True
         images = {region: operand_images(op, {name: shape}, region)[name] for region in dict.fromkeys(regions)}
         read = [self._whole_records(name, images[region].region) for region in regions]
         return self.layouts.of(shape, read), all(image.exact for image in images.values())
@@ -224,6 +222,14 @@ class StrategyTable:
             return self.layouts.of_columns(shape, found, parts)
         images = {region: write_image(op, region).region for region in dict.fromkeys(regions)}
         return self.layouts.of(shape, [images[region] for region in regions], parts)
+
+    def _in_whole_records(self, name: str, cut: Columns) -> Columns:
+        """The same of all ranks."""
+        shape = self.program.tensor(name).shape
+        if free_axes(self.program, name) == len(shape):
+            return cut
+        whole = [IntSet.interval(0, shape[-1]) if values else values for values in cut[-1].sets]
+        return (*cut[:-1], column(whole, cut[-1].codes))
 
     def _whole_records(self, name: str, region: Region) -> Region:
         """Elements of a state tensor are only moved (and folded) as whole records along its last axis."""

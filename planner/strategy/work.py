@@ -7,11 +7,18 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+from ...convolution import convolution
 from ...expr import Affine
 from ...program import Operation, Program
 from ...space import Region
 from ..machine import Machine
+from .columns import Ints, columns
 from .cost import kernel_seconds, machine_seconds, roofs, touched
+from .images import read_sizes, sizes_of_points, sizes_written
+
+MANY = 16  # ranks, of which it pays to tell apart what their shards take before any is priced
 
 
 class Work(NamedTuple):
@@ -52,12 +59,33 @@ class Works:
         self, op: Operation, program: Program, regions: Sequence[Region], *, partial: bool, onto: bool = False
     ) -> tuple[Work, ...]:
         """What every rank's shard takes on its device."""
+        alike = self._alike(op, program, regions)
+        if alike is not None:
+            found = [
+                self.of(op, program, regions[rank], partial=partial, onto=onto, kind=self.kinds[rank])
+                for rank in np.unique(alike, return_index=True)[1].tolist()
+            ]
+            return tuple(map(found.__getitem__, alike.tolist()))
         pairs = list(zip(regions, self.kinds, strict=True))
         known = {
             (region, kind): self.of(op, program, region, partial=partial, onto=onto, kind=kind)
             for region, kind in dict.fromkeys(pairs)
         }
         return tuple(known[pair] for pair in pairs)
+
+    def _alike(self, op: Operation, program: Program, regions: Sequence[Region]) -> Ints | None:
+        """Numbers from 0 on, equal for ranks whose shards take as long: on devices of a kind, as many points that read
+        and write as many elements. None where that is not known at once for all ranks, or more matters.
+        """
+        cut = columns(tuple(op.extents.values()), regions) if len(regions) >= MANY else None
+        if cut is None or convolution(op, program) is not None:
+            return None
+        sizes = [sizes_of_points(op, cut), sizes_written(op, cut), *(read_sizes(op, name, cut) for name in op.operands)]
+        known = [size for size in sizes if size is not None]
+        if len(known) < len(sizes):
+            return None
+        found: Ints = np.unique(np.stack([np.array(self.kinds), *known]), axis=1, return_inverse=True)[1].reshape(-1)
+        return found
 
     def shape(self, op: Operation, program: Program, region: Region, *, partial: bool, kind: int = 0) -> str:
         """The class and shape of which a table of the machine says what a shard takes; "" where something else does."""
