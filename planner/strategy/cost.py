@@ -1,7 +1,8 @@
 """How long a shard of an operation computes: what was measured of that very operation, else a roofline over the
 machine's sustained rates, or over its measured curves and tables of shapes.
 
-Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more.
+Grouped convolutions on a GPU we have kernels for are timed by the model that tunes those kernels, where it says more,
+and blocks whose shard is several boxes box by box.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from ...dtypes import DTYPES
 from ...expr import FUNCTIONS, MONOIDS, Call, Read, walk
 from ...program import Block, Operation, Program
 from ...records import width_of
-from ...space import Region
+from ...space import Grid, IntSet, Region
 from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
 from . import convolution
@@ -35,7 +37,8 @@ class Touched(NamedTuple):
     """Points of a shard, what they read of each operand, and what they write.
 
     partial: what is written are contributions to a fold, whose records may be wider than elements. onto: the points are
-    folded onto such records, which are read as well.
+    folded onto such records, which are read as well. boxes: points and written elements of the boxes that a block's
+    shard consists of, where there are several.
     """
 
     points: int
@@ -43,13 +46,27 @@ class Touched(NamedTuple):
     written: Region
     partial: bool = False
     onto: bool = False
+    boxes: tuple[tuple[int, int], ...] = ()
 
 
 def touched(op: Operation, program: Program, region: Region, *, partial: bool = False, onto: bool = False) -> Touched:
     """What the points of a region of an operation touch."""
     shapes = {name: program.tensor(name).shape for name in op.operands}
-    written = write_image(op, region).region
-    return Touched(count_points(op, region).value, operand_images(op, shapes, region), written, partial, onto)
+    written, boxes = write_image(op, region).region, _boxes(op, region)
+    return Touched(count_points(op, region).value, operand_images(op, shapes, region), written, partial, onto, boxes)
+
+
+def _boxes(op: Operation, region: Region) -> tuple[tuple[int, int], ...]:
+    """Points and written elements of every box of a block's shard, where there are several."""
+    if not isinstance(op.body, Block):
+        return ()
+    boxes = [
+        Region.of(Grid(tuple(IntSet((run,)) for run in runs)))
+        for grid in region.grids
+        for runs in product(*(axis.runs for axis in grid.axes))
+    ]
+    found = ((count_points(op, box).value, write_image(op, box).region.size) for box in boxes if len(boxes) > 1)
+    return tuple((points, written) for points, written in found if points)
 
 
 def compute_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
@@ -61,7 +78,22 @@ def compute_seconds(op: Operation, program: Program, machine: Machine, shard: To
 def kernel_seconds(op: Operation, program: Program, machine: Machine, shard: Touched) -> float | None:
     """What the model of the kernel says; None where there is none, or nothing to compute."""
     points, reads, written, *_ = shard
-    return convolution.seconds(op, program, machine.device, points, reads, written) if points else None
+    if not points:
+        return None
+    if shard.boxes:
+        return _box_by_box(op, program, machine, shard)
+    return convolution.seconds(op, program, machine.device, points, reads, written)
+
+
+def _box_by_box(op: Operation, program: Program, machine: Machine, shard: Touched) -> float | None:
+    """A library's kernel has one box of a block at a time, each with a shape of its own; None where shapes were not
+    measured.
+    """
+    table = machine.device.shaped(kernel_class(op), compute_dtype(op, program), 1)
+    if table is None:
+        return None
+    each = (table.at(*task_shape(op, points, (), written)) for points, written in shard.boxes)
+    return sum(each) + machine.device.start_s(1)
 
 
 def machine_seconds(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> float:
@@ -77,7 +109,7 @@ def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ran
 
     Of a selection (`tapestry.selection`) the points that count are priced, and of what they alone say an element each.
     """
-    device, (points, reads, written, partial, onto) = machine.device, shard
+    device, (points, reads, written, partial, onto, _) = machine.device, shard
     measured = device.operation(program.graph.digest(op), ranks) if device.paces else None
     if measured is not None:
         return [Roof(measured.seconds(points))]

@@ -226,7 +226,7 @@ class CudaMachine(Machine):
         products = [None if one.read_by is None else self.product(one.read_by) for one in attentions]
         if any(one.read_by is not None and made is None for one, made in zip(attentions, products, strict=True)):
             return None
-        return Together([LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)])
+        return Together(self, [LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)])
 
     def tensor(self, array: DeviceArray) -> Any:
         import torch

@@ -12,7 +12,7 @@ from ...dtypes import name_of
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray, apart
-from .machine import Attention, Machine, Unit
+from .machine import WARP, Attention, Machine, Unit
 from .writing import Written
 
 # Rows of queries that are few; queries of a block, whose states its threads hold.
@@ -22,6 +22,8 @@ WIDTHS = (32, 64, 128, 256)
 # multiprocessor the quickest, or nearly, from 1,024 to 65,536 keys of 8 or 32 groups of heads (H200, 2026-11-23).
 THREADS, AHEAD = 256, 4
 PARTS = 64
+# Of vectors of 16-bit elements that fragments are made of, keys that a warp has at a time; blocks of a multiprocessor.
+FRAGMENT, WHOLE, RESIDENT = (64, 128), 16, 2
 HEADER = "#include <tapestry/few_queries.cuh>\n\nnamespace tapestry {\n"
 FLOATS, COUNTS = np.dtype(np.float32), np.dtype(np.uint32)
 Take = Callable[[int, np.dtype[np.float32]], DeviceArray]
@@ -51,7 +53,10 @@ class _Shape:
         groups = a.batches * (a.heads // heads)
         keys = sum(part.count for part in a.parts)
         step = THREADS // (a.width * a.query.array.dtype.itemsize // 16) * AHEAD
-        wanted = max(1, machine.multiprocessors // groups)
+        blocks = machine.multiprocessors
+        if _by_fragments(a):
+            step, blocks = THREADS // WARP * WHOLE, RESIDENT * blocks
+        wanted = max(1, blocks // groups)
         return _Shape(heads, groups, min(wanted, -(-keys // step), PARTS))
 
 
@@ -70,6 +75,14 @@ def all_few(calls: Sequence[Attention]) -> bool:
 
 def _whole(a: Attention) -> bool:
     return a.state.array.size == a.batches * a.rows * a.heads * (a.width if a.finished else a.width + 2)
+
+
+def _by_fragments(a: Attention) -> bool:
+    """Whether scores and values are products of fragments: then all queries see the same keys, as those that one does
+    not see would still be multiplied by 0.
+    """
+    same = a.rows == 1 or not a.parts[-1].causal
+    return same and a.width in FRAGMENT and a.query.array.dtype.itemsize == 2
 
 
 def few_queries(machine: Machine, a: Attention, take: Take, limit: Limit | None = None) -> Written:
@@ -117,6 +130,8 @@ def _source(a: Attention, shape: _Shape, limit: Limit | None) -> str:
         f"{a.scale!r}f" if "." in repr(a.scale) or "e" in repr(a.scale) else f"{a.scale!r}.0f",
         "part", f"{shape.parts}", *own,
     ]  # fmt: skip
+    fragments = _by_fragments(a)
+    numbers = f"{count}, {a.width}, {THREADS}, {AHEAD}, {str(a.finished).lower()}, {str(fragments).lower()}"
     lines = [
         "follow();",
         f"__shared__ float room[{THREADS // 32}][{count}][{a.width + 2}];",
@@ -124,7 +139,7 @@ def _source(a: Attention, shape: _Shape, limit: Limit | None) -> str:
         f"const int part = int(blockIdx.x % {shape.parts}u);",
         f"const Int group = blockIdx.x / {shape.parts}u, b = group / {beside}, h = group % {beside};",
         f"const FewQueries<{kind}, {stored}> asked = {{{', '.join(given)}}};",
-        f"few_queries<{count}, {a.width}, {THREADS}, {AHEAD}, {str(a.finished).lower()}>(asked, room, &last);",
+        f"few_queries<{numbers}>(asked, room, &last);",
     ]
-    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, 1)\n'
+    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, {RESIDENT if fragments else 1})\n'
     return f"{start}NAME({', '.join(parameters)}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"

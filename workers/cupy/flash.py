@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from ...kernels.elementwise.source import HEADER as ELEMENTS
 from ...kernels.elementwise.source import indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from ...kernels.runtime.module import Kernel, load
+from .batched import Asked, asked_of
 from .machine import THREADS, Attention, Heads, Unit
 from .writing import HEADER
 
@@ -26,49 +26,18 @@ Parts = list[tuple[Any, Any]]
 
 
 class LibraryAttention:
-    """Bound calls, one a range of keys. What each gives is divided by its sum of weights already: a state of sum 1,
-    with the log of that sum for its maximum; these are folded into one state, or into what a finished state gives.
+    """What is made of the library's results of an attention, one for each range of keys. Each is divided by its sum of
+    weights already: a state of sum 1, with the log of that sum for its maximum; these are folded into one state, or
+    into what a finished state gives.
 
     A product that reads the only result, if it lies as it would be stored, reads it where the library has put it.
-    The library allocates its results; what a graph was captured with is kept for as long as the graph may be launched.
     """
 
     def __init__(self, machine: CudaMachine, attention: Attention, product: BoundProduct | None) -> None:
-        import torch
-
-        self.torch: Any = torch
         self.product = product
         self.machine, self.attention = machine, attention
-        a = attention
-        self.query = self._view(a.query, a.rows, a.heads, a.width)
-        self.parts = [
-            (*(self._view(_from(x, part.first), part.count, a.groups, a.width) for x in (a.key, a.value)), part.causal)
-            for part in a.parts
-        ]
         self.store: Kernel | None = None
         self.blocks = 0
-        self.kept: list[Any] = []
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """What computes it."""
-        library = ("cuDNN attention",) * len(self.parts)
-        return (*library, ENTRY) if self.product is None else (*library, *self.product.kernels)
-
-    def _view(self, x: Heads, rows: int, heads: int, width: int) -> Any:
-        """The vectors [batch, head, row, element]."""
-        types = {"bf16": self.torch.bfloat16, "f16": self.torch.float16, "f32": self.torch.float32}
-        flat = self.torch.as_tensor(x.array.reshape((x.array.size,)), device=self.machine.torch_device())
-        typed = flat.view(types[name_of(x.array.dtype)])
-        return typed.as_strided((self.attention.batches, heads, rows, width), (x.batch, x.head, x.row, 1), x.offset)
-
-    def computed(self) -> Parts:
-        """What the library gives for each range of keys."""
-        with self.torch.no_grad(), self.torch.cuda.stream(self.machine.torch_stream()):
-            found = [self._called(*part) for part in self.parts]
-        if self.machine.capturing:
-            self.kept.append(found)
-        return found
 
     def given(self, found: Parts) -> None:
         """Store what is wanted of it, or have it read."""
@@ -90,13 +59,6 @@ class LibraryAttention:
         wanted = (to.batch if self.attention.batches > 1 else found.stride(0), to.head, to.row, 1)
         return tuple(found.stride()) == wanted
 
-    def _called(self, key: Any, value: Any, causal: bool) -> tuple[Any, Any]:
-        """What the weights make of the values, and the logs of the weights' sums."""
-        call = self.torch.ops.aten._scaled_dot_product_cudnn_attention
-        scale = self.attention.scale
-        found, log, *_ = call(self.query, key, value, None, True, 0.0, causal, False, scale=scale)
-        return found, log
-
     def _stored(self, found: Parts) -> Kernel:
         """The kernel that makes states, or what they are finished to, of results and logs as they lie."""
         unit = storing_unit(self.attention, [(made.stride(), log.stride()[:3]) for made, log in found])
@@ -104,24 +66,57 @@ class LibraryAttention:
         return load(self.machine.compiled(unit), self.machine.device)
 
 
-class Together:
-    """Calls whose results may lie over operands of the others: all are computed before any is stored."""
+class LibraryCall:
+    """A bound call. The library allocates its results; what a graph was captured with is kept for as long as the graph
+    may be launched.
+    """
 
-    def __init__(self, calls: Sequence[LibraryAttention]) -> None:
-        self.calls = calls
+    def __init__(self, machine: CudaMachine, asked: Asked) -> None:
+        import torch
+
+        self.torch: Any = torch
+        self.machine, self.asked = machine, asked
+        a = asked.attention
+        self.query = self._view(asked.query, a.rows, a.heads)
+        self.key, self.value = (self._view(x, asked.part.count, a.groups) for x in (asked.key, asked.value))
+        self.kept: list[Any] = []
+
+    def _view(self, x: Heads, rows: int, heads: int) -> Any:
+        """The vectors [batch, head, row, element]."""
+        types = {"bf16": self.torch.bfloat16, "f16": self.torch.float16, "f32": self.torch.float32}
+        flat = self.torch.as_tensor(x.array.reshape((x.array.size,)), device=self.machine.torch_device())
+        typed, shape = flat.view(types[name_of(x.array.dtype)]), (self.asked.batches, heads, rows)
+        return typed.as_strided((*shape, self.asked.attention.width), (x.batch, x.head, x.row, 1), x.offset)
+
+    def __call__(self) -> Parts:
+        """What the weights make of the values, and the logs of the weights' sums, for each member."""
+        call, asked = self.torch.ops.aten._scaled_dot_product_cudnn_attention, self.asked
+        scale, sides = asked.attention.scale, (self.query, self.key, self.value)
+        with self.torch.no_grad(), self.torch.cuda.stream(self.machine.torch_stream()):
+            found, log, *_ = call(*sides, None, True, 0.0, asked.part.causal, False, scale=scale)
+        if self.machine.capturing:
+            self.kept.append((found, log))
+        n = asked.share
+        return [(found[k * n : (k + 1) * n], log[k * n : (k + 1) * n]) for k in range(len(asked.members))]
+
+
+class Together:
+    """Attentions whose results may lie over operands of the others: all are computed before any is stored."""
+
+    def __init__(self, machine: CudaMachine, attentions: Sequence[LibraryAttention]) -> None:
+        self.attentions = attentions
+        self.calls = [LibraryCall(machine, asked) for asked in asked_of([one.attention for one in attentions])]
 
     @property
     def kernels(self) -> tuple[str, ...]:
         """What computes them."""
-        return tuple(name for one in self.calls for name in one.kernels)
+        stored = [(ENTRY,) if one.product is None else one.product.kernels for one in self.attentions]
+        return (*("cuDNN attention" for _ in self.calls), *(name for names in stored for name in names))
 
     def __call__(self) -> None:
-        for one, found in [(one, one.computed()) for one in self.calls]:
-            one.given(found)
-
-
-def _from(x: Heads, row: int) -> Heads:
-    return replace(x, offset=x.offset + row * x.row)
+        found = {member: part for call in self.calls for member, part in zip(call.asked.members, call(), strict=True)}
+        for number, one in enumerate(self.attentions):
+            one.given([found[number, place] for place in range(len(one.attention.parts))])
 
 
 Steps = Sequence[tuple[Sequence[int], Sequence[int]]]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
+from .batched import asked_of
 from .exchange import Exchange
 from .gemm import name_of_call
 from .machine import Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
@@ -65,7 +66,7 @@ class PaperMachine(Machine):
         return Named(("cuDNN convolution",))
 
     def attention(self, attentions: Sequence[Attention]) -> Runner | None:
-        names = ["cuDNN attention" for one in attentions for _ in one.parts]
+        names = ["cuDNN attention" for _ in asked_of(attentions)]
         return Named((*names, *("cublasLtMatmul" for one in attentions if one.read_by is not None)))
 
     def torch(self, run: Runner) -> Runner:

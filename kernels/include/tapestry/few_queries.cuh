@@ -63,10 +63,10 @@ inline void publish() {}
 inline unsigned count_up(unsigned* at) { return (*at)++; }
 #endif
 
-// `room` holds the states of every warp; `last` says whether this block is.
-template <int QUERIES, int WIDTH, int THREADS, int AHEAD, bool FINISHED, class T, class S>
-TAPESTRY_FN void few_queries(FewQueries<T, S> a, float (*room)[QUERIES][WIDTH + 2], bool* last) {
-    constexpr int VECTOR = 16 / int(sizeof(T)), LANES = WIDTH / VECTOR, TEAMS = THREADS / LANES, WARPS = THREADS / 32;
+// What the warps of a block have seen of its keys, in `room`: a key by as many lanes as have 16 bytes of it each.
+template <int QUERIES, int WIDTH, int THREADS, int AHEAD, class T, class S>
+TAPESTRY_FN void seen_by_lanes(const FewQueries<T, S>& a, float (*room)[QUERIES][WIDTH + 2]) {
+    constexpr int VECTOR = 16 / int(sizeof(T)), LANES = WIDTH / VECTOR, TEAMS = THREADS / LANES;
     const int x = int(threadIdx.x) % LANES, team = int(threadIdx.x) / LANES;
     float query[QUERIES][VECTOR] = {};
 #pragma unroll
@@ -148,6 +148,125 @@ TAPESTRY_FN void few_queries(FewQueries<T, S> a, float (*room)[QUERIES][WIDTH + 
             for (int e = 0; e < VECTOR; ++e) room[warp][n][x * VECTOR + e] = seen[n].o[e];
             if (x == 0) room[warp][n][WIDTH] = seen[n].l, room[warp][n][WIDTH + 1] = seen[n].m;
         }
+    }
+}
+
+// a [8 queries x 16 keys] * b [16 x 8] of 16-bit elements onto d: a lane has pairs of a's row lane / 4, of b's column
+// lane / 4, and two neighbours of d's row lane / 4. Where they stand is what mma.m16n8k16 says (PTX ISA).
+#if defined(__CUDA_ARCH__)
+TAPESTRY_FN void multiply_eight(bf16, float (&d)[2], unsigned a0, unsigned a1, unsigned b0, unsigned b1) {
+    float none0, none1;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%9,%9};"
+        : "+f"(d[0]), "+f"(d[1]), "=f"(none0), "=f"(none1)
+        : "r"(a0), "r"(0), "r"(a1), "r"(b0), "r"(b1), "f"(0.0f));
+}
+TAPESTRY_FN void multiply_eight(f16, float (&d)[2], unsigned a0, unsigned a1, unsigned b0, unsigned b1) {
+    float none0, none1;
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%9,%9};"
+        : "+f"(d[0]), "+f"(d[1]), "=f"(none0), "=f"(none1)
+        : "r"(a0), "r"(0), "r"(a1), "r"(b0), "r"(b1), "f"(0.0f));
+}
+#else
+template <class T>
+void multiply_eight(T, float (&d)[2], unsigned a0, unsigned a1, unsigned b0, unsigned b1);  // the host's, as exchange
+#endif
+
+// The same by fragments, all queries seeing the same keys: a warp has 16 keys at a time, of which a lane asks for a quarter
+// of two (its elements of what is summed: any order does, if queries have the same), and for an eighth of the values of
+// four, two and two of which stand one above the other in a fragment. The next keys are asked for while these are weighed.
+template <int QUERIES, int WIDTH, int THREADS, class T, class S>
+TAPESTRY_FN void seen_by_fragments(const FewQueries<T, S>& a, float (*room)[QUERIES][WIDTH + 2]) {
+    constexpr int PART = WIDTH / 4, COLUMNS = WIDTH / 8, STEP = THREADS / 32 * 16;
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, n = lane / 4, t = lane % 4;
+    Raw<T, PART> query = {};
+    if (n < a.count) {
+        load<8, false>(query, a.query + (n / a.ratio * a.query_row + n % a.ratio * a.query_head + t * PART));
+    }
+    const Int all = a.keys, share = (all + Int(a.parts) * STEP - 1) / (Int(a.parts) * STEP) * STEP, begin = a.part * share;
+    const Int end = begin + share < all ? begin + share : all;
+    Raw<T, PART> keys[2] = {};
+    const auto ask = [&](Int first) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const Int s = first + 8 * j + n;
+            if (s < end) load<8, true>(keys[j], a.key + (s * a.key_row + t * PART));
+        }
+    };
+    float o[COLUMNS][2] = {}, l = 0.0f, m = -infinity();
+    ask(begin + warp * 16);
+    for (Int first = begin + warp * 16; first < end; first += STEP) {
+        Raw<T, COLUMNS> values[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Int s = first + i / 2 * 8 + 2 * t + i % 2;
+            if (s < end) load<8, true>(values[i], a.value + (s * a.value_row + n * COLUMNS));
+        }
+        float scores[2][2] = {};
+#pragma unroll
+        for (int k = 0; k < PART / 2; k += 2) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                multiply_eight(T{}, scores[j], query.word[k], query.word[k + 1], keys[j].word[k], keys[j].word[k + 1]);
+            }
+        }
+        ask(first + STEP);
+        float larger = m;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Int s = first + i / 2 * 8 + 2 * t + i % 2;
+            scores[i / 2][i % 2] = s < end ? a.scale * scores[i / 2][i % 2] : -infinity();
+            larger = maximum(larger, scores[i / 2][i % 2]);
+        }
+        larger = maximum(larger, exchange(larger, 1));
+        larger = maximum(larger, exchange(larger, 2));
+        const float before = m == larger ? 1.0f : exponential(m - larger);
+        m = larger;
+        l *= before;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; ++c) o[c][0] *= before, o[c][1] *= before;
+        float weights[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float score = scores[i / 2][i % 2];
+            weights[i] = score == -infinity() ? 0.0f : quick_exponential(score - larger);
+            l += weights[i];
+        }
+        Raw<T, 4> whole, rest;  // two elements of 16 bits say more of a weight than one
+#pragma unroll
+        for (int i = 0; i < 4; ++i) whole.set(i, narrow<T>(weights[i]));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rest.set(i, narrow<T>(weights[i] - float(widen(whole.get(i)))));
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c += 2) {
+            const unsigned x0 = values[0].word[c / 2], x1 = values[1].word[c / 2];
+            const unsigned x2 = values[2].word[c / 2], x3 = values[3].word[c / 2];
+            const unsigned low0 = (x0 & 0xffffu) | x1 << 16, low1 = (x2 & 0xffffu) | x3 << 16;
+            const unsigned high0 = x0 >> 16 | (x1 & 0xffff0000u), high1 = x2 >> 16 | (x3 & 0xffff0000u);
+            multiply_eight(T{}, o[c], whole.word[0], whole.word[1], low0, low1);
+            multiply_eight(T{}, o[c + 1], whole.word[0], whole.word[1], high0, high1);
+            multiply_eight(T{}, o[c], rest.word[0], rest.word[1], low0, low1);
+            multiply_eight(T{}, o[c + 1], rest.word[0], rest.word[1], high0, high1);
+        }
+    }
+    l += exchange(l, 1);
+    l += exchange(l, 2);
+    if (n >= a.count) return;
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c) {
+        room[warp][n][2 * t * COLUMNS + c] = o[c][0], room[warp][n][(2 * t + 1) * COLUMNS + c] = o[c][1];
+    }
+    if (t == 0) room[warp][n][WIDTH] = l, room[warp][n][WIDTH + 1] = m;
+}
+
+// `room` holds the states of every warp; `last` says whether this block is. FRAGMENTS: scores and values are products of
+// fragments of 16-bit elements, 16 keys at a time.
+template <int QUERIES, int WIDTH, int THREADS, int AHEAD, bool FINISHED, bool FRAGMENTS, class T, class S>
+TAPESTRY_FN void few_queries(FewQueries<T, S> a, float (*room)[QUERIES][WIDTH + 2], bool* last) {
+    constexpr int WARPS = THREADS / 32;
+    if constexpr (FRAGMENTS) {
+        seen_by_fragments<QUERIES, WIDTH, THREADS>(a, room);
+    } else {
+        seen_by_lanes<QUERIES, WIDTH, THREADS, AHEAD>(a, room);
     }
     __syncthreads();
     const int columns = FINISHED ? WIDTH : WIDTH + 2;

@@ -79,6 +79,38 @@ inline unsigned lanes_with(bool holds) {
     return found;
 }
 
+// What every lane of the warp has of two words.
+struct Pairs {
+    unsigned word[host::WARP][2];
+    Pairs(unsigned low, unsigned high) {
+        host::Slot* const slots = host::exchanged();
+        const unsigned mine[2] = {low, high};
+        std::memcpy(slots[threadIdx.x], mine, sizeof(mine));
+        host::meet_warp();
+        std::memcpy(word, slots[threadIdx.x / host::WARP * host::WARP], sizeof(word));
+        host::meet_warp();
+    }
+    // Element k of 16 in the row or column that lanes 4 n to 4 n + 3 have.
+    template <class T>
+    double of(int n, int k) const {
+        const auto bits = static_cast<unsigned short>(word[4 * n + k % 8 / 2][k / 8] >> 16 * (k % 2));
+        T found;
+        std::memcpy(&found, &bits, sizeof(found));
+        return double(widen(found));
+    }
+};
+
+template <class T>
+void multiply_eight(T, float (&d)[2], unsigned a0, unsigned a1, unsigned b0, unsigned b1) {
+    const Pairs a(a0, a1), b(b0, b1);
+    const int lane = int(threadIdx.x % host::WARP);
+    for (int i = 0; i < 2; ++i) {
+        double sum = d[i];
+        for (int k = 0; k < 16; ++k) sum += a.template of<T>(lane / 4, k) * b.template of<T>(lane % 4 * 2 + i, k);
+        d[i] = float(sum);
+    }
+}
+
 void cluster_arrive();
 void cluster_wait();
 void expect_remote(Natural* arrived, unsigned bytes);
