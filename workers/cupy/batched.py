@@ -41,8 +41,8 @@ def asked_of(attentions: Sequence[Attention]) -> list[Asked]:
     alike: dict[Hashable, list[Asked]] = defaultdict(list)
     for number, a in enumerate(attentions):
         for place, part in enumerate(a.parts):
-            sides = (a.query, *(_from(x, part.first) for x in (a.key, a.value)))
-            one = Asked(a, part, *sides, a.batches, ((number, place),))
+            key, value = (_from(x, part.first) for x in (a.key, a.value))
+            one = Asked(a, part, a.query, key, value, a.batches, ((number, place),))
             alike[_alike(one)].append(one)
     return [made for found in alike.values() for made in _as_one(found)]
 
