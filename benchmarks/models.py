@@ -172,13 +172,15 @@ class Measurement:
         for who, contender in (("cudnn", self.theirs), ("ours", self.ours)):
             self.steps[who] = contender.training(torch.compile(contender.model))
             self.case[f"compile_{who}_s"] = first_s(self.steps[who])
+            self.note(self.case)
 
     def inference_compilation(self) -> None:
         import torch
 
         for who, contender in self._narrow().items():
             self.inferring[who] = contender.inference(torch.compile(contender.model))
-            self.inferring[who]()
+            self.case[f"compile_inference_{who}_s"] = first_s(self.inferring[who])
+            self.note(self.case)
 
     def compiled(self) -> None:
         self.case["training_compile_ms"] = in_turns(self.steps)

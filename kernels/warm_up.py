@@ -55,12 +55,21 @@ def warm_up(
         if what not in PASSES:
             raise WrongValue("no such pass", where="warm_up", expected=", ".join(PASSES), came=repr(what))
     items = _layers(plan, example, chosen, known) if model else _items(plan)
-    wanted = list(dict.fromkeys(recipe for item in items for recipe in _recipes(item, chosen, known)))
+    wanted = _once(recipe for item in items for recipe in _recipes(item, chosen, known))
     if background:
-        _begin(wanted, arch, serve=model)
+        _begin(list(wanted), arch, serve=model)
         return []
-    with _bar(len(wanted), progress) as note:
+    with _bar(progress) as note:
         return compile_all(wanted, arch, jobs, note)
+
+
+def _once(recipes: Iterable[Recipe]) -> Iterator[Recipe]:
+    """Each of them once, as it comes: the first ones are compiled while others are being chosen."""
+    seen: set[Recipe] = set()
+    for recipe in recipes:
+        if recipe not in seen:
+            seen.add(recipe)
+            yield recipe
 
 
 def _is_model(plan: Any) -> bool:
@@ -94,15 +103,15 @@ def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:
 
 
 @contextlib.contextmanager
-def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr: what is given takes how many kernels are there."""
+def _bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr: what is given takes how many kernels are there, and of how many."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
     columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not shown) as progress:
-        task = progress.add_task("compiling kernels", total=total)
-        yield lambda count: progress.update(task, completed=count)
+        task = progress.add_task("compiling kernels", total=None)
+        yield lambda there, known: progress.update(task, completed=there, total=known)
 
 
 def _items(plan: Any) -> Iterator[Any]:

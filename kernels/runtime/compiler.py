@@ -6,10 +6,10 @@ import functools
 import hashlib
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ..errors import CompileError, WrongValue
 from .architecture import architecture
@@ -131,15 +131,16 @@ def compile_source(
     known = (name, arch, tuple(options), source, tuple(headers.items()) if headers else None)
     found = _memory.get(known)
     if found is None:
-        found = _remember(known, _cached(_request(source, name, arch, headers, options), _cache(directory())))
+        found = _remember(known, _cached(_request(source, name, arch, headers, options), _cache(directory()), here))
     return found
 
 
-def compile_beside(recipe: Recipe, arch: str, cache: Cache) -> Compiled:
-    """`recipe.compile`, by way of a cache that is not this process's own."""
+def compile_beside(recipe: Recipe, arch: str, cache: Cache, build: Build | None = None) -> Compiled:
+    """`recipe.compile`, by way of a cache that is not this process's own, and of a compiler that is not (`build`)."""
     target = recipe.target(arch)
+    known = (recipe.name, target, recipe.options, recipe.source, None)
     request = _request(recipe.source, recipe.name, target, None, recipe.options)
-    return _remember((recipe.name, target, recipe.options, recipe.source, None), _cached(request, cache))
+    return _memory.get(known) or _remember(known, _cached(request, cache, build or here))
 
 
 def _remember(known: tuple[object, ...], made: Compiled) -> Compiled:
@@ -177,6 +178,20 @@ class Request:
         """Whether the name is a kernel's own (`extern "C"`): one image then serves all the kernels of the source."""
         return _IDENTIFIER.fullmatch(self.name) is not None
 
+    @property
+    def portable(self) -> bool:
+        """Whether portable assembly is asked for, not machine code."""
+        return architecture(self.arch).portable
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All options as the compiler takes them."""
+        return (
+            f"--gpu-architecture={self.arch}",
+            *([] if self.portable else ["--ptxas-options=-v"]),
+            *self.options,
+        )
+
     @functools.cached_property
     def key(self) -> str:
         """SHA-256 over every part with its length, so that no two requests run together."""
@@ -203,15 +218,52 @@ class Request:
         return f"{re.sub(r'[^A-Za-z0-9_]+', '_', self.name).strip('_')}.cu"
 
 
-def _cached(request: Request, cache: Cache | None) -> Compiled:
+class Outcome(NamedTuple):
+    """What a compiler makes of a request.
+
+    `error` is what it calls what went wrong, or nothing; `entry` the name in the image of a template's instance, where
+    one was asked for.
+    """
+
+    error: str
+    log: str
+    image: bytes
+    entry: str
+
+
+Build = Callable[[Request], Outcome]
+
+
+def here(request: Request) -> Outcome:
+    """Compile in this process, through CuPy."""
+    compiler = nvrtc()
+    texts = [text.encode() for text in request.headers.values()]
+    names = [name.encode() for name in request.headers]
+    program = compiler.createProgram(request.source, request.file, texts, names)
+    try:
+        if not request.plain:
+            compiler.addNameExpression(program, request.name)
+        try:
+            compiler.compileProgram(program, request.flags)
+        except compiler.NVRTCError as error:
+            return Outcome(str(error), compiler.getProgramLog(program), b"", "")
+        log = compiler.getProgramLog(program)
+        entry = "" if request.plain else compiler.getLoweredName(program, request.name)
+        image = compiler.getPTX(program) if request.portable else compiler.getCUBIN(program)
+        return Outcome("", log, image.encode() if isinstance(image, str) else bytes(image), entry)
+    finally:
+        compiler.destroyProgram(program)
+
+
+def _cached(request: Request, cache: Cache | None, build: Build) -> Compiled:
     if cache is None:
-        return _compile(request)
+        return _compile(request, build)
     record = cache.get(request.key)
     if record is None:
         with cache.claim(request.key):
             record = cache.get(request.key)
             if record is None:
-                made = _compile(request)
+                made = _compile(request, build)
                 cache.put(request.key, Record(made.cubin, {"entry": made.entry, "log": made.log}))
                 return made
     entry = request.name if request.plain else record.head["entry"]
@@ -224,32 +276,13 @@ def _cache(folder: Path | None) -> Cache | None:
     return None if folder is None else Cache(folder)
 
 
-def _compile(request: Request) -> Compiled:
-    compiler = nvrtc()
-    texts = [text.encode() for text in request.headers.values()]
-    names = [name.encode() for name in request.headers]
-    program = compiler.createProgram(request.source, request.file, texts, names)
-    try:
-        return _build(compiler, program, request)
-    finally:
-        compiler.destroyProgram(program)
-
-
-def _build(compiler: Any, program: int, request: Request) -> Compiled:
-    portable = architecture(request.arch).portable
-    if not request.plain:
-        compiler.addNameExpression(program, request.name)
-    options = [f"--gpu-architecture={request.arch}", *([] if portable else ["--ptxas-options=-v"]), *request.options]
-    try:
-        compiler.compileProgram(program, tuple(options))
-    except compiler.NVRTCError as error:
-        raise _refused(request, compiler.getProgramLog(program), str(error)) from None
-    log = _timeless(compiler.getProgramLog(program))
-    entry = request.name if request.plain else compiler.getLoweredName(program, request.name)
-    image = compiler.getPTX(program) if portable else compiler.getCUBIN(program)
-    image = image.encode() if isinstance(image, str) else bytes(image)
-    _require(request, entry, image)
-    return Compiled(request.name, entry, request.arch, image, log, request.key)
+def _compile(request: Request, build: Build) -> Compiled:
+    made = build(request)
+    if made.error:
+        raise _refused(request, made.log, made.error)
+    entry = made.entry or request.name
+    _require(request, entry, made.image)
+    return Compiled(request.name, entry, request.arch, made.image, _timeless(made.log), request.key)
 
 
 def _timeless(log: str) -> str:

@@ -1,103 +1,87 @@
-"""Many kernels compiled at once: by threads, or by processes where the compiler may run one thing at a time in each."""
+"""Many kernels compiled at once, each by a process that does nothing else (`compile_worker.py`)."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
-from ..errors import KernelError
-from . import cache, compiler
+from . import cache, compile_worker, compiler
 from .bindings import nvrtc
-from .compiler import Compiled, Recipe
+from .compiler import Compiled, Outcome, Recipe, Request
 
-# The parent's path, so that it makes no difference how the package was found.
-_WORKER = (
-    "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path'];"
-    " from tapestry.kernels.runtime.parallel import serve; serve(job['recipes'], job['arch'])"
-)
+
+def processors() -> int:
+    """How many this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+_BROKEN = (OSError, EOFError, pickle.UnpicklingError)  # what is met where a process has ended
 
 
 def compile_all(
-    recipes: Sequence[Recipe],
+    recipes: Iterable[Recipe],
     arch: str = "sm_90",
     jobs: int | None = None,
-    note: Callable[[int], None] = lambda _: None,
+    note: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Compiled]:
     """Compile kernels for an architecture, at most `jobs` at a time (as many as there are processors unless given).
 
-    What the cache holds is not compiled again; the kernels of one source are compiled together. `note` is told how many
-    of the recipes, each counted once, are there. Raises as `compile_source` does, for the first recipe that fails.
+    What the cache holds is not compiled again; the kernels of one source are compiled together, the first ones while
+    others are still being listed. `note` is told how many of the recipes, each counted once, are there, and of how
+    many. Raises as `compile_source` does, for the first recipe that fails.
     """
-    wanted = list(dict.fromkeys(recipes))
-    missing = [recipe for recipe in wanted if not compiler.is_cached(recipe, arch)]
-    note(len(wanted) - len(missing))
-    sources: dict[object, list[Recipe]] = {}
-    for recipe in missing:
-        sources.setdefault((recipe.source, recipe.options), []).append(recipe)
-    count = min(jobs or os.cpu_count() or 1, len(sources))
-    with _meeting_place() as folder:
-        if count > 1 and not _runs_in_threads():
-            first = [group[0] for group in sources.values()]
-            _compile_in_processes([first[start::count] for start in range(count)], arch, folder)
-
-        def compile_group(group: list[Recipe]) -> int:
-            for recipe in group:
-                compiler.compile_beside(recipe, arch, cache.Cache(folder))
-            return len(group)
-
-        there = len(wanted) - len(missing)
-        with ThreadPoolExecutor(max(1, count)) as pool:
-            futures = [pool.submit(compile_group, group) for group in sources.values()]
-            for future in as_completed(futures):
-                there += 0 if future.exception() else future.result()
-                note(there)
-        for future in futures:
-            future.result()
-    return [recipe.compile(arch) for recipe in recipes]
+    count = jobs or processors()
+    with _meeting_place() as folder, Workers(count) as workers, ThreadPoolExecutor(count) as pool:
+        beside = cache.Cache(folder)
+        try:
+            listed = []
+            sources: dict[object, tuple[list[Recipe], Future[None] | None]] = {}
+            for recipe in recipes:
+                listed.append(recipe)
+                source = (recipe.source, recipe.options, recipe.feature, recipe.name if "<" in recipe.name else "")
+                if source not in sources:
+                    there = compiler.is_cached(recipe, arch)
+                    sources[source] = ([], None if there else pool.submit(_compile, recipe, arch, beside, workers))
+                if recipe not in sources[source][0]:
+                    sources[source][0].append(recipe)
+            _await(list(sources.values()), note)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [compiler.compile_beside(recipe, arch, beside) for recipe in listed]
 
 
-def _runs_in_threads() -> bool:
-    """Whether the compiler works for several threads at once; of earlier ones it is not known."""
-    return tuple(nvrtc().getVersion()) >= (13, 0)
+def _await(groups: Sequence[tuple[list[Recipe], Future[None] | None]], note: Callable[[int, int], None]) -> None:
+    """Wait for what is being compiled, and say how many kernels are there. Raises what the first of them raised."""
+    known = sum(len(group) for group, _ in groups)
+    sizes = {future: len(group) for group, future in groups if future is not None}
+    there = known - sum(sizes.values())
+    note(there, known)
+    for future in as_completed(sizes):
+        there += 0 if future.exception() else sizes[future]
+        note(there, known)
+    for future in sizes:
+        future.result()
 
 
-def serve(recipes: Sequence[Sequence[str | list[str]]], arch: str) -> None:
-    """What a worker does: leave kernels in the cache. What fails is left to the parent, which fails the same way."""
-    for name, source, options, feature in recipes:
-        with contextlib.suppress(KernelError):
-            Recipe(str(name), str(source), tuple(options), str(feature)).compile(arch)
-
-
-def _compile_in_processes(shares: Sequence[Sequence[Recipe]], arch: str, folder: Path) -> None:
-    running = [_start(share, arch, folder) for share in shares]
-    try:
-        for process in running:
-            process.wait()
-    finally:
-        for process in running:
-            process.kill()
-
-
-def _start(share: Sequence[Recipe], arch: str, folder: Path) -> subprocess.Popen[str]:
-    recipes = [[recipe.name, recipe.source, list(recipe.options), recipe.feature] for recipe in share]
-    surroundings = {**os.environ, cache.VARIABLE: str(folder)}
-    process = subprocess.Popen([sys.executable, "-c", _WORKER], stdin=subprocess.PIPE, text=True, env=surroundings)
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-        json.dump({"path": sys.path, "recipes": recipes, "arch": arch}, pipe)
-    return process
+def _compile(recipe: Recipe, arch: str, beside: cache.Cache, workers: Workers) -> None:
+    with workers.one() as build:
+        compiler.compile_beside(recipe, arch, beside, build)
 
 
 @contextlib.contextmanager
 def _meeting_place() -> Iterator[Path]:
-    """Where workers leave what they made: the cache or, where there is none, a directory for the while."""
+    """Where kernels are left: the cache or, where there is none, a directory for the while."""
     folder = cache.directory()
     if folder is not None and _writable(folder):
         yield folder
@@ -113,3 +97,96 @@ def _writable(folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+class Workers:
+    """Up to `count` processes that compile, begun when they are needed and ended with the block."""
+
+    def __init__(self, count: int) -> None:
+        self._alone = count < 2 or not sys.executable
+        self._idle: list[Worker] = []
+        self._all: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._all:
+            worker.end()
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[compiler.Build]:
+        """What compiles for the calling thread: a process of its own, or this one where there is one thread."""
+        if self._alone:
+            yield compiler.here
+            return
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                worker = Worker()
+                self._all.append(worker)
+        try:
+            yield worker.build
+        finally:
+            with self._lock:
+                self._idle.append(worker)
+
+
+class Worker:
+    """A process that compiles one source after the other. Where it cannot, this process does."""
+
+    def __init__(self) -> None:
+        major, minor = nvrtc().getVersion()
+        command = [sys.executable, "-I", "-S", compile_worker.__file__, str(major), str(minor), *_libraries()]
+        self._process: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        there = False
+        with contextlib.suppress(*_BROKEN):
+            there = self._answer()
+        if not there:
+            self.end()
+
+    def build(self, request: Request) -> Outcome:
+        """Compile there."""
+        if self._process is not None:
+            with contextlib.suppress(*_BROKEN):
+                assert self._process.stdin is not None
+                pickle.dump(_plainly(request), self._process.stdin)
+                self._process.stdin.flush()
+                return Outcome(*self._answer())
+            self.end()
+        return compiler.here(request)
+
+    def _answer(self) -> Any:
+        if self._process is None or self._process.stdout is None:
+            raise EOFError
+        return pickle.load(self._process.stdout)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+def _plainly(request: Request) -> tuple[Any, ...]:
+    """A request as the worker takes it."""
+    texts: Sequence[bytes] = [text.encode() for text in request.headers.values()]
+    names = [name.encode() for name in request.headers]
+    expression = b"" if request.plain else request.name.encode()
+    options = [flag.encode() for flag in request.flags]
+    return request.source.encode(), request.file.encode(), texts, names, expression, options, request.portable
+
+
+def _libraries() -> list[str]:
+    """The compiler's library as this process has loaded it, there perhaps beside another version; else by its name."""
+    found: dict[str, None] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+            path = line.split(maxsplit=5)[-1]
+            if Path(path).name.startswith("libnvrtc.so"):
+                found[path] = None
+    return list(found)

@@ -6,17 +6,17 @@ import sys
 from pathlib import Path
 
 from tapestry.kernels.runtime import compiler
-from tapestry.kernels.runtime.compiler import Compiled, Request, compile_source
+from tapestry.kernels.runtime.compiler import Build, Compiled, Request, compile_source
 
 
 def main(count: int, notes: Path) -> None:
     """Compile `count` kernels; append to `notes` the name of each that was not in the cache."""
     really_compile = compiler._compile
 
-    def noted(request: Request) -> Compiled:
+    def noted(request: Request, build: Build) -> Compiled:
         with notes.open("a") as file:
             file.write(f"{request.name}\n")
-        return really_compile(request)
+        return really_compile(request, build)
 
     compiler._compile = noted
     for index in range(count):

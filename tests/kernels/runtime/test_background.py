@@ -10,7 +10,7 @@ import pytest
 from tapestry.kernels.errors import CompileError
 from tapestry.kernels.runtime import background, compiler
 from tapestry.kernels.runtime.background import Coming, Workers, begin, not_waiting, obtained
-from tapestry.kernels.runtime.compiler import Compiled, Recipe, Request
+from tapestry.kernels.runtime.compiler import Build, Compiled, Recipe, Request
 
 KERNEL = Recipe("k", 'extern "C" __global__ void k(int* y) { *y = 1; }')
 
@@ -20,9 +20,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Nothing is compiled before it is set."""
     opened, really = threading.Event(), compiler._compile
 
-    def late(request: Request) -> Compiled:
+    def late(request: Request, build: Build) -> Compiled:
         assert opened.wait(60)
-        return really(request)
+        return really(request, build)
 
     monkeypatch.setattr(compiler, "_compile", late)
     monkeypatch.setattr(background, "_workers", Workers())

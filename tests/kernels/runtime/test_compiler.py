@@ -165,7 +165,7 @@ def test_a_name_that_is_no_kernel_lists_those_there_are() -> None:
 
 def test_nothing_is_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     first = compile_source(FILL, name="fill")
-    monkeypatch.setattr(compiler, "_compile", lambda request: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
     assert compile_source(FILL, name="fill") is first
     compiler.forget()
     again = Recipe("fill", FILL).compile()
@@ -175,7 +175,7 @@ def test_nothing_is_compiled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_kernels_of_a_source_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> None:
     first = compile_source(RESOURCES, name="spills")
-    monkeypatch.setattr(compiler, "_compile", lambda request: pytest.fail("compiled again"))
+    monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
     second = compile_source(RESOURCES, name="uses_shared")
     assert (first.key, first.cubin) == (second.key, second.cubin)
     assert (first.shared, second.shared) == (0, 1024)
