@@ -157,6 +157,9 @@ class Device(ABC):
     # Whether `joined` is worth asking.
     joins: ClassVar[bool] = False
 
+    # Whether tasks work in the workspaces of a plan (`work_in`); otherwise these are left out of the arenas.
+    works_in_plan: ClassVar[bool] = False
+
     @classmethod
     def present(cls) -> bool:
         """Whether this computer has what it takes. It may not be slow to answer."""
@@ -266,6 +269,12 @@ class Device(ABC):
     @abstractmethod
     def take(self, size: int, dtype: DType, lane: str | None) -> Any:
         """An array of one axis of so many elements, from a lane's temporary memory or (None) of its own."""
+
+    def work_in(self, lane: str, room: Any) -> None:
+        """From now on what is taken from a lane lies in these bytes of an arena, as far as they go. By default it lies
+        elsewhere.
+        """
+        del lane, room
 
     @abstractmethod
     def pack(self, source: Stored, target: Packed) -> Runner:

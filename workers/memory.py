@@ -12,7 +12,7 @@ from ..expr import MONOIDS
 from ..planner.format import Buffer, Resolved
 from ..program import Program
 from ..records import record_dtype
-from ..space import Grid
+from ..space import Box, Grid
 from .device import Device, Stored
 from .faults import TaskError
 
@@ -20,8 +20,9 @@ from .faults import TaskError
 class Memory:
     """Buffers of one rank by name; None where the rank stores nothing of a buffer.
 
-    Each tier is one allocation that ends where the last buffer of the rank ends. ``poison`` fills everything with what
-    no computation leaves.
+    Each tier is one allocation that ends where the last buffer of the rank ends, or the workspaces of the plan, whose
+    bytes by lane are ``rooms``, where the device works in them. ``poison`` fills everything with what no computation
+    leaves.
     """
 
     def __init__(
@@ -35,8 +36,11 @@ class Memory:
     ) -> None:
         """arenas: those by tier of a rank that has allocated them, elsewhere."""
         self.device, self.rank = device, rank
+        self.rooms: dict[str, Any] = {}
         if arenas is None:
-            arenas = {tier: self._allocated(tier, end) for tier, end in arena_bytes(resolved, rank).items()}
+            ends = arena_bytes(resolved, rank, rooms=device.works_in_plan)
+            arenas = {tier: self._allocated(tier, end) for tier, end in ends.items()}
+            self.rooms = dict(self._rooms(resolved, arenas)) if device.works_in_plan else {}
         self.tiers = arenas
         self.buffers: dict[str, Stored | None] = dict.fromkeys(resolved.buffers)
         for buffer, grid, dtype in _stored(resolved, rank):
@@ -44,6 +48,11 @@ class Memory:
                 self.buffers[buffer.name] = device.view(self.tiers[buffer.tier], buffer.offset, grid, dtype)
         if poison:
             self._poison()
+
+    def _rooms(self, resolved: Resolved, arenas: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for lane, room in resolved.document.rooms.items():
+            grid = Box.of_shape((room.nbytes,)).grid()
+            yield lane, self.device.view(arenas[room.tier], room.offset, grid, np.dtype(np.uint8)).array
 
     def _allocated(self, tier: str, nbytes: int) -> object:
         try:
@@ -70,11 +79,13 @@ def _stored(resolved: Resolved, rank: int) -> Iterator[tuple[Buffer, Grid, np.dt
             yield buffer, grid, buffer_dtype(buffer, resolved.program)
 
 
-def arena_bytes(resolved: Resolved, rank: int) -> dict[str, int]:
-    """The size of a rank's arena in each tier."""
+def arena_bytes(resolved: Resolved, rank: int, *, rooms: bool = False) -> dict[str, int]:
+    """The size of a rank's arena in each tier. rooms: with the workspaces."""
     found: dict[str, int] = {}
     for buffer, grid, dtype in _stored(resolved, rank):
         found[buffer.tier] = max(found.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
+    for room in resolved.document.rooms.values() if rooms else ():
+        found[room.tier] = max(found.get(room.tier, 0), room.offset + room.nbytes)
     return found
 
 

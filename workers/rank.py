@@ -67,6 +67,8 @@ class Rank:
         """Bind the tasks to memory; transfers too where a transport is given that needs this rank alone."""
         memories = {} if transport is None else transport.reached(self.memory)
         tags = {task.id: k for k, task in enumerate(self.resolved.document.tasks)}
+        for lane, room in self.memory.rooms.items():
+            self.device.work_in(lane if self.lanes else "", room)
         joined = self._joined() if self.joins else {}
         for task in self.tasks:
             place = place_of(self.resolved, task, self.number)

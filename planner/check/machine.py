@@ -21,6 +21,7 @@ _SCOPES = ("island", "host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
 # Fields that are there where they say something.
 _MACHINE_MORE, _LINK_MORE, _PACE_MORE = ("devices_per_island", "others"), ("shared_by",), ("shapes",)
+_DEVICE_MORE, _WORKSPACE = ("workspaces",), ("kernel", "nbytes", "of_result")
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _curve_faults(curve: object, at: str) -> Iterator[str]:
 
 
 def _device_faults(device: object, at: str) -> Iterator[str]:
-    yield from _fields(device, _DEVICE, at)
+    yield from _fields(device, _DEVICE, at, _DEVICE_MORE)
     if not isinstance(device, Mapping):
         return
     yield from _time(device, "launch_overhead_s", at)
@@ -196,6 +197,7 @@ def _device_faults(device: object, at: str) -> Iterator[str]:
         yield f"{at}.paces is not a list"
     else:
         yield from _named_once([pace.get("ranks") for pace in paces if isinstance(pace, Mapping)], f"{at}.paces")
+    yield from _workspace_faults(device.get("workspaces", []), f"{at}.workspaces")
     rates, tiers = device.get("peak"), device.get("tiers")
     if not isinstance(rates, list) or not isinstance(tiers, list) or not tiers:
         yield f"{at} has no lists of rates (peak) and of memories (tiers)"
@@ -208,6 +210,20 @@ def _device_faults(device: object, at: str) -> Iterator[str]:
     for k, tier in enumerate(tiers):
         yield from _tier_faults(tier, f"{at}.tiers[{k}]")
     yield from _named_once([tier.get("name") for tier in tiers if isinstance(tier, Mapping)], f"{at}.tiers")
+
+
+def _workspace_faults(workspaces: object, at: str) -> Iterator[str]:
+    """What classes of kernels want, each once."""
+    if not isinstance(workspaces, list):
+        yield f"{at} is not a list"
+        return
+    for k, one in enumerate(workspaces):
+        yield from _fields(one, _WORKSPACE, f"{at}[{k}]")
+        yield from _texts(one, ("kernel",), f"{at}[{k}]")
+        if isinstance(one, Mapping):
+            yield from _whole(one.get("nbytes"), 0, f"{at}[{k}].nbytes")
+            yield from _time(one, "of_result", f"{at}[{k}]")
+    yield from _named_once([one.get("kernel") for one in workspaces if isinstance(one, Mapping)], at)
 
 
 def _pace_faults(pace: object, at: str) -> Iterator[str]:

@@ -27,6 +27,8 @@ KINDS = (
     "reduce",
     "local",
 )
+# What libraries want of the address of a workspace.
+WORKSPACE_ALIGN = 256
 FILLED_ROLES = ("input", "param", "state", "const")
 
 
@@ -44,7 +46,7 @@ def read(document: Document, findings: Findings) -> Case | None:
     if len(findings.verdicts) > before:
         return None
     case = Case(document, program, tiers, algebra, layouts, tuple(map(hardware.kind, document.devices)))
-    for proof in (_inside, _storage, _fits, _have):
+    for proof in (_inside, _storage, _rooms, _fits, _have):
         proof(case, findings)
         if len(findings.verdicts) > before:
             return None
@@ -126,6 +128,7 @@ def _names(document: Document, program: Program, tiers: Mapping[str, object], fi
         refer("layout", (buffer.layout, *([] if buffer.initial is None else [buffer.initial])))
         refer("tier", (buffer.tier,))
         refer("tensor", (buffer.tensor,))
+    refer("tier", (room.tier for room in document.rooms.values()))
     for task in document.tasks:
         refer("task", task.waits, task.id)
         if isinstance(task, Compute):
@@ -256,6 +259,17 @@ def _storage(case: Case, findings: Findings) -> None:
             findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(buffer.offset,))
         if buffer.initial is not None and (tensor.role not in FILLED_ROLES or buffer.record is not None):
             findings.add(Code.INITIAL, f"buffer {buffer.name} starts filled with a {tensor.role}", tensor=tensor.name)
+
+
+def _rooms(case: Case, findings: Findings) -> None:
+    """Workspaces are of lanes that there are, where a memory may have them."""
+    for lane, room in case.document.rooms.items():
+        if lane not in LANES:
+            findings.add(Code.TASK, f"there is no lane {lane!r}, which has a workspace")
+        if room.nbytes < 1 or room.offset < 0 or room.offset % WORKSPACE_ALIGN:
+            message = f"the workspace of {lane} has {room.nbytes} bytes from {room.offset} on"
+            message += f", not 1 or more from a multiple of {WORKSPACE_ALIGN} on"
+            findings.add(Code.STORAGE, message, witness=(room.offset,))
 
 
 def _fits(case: Case, findings: Findings) -> None:

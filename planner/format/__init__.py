@@ -18,6 +18,7 @@ from .document import (
     Task,
     Traffic,
     Transfer,
+    Workspace,
 )
 from .messages import Message
 from .resolve import Resolved
@@ -42,4 +43,5 @@ __all__ = [
     "Task",
     "Traffic",
     "Transfer",
+    "Workspace",
 ]

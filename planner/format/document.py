@@ -82,6 +82,14 @@ class Buffer(Struct, frozen=True):
     record: tuple[str, ...] | None = None
 
 
+class Workspace(Struct, frozen=True):
+    """Memory that nothing of the program lies in: what kernels and libraries put down while a task runs."""
+
+    tier: str
+    offset: Count
+    nbytes: Count
+
+
 class Compute(Struct, frozen=True, tag="compute", tag_field="do"):
     id: Count
     lane: str
@@ -239,6 +247,9 @@ class Document(Struct, frozen=True):
     ``weights``: per rank, in what proportion the parts of cuts of the kind ``proportional`` share; not in the document
     where devices are alike.
 
+    ``workspaces``: by lane where its tasks may work, one after another, on every rank; lanes that are not there have
+    none, and the field is not in the document where no lane has any.
+
     ``program`` and ``machine`` are the JSON forms of `tapestry.serialize` and `planner.machine`. `check`
     proves everything but ``claims``, or refuses the plan.
     """
@@ -262,3 +273,9 @@ class Document(Struct, frozen=True):
     weights: tuple[Count, ...] | msgspec.UnsetType = msgspec.UNSET
     format: str = FORMAT
     senders: Literal["by_host"] | msgspec.UnsetType = msgspec.UNSET
+    workspaces: dict[str, Workspace] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def rooms(self) -> dict[str, Workspace]:
+        """The workspaces, by lane."""
+        return self.workspaces or {}

@@ -12,13 +12,15 @@ from .machine import Machine, MachineError
 def machine_to_json(machine: Machine) -> dict[str, Any]:
     """Nested dicts and lists; `machine_from_json` gives an equal machine back.
 
-    What few machines have (islands, shared links, several kinds of devices, shapes) is left out where it is not there.
+    What few machines have (islands, shared links, several kinds of devices, shapes,
+    workspaces) is left out where it is not there.
     """
     found = dict(msgspec.to_builtins(machine))
     _leave_out(found, devices_per_island=0, others=[])
     for link in found["links"]:
         _leave_out(link, shared_by=1)
     for device in (found["device"], *(other["device"] for other in found.get("others", ()))):
+        _leave_out(device, workspaces=[])
         for pace in device["paces"]:
             _leave_out(pace, shapes=[])
     return found

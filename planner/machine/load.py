@@ -16,6 +16,7 @@ from .machine import (
     SCOPES,
     Curve,
     DeviceModel,
+    KernelWorkspace,
     Link,
     Machine,
     MachineError,
@@ -145,12 +146,26 @@ def _device(table: TomlTable) -> DeviceModel:
         tiers=tiers,
         overlap=table.flag("overlap", default=True),
         paces=tuple(_pace(pace) for pace in table.tables("at_work")),
+        workspaces=tuple(_workspace(one) for one in table.tables("workspaces")),
     )
     table.close()
     ranks = [pace.ranks for pace in device.paces]
     if len(set(ranks)) < len(ranks):
         raise table.error("at_work", "each number of ranks once", ranks)
+    kernels = [one.kernel for one in device.workspaces]
+    if len(set(kernels)) < len(kernels):
+        raise table.error("workspaces", "each kernel class once", kernels)
     return device
+
+
+def _workspace(table: TomlTable) -> KernelWorkspace:
+    found = KernelWorkspace(
+        kernel=table.choice("kernel", KERNEL_CLASSES),
+        nbytes=table.integer("bytes", least=0),
+        of_result=table.number("of_result", least=0.0) if "of_result" in table else 0.0,
+    )
+    table.close()
+    return found
 
 
 def _pace(table: TomlTable) -> Pace:

@@ -179,12 +179,23 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelWorkspace:
+    """Memory that kernels of a class work in beside what a task reads and writes: `nbytes`, and `of_result` bytes for
+    each byte of the result.
+    """
+
+    kernel: str
+    nbytes: int
+    of_result: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceModel:
     """One device: sustained rates, the fixed cost of starting a kernel, and its memories, the compute tier first.
 
     Where it was measured, `paces` say more than rates and launch overhead do: a plan on n ranks goes by the pace whose
     number of ranks is the nearest by ratio. `overlap`: transfers run beside compute; without it a device does one thing
-    at a time.
+    at a time. `workspaces`: the classes of kernels that want memory of their own; none of the others does.
     """
 
     name: str
@@ -193,6 +204,7 @@ class DeviceModel:
     tiers: tuple[Tier, ...]
     overlap: bool = True
     paces: tuple[Pace, ...] = ()
+    workspaces: tuple[KernelWorkspace, ...] = ()
 
     def pace(self, ranks: int) -> Pace | None:
         """How fast it is with so many ranks at work; None where only rates are known."""
@@ -254,6 +266,11 @@ class DeviceModel:
         raise MachineError(
             f"no rate for {kernel}.{dtype}", where=self.name, hint="give elementwise.f64_tflops at least"
         )
+
+    def workspace_bytes(self, kernel: str, result_bytes: int) -> int:
+        """Bytes that a task of a kernel class wants to work in, whose result takes so many."""
+        found = (one for one in self.workspaces if one.kernel == kernel)
+        return next((one.nbytes + int(one.of_result * result_bytes) for one in found), 0)
 
     @property
     def compute_tier(self) -> Tier:

@@ -72,6 +72,13 @@ def _device(device: DeviceModel, names: Mapping[str, str], count: int) -> Iterat
     yield ""
     for tier in device.tiers:
         yield from _tier(tier)
+    for one in device.workspaces:
+        yield "[[device.workspaces]]"
+        yield _entry("kernel", one.kernel)
+        yield _entry("bytes", one.nbytes)
+        if one.of_result:
+            yield _entry("of_result", one.of_result)
+        yield ""
     for pace in device.paces:
         yield from _pace(pace, names)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from ..format import Claims, Document, Predicted, Resolved, Traffic
+from ..format import Claims, Document, Predicted, Resolved, Traffic, Workspace
 from ..lowering.decisions import Decisions, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import least_arena, place
 from ..lowering.order import in_order_of, listed
 from ..lowering.steps import StepBuilder, Steps
 from ..lowering.waits import waits_of
+from ..lowering.workspace import workspaces
 from ..sharding.model import Model
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode
 from ..simulate import Prices, simulate
@@ -141,12 +142,16 @@ def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> St
 def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps: Steps) -> Candidate:
     arena = place(steps, question.capacity)
     emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
-    document = _document(question, decisions, emitted, arena.peak)
+    rooms = workspaces(steps, question.machine.devices, question.tier, arena.peak, question.capacity)
+    document = _document(question, decisions, emitted, rooms, arena.peak)
     timeline = simulate(document, Prices(Resolved(document, question.program), question.book))
     return Candidate(decisions, document, timeline, arena.peak, schedule)
 
 
-def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: int) -> Document:
+def _document(
+    question: Question, decisions: Decisions, emitted: Emitted, rooms: Mapping[str, Workspace], peak: int
+) -> Document:
+    peak = max([peak, *(room.offset + room.nbytes for room in rooms.values())])
     shardings = {name: sharding_of(strategy, question.mesh) for name, strategy in decisions.strategies.items()}
     return Document(
         program=question.program_json,
@@ -167,4 +172,5 @@ def _document(question: Question, decisions: Decisions, emitted: Emitted, peak: 
         claims=Claims("pinned", question.objective, 0.0, 0, 0.0, question.seed),
         senders="by_host",
         weights=question.mesh.weights or msgspec.UNSET,
+        workspaces=dict(rooms) or msgspec.UNSET,
     )

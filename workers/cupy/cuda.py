@@ -29,11 +29,12 @@ from .arrays import DeviceArray, Memory, of_memory
 from .capturing import behind_a_kernel
 from .cudnn import Cudnn
 from .exchange import Exchange
-from .gemm import BoundProduct, Cublas
+from .gemm import WORKSPACE, BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
 from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 from .moving import Rows, rows_of
+from .scratch import Scratch
 
 HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
@@ -53,6 +54,8 @@ _WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16
 
 class CudaMachine(Machine):
     """One GPU of this process, and its current stream. Raises `MissingCuPy`, `MissingGPU`, UsageError."""
+
+    product_bytes = WORKSPACE
 
     def __init__(self) -> None:
         self.api: Any = runtime()
@@ -201,10 +204,10 @@ class CudaMachine(Machine):
         run.held = held  # type: ignore[attr-defined]
         return run
 
-    def product(self, product: Product) -> BoundProduct | None:
+    def product(self, product: Product, space: DeviceArray) -> BoundProduct | None:
         if self._cublas is None:
-            self._cublas = Cublas(lambda nbytes: self.memory("", nbytes))
-        return self._cublas.prepared(product, lambda: self.stream)
+            self._cublas = Cublas()
+        return self._cublas.prepared(product, space, lambda: self.stream)
 
     def paired(self, paired: Paired) -> Runner | None:
         if properties(self.device).capability != paired_products.CAPABILITY:
@@ -213,17 +216,18 @@ class CudaMachine(Machine):
         held = tuple(x.array for x in (paired.left, paired.first, paired.second, paired.out))
         return self._launch(unit, paired_products.arguments(paired), held)
 
-    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+    def convolution(self, convolution: Convolution, scratch: Scratch) -> Runner | None:
         if convolution.groups > 1:
-            return grouped(self, convolution, take)
+            return grouped(self, convolution, scratch.bytes)
         if self._cudnn is None:
             self._cudnn = Cudnn.found(self)
-        return self._cudnn.prepared(convolution, take) if self._cudnn else None
+        return self._cudnn.prepared(convolution, scratch) if self._cudnn else None
 
-    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
+    def attention(self, attentions: Sequence[Attention], scratch: Scratch) -> Runner | None:
         from .flash import LibraryAttention, Together
 
-        products = [None if one.read_by is None else self.product(one.read_by) for one in attentions]
+        space = scratch.bytes(scratch.most(self.product_bytes))
+        products = [None if one.read_by is None else self.product(one.read_by, space) for one in attentions]
         if any(one.read_by is not None and made is None for one, made in zip(attentions, products, strict=True)):
             return None
         return Together(self, [LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)])

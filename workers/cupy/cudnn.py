@@ -27,6 +27,7 @@ from .machine import Convolution, Strided, Window
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
+    from .scratch import Scratch
 
 # cudnnDataType_t, cudnnMathType_t, cudnnTensorFormat_t and so on, as the headers of cuDNN 9 number them.
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
@@ -82,7 +83,7 @@ class Cudnn:
         library = _library()
         return None if library is None else cls(library, machine)
 
-    def prepared(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+    def prepared(self, convolution: Convolution, scratch: Scratch) -> Runner | None:
         """Ask for a convolution, on the stream that is current then; None where cuDNN takes none such."""
         dtypes = {name_of(one.array.dtype) for one in (convolution.x, convolution.w, convolution.y)}
         if len(dtypes) > 1 or not dtypes <= set(TYPES) or convolution.groups > 1:
@@ -90,19 +91,20 @@ class Cudnn:
         for layout, packed in _layouts(convolution):
             # Extents that no descriptor holds, and copies that there is no room for, are left to other kernels.
             with contextlib.suppress(LaunchError, MemoryError):
-                asked = Asked(self.machine, _of_planes(convolution), take, layout, packed=packed)
+                asked = Asked(self.machine, _of_planes(convolution), scratch.bytes, layout, packed=packed)
                 if dtypes <= {"f16", "bf16"} and any(address % ALIGNED for address in asked.addresses):
                     continue
                 call = _Call(self, asked.convolution, layout)
-                way = self._way(call)
+                way = self._way(call, scratch.most(WORKSPACE))
                 if way is not None:
-                    return in_order([*asked.before, call.bound(way, take), *asked.after])
+                    return in_order([*asked.before, call.bound(way, scratch.bytes), *asked.after])
         return None
 
-    def _way(self, call: _Call) -> Way | None:
-        if call.key not in self.ways:
-            self.ways[call.key] = call.quickest()
-        return self.ways[call.key]
+    def _way(self, call: _Call, most: int) -> Way | None:
+        """The quickest that works in so many bytes at most."""
+        if (call.key, most) not in self.ways:
+            self.ways[call.key, most] = call.quickest(most)
+        return self.ways[call.key, most]
 
     def on_stream(self, stream: int) -> ctypes.c_void_p:
         """The handle, whose calls go to a stream."""
@@ -162,20 +164,20 @@ class _Call:
         """Which units may be used: of f32, none that round operands."""
         demanded(self.cudnn.library.cudnnSetConvolutionMathType(self.through, math), "cudnnSetConvolutionMathType")
 
-    def quickest(self) -> Way | None:
-        """Of the algorithms that give the same bits every time and are exact enough: measured, or guessed where there
-        is no memory to.
+    def quickest(self, most: int) -> Way | None:
+        """Of the algorithms that give the same bits every time, are exact enough and work in so many bytes at most:
+        measured, or guessed where there is no memory to.
         """
         name = PASSES[self.convolution.computed]
         measured, guessed = f"cudnnFindConvolution{name}Algorithm", f"cudnnGetConvolution{name}Algorithm_v7"
         rounds = (self._rated(measured) for _ in range(ROUNDS))
         for one in chain(by_least_time(chain.from_iterable(rounds)), self._rated(guessed)):
-            way = self._way(one)
+            way = self._way(one, most)
             if way is not None:
                 return way
         return None
 
-    def _way(self, one: Rated) -> Way | None:
+    def _way(self, one: Rated, most: int) -> Way | None:
         """None for an algorithm that may not be, or is not to be had."""
         if one.status or one.same_bits != 1 or not exact_enough(one.algorithm, self.convolution):
             return None
@@ -185,7 +187,7 @@ class _Call:
         status = getattr(self.cudnn.library, function)(
             self.cudnn.handle, a, b, self.through, self.into, one.algorithm, ctypes.byref(size)
         )
-        return None if status or size.value > WORKSPACE else Way(one.algorithm, one.math, size.value)
+        return None if status or size.value > most else Way(one.algorithm, one.math, size.value)
 
     def _rated(self, function: str) -> list[Rated]:
         found, count = (Rated * MOST_ALGORITHMS)(), ctypes.c_int()

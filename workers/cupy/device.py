@@ -73,6 +73,7 @@ class CupyDevice(Device):
     computes_in: ClassVar[str] = "hbm"
     graphs: ClassVar[bool] = True
     joins: ClassVar[bool] = True
+    works_in_plan: ClassVar[bool] = True
 
     def __init__(self, machine: Machine | None = None) -> None:
         if machine is None:
@@ -173,7 +174,10 @@ class CupyDevice(Device):
         """Attention of which a library or the kernel for few queries has all calls."""
         if all_few(calls):
             return self._few([(one, None) for one in calls], lane)
-        return self.machine.attention(calls) if all(map(for_library, calls)) else None
+        if not all(map(for_library, calls)):
+            return None
+        with self.temporaries(lane):
+            return self.machine.attention(calls, self._of(lane))
 
     def _few(self, calls: Sequence[tuple[Attention, Limit | None]], lane: str) -> Runner:
         """Calls for few queries; a result that lies over an operand is put there when all of them are done."""
@@ -222,7 +226,7 @@ class CupyDevice(Device):
         if found is None:
             return None
         with self.temporaries(lane):
-            return self.machine.convolution(found, lambda nbytes: self.take(nbytes, np.dtype(np.uint8), lane))
+            return self.machine.convolution(found, self._of(lane))
 
     def _sought(self, job: Job, lane: str) -> Runner | None:
         """Points that find their places in a table first."""
@@ -272,11 +276,16 @@ class CupyDevice(Device):
         steady = {task.reads[name].array for task in tasks for name in task.steady} if products else set()
         for one in products or ():
             thin = thin_product(one, self.machine, steady)
-            run = self._launch(thin) if thin else self.machine.product(one) if large else None
+            run = self._launch(thin) if thin else self._product(one, tasks[-1].lane) if large else None
             if run is None:
                 return []
             found.append(run)
         return found
+
+    def _product(self, product: Product, lane: str) -> Runner | None:
+        with self.temporaries(lane):
+            scratch = self._of(lane)
+            return self.machine.product(product, scratch.bytes(scratch.most(self.machine.product_bytes)))
 
     def _launch(self, kernel: Written) -> Runner:
         return Launched(self.machine.launch(kernel.unit, kernel.arrays), kernel)
@@ -302,6 +311,9 @@ class CupyDevice(Device):
         if lane is not None:
             return self._of(lane).take(size, dtype)
         return DeviceArray(self.machine.memory("", size * dtype.itemsize), 0, (size,), dtype)
+
+    def work_in(self, lane: str, room: DeviceArray) -> None:
+        self._scratch[lane] = Scratch(self.machine, room)
 
     def _of(self, lane: str) -> Scratch:
         if lane not in self._scratch:

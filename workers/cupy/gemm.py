@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .arrays import Memory
+from .arrays import DeviceArray
 from .lt import COMPUTE, Call, CublasLt, Described, Matrix
 from .machine import Matrices, Product
 from .products import dtype_of
 
-# What NVIDIA recommends for Hopper (cuBLAS documentation, "cublasSetWorkspace", 2025): 32 MiB a stream.
+# What NVIDIA recommends for Hopper (cuBLAS documentation, "cublasSetWorkspace", 2025): 32 MiB for a stream.
 WORKSPACE = 32 << 20
-# Streams and addresses for which a product keeps its arguments.
+# Addresses of its left operand for which a product keeps its arguments.
 ADDRESSES = 16
 
 
@@ -87,26 +87,17 @@ def _matrix(side: Side, rows: int, columns: int) -> Matrix:
 
 
 class Cublas:
-    """The library itself, not by way of CuPy's functions: those go to CuPy's own stream, and refuse to be captured.
+    """The library itself, not by way of CuPy's functions: those go to CuPy's own stream, and refuse to be captured."""
 
-    Every stream has a workspace of its own, so that nothing is allocated while it runs.
-    """
-
-    def __init__(self, allocate: Callable[[int], Memory]) -> None:
+    def __init__(self) -> None:
         self.lt = CublasLt()
-        self.allocate = allocate
-        self.workspaces: dict[int, Memory] = {}
 
-    def workspace(self, stream: int) -> int:
-        """The address of the memory that products on a stream may use."""
-        if stream not in self.workspaces:
-            self.workspaces[stream] = self.allocate(WORKSPACE)
-        return self.workspaces[stream].pointer
-
-    def prepared(self, product: Product, stream: Callable[[], int]) -> BoundProduct | None:
-        """Ask for a product, on the stream that is current then; None where the library has none."""
-        described = Described(self.lt, call_of(gemm_of(product)), WORKSPACE)
-        return None if described.algorithm is None else BoundProduct(self, described, stream, product)
+    def prepared(self, product: Product, space: DeviceArray, stream: Callable[[], int]) -> BoundProduct | None:
+        """Ask for a product, on the stream that is current then; None where the library has none. It works in the
+        bytes of ``space``, so that nothing is allocated while it runs.
+        """
+        described = Described(self.lt, call_of(gemm_of(product)), space.nbytes)
+        return None if described.algorithm is None else BoundProduct(self, described, stream, product, space)
 
     def close(self) -> None:
         """Give the library's handle back."""
@@ -122,9 +113,12 @@ def name_of_call(product: Product) -> str:
 class BoundProduct:
     """A call with its arguments. It keeps the arrays alive."""
 
-    def __init__(self, cublas: Cublas, described: Described, stream: Callable[[], int], product: Product) -> None:
+    def __init__(
+        self, cublas: Cublas, described: Described, stream: Callable[[], int], product: Product, space: DeviceArray
+    ) -> None:
         self.cublas, self.described, self.stream, self.product = cublas, described, stream, product
-        self.arguments: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self.space = space
+        self.arguments: dict[int, tuple[Any, ...]] = {}
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -136,10 +130,9 @@ class BoundProduct:
 
     def reading(self, left: int) -> None:
         """With a left operand that lies in the same way from another address on."""
-        stream = self.stream()
-        if (stream, left) not in self.arguments:
+        if left not in self.arguments:
             if len(self.arguments) >= ADDRESSES:
                 self.arguments.clear()
             was = self.product.left.array.pointer
-            self.arguments[stream, left] = self.described.arguments(self.cublas.workspace(stream), was, left)
-        self.cublas.lt.multiply(self.arguments[stream, left], stream)
+            self.arguments[left] = self.described.arguments(self.space.pointer, was, left)
+        self.cublas.lt.multiply(self.arguments[left], self.stream())

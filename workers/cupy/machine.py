@@ -17,6 +17,7 @@ from .arrays import DeviceArray, Memory
 
 if TYPE_CHECKING:
     from .exchange import Exchange
+    from .scratch import Scratch
 
 THREADS, WARP = 256, 32
 PAGE = 1 << 21  # what other processes open are whole pages of the device
@@ -216,13 +217,14 @@ class Meeting:
 class Machine(ABC):
     """One GPU. ``number``: what CUDA calls it; ``worth``: multiplications that are worth a library's call;
     ``clusters``: whether blocks form clusters; ``multiprocessors``: how many it has, by default as many as the GPU that
-    kernels were tuned on.
+    kernels were tuned on; ``product_bytes``: what the library of products works in, if it may.
     """
 
     number: int = 0
     # 655,360 of them take 6 to 12 us by cuBLASLt, and 2 to 3 by a kernel of their own (f32, H200, 2026-11-22).
     worth: int = 1 << 20
     clusters: bool = True
+    product_bytes: int = 0
 
     @property
     def multiprocessors(self) -> int:
@@ -251,22 +253,24 @@ class Machine(ABC):
         """A copy between arrays of the device or of page-locked memory."""
 
     @abstractmethod
-    def product(self, product: Product) -> Runner | None:
-        """Matrix products by a library; None where it has none of these dtypes."""
+    def product(self, product: Product, space: DeviceArray) -> Runner | None:
+        """Matrix products by a library; None where it has none of these dtypes. space: bytes of its own while it runs,
+        which may be none.
+        """
 
     @abstractmethod
     def paired(self, paired: Paired) -> Runner | None:
         """Two products and a function of both, neither of which is written; None where the GPU has no way to do so."""
 
     @abstractmethod
-    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
-        """A convolution by a library; None where it has none for these. ``take`` gives so many bytes for temporaries,
-        which are its own while it runs.
-        """
+    def convolution(self, convolution: Convolution, scratch: Scratch) -> Runner | None:
+        """A convolution by a library; None where it has none for these. What is taken is its own while it runs."""
 
     @abstractmethod
-    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
-        """Attention by a library, all computed before any result is written; None where it has none for these."""
+    def attention(self, attentions: Sequence[Attention], scratch: Scratch) -> Runner | None:
+        """Attention by a library, all computed before any result is written; None where it has none for these. What is
+        taken is its own while it runs.
+        """
 
     @abstractmethod
     def tensor(self, array: DeviceArray) -> Any:

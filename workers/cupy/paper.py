@@ -18,6 +18,7 @@ from .batched import asked_of
 from .exchange import Exchange
 from .gemm import name_of_call
 from .machine import Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
+from .scratch import Scratch
 
 # Memories begin here and at multiples of that, as those of a GPU do.
 FIRST, ALIGNED = 1 << 40, 512
@@ -56,16 +57,16 @@ class PaperMachine(Machine):
     def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
         return Named(("copy",))
 
-    def product(self, product: Product) -> Runner | None:
+    def product(self, product: Product, space: DeviceArray) -> Runner | None:
         return Named((name_of_call(product),))
 
     def paired(self, paired: Paired) -> Runner | None:
         return Named(("paired",))
 
-    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+    def convolution(self, convolution: Convolution, scratch: Scratch) -> Runner | None:
         return Named(("cuDNN convolution",))
 
-    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
+    def attention(self, attentions: Sequence[Attention], scratch: Scratch) -> Runner | None:
         names = ["cuDNN attention" for _ in asked_of(attentions)]
         return Named((*names, *("cublasLtMatmul" for one in attentions if one.read_by is not None)))
 

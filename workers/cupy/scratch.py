@@ -1,24 +1,31 @@
-"""Temporary memory of a lane: blocks that its tasks use one after another."""
+"""Temporary memory of a lane, which its tasks use one after another: the plan's workspace, or blocks of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from ..device import DType
-from .arrays import DeviceArray, Memory
+from .arrays import DeviceArray, of_memory
 from .machine import Machine
 
 ALIGN = 256
 BLOCK = 1 << 20
+BYTES = np.dtype(np.uint8)
 
 
 class Scratch:
-    """Hands out arrays; what is handed out inside `frame` is given back at its end, for the next task to use."""
+    """Hands out arrays; what is handed out inside `frame` is given back at its end, for the next task to use.
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.blocks: list[Memory] = []
+    ``room``: bytes that a plan has for the lane. What does not fit there, or any of it where there are none, is in
+    blocks that the device allocates.
+    """
+
+    def __init__(self, machine: Machine, room: DeviceArray | None = None) -> None:
+        self.machine, self.planned = machine, room is not None
+        self.blocks = [] if room is None else [room]
         self.block, self.used = 0, 0
 
     @contextmanager
@@ -34,8 +41,19 @@ class Scratch:
         while self.block < len(self.blocks) and self.used + nbytes > self.blocks[self.block].nbytes:
             self.block, self.used = self.block + 1, 0
         if self.block == len(self.blocks):
-            self.blocks.append(self.machine.memory("", max(nbytes, BLOCK)))
+            self.blocks.append(of_memory(self.machine.memory("", max(nbytes, BLOCK))))
             self.used = 0
-        start = self.used
+        block, start = self.blocks[self.block], self.used
         self.used += nbytes
-        return DeviceArray(self.blocks[self.block], start, (size,), dtype)
+        return DeviceArray(block.memory, block.offset + start, (size,), dtype)
+
+    def bytes(self, nbytes: int) -> DeviceArray:
+        """So many bytes."""
+        return self.take(nbytes, BYTES)
+
+    def most(self, nbytes: int) -> int:
+        """So many bytes, or those that are left of what the plan has: who can do with less takes no more than that."""
+        if not self.planned:
+            return nbytes
+        left = self.blocks[0].nbytes - self.used if self.block == 0 else 0
+        return max(0, min(nbytes, left // ALIGN * ALIGN))

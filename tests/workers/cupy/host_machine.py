@@ -32,6 +32,7 @@ from tapestry.workers.cupy.machine import (
     Strided,
 )
 from tapestry.workers.cupy.machine import Unit as Kernel
+from tapestry.workers.cupy.scratch import Scratch
 from tapestry.workers.device import Bound, Replay, Runner, in_order, nothing
 from tapestry.workers.lanes import HostLanes, InTurn
 
@@ -115,7 +116,7 @@ class HostMachine(Machine):
 
         return run
 
-    def product(self, product: Product) -> Runner | None:
+    def product(self, product: Product, space: DeviceArray) -> Runner | None:
         if not self.products:
             return None
         gemm = gemm_of(product)
@@ -159,12 +160,12 @@ class HostMachine(Machine):
 
         return run
 
-    def convolution(self, convolution: Convolution, take: Callable[[int], DeviceArray]) -> Runner | None:
+    def convolution(self, convolution: Convolution, scratch: Scratch) -> Runner | None:
         """As cuDNN is asked: of dense filters, with as many zeros before x as behind it."""
         if not self.products or len({one.array.dtype for one in operands(convolution)}) > 1:
             return None
         layout = CHANNELS_LAST if convolution.x.steps[1] == 1 else CHANNELS_FIRST
-        asked = Asked(self, convolution, take, layout, packed=self.packed)
+        asked = Asked(self, convolution, scratch.bytes, layout, packed=self.packed)
         made = asked.convolution
 
         def run() -> None:
@@ -173,8 +174,9 @@ class HostMachine(Machine):
 
         return in_order([*asked.before, run, *asked.after])
 
-    def attention(self, attentions: Sequence[Attention]) -> Runner | None:
-        products = [None if one.read_by is None else self.product(one.read_by) for one in attentions]
+    def attention(self, attentions: Sequence[Attention], scratch: Scratch) -> Runner | None:
+        space = scratch.bytes(scratch.most(self.product_bytes))
+        products = [None if one.read_by is None else self.product(one.read_by, space) for one in attentions]
 
         def run() -> None:
             for store in [self._attend(one) for one in attentions]:

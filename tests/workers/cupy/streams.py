@@ -173,12 +173,12 @@ class StreamedMachine(HostMachine):
     def copy(self, lines: Lines, arrays: Sequence[DeviceArray]) -> Runner:
         return self._later(super().copy(lines, arrays))
 
-    def product(self, product: Product) -> Runner | None:
-        found = super().product(product)
+    def product(self, product: Product, space: DeviceArray) -> Runner | None:
+        found = super().product(product, space)
         return None if found is None else self._later(found)
 
-    def attention(self, attentions: Any) -> Runner | None:
-        found = super().attention(attentions)
+    def attention(self, attentions: Any, scratch: Any) -> Runner | None:
+        found = super().attention(attentions, scratch)
         return None if found is None else self._later(found)
 
     def upload(self, host: bytes, target: DeviceArray) -> None:
