@@ -143,6 +143,9 @@ def fullest(resolved: Resolved, machine: Machine) -> Iterator[Full]:
         for buffer in here:
             if lives[buffer.name][0] <= worst <= lives[buffer.name][1]:
                 sizes[buffer.tensor] = sizes.get(buffer.tensor, 0) + buffer.nbytes
+        for lane, room in document.rooms.items():
+            if room.tier == tier:
+                sizes[f"workspace of {lane}"] = room.nbytes
         top = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
         peak = max((peaks.get(tier, 0) for peaks in document.peak_bytes.values()), default=0)
         at = _named(document.tasks[worst]) if document.tasks else "the start"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -159,6 +160,10 @@ class Device(ABC):
 
     # Whether tasks work in the workspaces of a plan (`work_in`); otherwise these are left out of the arenas.
     works_in_plan: ClassVar[bool] = False
+
+    # By kernel class what its tasks want to work in: bytes, and bytes for each byte of the result. Of a machine that is
+    # measured it is written down.
+    workspaces: ClassVar[Mapping[str, tuple[int, float]]] = MappingProxyType({})
 
     @classmethod
     def present(cls) -> bool:

@@ -10,6 +10,7 @@ from ...printable import columns
 from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
 from ..views.graph import cut_text
+from ..views.text import of_workspace, workspace_bytes
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -78,7 +79,11 @@ def _memory(plan: Plan) -> str:
     for tiers in plan.document.peak_bytes.values():
         for tier, size in tiers.items():
             peaks[tier] = max(size, peaks.get(tier, 0))
-    return ", ".join(f"{tier} {format_bytes(size)} on the fullest rank" for tier, size in peaks.items())
+    rooms = workspace_bytes(plan.document)
+    return ", ".join(
+        f"{tier} {format_bytes(size)} on the fullest rank{of_workspace(rooms.get(tier, 0))}"
+        for tier, size in peaks.items()
+    )
 
 
 def _shardings(plan: Plan) -> str:

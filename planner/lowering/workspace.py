@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...blocks import BLOCKS
+from ...program import Block
 from ..format import Workspace
 from ..machine import DeviceModel
 from ..strategy.cost import kernel_class
@@ -28,7 +30,17 @@ def workspaces(
 
 
 def _wanted(step: ComputeStep, devices: Sequence[DeviceModel]) -> int:
-    """Bytes for the kernel of a task, and for records that are folded onto others: those, and the fold of both."""
+    """Bytes for the kernel of a task, and for what is laid out around it."""
     made = step.strategy.writes.storage_size * step.write.itemsize
-    beside = 0 if step.onto is None else 2 * made
-    return beside + max(device.workspace_bytes(kernel_class(step.op), made) for device in devices)
+    kernel = kernel_class(step.op)
+    return _around(step, made) + max(device.workspace_bytes(kernel, made) for device in devices)
+
+
+def _around(step: ComputeStep, made: int) -> int:
+    """Records that are folded onto others, and the fold of both; operands and result of a function of dense arrays."""
+    found = [] if step.onto is None else [made, made]
+    body = step.op.body
+    if isinstance(body, Block) and BLOCKS[body.kernel].bodies is not None:
+        pairs = zip(step.reads, step.strategy.needs, strict=True)
+        found += [made, *(need.storage_size * slot.itemsize for slot, need in pairs)]
+    return sum(-(-nbytes // ALIGN) * ALIGN for nbytes in found)

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import UsageError
 from ...space import Box, Region
 from ..interface import Plan, run_plans
-from ..machine import Machine, Tier
+from ..machine import KernelWorkspace, Machine, Tier
 from ..measured import Step
 from .measure import Host, Runs, Say, Ways, probed, with_program
 
@@ -110,6 +110,7 @@ def host_of(name: str, device: str, engine: str, ranks: int | None) -> Host:
         "in-process" if turns else "loopback" if found.backend == "gloo" else found.backend,
         found.graphs,
         () if found.computes_in == HOST else (host_tier(device),),
+        tuple(KernelWorkspace(kernel, *wanted) for kernel, wanted in found.workspaces.items()),
     )
 
 

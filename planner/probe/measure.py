@@ -14,7 +14,19 @@ from ...inputs import random_inputs
 from ...program import Pin, Program
 from ..format import LowerBound, Resolved
 from ..interface import Plan, plan
-from ..machine import READ, Curve, DeviceModel, Link, Machine, Pace, Points, Rate, Tier, machine_to_json
+from ..machine import (
+    READ,
+    Curve,
+    DeviceModel,
+    KernelWorkspace,
+    Link,
+    Machine,
+    Pace,
+    Points,
+    Rate,
+    Tier,
+    machine_to_json,
+)
 from ..machine.machine import MachineError
 from ..measured import Step
 from ..search.question import Question
@@ -61,7 +73,7 @@ class Host:
     ``turns``: all ranks are in one process. ``tier``: the memory in which devices compute. ``disk_bytes``: of the disk
     that all share. ``overlap``: see `DeviceModel`. ``graphs``: each device computes by itself, and a step is replayed
     as one graph: what tasks take is measured one by one on one device. ``behind``: the memories between the one in
-    which it computes and the disk.
+    which it computes and the disk. ``workspaces``: what its kernels want to work in.
     """
 
     name: str
@@ -76,6 +88,7 @@ class Host:
     link: str
     graphs: bool = False
     behind: tuple[Tier, ...] = ()
+    workspaces: tuple[KernelWorkspace, ...] = ()
 
     def sizes(self, *, quick: bool) -> Sizes:
         """What is worth measuring of it."""
@@ -166,7 +179,7 @@ def _machine(host: Host, paces: tuple[Pace, ...], curves: tuple[Curve, ...]) -> 
     )
     device = DeviceModel(
         host.device, most.start_s, tuple(Rate(*key, tflops) for key, tflops in sorted(peak.items())), tiers,
-        overlap=host.overlap, paces=paces,
+        overlap=host.overlap, paces=paces, workspaces=host.workspaces,
     )  # fmt: skip
     links = (_link(host.link, curves),) if host.ranks > 1 else ()
     return Machine(host.name, host.description, device, 1, host.ranks, links)

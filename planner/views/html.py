@@ -14,7 +14,7 @@ from ..machine.units import format_bytes, format_seconds
 from .colours import OTHER_MOVE, kind_colour
 from .explorer import explorer, explorer_data
 from .graph import plan_graph
-from .memory import lives, memory_drawing
+from .memory import lives, memory_drawing, workspaces
 from .peers import measured_peers, predicted_peers
 from .picture import Background, background
 from .shardmap import legend, shard_drawing
@@ -163,6 +163,7 @@ def _memory(plan: Plan) -> Iterable[Drawing]:
     kinds = Kinds.of(plan.resolved)
     for tier, rank, _, full in peaks(plan):
         found = lives(plan.resolved, kinds, timeline.at([rank]), timeline.makespan_s)
+        found += workspaces(plan.resolved, timeline.makespan_s)
         yield memory_drawing(found, tier, rank, timeline.makespan_s, full)
 
 

@@ -15,6 +15,7 @@ from .timeline import LEFT, RIGHT, WIDTH, Kinds, fitting, ink_on, ticks
 HEIGHT = 250.0
 RESIDENT = "#9aa4af"
 KEPT_ROLES = ("param", "const", "state")
+WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: floa
                 spans[name] = (min(known[0], start), max(known[1], last))
     kept = {*resolved.document.outputs.values(), *resolved.document.states.values(), *_resident(resolved)}
     return [_living(resolved, buffer, spans, makers, kept, end_s) for buffer in resolved.document.buffers]
+
+
+def workspaces(resolved: Resolved, end_s: float) -> list[Living]:
+    """What kernels work in, from the first to the last, drawn as buffers are."""
+    rooms = resolved.document.rooms.items()
+    return [
+        Living(Buffer(f"workspace of {lane}", "", "", room.tier, room.offset, room.nbytes), 0.0, end_s, WORKSPACE)
+        for lane, room in rooms
+    ]
 
 
 def _resident(resolved: Resolved) -> set[str]:
@@ -100,7 +110,7 @@ def _block(life: Living, x_scale: float, y_scale: float, top: float) -> str:
     x, width = LEFT + life.start_s * x_scale, max((life.end_s - life.start_s) * x_scale, 0.6)
     height = buffer.nbytes * y_scale
     y = top + HEIGHT - (buffer.offset * y_scale + height)
-    colour = RESIDENT if life.kind in ("input", *KEPT_ROLES) else kind_colour(life.kind)
+    colour = RESIDENT if life.kind in ("input", WORKSPACE, *KEPT_ROLES) else kind_colour(life.kind)
     live = f"{format_seconds(life.start_s)} to {format_seconds(life.end_s)}"
     hint = title(f"{buffer.name}: {format_bytes(buffer.nbytes)} at {buffer.offset}, {live}")
     label = fitting(buffer.name, width - 4) if height > 11 and width > 24 else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...drawing.folding import anonymous
 from ...printable import columns
-from ..format import Resolved
+from ..format import Document, Resolved
 from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
 from ..timeline import Timeline
@@ -49,7 +49,7 @@ def headline(plan: Plan) -> str:
 def figures(plan: Plan) -> list[list[str]]:
     """Name and value of what one asks first."""
     document = plan.document
-    claims, predicted = document.claims, document.predicted
+    claims, predicted, rooms = document.claims, document.predicted, workspace_bytes(document)
     bound = document.bound
     rows = [
         [
@@ -60,7 +60,10 @@ def figures(plan: Plan) -> list[list[str]]:
         ["traffic", _traffic(plan)],
     ]
     rows += [
-        [f"memory {tier}", f"{format_bytes(peak)} of {format_bytes(full)} on rank {rank}"]
+        [
+            f"memory {tier}",
+            f"{format_bytes(peak)} of {format_bytes(full)} on rank {rank}{of_workspace(rooms.get(tier, 0))}",
+        ]
         for tier, rank, peak, full in peaks(plan)
     ]
     objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}, model gap {claims.model_gap:.2%}"
@@ -73,6 +76,23 @@ def _traffic(plan: Plan) -> str:
     traffic = plan.document.traffic
     kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in traffic.bytes_by_kind.items())
     return format_bytes(traffic.bytes_total) + (f" ({kinds})" if kinds else "")
+
+
+def workspace_bytes(document: Document) -> dict[str, int]:
+    """By tier, what is for kernels to work in on each rank."""
+    found: dict[str, int] = {}
+    for room in document.rooms.values():
+        found[room.tier] = found.get(room.tier, 0) + room.nbytes
+    return found
+
+
+def of_workspace(nbytes: int) -> str:
+    """What follows the bytes of a rank.
+
+    >>> of_workspace(32 << 20), of_workspace(0)
+    (', 32 MiB of it for kernels to work in', '')
+    """
+    return f", {format_bytes(nbytes)} of it for kernels to work in" if nbytes else ""
 
 
 def peaks(plan: Plan) -> Iterator[tuple[str, int, int, int]]:

@@ -15,32 +15,29 @@ import numpy as np
 
 from ...dtypes import name_of
 from ...errors import UsageError
-from ...kernels.elementwise.launch import PORTABLE_CLUSTER
 from ...kernels.errors import LaunchError, WrongDevice
 from ...kernels.runtime.bindings import runtime
 from ...kernels.runtime.compiler import Compiled, compile_source
 from ...kernels.runtime.device import device_architecture, device_count, properties
 from ...kernels.runtime.libcuda import driver_function
-from ...kernels.runtime.module import Prepared, load
 from ..device import Bound, Replay, Runner, in_order
 from . import paired as paired_products
 from . import sharing
 from .arrays import DeviceArray, Memory, of_memory
-from .capturing import behind_a_kernel
+from .copying import AXES, copying_unit, outermost
 from .cudnn import Cudnn
 from .exchange import Exchange
 from .gemm import WORKSPACE, BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
-from .machine import PAGE, THREADS, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
+from .launching import Launch
+from .machine import PAGE, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 from .moving import Rows, rows_of
 from .scratch import Scratch
 
 HOST_TIERS = ("host",)
 CAPABILITY = (8, 0)
 OVERLAPPING = (9, 0)  # has clusters of blocks, and kernels that start before the one ahead has ended
-# Axes that the copying kernel takes, the innermost included.
-AXES = 6
 # What torch calls our dtypes, where it is not our name.
 TORCH = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "f8e4m3": "float8_e4m3fn",
@@ -48,8 +45,6 @@ TORCH = {
 }  # fmt: skip
 RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 ANY_DIRECTION = 4  # cudaMemcpyDefault: the addresses say where they lie
-
-_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
 class CudaMachine(Machine):
@@ -74,7 +69,7 @@ class CudaMachine(Machine):
         self.main = cupy.cuda.Stream(non_blocking=True)
         self.stream: int = self.main.ptr
         self.planned = 0
-        self.pending: list[ref[_Launch]] = []
+        self.pending: list[ref[Launch]] = []
         self.capturing = False
         self.overlaps = self.clusters = properties(self.device).capability >= OVERLAPPING
         self._graphs: WeakSet[_Graph] = WeakSet()
@@ -145,7 +140,7 @@ class CudaMachine(Machine):
         return self._launch(unit, pointers, tuple(arrays))
 
     def _launch(self, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> Runner:
-        found = _Launch(self, unit, arguments, held)
+        found = Launch(self, unit, arguments, held)
         self.pending.append(ref(found))
         return found
 
@@ -175,14 +170,8 @@ class CudaMachine(Machine):
         if any(array.memory.far for array in arrays) and (rows := rows_of(lines)) is not None:
             return in_order([self._rows(part, held) for part in rows])
         if len(lines.extents) > AXES:
-            return in_order([self.copy(part, arrays) for part in _outermost(lines)])
-        count = int(np.prod(lines.extents, dtype=np.int64))
-        entry = f"copy_{lines.width}{'_wide' if count >= 1 << 31 else ''}"
-        missing = AXES - len(lines.extents)
-        extents = (*[1] * missing, *lines.extents)
-        steps = [(*[0] * missing, *given) for given in (lines.source_steps, lines.target_steps)]
-        arguments = [lines.source, lines.target, count, *extents[1:], *steps[0], *steps[1]]
-        unit = Unit(copying_source(lines.width, entry), entry, -(-count // THREADS))
+            return in_order([self.copy(part, arrays) for part in outermost(lines)])
+        unit, arguments = copying_unit(lines)
         return self._launch(unit, arguments, held)
 
     def _stretch(self, lines: Lines, held: tuple[object, ...]) -> Runner:
@@ -375,37 +364,6 @@ class _Graph:
         self.graph.launch(self.stream)
 
 
-class _Launch:
-    """A launch that is loaded when it first runs. It keeps its arrays alive."""
-
-    def __init__(self, machine: CudaMachine, unit: Unit, arguments: Sequence[Any], held: tuple[object, ...]) -> None:
-        self.machine, self.unit, self.arguments, self.held = machine, unit, arguments, held
-        self.prepared: Prepared | None = None
-        self.early: Prepared | None = None  # the launch that may overlap the end of the kernel ahead
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        """Its name."""
-        return (self.unit.entry,)
-
-    def load(self) -> Prepared:
-        """The kernel loaded, the launch laid out, once."""
-        if self.prepared is None:
-            kernel = load(self.machine.compiled(self.unit), self.machine.device)
-            if self.unit.cluster > PORTABLE_CLUSTER:
-                kernel.allow_large_clusters()
-            launch = self.unit.blocks, self.unit.threads, self.arguments, self.unit.shared
-            self.prepared = kernel.prepare(*launch)
-            if self.unit.follows and self.machine.overlaps:
-                self.early = kernel.prepare(*launch, programmatic=True)
-        return self.prepared
-
-    def __call__(self) -> None:
-        plain, stream = self.prepared or self.load(), self.machine.stream
-        early = self.early if self.machine.capturing and behind_a_kernel(stream) else None
-        (early or plain).launch(stream)
-
-
 def _nothing() -> None:
     return
 
@@ -422,33 +380,3 @@ def _device() -> int:
             hint="plan for fewer devices, start fewer processes, or run all ranks on one GPU with the local engine",
         )
     return int(local)
-
-
-def _outermost(lines: Lines) -> list[Lines]:
-    """A copy of many axes as copies of one less."""
-    n, *extents = lines.extents
-    (first, *from_), (second, *to) = lines.source_steps, lines.target_steps
-    return [
-        Lines(lines.source + k * first, lines.target + k * second, lines.width, tuple(extents), tuple(from_), tuple(to))
-        for k in range(n)
-    ]
-
-
-def copying_source(width: int, entry: str) -> str:
-    """The kernel that copies elements of so many bytes, one thread each."""
-    word, index = _WORDS[width], "unsigned long long" if entry.endswith("_wide") else "unsigned"
-    extents = ", ".join(f"const unsigned long long n{k}" for k in range(1, AXES))
-    steps = ", ".join(f"const long long {side}{k}" for side in "ft" for k in range(AXES))
-    lines = [
-        f"const {index} i = {index}(blockIdx.x) * {THREADS}u + threadIdx.x;",
-        "if (i >= count) return;",
-        f"{index} left = i;",
-    ]
-    for k in range(AXES - 1, 0, -1):
-        lines.append(f"const {index} i{k} = left % {index}(n{k}); left /= {index}(n{k});")
-    lines.append(f"const {index} i0 = left;")
-    at = {side: " + ".join(f"i{k} * {side}{k}" for k in range(AXES)) for side in "ft"}
-    lines.append(f"*reinterpret_cast<{word}*>(to + {at['t']}) = *reinterpret_cast<const {word}*>(from + {at['f']});")
-    body = "".join(f"    {line}\n" for line in lines)
-    head = f'extern "C" __global__ void __launch_bounds__({THREADS})\n{entry}(const char* from, char* to, '
-    return f"{head}const unsigned long long count, {extents}, {steps}) {{\n{body}}}\n"

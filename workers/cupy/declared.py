@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...blocks import BLOCKS
@@ -12,7 +13,7 @@ from ...errors import UsageError
 from ...expr import MONOIDS, Affine, depends_on
 from ...program import Block
 from ...space import Grid, IntSet, Region
-from ..device import Evaluation, Packed, Runner, Stored, in_order
+from ..device import DType, Evaluation, Packed, Runner, Stored, in_order
 from ..lifting import dtypes_of
 from .arrays import DeviceArray
 from .cells import Runs, cells_of
@@ -22,10 +23,12 @@ from .machine import Machine
 from .moving import bind_copy
 
 Launch = Callable[[Job], Runner]
+Take = Callable[[int, DType], DeviceArray]
 
 
-def bind_declared(machine: Machine, launch: Launch, task: Evaluation) -> Runner:
-    """Operands copied to dense arrays, the kernel's function, its result copied or folded into the output.
+def bind_declared(machine: Machine, take: Take, launch: Launch, task: Evaluation) -> Runner:
+    """Operands copied to dense arrays that ``take`` gives, the kernel's function, its result copied or folded into the
+    output.
 
     UsageError where the kernel has no function for GPUs.
     """
@@ -37,7 +40,7 @@ def bind_declared(machine: Machine, launch: Launch, task: Evaluation) -> Runner:
         raise UsageError(f"the block kernel {entry.name} has no function for GPUs", where=task.op.source, hint=hint)
     found: list[Runner] = []
     for cell in cells_of(task.op, task.points):
-        calls = [_Call.of(machine, task, {**cell.kept, **runs}) for runs in cell.folds]
+        calls = [_Call.of(machine, take, task, {**cell.kept, **runs}) for runs in cell.folds]
         for call in calls:
             found += [*map(launch, call.packing), machine.torch(call.run(entry.bodies.torch, task.op.body.attrs))]
         region = Region((calls[0].result.grid,))
@@ -60,7 +63,7 @@ class _Call:
     result: Stored
 
     @staticmethod
-    def of(machine: Machine, task: Evaluation, runs: Runs) -> _Call:
+    def of(machine: Machine, take: Take, task: Evaluation, runs: Runs) -> _Call:
         op, dtypes = task.op, dtypes_of(task)
         assert isinstance(op.body, Block)
         made = [dim.name for dim in op.dims[len(op.dims) - BLOCKS[op.body.kernel].uncut :]]
@@ -72,13 +75,13 @@ class _Call:
             own = depends_on(read)
             names = [*kept, *(name for name in (*op.reduce_dims, *made) if name in own)]
             runs_of = [runs[name] if name in own else range(1) for name in names]
-            target = _dense(machine, runs_of, dtypes[read.tensor])
+            target = _dense(take, runs_of, dtypes[read.tensor])
             index = tuple(_place(fresh, name) if name in own else Affine() for name in names)
             dims = tuple(dim for dim in fresh.dims if any(dim[0] in row.dims for row in index))
             place = Field(Stored(target.array, _from_0(target.grid)), dtypes[read.tensor])
             packing.append(Job(dims, (), fields, (Store(fresh.expr(read, dtypes), index, place),)))
             operands.append(target.array)
-        result = _dense(machine, [runs[name] for name in op.parallel_dims], name_of(task.write.array.dtype))
+        result = _dense(take, [runs[name] for name in op.parallel_dims], name_of(task.write.array.dtype))
         return _Call(machine, tuple(packing), tuple(operands), result)
 
     def run(self, function: Callable[..., Any], attributes: dict[str, Any]) -> Runner:
@@ -91,14 +94,11 @@ class _Call:
         return call
 
 
-def _dense(machine: Machine, runs: Sequence[range], dtype: str) -> Stored:
-    """An array of its own for a box, one axis a run."""
-    kind, shape = numpy_dtype(dtype), tuple(map(len, runs))
-    size = kind.itemsize
-    for n in shape:
-        size *= n
+def _dense(take: Take, runs: Sequence[range], dtype: str) -> Stored:
+    """An array for a box, one axis a run."""
+    shape = tuple(map(len, runs))
     grid = Grid(tuple(IntSet.of(run) for run in runs))
-    return Stored(DeviceArray(machine.memory("", size), 0, shape, kind), grid)
+    return Stored(take(prod(shape), numpy_dtype(dtype)).reshape(shape), grid)
 
 
 def _from_0(grid: Grid) -> Grid:

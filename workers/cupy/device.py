@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from ...program import Block
 from ...space import Grid, Region
 from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
+from . import cudnn, gemm
 from .arrays import DeviceArray, Memory, apart, of_memory
 from .at_once import Launched, at_once, fit
 from .attention import written_attention
@@ -45,7 +47,7 @@ from .machine import Attention, Lines, Machine, Product
 from .maps import written_map
 from .moving import bind_copy, bind_pack, bind_unpack, contiguous
 from .outside import Outside, axes_of
-from .parts import in_parts
+from .parts import PARTS_BYTES, in_parts
 from .peers import joined
 from .products import multiplications, products_of
 from .rows import rows_of
@@ -74,6 +76,14 @@ class CupyDevice(Device):
     graphs: ClassVar[bool] = True
     joins: ClassVar[bool] = True
     works_in_plan: ClassVar[bool] = True
+    workspaces: ClassVar[Mapping[str, tuple[int, float]]] = MappingProxyType(
+        {
+            "matmul": (gemm.WORKSPACE, 0.0),
+            "conv": (cudnn.WORKSPACE, 0.0),
+            "attention": (gemm.WORKSPACE, 0.0),
+            "reduce": (PARTS_BYTES, 0.0),
+        }
+    )
 
     def __init__(self, machine: Machine | None = None) -> None:
         if machine is None:
@@ -155,7 +165,9 @@ class CupyDevice(Device):
     def compute(self, task: Evaluation) -> Runner:
         if isinstance(task.op.body, Block):
             if BLOCKS[task.op.body.kernel].bodies is not None:
-                return bind_declared(self.machine, lambda job: in_order(self._job(job, task)), task)
+                with self.temporaries(task.lane):
+                    take = partial(self.take, lane=task.lane)
+                    return bind_declared(self.machine, take, lambda job: in_order(self._job(job, task)), task)
             return self._attention(task)
         return in_order([run for job in jobs_of(together(unfolded(task))) for run in self._job(job, task)])
 

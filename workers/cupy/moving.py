@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
@@ -171,12 +171,28 @@ def _flat(pick: Pick, side: str) -> Pick:
     return tuple(found)
 
 
+def _together(pick: Pick, side: str, stored: Stored) -> DeviceArray | None:
+    """The elements of a box as one stretch of a device's array, None where they lie apart."""
+    array, shape = stored.array, tuple(segment.count for segment in pick)
+    dense = Stored(replace(array, shape=shape), stored.grid)  # whose place does not matter
+    other = _SIDES[1 - _SIDES.index(side)]
+    flat, sides = _flat(pick, other), (stored, dense) if side == "source" else (dense, stored)
+    lines = lines_of(flat, *sides)
+    if len(lines.extents) > 1:
+        return None
+    first = lines.source if side == "source" else lines.target
+    return replace(array, offset=array.offset + first - array.pointer, shape=(prod(shape),))
+
+
 def _coming(machine: Machine, source: Stored, target: Stored, found: Sequence[Pick]) -> Runner:
-    """From NumPy, by way of a dense copy on the device."""
+    """From NumPy, by way of a dense copy on the device where they do not lie together there."""
 
     def run() -> None:
         for pick in found:
             values = np.ascontiguousarray(source.array[(*_place(pick, "source"), ...)])
+            if (whole := _together(pick, "target", target)) is not None:
+                machine.upload(values.tobytes(), whole)
+                continue
             staged = _dense(machine, pick, target.array)
             machine.upload(values.tobytes(), staged.array)
             machine.copy(lines_of(_flat(pick, "source"), staged, target), (staged.array, target.array))()
@@ -186,14 +202,17 @@ def _coming(machine: Machine, source: Stored, target: Stored, found: Sequence[Pi
 
 
 def _leaving(machine: Machine, source: Stored, target: Stored, found: Sequence[Pick]) -> Runner:
-    """To NumPy, by way of a dense copy on the device."""
+    """To NumPy, by way of a dense copy on the device where they do not lie together there."""
 
     def run() -> None:
         for pick in found:
-            staged = _dense(machine, pick, source.array)
-            machine.copy(lines_of(_flat(pick, "target"), source, staged), (source.array, staged.array))()
-            values = np.frombuffer(machine.download(staged.array), source.array.dtype)
-            target.array[(*_place(pick, "target"), ...)] = values.reshape(staged.array.shape)
+            made = _together(pick, "source", source)
+            if made is None:
+                staged = _dense(machine, pick, source.array)
+                machine.copy(lines_of(_flat(pick, "target"), source, staged), (source.array, staged.array))()
+                made = staged.array
+            values = np.frombuffer(machine.download(made), source.array.dtype)
+            target.array[(*_place(pick, "target"), ...)] = values.reshape([segment.count for segment in pick])
 
     return run
 

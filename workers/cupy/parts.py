@@ -24,6 +24,8 @@ from .threads import BUSY, SHARE, SHARED, along_fold, sharing
 # Points of a fold that a thread goes through one after another from which on a second kernel is worth it: one takes
 # 0.1 to 0.2 us, a launch of a graph 1.1 us (H200, 2026-11-22). Parts, all of which the second kernel folds.
 LONG, MOST = 64, 1024
+# What records of all parts take: at most `BUSY` of them, of four components of 8 bytes.
+PARTS_BYTES = 32 * BUSY
 
 
 @dataclass(frozen=True)

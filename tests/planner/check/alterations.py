@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code
-from tapestry.planner.format.document import Document, KernelTime, LayoutText, LowerBound, Sharding, Traffic
+from tapestry.planner.format.document import (
+    Document,
+    KernelTime,
+    LayoutText,
+    LowerBound,
+    Sharding,
+    Traffic,
+    Workspace,
+)
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
 from tapestry.serialize import program_from_json, program_to_json
 
@@ -32,8 +40,20 @@ def laid(document: Document, *regions: str, parts: tuple[int, ...] | None = None
     return replace(document, layouts={**document.layouts, "extra": LayoutText(regions, parts)})
 
 
+def roomy(lane: str = "compute", *, tier: str = "hbm", offset: int = 256, nbytes: int = 512) -> Document:
+    """With a workspace behind the buffers, which is in the peak."""
+    peaks = {rank: {"hbm": offset + nbytes} for rank in "01"}
+    rooms = {lane: Workspace(tier, offset, nbytes)}
+    return replace(plans.elementwise(), workspaces=rooms, peak_bytes=peaks)
+
+
 def machine(document: Document, **changes: Any) -> Document:
     return replace(document, machine={**document.machine, **changes})
+
+
+def _two_rooms() -> Document:
+    document = roomy()
+    return replace(document, workspaces={**document.rooms, "comm": Workspace("hbm", 512, 256)})
 
 
 def uncuttable() -> Document:
@@ -125,6 +145,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("an unknown operation", Code.REFERENCE, lambda: task(plans.elementwise(), 0, op="nothing")),
     ("an unknown tensor", Code.REFERENCE, lambda: task(plans.halo(), 1, tensor="nothing")),
     ("an unknown tier", Code.REFERENCE, lambda: buffer(plans.elementwise(), "x", tier="tape")),
+    ("a workspace in an unknown tier", Code.REFERENCE, lambda: roomy(tier="tape")),
     ("a wait for nothing", Code.REFERENCE, lambda: task(plans.elementwise(), 0, waits=(77,))),
     ("no place for an output", Code.REFERENCE, lambda: replace(plans.elementwise(), outputs={})),
     ("an output of another tensor", Code.REFERENCE, lambda: replace(plans.elementwise(), outputs={"y": "x"})),
@@ -150,8 +171,12 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ),
     ("a buffer that is too small", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", nbytes=47)),
     ("a buffer between elements", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", offset=52)),
+    ("a workspace of no bytes", Code.STORAGE, lambda: roomy(nbytes=0)),
+    ("a workspace at an odd place", Code.STORAGE, lambda: roomy(offset=264)),
+    ("a workspace before the start", Code.STORAGE, lambda: roomy(offset=-256)),
     ("a buffer before the start", Code.STORAGE, lambda: buffer(plans.elementwise(), "y", offset=-8)),
     ("no such lane", Code.TASK, lambda: task(plans.elementwise(), 0, lane="fast")),
+    ("a workspace of no lane", Code.TASK, lambda: roomy("fast")),
     ("no such kind", Code.TASK, lambda: task(plans.halo(), 1, kind="wish")),
     ("no ranks", Code.TASK, lambda: task(plans.elementwise(), 0, ranks=())),
     ("a rank too many", Code.TASK, lambda: task(plans.elementwise(), 0, ranks=(0, 2))),
@@ -170,7 +195,9 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("a copy of another tensor", Code.TASK, lambda: task(plans.prefetch(), 0, source="w1.host")),
     ("a copy onto itself", Code.TASK, lambda: task(plans.prefetch(), 0, target="w0.host")),
     ("more than a tier holds", Code.CAPACITY, lambda: buffer(plans.elementwise(), "y", offset=writing.HBM - 8)),
+    ("a workspace beyond what a tier holds", Code.CAPACITY, lambda: roomy(nbytes=writing.HBM)),
     ("another peak", Code.PEAK, lambda: replace(plans.elementwise(), peak_bytes={"0": {"hbm": 96}, "1": {"hbm": 8}})),
+    ("a workspace in no peak", Code.PEAK, lambda: replace(roomy(), peak_bytes=plans.elementwise().peak_bytes)),
     (
         "a row in no shard",
         Code.UNCOVERED,
@@ -197,6 +224,8 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
     ("a wait removed", Code.RACE, lambda: task(plans.gather_twice(), 2, waits=())),
     ("a read of memory that was reused", Code.OVERLAP, lambda: buffer(plans.gathered_matmul(), "w.full", offset=0)),
     ("an output that was written over", Code.OVERLAP, lambda: _written_over()),
+    ("a workspace where a buffer is", Code.OVERLAP, lambda: roomy(offset=0)),
+    ("two workspaces in one place", Code.OVERLAP, lambda: _two_rooms()),
     ("a read of the neighbour of what is written over", Code.IN_PLACE, lambda: written_over(Affine.dim("a") - 1)),
     ("a write over what lies elsewhere", Code.IN_PLACE, lambda: task(plans.elementwise(), 0, over="x")),
     ("a write over what is not read", Code.TASK, lambda: task(plans.elementwise(), 0, over="y")),

@@ -12,7 +12,9 @@ from .host_machine import HostMachine
 
 
 class OnHost(CupyDevice):
-    """What tests open by name."""
+    """What tests open by name. The workspaces of plans for real GPUs are large: see `test_workspace`."""
+
+    works_in_plan = False
 
     def __init__(self) -> None:
         super().__init__(HostMachine())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tapestry.space import Grid, IntSet, Region
 from tapestry.testing.choices import Choices
-from tapestry.workers.cupy.cuda import copying_source
+from tapestry.workers.cupy.copying import copying_source
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.device import Packed, Stored
 
