@@ -35,20 +35,27 @@ class Cuda:
         self.drain([stream.asked for stream in self.streams])
 
     def drain(self, queues: Sequence[deque[Op]]) -> None:
-        """Do what is asked, any stream's next that may be."""
+        """Do what is asked, any stream's next that may be; but moments are taken as soon as they are there."""
         while any(queues):
             ready = [queue for queue in queues if queue and _may(queue[0])]
             if not ready:
                 assert any(queue[0][0] == "until" for queue in queues if queue), "streams wait for each other"
                 sleep(0.0005)
                 continue
-            kind, what = self.random.choice(ready).popleft()
+            prompt = [queue for queue in ready if _takes_none(queue[0])]
+            kind, what = self.random.choice(prompt or ready).popleft()
             self.clock += 1
             if kind == "run":
                 what()
             elif kind == "record":
                 event, number = what
                 event.reached, event.at = max(event.reached, number), self.clock
+
+
+def _takes_none(op: Op) -> bool:
+    """Nothing is done: something was waited for, or a moment is taken."""
+    kind, what = op
+    return kind == "wait" or (kind == "record" and what[0].timing)
 
 
 def _may(op: Op) -> bool:
