@@ -173,7 +173,8 @@ def _flat(pick: Pick, side: str) -> Pick:
 
 def _together(pick: Pick, side: str, stored: Stored) -> DeviceArray | None:
     """The elements of a box as one stretch of a device's array, None where they lie apart."""
-    array, shape = stored.array, tuple(segment.count for segment in pick)
+    array: DeviceArray = stored.array
+    shape = tuple(segment.count for segment in pick)
     dense = Stored(replace(array, shape=shape), stored.grid)  # whose place does not matter
     other = _SIDES[1 - _SIDES.index(side)]
     flat, sides = _flat(pick, other), (stored, dense) if side == "source" else (dense, stored)
