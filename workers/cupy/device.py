@@ -325,11 +325,11 @@ class CupyDevice(Device):
         return DeviceArray(self.machine.memory("", size * dtype.itemsize), 0, (size,), dtype)
 
     def work_in(self, lane: str, room: DeviceArray) -> None:
-        self._scratch[lane] = Scratch(self.machine, room)
+        self._scratch[lane] = Scratch(partial(self.machine.memory, ""), room)
 
     def _of(self, lane: str) -> Scratch:
         if lane not in self._scratch:
-            self._scratch[lane] = Scratch(self.machine)
+            self._scratch[lane] = Scratch(partial(self.machine.memory, ""))
         return self._scratch[lane]
 
     def pack(self, source: Stored, target: Packed) -> Runner:

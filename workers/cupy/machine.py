@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...kernels.cost.gpu import tuned_gpu
 from ..device import Bound, DType, Replay, Runner
 from .arrays import DeviceArray, Memory
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from .exchange import Exchange
-    from .scratch import Scratch
 
 THREADS, WARP = 256, 32
 PAGE = 1 << 21  # what other processes open are whole pages of the device

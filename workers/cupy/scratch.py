@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from ..device import DType
-from .arrays import DeviceArray, of_memory
-from .machine import Machine
+from .arrays import DeviceArray, Memory, of_memory
 
 ALIGN = 256
 BLOCK = 1 << 20
@@ -20,11 +19,11 @@ class Scratch:
     """Hands out arrays; what is handed out inside `frame` is given back at its end, for the next task to use.
 
     ``room``: bytes that a plan has for the lane. What does not fit there, or any of it where there are none, is in
-    blocks that the device allocates.
+    blocks that ``allocate`` gives.
     """
 
-    def __init__(self, machine: Machine, room: DeviceArray | None = None) -> None:
-        self.machine, self.planned = machine, room is not None
+    def __init__(self, allocate: Callable[[int], Memory], room: DeviceArray | None = None) -> None:
+        self.allocate, self.planned = allocate, room is not None
         self.blocks = [] if room is None else [room]
         self.block, self.used = 0, 0
 
@@ -41,7 +40,7 @@ class Scratch:
         while self.block < len(self.blocks) and self.used + nbytes > self.blocks[self.block].nbytes:
             self.block, self.used = self.block + 1, 0
         if self.block == len(self.blocks):
-            self.blocks.append(of_memory(self.machine.memory("", max(nbytes, BLOCK))))
+            self.blocks.append(of_memory(self.allocate(max(nbytes, BLOCK))))
             self.used = 0
         block, start = self.blocks[self.block], self.used
         self.used += nbytes

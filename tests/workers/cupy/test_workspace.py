@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def test_the_library_of_products_works_in_what_there_is(in_plan: list[Counting],
 
 def test_temporaries_of_one_task_lie_apart_and_those_of_the_next_in_their_place() -> None:
     room = of_memory(HostMachine().memory("hbm", 2000))[256:]
-    scratch = Scratch(HostMachine(), room)
+    scratch = Scratch(partial(HostMachine().memory, ""), room)
     with scratch.frame():
         first, second = scratch.bytes(300), scratch.take(100, np.dtype(np.float32))
         assert first.pointer == room.pointer
@@ -154,7 +155,7 @@ def test_temporaries_of_one_task_lie_apart_and_those_of_the_next_in_their_place(
 
 def test_what_does_not_fit_lies_elsewhere() -> None:
     beside = Counting()
-    scratch = Scratch(beside, of_memory(HostMachine().memory("hbm", 512)))
+    scratch = Scratch(partial(beside.memory, ""), of_memory(HostMachine().memory("hbm", 512)))
     with scratch.frame():
         scratch.bytes(600)
         assert scratch.most(256) == 0
