@@ -171,14 +171,16 @@ def _slower_passes(model: nn.Module, example: Any, gpu: str) -> dict[nn.Conv2d, 
 
 def _unfit(layer: nn.Conv2d) -> str | None:
     """Why the kernels do not compute this layer, or None."""
-    width, size = layer.in_channels // layer.groups, layer.kernel_size
+    width, wide = (channels // layer.groups for channels in (layer.in_channels, layer.out_channels))
+    size, octets = layer.kernel_size, layer.in_channels % 8 == layer.out_channels % 8 == 0
     facts = {
         f"a subclass, {type(layer).__name__}, whose forward may differ": type(layer) is nn.Conv2d,
         "padding mode " + layer.padding_mode: layer.padding_mode == "zeros",
-        f"{layer.in_channels} channels in and {layer.out_channels} out": layer.in_channels == layer.out_channels,
-        f"group width {width}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": width < CUDNN_WIDTH,
+        f"{layer.in_channels} channels in and {layer.out_channels} out": width == wide or (layer.groups > 1 and octets),
+        f"group width {width}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": max(width, wide)
+        < CUDNN_WIDTH,
         "one group of many channels, a product that cuDNN is made for": layer.groups > 1 or width in GROUP_WIDTHS,
-        f"{layer.in_channels} channels, no multiple of 8": width in GROUP_WIDTHS or layer.in_channels % 8 == 0,
+        f"{layer.in_channels} channels, no multiple of 8": width in GROUP_WIDTHS or octets,
         f"filter {size[0]}x{size[1]}, larger than {MAX_FILTER}": max(size) <= MAX_FILTER,
         f"stride {layer.stride}, not 1 or 2": set(layer.stride) <= {1, 2},
         f"dilation {layer.dilation}, not 1 or 2": set(layer.dilation) <= {1, 2},

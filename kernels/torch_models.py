@@ -74,14 +74,16 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _problem(layer: nn.Conv2d, x: Tensor) -> ConvolutionProblem | None:
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    if dtype not in DTYPES or layer.padding_mode != "zeros" or layer.in_channels != layer.out_channels:
+    dense = layer.groups == 1 and layer.in_channels != layer.out_channels
+    if dtype not in DTYPES or layer.padding_mode != "zeros" or dense:
         return None
     extents = (layer.kernel_size[0], layer.kernel_size[1])
     n, c, h, w = x.shape if x.dim() == 4 else (1, *x.shape)
     try:
         made = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, extents)
+        steps = (made.stride, made.dilation, made.padding)
         return ConvolutionProblem(
-            n, h, w, c, layer.groups, *extents, made.stride, made.dilation, made.padding, DTYPES[dtype]
+            n, h, w, c, layer.groups, *extents, *steps, DTYPES[dtype], channels_out=layer.out_channels
         )
     except BadConvolution:
         return None

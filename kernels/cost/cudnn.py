@@ -28,7 +28,10 @@ DATA = "data/cudnn.json"
 
 
 class Layer(NamedTuple):
-    """What cuDNN's time depends on: images, rows = columns, channels, those of a group, the filter's side, stride."""
+    """What cuDNN's time depends on: images, rows = columns, channels, those of a group, the filter's side, stride.
+
+    `channels_out` is given where it is not `channels`.
+    """
 
     n: int
     extent: int
@@ -36,26 +39,28 @@ class Layer(NamedTuple):
     width: int
     size: int
     stride: int = 1
+    channels_out: int | None = None
 
     @classmethod
     def of(cls, problem: ConvolutionProblem) -> Layer | None:
         """The measured kind of layer nearest to a problem; None of one that is of another kind."""
-        if problem.dilation != (1, 1) or problem.stride[0] != problem.stride[1] or problem.channels_out is not None:
+        if problem.dilation != (1, 1) or problem.stride[0] != problem.stride[1]:
             return None
         extent, size = round((problem.h * problem.w) ** 0.5), round((problem.r * problem.s) ** 0.5)
-        return cls(problem.n, extent, problem.c, problem.width, size, problem.stride[0])
+        return cls(problem.n, extent, problem.c, problem.width, size, problem.stride[0], problem.channels_out)
 
     @property
     def bytes_moved(self) -> int:
         """Input, output and filter, once."""
         out = -(-self.extent // self.stride)
-        places = self.n * (self.extent**2 + out**2) * self.channels
-        return 2 * (places + self.channels * self.width * self.size**2)
+        written = self.channels_out or self.channels
+        places = self.n * (self.extent**2 * self.channels + out**2 * written)
+        return 2 * (places + written * self.width * self.size**2)
 
     @property
     def products(self) -> int:
         out = -(-self.extent // self.stride)
-        return self.n * out**2 * self.channels * self.width * self.size**2
+        return self.n * out**2 * (self.channels_out or self.channels) * self.width * self.size**2
 
     def features(self) -> list[float]:
         """Logarithms, so that a tree cuts where things double."""
@@ -106,6 +111,8 @@ def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 
 def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
-    """Whether a pass is better left to cuDNN."""
+    """Whether a pass is better left to cuDNN: also where none but the plain kernel computes it."""
+    if not problem.narrow and wide.predicted_s(problem, what, gpu) is None:
+        return True
     theirs = cudnn_s(problem, what, gpu)
     return theirs is not None and theirs < ours_s(problem, what, gpu)

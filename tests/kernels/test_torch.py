@@ -212,6 +212,20 @@ def test_swap_takes_what_it_can_and_says_why_not() -> None:
     assert "3 convolutions taken, 4 left" in str(report)
 
 
+def test_swap_takes_layers_of_other_channels_out() -> None:
+    layers = nn.Sequential(
+        nn.Conv2d(16, 32, 3, groups=4), nn.Conv2d(32, 16, 3, groups=16, bias=False), nn.Conv2d(16, 20, 3, groups=4),
+        nn.Conv2d(20, 16, 1), nn.Conv2d(16, 2048, 1, groups=8),
+    )  # fmt: skip
+    before, x = copy.deepcopy(layers), torch.randn(2, 16, 12, 12)
+    report = replace_convolutions(layers)
+    assert report.taken == ("0", "1")
+    assert "16 channels in and 20 out" in report.left["2"]
+    torch.testing.assert_close(layers(x), before(x))
+    found = convolutions(layers.bfloat16(), x.bfloat16(), GroupedConv2d)
+    assert [(met.problem.c, met.problem.k) for met in found] == [(16, 32), (32, 16)]
+
+
 def test_swap_keeps_state_and_parameters() -> None:
     net = Net()
     parameters, state = dict(net.named_parameters()), copy.deepcopy(net.state_dict())

@@ -44,6 +44,28 @@ def test_where_nothing_is_known_ours_computes(told: dict[Layer, tuple[float, ...
     assert not is_faster(replace(PROBLEM, dilation=(2, 2)), "forward", GPU)
 
 
+def test_other_channels_out_are_a_layer_of_their_own() -> None:
+    """Its bytes and products are counted, so that the trees tell its time; that of the layer beside it is not taken."""
+    wide = ConvolutionProblem(64, 28, 28, 96, 12, 3, 3, padding=(1, 1, 1, 1), channels_out=192)
+    layer = Layer.of(wide)
+    assert layer == Layer(64, 28, 96, 8, 3, channels_out=192)
+    assert (layer.bytes_moved, layer.products) == (wide.bytes_moved, wide.flops // 2)
+    for what in PASSES:
+        theirs = cudnn_s(wide, what, GPU)
+        assert theirs is not None
+        assert theirs > GPU.roofline_s(wide.bytes_moved)
+        assert is_faster(wide, what, GPU) == (theirs < ours_s(wide, what, GPU))
+
+
+def test_what_only_the_plain_kernel_computes_is_left_to_cudnn() -> None:
+    ampere = known_gpu("A100")
+    assert ampere is not None
+    widths = ConvolutionProblem(64, 28, 28, 96, 4, 3, 3, padding=(1, 1, 1, 1))
+    assert [is_faster(widths, what, ampere) for what in PASSES] == [True] * 3
+    odd = ConvolutionProblem(64, 28, 28, 36, 12, 3, 3, padding=(1, 1, 1, 1), channels_out=60)
+    assert [is_faster(odd, what, GPU) for what in PASSES] == [True] * 3
+
+
 def test_what_is_shipped_knows_every_pass() -> None:
     document = cudnn._document()
     assert document["features"] == list(cudnn.FEATURES)
