@@ -132,8 +132,11 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
         plan = _planned(key, lambda: _forward_plan(x, w, geometry))
     if plan.left:
         return _forward_by_cudnn(x, w, bias, geometry)
-    given = _copied(plan, x, w)
     out = plan.result.allocated(x)
+    if bias is None and not plan.copied and (known := plan.launches.get(False)) is not None:
+        known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
+        return out
+    given = _copied(plan, x, w)
     if bias is None:
         ready = plan.run(False, (*given, out), ("x", "w", "out"), lambda *a: _forward_steps(plan, *a))
     else:
@@ -269,9 +272,10 @@ class _Pair:
             return None
         dx, dw, size = self.to_x.result.allocated(dy), self.to_w.result.allocated(x), self.to_w.workspace
         operands: tuple[Tensor, ...] = (x, dy, w, dx, dw)
+        addresses: tuple[int, ...] = (x.data_ptr(), dy.data_ptr(), w.data_ptr(), dx.data_ptr(), dw.data_ptr())
         if size:
-            operands = (*operands, torch.empty(size, dtype=torch.uint8, device=self.to_w.result.device))
-        addresses = tuple([tensor.data_ptr() for tensor in operands])
+            room = torch.empty(size, dtype=torch.uint8, device=self.to_w.result.device)
+            operands, addresses = (*operands, room), (*addresses, room.data_ptr())
         if self.launches is None:
             names = ("x", "dy", "w", "out", "out", "workspace")[: len(operands)]
             described = [_described(tensor, name) for tensor, name in zip(operands, names, strict=True)]

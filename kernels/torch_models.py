@@ -81,9 +81,9 @@ def _problem(layer: nn.Conv2d, x: Tensor) -> ConvolutionProblem | None:
     n, c, h, w = x.shape if x.dim() == 4 else (1, *x.shape)
     try:
         made = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, extents)
-        steps = (made.stride, made.dilation, made.padding)
         return ConvolutionProblem(
-            n, h, w, c, layer.groups, *extents, *steps, DTYPES[dtype], channels_out=layer.out_channels
-        )
+            n, h, w, c, layer.groups, *extents, made.stride, made.dilation, made.padding, DTYPES[dtype],
+            channels_out=layer.out_channels,
+        )  # fmt: skip
     except BadConvolution:
         return None
