@@ -8,6 +8,7 @@ fold which share of it, from whom these take the parts they lack, and whom they 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import lcm
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,21 +38,29 @@ class Source:
 
     def loads(self, needs: Sequence[Spread]) -> Loads:
         """What each of some layouts takes: elements and records by (transfer, received or sent, level, rank)."""
+        return self.shared(needs)[0]
+
+    def shared(self, needs: Sequence[Spread]) -> tuple[Loads, list[int]]:
+        """The same, and of each what all counts of ranks that share a piece divide; 0 where that is not known."""
         simple = self.pieces.regions and all(len(region.grids) == 1 for region in self.pieces.regions)
         plain = [k for k, need in enumerate(needs) if simple and need.regions and _Needed.plain(need)]
         found = np.zeros((2, len(needs), 2, len(self.groups), len(self.parts)), dtype=np.int64)
         done: list[int] = []
+        counts = [0] * len(needs)
         if plain:
             needed = {k: _Needed.of(needs[k]) for k in plain}
             met = _Met(self.pieces.regions, list(needed.values()), records=self.records)
             done = [k for k in plain if met.all_there(needs[k], needed[k])]
             for some in self._at_once({k: len(needed[k].entries) for k in done}):
-                found[:, some] = self._counted([needed[k] for k in some], met)
+                told, contributed, sharing = self._counted([needed[k] for k in some], met)
+                found[:, some] = told, contributed
+                for k, count in zip(some, sharing, strict=True):
+                    counts[k] = count
         for k in sorted({*range(len(needs))} - {*done}):
             alone = partial_loads(self.held.given, needs[k].given, self.parts, self.groups, records=self.records)
             found = found if alone.elements.dtype != object else found.astype(object)
             found[:, k] = alone.elements, alone.records
-        return Loads(found[0], found[1])
+        return Loads(found[0], found[1]), counts
 
     def _at_once(self, entries: Mapping[int, int]) -> Iterator[list[int]]:
         """Transfers with about as many entries each, as many as one table is to hold."""
@@ -65,9 +74,9 @@ class Source:
         if some:
             yield some
 
-    def _counted(self, needs: Sequence[_Needed], met: _Met) -> tuple[Counts, Counts]:
+    def _counted(self, needs: Sequence[_Needed], met: _Met) -> tuple[Counts, Counts, list[int]]:
         table = _Table.of(needs, met)
-        shares = self._shares(table, cut=met.cut)
+        shares, sharing = self._shares(table, cut=met.cut)
         ranks = len(self.parts)
         transfers, pieces, entries = shares.shape
         repeated = np.repeat(table.ranks, pieces, axis=0)
@@ -76,7 +85,7 @@ class Source:
         told = np.zeros_like(contributed)
         for way, level, counts in _told(table, shares.sum(axis=1), self.groups):
             told[:, way, level] = added_up(table.ranks, counts, ranks)
-        return told, contributed
+        return told, contributed, sharing
 
     def _contributed(self, shares: Counts) -> Counts:
         """What comes to those who fold ``shares``, [transfer, piece, rank], from all who have a part of a piece."""
@@ -110,8 +119,9 @@ class Source:
             found[:, :, level] = (within - before).swapaxes(0, 1)
         return found
 
-    def _shares(self, table: _Table, *, cut: bool) -> Counts:
-        """[transfer, piece of what is there, entry] elements that the rank folds of it."""
+    def _shares(self, table: _Table, *, cut: bool) -> tuple[Counts, list[int]]:
+        """[transfer, piece of what is there, entry] elements that the rank folds of it; of each transfer what all
+        counts of ranks that share a piece divide."""
         held = self.pieces.held[:, table.ranks].swapaxes(0, 1)
         all_needers, holding = _like(table.codes, np.ones_like(held[:, :1])), _like(table.codes, held)
         able = holding.count > 0
@@ -121,7 +131,8 @@ class Source:
         length = (turn + 1) * longest // count - turn * longest // count if cut else 1 * (turn == 0)
         folds = (table.elements > 0) & (held | ~able)
         shares: Counts = np.where(folds, length * (table.elements // np.maximum(longest, 1)), 0)
-        return shares
+        sharing = np.where(folds & cut, count, 1).reshape(len(shares), -1)
+        return shares, [lcm(*np.unique(counts).tolist()) for counts in sharing]
 
 
 class _Needed(NamedTuple):

@@ -74,13 +74,13 @@ def common_sizes(some: Sequence[Region], others: Sequence[Region]) -> list[Any]:
     for a, b in zip(zip(*mine, strict=True), zip(*theirs, strict=True), strict=True):
         sets, others_sets = dict.fromkeys(a), dict.fromkeys(b)
         at, there = ({axis: k for k, axis in enumerate(different)} for different in (sets, others_sets))
-        table = _sizes(tuple(sets), tuple(others_sets))
+        table = sizes_of_both(tuple(sets), tuple(others_sets))
         found.append(table[np.array([at[x] for x in a])[:, None], [there[x] for x in b]])
     return found
 
 
 @lru_cache(maxsize=8192)
-def _sizes(mine: tuple[IntSet, ...], theirs: tuple[IntSet, ...]) -> Any:
+def sizes_of_both(mine: tuple[IntSet, ...], theirs: tuple[IntSet, ...]) -> Any:
     """How many values each of some sets has in common with each of others."""
     if any(run.step != 1 for values in (*mine, *theirs) for run in values.runs):
         return np.array([[(a & b).size for b in theirs] for a in mine], dtype=np.int64)

@@ -134,7 +134,7 @@ class Translation:
         different = {home: i for i, home in enumerate(dict.fromkeys(homes))}
         prices = model.prices(list(different), list(asked), flow.width)
         complete = np.array([home.parts is None for home in different])
-        free = complete[:, None] & (relate(list(different), list(asked)).missing == 0)
+        free = complete[:, None] & (model.traffic.costs(list(different), list(asked), flow.width)[1] == 0)
         at = np.array([different[home] for home in homes], dtype=np.int64)
         stored = np.array([model.stored(need, flow.width) for need in asked], dtype=np.int64)
         tables = _Tables(within, np.where(free, 0, prices)[at], np.where(free, 0, stored)[at])

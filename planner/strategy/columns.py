@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...space import Grid, IntSet, Region
+from ..format.loads import sizes_of_both
 
 Ints = NDArray[np.int64]
 Sizes = Any  # elements, per rank: a vector of int64, or of Python's integers where these may be greater
@@ -183,6 +184,20 @@ def product_of_sizes(axes: Sequence[Column]) -> Ints:
     """Elements of each rank."""
     found: Ints = np.prod([axis.sizes for axis in axes], axis=0)
     return found
+
+
+def sizes_in_common(some: Sequence[Column], others: Sequence[Column]) -> Ints:
+    """[column, other column, rank] how many values each rank has of both."""
+    (sets, numbers), (other_sets, other_numbers) = _sets_of(some), _sets_of(others)
+    table: Ints = sizes_of_both(sets, other_sets)[numbers[:, None], other_numbers[None]]
+    return table
+
+
+def _sets_of(some: Sequence[Column]) -> tuple[tuple[IntSet, ...], Ints]:
+    """The different sets of some columns, and [column, rank] which one each has."""
+    number = {values: k for k, values in enumerate(dict.fromkeys(values for column in some for values in column.sets))}
+    each = (np.array([number[values] for values in column.sets], dtype=np.int64)[column.codes] for column in some)
+    return tuple(number), np.stack(list(each))
 
 
 def common(a: Columns, b: Columns) -> Sizes:

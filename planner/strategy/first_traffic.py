@@ -15,7 +15,7 @@ from ..machine import COLLECTIVES, Scope
 from .columns import Ints
 from .kinds import complete_kind, partial_kind
 from .layouts import Layout
-from .pairs import Facts
+from .pairs import Related
 from .traffic import NOTHING, Floats, Move, Traffic
 
 Members = tuple[tuple[int, ...], ...]
@@ -36,8 +36,8 @@ class FirstTraffic(Traffic):
         members = (tuple(tuple(r for r, its in enumerate(of) if its == k) for k in range(max(of) + 1)) for of in levels)
         return [*zip(scopes, members, strict=True)][::-1]
 
-    def _row(self, have: Layout, needs: Sequence[Layout], width: Width, _: Facts) -> tuple[Floats, Ints]:
-        return self._one_by_one(have, needs, width)
+    def _table(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width, _: Related) -> tuple[Floats, Ints]:
+        return self._one_by_one(haves, needs, width)
 
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
         pair = have.pair(need)

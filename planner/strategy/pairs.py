@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .columns import Column, Columns, Ints, Met, met
+from .columns import Column, Columns, Ints, Met, met, sizes_in_common
 
 if TYPE_CHECKING:
     from .layouts import Layout
@@ -125,10 +125,12 @@ class _Block:
 
     def __init__(self, have: Stack, need: Stack) -> None:
         self.have, self.need = have, need
-        self.met = [
-            [[met(a, b) for b in theirs] for a in mine]
-            for (mine, _), (theirs, _) in zip(have.axes, need.axes, strict=True)
-        ]
+
+    @cached_property
+    def met(self) -> list[list[list[Met]]]:
+        """Per axis what every column of the one has in common with every one of the other."""
+        axes = zip(self.have.axes, self.need.axes, strict=True)
+        return [[[met(a, b) for b in theirs] for a in mine] for (mine, _), (theirs, _) in axes]
 
     def _spread(self, axis: int, table: Ints) -> Ints:
         """[have, need, ...] from [different columns, different columns, ...] of an axis."""
@@ -139,8 +141,8 @@ class _Block:
     def common(self) -> Ints:
         """[have, need, rank] elements of both."""
         found = np.ones((1, 1, 1), dtype=np.int64)
-        for axis, table in enumerate(self.met):
-            found = found * self._spread(axis, np.array([[m.sizes for m in row] for row in table]))
+        for axis, ((mine, _), (theirs, _)) in enumerate(zip(self.have.axes, self.need.axes, strict=True)):
+            found = found * self._spread(axis, sizes_in_common(mine, theirs))
         return found
 
     def facts(self) -> tuple[Ints, ...]:

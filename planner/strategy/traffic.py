@@ -26,21 +26,19 @@ from numpy.typing import NDArray
 
 from ...records import Width
 from ...space import Region
-from ..format.folds import Source
-from ..format.loads import IN, complete_loads, loads_of
+from ..format.loads import loads_of
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
 from . import paths
 from .columns import Ints
-from .kinds import complete_kind, partial_kind
+from .counted import Busiest, Counts, Moved, Where
+from .kinds import partial_kind
 from .layouts import Layout, Layouts, relate
 from .mesh import Mesh
-from .pairs import Facts
+from .pairs import Related
 from .ways import Ways
 
 Floats = NDArray[np.float64]
-Busiest = tuple[int, ...]
-"""Per level what the busiest rank receives, or sends."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,6 @@ class Stream(NamedTuple):
     users: Mapping[tuple[Link, int], int]
 
 
-class _Fold(NamedTuple):
-    """Elements, and bytes that ranks receive in all; per level those of the busiest."""
-
-    elements: int
-    nbytes: int
-    busiest: Busiest
-
-
 NOTHING = Move(0, 0, 0, "local", 0.0)
 DETOURS = 2  # of a path, and of each of its halves
 MOST_RANKS = 16  # among which detours are looked for: what each rank has on the way is different pieces
@@ -102,8 +92,6 @@ class Traffic:
         self.shared = any(link.shared_by > 1 for link in machine.links)
         self._links: dict[tuple[Scope, tuple[int, ...]], Link] = {}
         self._moves: dict[tuple[int, int, Width], Move] = {}
-        self._loads: dict[tuple[int, int], tuple[Busiest, Busiest]] = {}
-        self._folds: dict[tuple[int, int, Width], _Fold] = {}
         self._costs: dict[tuple[tuple[Layout, ...], tuple[Layout, ...], Width], tuple[Floats, Ints]] = {}
         self._rows: dict[tuple[Layout, Width], list[tuple[Mapping[Layout, int], Floats, Ints]]] = {}
         self._paths: dict[tuple[int, int, Width], tuple[Layout, ...]] = {}
@@ -127,6 +115,11 @@ class Traffic:
         return levels_of(self.machine.reaches, self.devices)
 
     @cached_property
+    def counts(self) -> Counts:
+        """What transfers move."""
+        return Counts(self.levels[1])
+
+    @cached_property
     def _widest(self) -> tuple[int, ...]:
         """Per level the ranks of its largest group."""
         return tuple(max(map(of.count, set(of))) for of in self.levels[1])
@@ -136,10 +129,8 @@ class Traffic:
         key = tuple(haves), tuple(needs), width
         if key not in self._costs:
             related = relate(haves, needs)
-            seconds = np.zeros((len(haves), len(needs)))
-            nbytes = np.zeros((len(haves), len(needs)), dtype=np.int64)
+            seconds, nbytes = self._table(haves, needs, width, related)
             for k, have in enumerate(haves):
-                seconds[k], nbytes[k] = self._row(have, needs, width, related.of(k))
                 self._rows.setdefault((have, width), []).append((related.numbers, seconds[k], nbytes[k]))
             self._costs[key] = seconds, nbytes
         return self._costs[key]
@@ -152,56 +143,84 @@ class Traffic:
         move = self.move(have, need, width)
         return move.seconds, move.nbytes
 
-    def _row(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
-        """Of all transfers from one layout."""
+    def _table(
+        self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width, related: Related
+    ) -> tuple[Floats, Ints]:
+        """[have, need] seconds and bytes of all these transfers."""
         if self.shared:
-            return self._one_by_one(have, needs, width)
-        if have.parts is not None:
-            seconds, nbytes = self._folds_of(have, needs, width)
-        else:
-            seconds, nbytes = self._moves_of(have, needs, width, facts)
-        for place, least in self.ways.seconds(have, needs, width).items():
-            seconds[place] = least
+            return self._one_by_one(haves, needs, width)
+        plain = np.array([self.ways.number(need, width) is not None for need in needs], dtype=bool)
+        seconds, nbytes = np.zeros(related.missing.shape), related.missing.astype(np.int64) * width.complete
+        complete = np.array([have.parts is None for have in haves], dtype=bool)
+        lacking = np.where(complete[:, None], related.missing > 0, False).astype(bool)
+        self._moves_in(seconds, haves, needs, width, np.nonzero(lacking & ~plain), related)
+        self._folds_in(seconds, nbytes, haves, needs, width, np.nonzero(~complete[:, None] & np.ones_like(lacking)))
+        self._detours_of_folds(seconds, haves, needs, width)
+        self.ways.shorten(seconds, haves, needs, width)
         return seconds, nbytes
 
-    def _folds_of(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
-        """Of a partial layout, but for paths between plain layouts."""
-        folds = self._fold(have, needs, width)
-        seconds = np.array([self.seconds_of(partial_kind(n), f.busiest, ()) for n, f in zip(needs, folds, strict=True)])
-        if len(self.levels[1]) > 1 and self.mesh.size <= MOST_RANKS:
-            for place, need in enumerate(needs):
-                handed_on = need.total > need.everything.size and self.ways.number(need, width) is None
-                if handed_on and seconds[place] > 2 * self._quickest[0]:
-                    seconds[place] = self.move(have, need, width).seconds
-        return seconds, np.array([fold.nbytes for fold in folds], dtype=np.int64)
+    def _one_by_one(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
+        moves = [[self.move(have, need, width) for need in needs] for have in haves]
+        shape = len(haves), len(needs)
+        seconds = np.array([[move.seconds for move in row] for row in moves], dtype=np.float64).reshape(shape)
+        return seconds, np.array([[move.nbytes for move in row] for row in moves], dtype=np.int64).reshape(shape)
 
-    def _moves_of(self, have: Layout, needs: Sequence[Layout], width: Width, facts: Facts) -> tuple[Floats, Ints]:
-        """Of a complete layout, but for paths to plain layouts."""
-        seconds, nbytes = np.zeros(len(needs)), facts.missing.astype(np.int64) * width.complete
-        moving = [k for k in np.flatnonzero(facts.missing).tolist() if self.ways.number(needs[k], width) is None]
+    def _moves_in(
+        self,
+        seconds: Floats,
+        haves: Sequence[Layout],
+        needs: Sequence[Layout],
+        width: Width,
+        where: Where,
+        related: Related,
+    ) -> None:
+        """Of the pairs of complete layouts with these numbers, on paths that lie within what is needed."""
+        if not len(where[0]):
+            return
+        of, classes = self.counts.all_moved(haves, needs, where, related)
+        seconds[where] = np.array([self._moving(moved, width) for moved in classes])[of]
+        if self.mesh.size > MOST_RANKS:
+            return
         start, rate = self._quickest
-        for place, loads in zip(moving, self._count(have, [needs[k] for k in moving]), strict=True):
-            busiest = tuple(elements * width.complete for elements in map(max, *loads))
-            seconds[place] = self.seconds_of(complete_kind(have, needs[place], facts.pair(place)), busiest, ())
-            if self.mesh.size <= MOST_RANKS and (any(busiest[1:]) or _one_sided(loads)):
-                least = int(facts.busiest[place]) * width.complete / rate
-                if seconds[place] > start + max(start, least):
-                    seconds[place] = self.move(have, needs[place], width).seconds
-        return seconds, nbytes
+        least = related.busiest[where].astype(np.float64) * width.complete / rate
+        crooked = np.array(
+            [any(map(max, moved.received[1:], moved.sent[1:])) or _one_sided(moved) for moved in classes]
+        )
+        slow = crooked[of] & (seconds[where] > start + np.maximum(start, least))
+        for i, j in zip(*(numbers[slow].tolist() for numbers in where), strict=True):
+            seconds[i, j] = self.move(haves[i], needs[j], width).seconds
 
-    def _one_by_one(self, have: Layout, needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
-        moves = [self.move(have, need, width) for need in needs]
-        return np.array([m.seconds for m in moves]), np.array([m.nbytes for m in moves], dtype=np.int64)
+    def _folds_in(
+        self,
+        seconds: Floats,
+        nbytes: Ints,
+        haves: Sequence[Layout],
+        needs: Sequence[Layout],
+        width: Width,
+        where: Where,
+    ) -> None:
+        """Of the pairs of a partial and a complete layout with these numbers, by one transfer."""
+        if len(where[0]):
+            of, classes = self.counts.all_folded(haves, needs, where, width)
+            seconds[where] = np.array([self.seconds_of(fold.kind, fold.busiest, ()) for fold in classes])[of]
+            nbytes[where] = np.array([fold.nbytes for fold in classes], dtype=np.int64)[of]
 
-    def _count(self, have: Layout, needs: Sequence[Layout]) -> list[tuple[Busiest, Busiest]]:
-        """What the busiest ranks receive, and send, by level; of layouts that lack something."""
-        new = [need for need in needs if (id(have), id(need)) not in self._loads]
-        if new:
-            self._keep += [have, *new]
-            counts = complete_loads(have.spread, [need.spread for need in new], self.levels[1])
-            for need, (received, sent) in zip(new, counts.max(axis=3).tolist(), strict=True):
-                self._loads[id(have), id(need)] = tuple(received), tuple(sent)
-        return [self._loads[id(have), id(need)] for need in needs]
+    def _detours_of_folds(
+        self, seconds: Floats, haves: Sequence[Layout], needs: Sequence[Layout], width: Width
+    ) -> None:
+        """Where that is shorter, what is folded is handed on."""
+        if len(self.levels[1]) == 1 or self.mesh.size > MOST_RANKS:
+            return
+        wide = [j for j, need in enumerate(needs) if need.total > need.everything.size]
+        for j in (j for j in wide if self.ways.number(needs[j], width) is None):
+            for i, have in enumerate(haves):
+                if have.parts is not None and seconds[i, j] > 2 * self._quickest[0]:
+                    seconds[i, j] = self.move(have, needs[j], width).seconds
+
+    def _moving(self, moved: Moved, width: Width) -> float:
+        """Seconds of one transfer of complete data."""
+        busiest = tuple(elements * width.complete for elements in map(max, moved.received, moved.sent))
+        return self.seconds_of(moved.kind, busiest, ())
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """All that completes ``need`` from ``have``, on the cheapest path: its transfers one after another."""
@@ -259,19 +278,25 @@ class Traffic:
             if len(groups) > 1 and need.total > need.everything.size:
                 yield paths.folded(have, need, packed=width.packed)
             return
-        if first and any(self._busiest(have, need)[1:]):
+        if first and self._crosses(have, need):
             yield from paths.by_levels(have, need, groups)
-        if _one_sided(*self._count(have, [need])):
+        if _one_sided(self.counts.moved(have, need)):
             yield from paths.spread(have, need)
 
-    def directly(self, have: Layout, needs: Sequence[Layout], width: Width) -> Floats:
-        """Seconds of one transfer to each of some layouts."""
-        if have.parts is not None:
-            self._fold(have, needs, width)  # all at once
-        else:
-            relate([have], needs)
-            self._count(have, [need for need in needs if have.pair(need).missing])
-        return np.array([self.direct(have, need, width).seconds for need in needs])
+    def directly(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> Floats:
+        """[have, need] seconds of one transfer each, all from complete layouts or all from partial ones."""
+        if self.shared:
+            return np.array([[self.direct(have, need, width).seconds for need in needs] for have in haves])
+        seconds, nbytes = np.zeros((len(haves), len(needs))), np.zeros((len(haves), len(needs)), dtype=np.int64)
+        if haves[0].parts is not None:
+            self._folds_in(seconds, nbytes, haves, needs, width, np.nonzero(nbytes == 0))
+            return seconds
+        related = relate(haves, needs)
+        where = np.nonzero(related.missing > 0)
+        if len(where[0]):
+            of, classes = self.counts.all_moved(haves, needs, where, related)
+            seconds[where] = np.array([self._moving(moved, width) for moved in classes])[of]
+        return seconds
 
     def direct(self, have: Layout, need: Layout, width: Width) -> Move:
         """The one transfer that completes ``need`` from ``have``."""
@@ -284,26 +309,27 @@ class Traffic:
         return self._moves[key]
 
     def _complete(self, have: Layout, need: Layout, width: Width) -> Move:
-        if have is need or not have.pair(need).missing:
+        total = 0 if have is need else have.pair(need).missing
+        if not total:
             return NOTHING
-        busiest = tuple(elements * width.complete for elements in self._busiest(have, need))
-        pair = have.pair(need)
-        kind, total = complete_kind(have, need, pair), pair.missing
+        moved = self.counts.moved(have, need)
+        busiest = tuple(elements * width.complete for elements in map(max, moved.received, moved.sent))
         receivers = tuple(rank for rank, lack in enumerate(have.missing(need)) if lack) if self.shared else ()
-        seconds = self.seconds_of(kind, busiest, receivers)
-        return Move(total, total * width.complete, sum(busiest), kind, seconds, busiest, receivers)
+        seconds = self.seconds_of(moved.kind, busiest, receivers)
+        return Move(total, total * width.complete, sum(busiest), moved.kind, seconds, busiest, receivers)
 
-    def _busiest(self, have: Layout, need: Layout) -> Busiest:
-        (found,) = self._count(have, [need])
-        return tuple(map(max, *found))
+    def _crosses(self, have: Layout, need: Layout) -> bool:
+        """Whether anything comes from beyond the nearest ranks."""
+        moved = self.counts.moved(have, need)
+        return any(map(max, moved.received[1:], moved.sent[1:]))
 
     def _partial(self, have: Layout, need: Layout, width: Width) -> Move:
         if need.parts is not None:
             return self._larger(have, need, width)
-        (fold,), kind = self._fold(have, [need], width), partial_kind(need)
+        fold = self.counts.folded(have, need, width)
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
-        seconds = self.seconds_of(kind, fold.busiest, receivers)
-        return Move(fold.elements, fold.nbytes, sum(fold.busiest), kind, seconds, fold.busiest, receivers)
+        seconds = self.seconds_of(fold.kind, fold.busiest, receivers)
+        return Move(fold.elements, fold.nbytes, sum(fold.busiest), fold.kind, seconds, fold.busiest, receivers)
 
     def _larger(self, have: Layout, need: Layout, width: Width) -> Move:
         """Of parts that are folded to larger ones, in groups."""
@@ -313,20 +339,6 @@ class Traffic:
         receivers = tuple(rank for rank, region in enumerate(need.regions) if region) if self.shared else ()
         seconds = self.seconds_of(kind, busiest, receivers)
         return Move(loads.moved, loads.moved * width.partial, sum(busiest), kind, seconds, busiest, receivers)
-
-    def _fold(self, have: Layout, needs: Sequence[Layout], width: Width) -> list[_Fold]:
-        assert have.parts is not None
-        new = [need for need in needs if (id(have), id(need), width) not in self._folds]
-        if new:
-            self._keep += [have, *new]
-            source = Source(have.spread, have.parts, self.levels[1], records=width.packed)
-            loads = source.loads([need.spread for need in new])
-            nbytes = loads.nbytes(width)
-            received, busiest = nbytes[:, IN].sum(axis=(1, 2)).tolist(), nbytes.max(axis=(1, 3)).tolist()
-            moved = (loads.elements + loads.records)[:, IN].sum(axis=(1, 2)).tolist()
-            for need, elements, total, most in zip(new, moved, received, busiest, strict=True):
-                self._folds[id(have), id(need), width] = _Fold(elements, total, tuple(most))
-        return [self._folds[id(have), id(need), width] for need in needs]
 
     def seconds_of(self, kind: str, busiest: Busiest, receivers: tuple[int, ...]) -> float:
         """What each level takes, one after another; the link of each as the ranks that receive at once have it."""
@@ -362,6 +374,6 @@ class Traffic:
         return self._links[key]
 
 
-def _one_sided(loads: tuple[Busiest, Busiest]) -> bool:
+def _one_sided(moved: Moved) -> bool:
     """Some rank has clearly more to send than any has to receive."""
-    return any(sent > 1.25 * received for received, sent in zip(*loads, strict=True))
+    return any(sent > 1.25 * received for received, sent in zip(moved.received, moved.sent, strict=True))

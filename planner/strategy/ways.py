@@ -32,20 +32,35 @@ class Ways:
         self._layouts = Layouts(traffic.mesh)
         self._routes: dict[tuple[tuple[int, ...], int], Routes | None] = {}
         self._numbers: dict[Layout, int | None] = {}
+        self._directs: dict[tuple[Layout, Width], Floats] = {}
         self._firsts: dict[tuple[Layout, Width], Floats] = {}
         self._larger: dict[tuple[Layout, Width, int], Layout] = {}
 
-    def seconds(self, have: Layout, needs: Sequence[Layout], width: Width) -> dict[int, float]:
-        """Seconds of the cheapest paths to those of the needs that are plain, by their places."""
-        known = self._routes_of(have.shape, width)
-        to = {} if known is None else {k: at for k, n in enumerate(needs) if (at := self.number(n, width)) is not None}
-        if known is None or not to:
-            return {}
-        start = self.number(have, width)
-        if start is not None:
-            return {place: float(known.seconds[start, at]) for place, at in to.items()}
-        first = self._first(have, known, width)
-        return {place: float((first + known.seconds[:, at]).min()) for place, at in to.items()}
+    def shorten(self, seconds: Floats, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> None:
+        """[have, need] seconds: of those needs that are plain, put what the cheapest paths take in their place."""
+        known = self._routes_of(needs[0].shape, width) if haves and needs else None
+        numbers = (
+            {} if known is None else {k: at for k, n in enumerate(needs) if (at := self.number(n, width)) is not None}
+        )
+        if known is None or not numbers:
+            return
+        self._look_ahead(haves, known, width)
+        places, ends = list(numbers), np.array(list(numbers.values()))
+        for row, have in enumerate(haves):
+            start = self.number(have, width)
+            if start is not None:
+                seconds[row, places] = known.seconds[start, ends]
+            else:
+                through = self._first(have, known, width)[:, None] + known.seconds[:, ends]
+                seconds[row, places] = through.min(axis=0)
+
+    def _look_ahead(self, haves: Sequence[Layout], known: Routes, width: Width) -> None:
+        """Find out what first transfers from all of these layouts take at once."""
+        new = [h for h in haves if self.number(h, width) is None and (h, width) not in self._directs]
+        for alike in ([have for have in new if have.parts is None], [have for have in new if have.parts is not None]):
+            if alike:
+                found = self._traffic.directly(alike, known.nodes, width)
+                self._directs.update(((have, width), row) for have, row in zip(alike, found, strict=True))
 
     def path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...] | None:
         """The cheapest path to a plain layout; None to others."""
@@ -68,8 +83,8 @@ class Ways:
         """
         key = have, width
         if key not in self._firsts:
-            seconds = self._traffic.directly(have, known.nodes, width)
-            self._firsts[key] = self._by_level(have, seconds, known, width)
+            self._look_ahead([have], known, width)
+            self._firsts[key] = self._by_level(have, self._directs[key], known, width)
         return self._firsts[key]
 
     def _by_level(self, have: Layout, seconds: Floats, known: Routes, width: Width) -> Floats:
