@@ -13,17 +13,19 @@ from functools import cached_property
 
 from ...program import Operation, Program, Tensor
 from ...records import width_of
+from ..clock import Clock
 from ..lowering.decisions import Decisions
 from ..sharding.assignment import OutOfTime, Solution
 from ..sharding.model import PICO, TIE
 from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, placed
 from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout, Layouts
+from ..strategy.mesh import Mesh
 from ..strategy.strategies import Cuts, Strategy
 from .candidates import best_candidate, decide
 from .found import Found
 from .question import Question
-from .search import WORTH, searched
+from .search import WORTH, Search, searched
 
 # Operations times groups that are placed at most, and operations that are cut within groups: what a few seconds afford.
 PLACED = 4000
@@ -107,11 +109,29 @@ def within(question: Question, grouping: Grouping, budget: int) -> Inner | None:
         return Inner({op.name: () for op in program.operations}, homes, {})
     if len(program.operations) > CUT_WITHIN:
         return None
-    alone = Question.of(
-        program, question.machine, mesh, question.objective,
-        time_limit=max(0.05, question.clock.left), seed=question.seed, jobs=question.jobs, say=question.say,
-    )  # fmt: skip
-    search = searched(alone)
+    known = question.apart
+    if (mesh.shape, budget) not in known:
+        known[mesh.shape, budget] = _asked(_alone(question, mesh), budget)
+    return known[mesh.shape, budget]
+
+
+def _alone(question: Question, mesh: Mesh) -> Search:
+    """The program on one group by itself, written down once for all groups of that shape: axes are named by nothing
+    that is asked."""
+    clock, searches = Clock(max(0.05, question.clock.left)), question.searches
+    if mesh.shape in searches:
+        searches[mesh.shape].allow(clock)
+    else:
+        alone = Question.of(
+            question.program, question.machine, mesh, question.objective,
+            clock=clock, seed=question.seed, jobs=question.jobs, say=question.say,
+        )  # fmt: skip
+        searches[mesh.shape] = searched(alone)
+    return searches[mesh.shape]
+
+
+def _asked(search: Search, budget: int) -> Inner | None:
+    """What the solver says of it within so many bytes."""
     try:
         solution = search.asked(budget)
     except OutOfTime:

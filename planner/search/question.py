@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +22,8 @@ from ..strategy.traffic import Traffic
 
 if TYPE_CHECKING:
     from ...rewrites import Rewritten
+    from .groups import Inner
+    from .search import Search
 
 FEW = 16  # ranks, for which plans are lowered and simulated about as fast as for one
 
@@ -33,7 +35,8 @@ class Question:
     """A program to be planned on a mesh of a machine. ``book`` and ``table`` remember prices and strategies.
 
     ``pieces``: whether operations may be computed in pieces. ``form``: what the program is of the one that was asked
-    about, where it is another form of it.
+    about, where it is another form of it. ``searches`` and ``apart`` remember what groups of ranks were asked by
+    themselves, by the rows of a group, and what they said within so many bytes (`groups.within`).
     """
 
     program: Program
@@ -51,6 +54,8 @@ class Question:
     machine_json: dict[str, Any]
     pieces: bool = True
     form: Rewritten | None = None
+    searches: dict[tuple[int, ...], Search] = field(default_factory=dict)
+    apart: dict[tuple[tuple[int, ...], int], Inner | None] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -86,7 +91,7 @@ class Question:
         """The same question about another form of the program."""
         table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
         made = program_to_json(form.program)
-        return replace(self, program=form.program, table=table, program_json=made, form=form)
+        return replace(self, program=form.program, table=table, program_json=made, form=form, searches={}, apart={})
 
     @property
     def layouts(self) -> Layouts:
