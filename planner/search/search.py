@@ -17,7 +17,7 @@ from functools import cached_property
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock
 from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
-from ..sharding.model import PICO, TIE, Model, build_model, evaluate, least_objective
+from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate, least_objective
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
 from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
@@ -81,6 +81,11 @@ class Search:
     def translation(self) -> Translation:
         """The model for the solver. Raises OutOfTime."""
         return Translation(self.model, self.question.clock)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What choices cost by the model."""
+        return Costs(self.model)
 
     def allow(self, clock: Clock) -> None:
         """Take what time is left on another clock from now on."""
@@ -206,7 +211,7 @@ class Search:
 
         The cheaper one may need more memory.
         """
-        best, cost, left = start, evaluate(self.model, start)[0], DESCENT
+        best, cost, left = start, self.costs.of(start), DESCENT
         options = [(node, k) for node in sorted(start) for k in range(len(self.model.nodes[node].labels))]
         improved = True
         while improved:
@@ -216,7 +221,7 @@ class Search:
                     break
                 left -= 1
                 other = {**best, node: option}
-                if (price := evaluate(self.model, other)[0]) < cost:
+                if (price := self.costs.of(other)) < cost:
                     best, cost, improved = other, price, True
         return [start] if best is start else [start, best]
 
@@ -301,7 +306,7 @@ class Search:
         for other in changed:
             if self.question.clock.up:
                 return []
-            costs.append(evaluate(self.model, other)[0])
+            costs.append(self.costs.of(other))
         return [changed[k] for k in sorted(range(len(changed)), key=costs.__getitem__)]
 
 

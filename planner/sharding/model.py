@@ -256,11 +256,43 @@ def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple
     for node in range(len(model.nodes)):
         parts["compute"] += model.work(node, model.option(choice, node))
     for flow in model.flows:
-        have = model.home(flow, choice[flow.home])
-        wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
-        for need in maximal([n for n in wanted if not have.satisfies(n)]):
-            parts["resident" if flow.source else "values"] += model.price(have, need, flow.width)
+        parts["resident" if flow.source else "values"] += _moved(model, flow, choice)
     return combine(model.objective, parts, exposed), parts
+
+
+class Costs:
+    """What `evaluate` says, for many choices that have most in common: what is alike in several is looked up."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._work = {
+            node: [model.weight[node] * model.work(node, option) for option in range(len(model.nodes[node].labels))]
+            for node in sorted(model.weight)
+        }
+        self._flows = [(flows[0], len(flows), _deciding(flows[0])) for flows in model.alike()]
+        self._known: list[dict[tuple[int, ...], int]] = [{} for _ in self._flows]
+
+    def of(self, choice: Mapping[int, int]) -> int:
+        """The objective of a choice."""
+        parts = {"compute": sum(work[choice[node]] for node, work in self._work.items()), "values": 0, "resident": 0}
+        for (flow, count, nodes), known in zip(self._flows, self._known, strict=True):
+            key = tuple(choice[node] for node in nodes)
+            if key not in known:
+                known[key] = count * _moved(self.model, flow, choice)
+            parts["resident" if flow.source else "values"] += known[key]
+        return combine(self.model.objective, parts)
+
+
+def _deciding(flow: Flow) -> tuple[int, ...]:
+    """The nodes whose options say what is moved of a tensor."""
+    return tuple(dict.fromkeys((flow.home, *(node for node, _ in flow.readers))))
+
+
+def _moved(model: Model, flow: Flow, choice: Mapping[int, int]) -> int:
+    """What moving one tensor costs."""
+    have = model.home(flow, choice[flow.home])
+    wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
+    return sum(model.price(have, need, flow.width) for need in maximal([n for n in wanted if not have.satisfies(n)]))
 
 
 def least_objective(model: Model) -> int:

@@ -18,7 +18,7 @@ from tapestry.planner.search.candidates import decide, lower
 from tapestry.planner.search.question import Question
 from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translation, solve
 from tapestry.planner.sharding.bound import lower_bound
-from tapestry.planner.sharding.model import Model, build_model, evaluate, memory_at
+from tapestry.planner.sharding.model import Costs, Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
 from tapestry.planner.sharding.repetition import Repetitions, find_repetitions
 from tapestry.planner.strategy.mesh import Mesh
@@ -122,6 +122,19 @@ def test_solver_equals_brute_force_under_tight_memory(data: st.DataObject) -> No
         assert found.objective >= best
         held = max(sum(memory_at(model, found.choice, instant).values()) for instant in model.instants)
         assert held <= capacity
+
+
+@pytest.mark.parametrize("objective", ["time", "bytes"])
+@pytest.mark.parametrize(("program", "extents"), [CASES[3], (layered, {"n": 16, "c": 8, "layers": 4})])
+def test_what_is_looked_up_costs_what_is_evaluated(program, extents, objective) -> None:  # type: ignore[no-untyped-def]
+    """One decision after another changed, of tied layers too: each choice costs what it does by itself."""
+    model = modelled(context(program.bind(**extents), "h200x8", (2, 2), objective))
+    choice, costs = dict.fromkeys(sorted(set(model.tied_to)), 0), Costs(model)
+    for node in choice:
+        for option in range(len(model.nodes[node].labels)):
+            other = {**choice, node: option}
+            assert costs.of(other) == evaluate(model, other)[0]
+        choice[node] = len(model.nodes[node].labels) // 2
 
 
 @pytest.mark.parametrize("mesh", [(4,), (2, 2)])
