@@ -163,7 +163,7 @@ class Layout:
         """What this layout has to do with one that is needed."""
         found = self._known(need)
         if found is None:
-            found = self._pairs[need] = relate([self], [need]).pair(0, need)
+            found = self._pairs[need] = _counted(self, need)
         return found
 
     def _known(self, need: Layout) -> Pair | None:
