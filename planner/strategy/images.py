@@ -66,19 +66,21 @@ def read_columns(op: Operation, name: str, domain: Columns) -> Columns | None:
 
 @lru_cache(maxsize=8192)
 def united_columns(some: tuple[Columns, ...]) -> Columns | None:
-    """What ranks have in any of some columns, where these differ on one axis at most."""
-    first = some[0]
-    differing = [
-        axis for axis, same in enumerate(zip(*some, strict=True)) if any(other is not same[0] for other in same)
-    ]
-    if len(differing) > 1:
-        return None
-    for axis in differing:
-        mine = [cut[axis] for cut in some]
-        codes, ranks = joined(mine)
-        sets = [IntSet().union(*(each.sets[each.codes[rank]] for each in mine)) for rank in ranks]
-        first = (*first[:axis], column(sets, codes), *first[axis + 1 :])
-    return first
+    """What ranks have in any of some columns, where on each rank those with anything differ on one axis at most."""
+    if len(some) == 1:
+        return some[0]
+    there = np.array([cut[0].sizes > 0 for cut in some])
+    found, differing = [], np.zeros(there.shape[1], dtype=np.int64)
+    for axes in zip(*some, strict=True):
+        numbers = {values: k for k, values in enumerate(dict.fromkeys(values for axis in axes for values in axis.sets))}
+        codes = np.array([np.array([numbers[values] for values in axis.sets])[axis.codes] for axis in axes])
+        codes = np.where(there, codes, -1)
+        rows, which = np.unique(codes, axis=1, return_inverse=True)
+        sets = [[number for number in dict.fromkeys(row) if number >= 0] for row in rows.T.tolist()]
+        known, which = list(numbers), which.reshape(-1)
+        found.append(column([IntSet().union(*(known[number] for number in row)) for row in sets], which))
+        differing += np.array([len(row) > 1 for row in sets])[which]
+    return tuple(found) if differing.max() <= 1 else None
 
 
 def read_sizes(op: Operation, name: str, domain: Columns) -> Ints | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 from typing import Protocol
@@ -103,6 +103,31 @@ def _row_image(row: _Plain, axes: tuple[IntSet, ...]) -> tuple[IntSet, bool]:
 
 
 @dataclass(frozen=True)
+class _OneSided:
+    """A row of one dimension within a condition that has one limit, as in causal attention.
+
+    A value of the dimension meets it for some of the others', whatever their sets, if it does so for their least or
+    greatest.
+    """
+
+    row: Affine
+    bound: Bound
+
+    def values(self, sets: Mapping[str, IntSet]) -> IntSet:
+        (name, factor), limit = self.row.terms[0], self.bound
+        if not all(sets.values()):
+            return IntSet()
+        factors = {str(dim): by for dim, by in limit.expr.terms}
+        nearest = limit.expr.const
+        for dim, by in factors.items():
+            if dim != name:
+                first, last = by * sets[dim].lo, by * (sets[dim].hi - 1)
+                nearest += max(first, last) if limit.hi is None else min(first, last)
+        kept = clip_linear(sets[str(name)], factors[str(name)], nearest, limit.lo, limit.hi)
+        return scale(kept, factor).shift(self.row.const)
+
+
+@dataclass(frozen=True)
 class _Joint:
     """Rows and conditions that share dimensions, or hold floors."""
 
@@ -114,7 +139,20 @@ class _Joint:
 
     def over(self, sets: tuple[IntSet, ...]) -> tuple[Pieces, bool]:
         """The values of its rows, piece by piece, for sets of its dimensions."""
-        return solve_rows(self.exprs, self.bounds, self.names, sets)
+        if self.one_sided is None:
+            return solve_rows(self.exprs, self.bounds, self.names, sets)
+        values = self.one_sided.values(dict(zip(self.names, sets, strict=True)))
+        return (((values,),) if values else ()), True
+
+    @cached_property
+    def one_sided(self) -> _OneSided | None:
+        """The row by itself, where there is one only, of one dimension, within one condition with one limit."""
+        if len(self.exprs) != 1 or len(self.bounds) != 1:
+            return None
+        (row,), (bound,) = self.exprs, self.bounds
+        plain = row.is_affine and bound.expr.is_affine and len(row.terms) == 1
+        known = plain and {*self.names} == bound.expr.dims and (bound.lo is None) != (bound.hi is None)
+        return _OneSided(row, bound) if known else None
 
     def image(self, axes: Sequence[IntSet]) -> tuple[Pieces, bool]:
         return self.over(tuple(axes[k] for k in self.axes))
