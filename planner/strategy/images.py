@@ -6,7 +6,9 @@ common. So ranks that differ in one dimension alone share all other axes of what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -93,6 +95,16 @@ def sizes_written(op: Operation, domain: Columns) -> Ints | None:
     """How many elements each rank writes; None where that is not known for all ranks at once."""
     found = image_columns(write_projection(op), domain)
     return None if found is None else product_of_sizes(found)
+
+
+def boxes_of(domain: Columns) -> Iterator[Columns]:
+    """What all ranks have of one run of every axis: of the first of each, then of the others, in their order."""
+    for numbers in product(*(range(max(len(values.runs) for values in axis.sets)) for axis in domain)):
+        cut = tuple(
+            column([IntSet(values.runs[k : k + 1]) for values in axis.sets], axis.codes)
+            for k, axis in zip(numbers, domain, strict=True)
+        )
+        yield of_those_there(cut, np.all([axis.sizes > 0 for axis in cut], axis=0))
 
 
 def sizes_of_points(op: Operation, domain: Columns) -> Ints | None:

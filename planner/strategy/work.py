@@ -5,19 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
 from ...convolution import convolution
 from ...expr import Affine
-from ...program import Operation, Program
+from ...program import Block, Operation, Program
 from ...space import Region
 from ..machine import Machine
 from .columns import Ints, columns
 from .cost import kernel_seconds, machine_seconds, roofs, touched
-from .images import read_sizes, sizes_of_points, sizes_written
+from .images import boxes_of, read_sizes, sizes_of_points, sizes_written
 
+BOXES = 16  # of a block's shards that are looked at one by one
 MANY = 16  # ranks, of which it pays to tell apart what their shards take before any is priced
 
 
@@ -80,7 +82,12 @@ class Works:
         cut = columns(tuple(op.extents.values()), regions) if len(regions) >= MANY else None
         if cut is None or convolution(op, program) is not None:
             return None
-        sizes = [sizes_of_points(op, cut), sizes_written(op, cut), *(read_sizes(op, name, cut) for name in op.operands)]
+        boxes = [*islice(boxes_of(cut), BOXES + 1)] if isinstance(op.body, Block) else []
+        if len(boxes) > BOXES:
+            return None
+        sizes = [read_sizes(op, name, cut) for name in op.operands]
+        for some in (cut, *boxes):  # a library's kernel takes the boxes of a block one after another
+            sizes += [sizes_of_points(op, some), sizes_written(op, some)]
         known = [size for size in sizes if size is not None]
         if len(known) < len(sizes):
             return None
