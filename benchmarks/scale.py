@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     made.to_json()
     spent = process_time()  # of this process: what it took to begin counts
     report = check(made.document)
-    checked = perf_counter()
+    checked = process_time()
     if not report.ok:
         raise SystemExit(f"the plan fails its check: {report}")
     claims, bound, predicted = made.document.claims, made.document.bound, made.document.predicted
@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "cpu_s": spent,
         "operations": len(program.operations),
         "plan_s": planned - started,
-        "check_s": checked - planned,
+        "check_s": checked - spent,
         "model_gap": claims.model_gap,
         "gap": None if bound is None else bound.gap,
         "bound_s": None if bound is None else bound.bound_s,

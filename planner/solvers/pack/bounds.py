@@ -1,6 +1,6 @@
 """What no packing can go below, with the instant and the buffers that say so."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .problem import Buffer, Witness
 
@@ -14,22 +14,27 @@ def max_live(buffers: Sequence[Buffer]) -> tuple[int, int, list[Buffer]]:
     (7, 0)
     """
     best, instant = 0, 0
-    live: dict[str, Buffer] = {}
-    total, sharing = 0, 0
-    starts = sorted(buffers, key=lambda b: b.lower)
-    ends = sorted(buffers, key=lambda b: b.upper)
-    dead = 0
-    for b in starts:  # totals only grow at a start, so the maxima are there
-        while ends[dead].upper <= b.lower:
-            gone = live.pop(ends[dead].name)
-            total, sharing, dead = total - gone.size, sharing - (gone.reuses is not None), dead + 1
-        live[b.name] = b
-        total, sharing = total + b.size, sharing + (b.reuses is not None)
-        if total > best:
-            need = total - (most_saved(live) if sharing else 0)
-            if need > best:
-                best, instant = need, b.lower
+    for total, b in sorted(_totals(buffers), key=lambda pair: -pair[0]):
+        if total < best:  # reuse only saves
+            break
+        live = {a.name: a for a in buffers if a.lower <= b.lower < a.upper}
+        need = total - (most_saved(live) if any(a.reuses is not None for a in live.values()) else 0)
+        if need > best or (need == best > 0 and b.lower < instant):
+            best, instant = need, b.lower
     return best, instant, [b for b in buffers if b.lower <= instant < b.upper and b.size]
+
+
+def _totals(buffers: Sequence[Buffer]) -> Iterator[tuple[int, Buffer]]:
+    """What is alive when each buffer starts: totals only grow at a start, so the maxima are there."""
+    ends = sorted(buffers, key=lambda b: b.upper)
+    total, dead = 0, 0
+    starts = sorted(buffers, key=lambda b: b.lower)
+    for k, b in enumerate(starts):
+        while ends[dead].upper <= b.lower:
+            total, dead = total - ends[dead].size, dead + 1
+        total += b.size
+        if k + 1 == len(starts) or starts[k + 1].lower > b.lower:
+            yield total, b
 
 
 def most_saved(live: dict[str, Buffer]) -> int:
