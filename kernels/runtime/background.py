@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 from .compiler import Compiled, Recipe, is_cached
+from .parallel import Worker, processors
 
 Wanted = tuple[Recipe, str]
 
@@ -19,7 +19,7 @@ class Coming(Exception):
 
 
 class Workers:
-    """Threads that compile, as many as there are processors, begun when there is something to do."""
+    """Threads that have processes compile, as many as there are processors, begun when there is something to do."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[Wanted, Future[Compiled]]] = queue.SimpleQueue()
@@ -35,19 +35,24 @@ class Workers:
             if found is None:
                 found = self._known[wanted] = Future()
                 self._waiting.put((wanted, found))
-                if self._threads < min(len(self._known), os.cpu_count() or 1):
+                if self._threads < min(len(self._known), processors()):
                     self._threads += 1
                     # A daemon: a program that ends does not wait for kernels that nobody will launch.
                     threading.Thread(target=self._work, name="tapestry-compiles", daemon=True).start()
         return found
 
     def _work(self) -> None:
+        worker: Worker | None = None
         while True:
             (recipe, arch), made = self._waiting.get()
             try:
-                made.set_result(recipe.compile(arch))
+                worker = worker or Worker()
+                made.set_result(recipe.compile(arch, worker.build))
             except BaseException as error:
                 made.set_exception(error)
+            if worker is not None and self._waiting.empty():
+                worker.end()
+                worker = None
 
 
 _workers = Workers()

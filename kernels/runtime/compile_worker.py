@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,10 +27,9 @@ def serve(libraries: Sequence[str], version: tuple[int, int]) -> None:
     _answer(answers, nvrtc is not None)
     while nvrtc is not None:
         try:
-            asked = pickle.load(sys.stdin.buffer)
-        except EOFError:
+            _answer(answers, compiled(nvrtc, *pickle.load(sys.stdin.buffer)))
+        except (EOFError, OSError):  # nobody asks any more, or it cannot: whoever asked goes on without it
             return
-        _answer(answers, compiled(nvrtc, *asked))  # an error ends the process: whoever asked goes on without it
 
 
 def _answer(answers: Any, what: object) -> None:
@@ -106,4 +106,6 @@ def _fetched(nvrtc: Any, what: str, program: ctypes.c_void_p) -> bytes:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks is interrupted, and ends this
     serve(sys.argv[3:], (int(sys.argv[1]), int(sys.argv[2])))
+    os._exit(0)  # no word of a pipe that is closed

@@ -106,8 +106,10 @@ class Recipe:
         """The architecture it is compiled for, for a GPU of `arch`."""
         return arch if arch.endswith(self.feature) else arch + self.feature
 
-    def compile(self, arch: str = "sm_90") -> Compiled:
-        """Compile it, or find it in the cache."""
+    def compile(self, arch: str = "sm_90", build: Build | None = None) -> Compiled:
+        """Compile it, by a compiler that is not this process's own where one is given, or find it in the cache."""
+        if build is not None:
+            return compile_beside(self, arch, _cache(directory()), build)
         return compile_source(self.source, name=self.name, arch=self.target(arch), options=self.options)
 
 
@@ -135,7 +137,7 @@ def compile_source(
     return found
 
 
-def compile_beside(recipe: Recipe, arch: str, cache: Cache, build: Build | None = None) -> Compiled:
+def compile_beside(recipe: Recipe, arch: str, cache: Cache | None, build: Build | None = None) -> Compiled:
     """`recipe.compile`, by way of a cache that is not this process's own, and of a compiler that is not (`build`)."""
     target = recipe.target(arch)
     known = (recipe.name, target, recipe.options, recipe.source, None)
