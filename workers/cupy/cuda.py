@@ -195,7 +195,7 @@ class CudaMachine(Machine):
 
     def product(self, product: Product, space: DeviceArray) -> BoundProduct | None:
         if self._cublas is None:
-            self._cublas = Cublas()
+            self._cublas = Cublas(self)
         return self._cublas.prepared(product, space, lambda: self.stream)
 
     def paired(self, paired: Paired) -> Runner | None:

@@ -108,7 +108,7 @@ class Described:
         self.layouts = [self._layout(x, dtype) for x, dtype in zip(self.matrices, dtypes, strict=True)]
         number = ctypes.c_double if call.dtype == "f64" else ctypes.c_float
         self.one, self.beta = number(1.0), number(0.0 if call.c is None else 1.0)
-        self.algorithm = self._algorithm()
+        self.algorithm = next(iter(self.algorithms(1)), None)
         weakref.finalize(self, _destroyed, lt, self.operation, self.layouts)
 
     def _made(self, kind: str, *arguments: int) -> ctypes.c_void_p:
@@ -127,32 +127,38 @@ class Described:
             self._set("MatrixLayout", found, BATCH_STEP, ctypes.c_int64(x.step))
         return found
 
-    def _algorithm(self) -> Algorithm | None:
-        """What the library's heuristic holds to be best; None where it has nothing."""
+    def algorithms(self, most: int) -> list[Algorithm]:
+        """Those that the library's heuristic holds to be best, the best one first; none where it has none."""
         preference = self._made("MatmulPreference")
         self._set("MatmulPreference", preference, WORKSPACE_BYTES, ctypes.c_uint64(self.workspace))
         for attribute, x in zip(LEAST_ALIGNMENTS, self.matrices, strict=True):
             self._set("MatmulPreference", preference, attribute, ctypes.c_uint32(min(256, x.pointer & -x.pointer)))
-        found, count = Algorithm(), ctypes.c_int()
+        found, count = (Algorithm * most)(), ctypes.c_int()
         status = self.lt.library.cublasLtMatmulAlgoGetHeuristic(
-            self.lt.handle, self.operation, *self.layouts, preference, 1, ctypes.byref(found), ctypes.byref(count)
+            self.lt.handle, self.operation, *self.layouts, preference, most, found, ctypes.byref(count)
         )
         self.lt.demand("MatmulPreferenceDestroy", preference)
-        return None if status or not count.value or found.status else found
+        return [] if status else [one for one in found[: count.value] if not one.status]
 
-    def arguments(self, workspace: int, was: int = 0, now: int = 0) -> tuple[Any, ...]:
-        """The arguments of cublasLtMatmul but the stream, of a call that has an algorithm.
+    def arguments(
+        self, workspace: int, was: int = 0, now: int = 0, *, by: Algorithm | None = None, into: int | None = None
+    ) -> tuple[Any, ...]:
+        """The arguments of cublasLtMatmul but the stream, of a call that has an algorithm, or by another one.
 
-        The operand of the array that was at ``was`` is found in one that is at ``now``.
+        The operand of the array that was at ``was`` is found in one that is at ``now``. ``into``: where the result is
+        put instead, and what it is added to.
         """
-        assert self.algorithm is not None
+        algorithm = by or self.algorithm
+        assert algorithm is not None
         moved = [now - was if x.array == was and k < 2 else 0 for k, x in enumerate(self.matrices)]
         at = [ctypes.c_void_p(x.pointer + far) for x, far in zip(self.matrices, moved, strict=True)]
+        if into is not None:
+            at[2:] = [ctypes.c_void_p(into)] * 2
         a, b, c, out = self.layouts
         return (
             self.lt.handle, self.operation, ctypes.byref(self.one), at[0], a, at[1], b,
             ctypes.byref(self.beta), at[2], c, at[3], out,
-            ctypes.byref(self.algorithm), ctypes.c_void_p(workspace), ctypes.c_size_t(self.workspace),
+            ctypes.byref(algorithm), ctypes.c_void_p(workspace), ctypes.c_size_t(self.workspace),
         )  # fmt: skip
 
 
