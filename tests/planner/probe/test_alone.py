@@ -17,9 +17,11 @@ from tapestry.planner.format import Compute, Resolved
 from tapestry.planner.interface import run_plans
 from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe import here, measure
+from tapestry.planner.probe.curves import operation_curves
 from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
 from tapestry.planner.probe.sizes import Grid, Heads, Sizes
+from tapestry.planner.probe.times import TaskTimes
 from tapestry.workers.device import Within
 from tapestry.workers.engines import alone
 from tapestry.workers.engines.replayed import Replayed
@@ -78,6 +80,23 @@ def test_equal_tasks_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     (result,) = run_plans([(made, values)], engine="local", device="numpy", alone=True)
     assert len(result.steps[-1].events) == 6
     assert len(asked) < 6
+
+
+@tp.program
+def maps(x: f32[Tensor, "n"]) -> Tensor:
+    return tp.tanh(tp.sin(tp.cos(tp.exp(x))))
+
+
+def test_what_is_done_within_another_is_priced_as_part_of_it() -> None:
+    """Three tasks of one kernel of 9 us are predicted to take 9 us together, each a start of 2 and the last 3 more."""
+    made = plan(maps.bind(n=8), "cpu-4", mesh=(1,), time_limit=20)
+    numbers = [task.id for task in made.document.tasks if isinstance(task, Compute)]
+    took = dict.fromkeys(((number, 0) for number in numbers), 5e-6) | {(number, 0): 1e-9 for number in numbers[:2]}
+    times = TaskTimes(took | {(numbers[2], 0): 9e-6}, {}, 1.0, len(numbers), 0.0)
+    found = operation_curves(made, times, 2e-6)
+    ops = [made.program.op_by_name[task.op] for task in made.document.tasks if isinstance(task, Compute)]
+    beyond = [took for op in ops for _, took in found[made.program.graph.digest(op)]]
+    assert beyond == pytest.approx([1e-9, 1e-9, 3e-6, 3e-6])
 
 
 def test_tasks_are_measured_alone_in_one_process_only() -> None:
