@@ -297,16 +297,19 @@ class Writer:
 
     def _strided(self, fold: Fold) -> list[str]:
         """Every so many points of a fold; of one dimension, those where conditions hold."""
+        unrolled = ["#pragma unroll 8"] if self.across and not fold.chosen else []
         if len(fold.looped) == 1:
             [(name, extent)] = fold.looped
             ends = limits(fold.where, name, extent, (), lambda expr: text(expr, self.ranges, self.names, self.kind))
             if ends.told:
                 step = f"{name} = {ends.first} + {self.kind}(lane); {name} < {ends.end}; {name} += {self.group}"
-                inner = [f"for ({self.kind} {step}) {{", *inside(self._counting(fold, self._point(fold))), "}"]
+                inner = [
+                    *unrolled, f"for ({self.kind} {step}) {{", *inside(self._counting(fold, self._point(fold))), "}"
+                ]  # fmt: skip
                 return ["{", *inside([*ends.declared(self.kind), *inner]), "}"]
         head = f"for ({self._natural()} q = lane; q < {fold.points}u; q += {self.group}u) {{"
         inner = [*places_of(fold.looped, self.kind, "q"), *self._counting(fold, self._point(fold))]
-        return [*(["#pragma unroll 8"] if self.across and not fold.chosen else []), head, *inside(inner), "}"]
+        return [*unrolled, head, *inside(inner), "}"]
 
     def _point(self, fold: Fold) -> list[str]:
         """One point's values, folded into the record."""
