@@ -96,4 +96,5 @@ def least(times: Sequence[float]) -> int:
 
 
 def _bytes(x: Matrix, batches: int, dtype: str) -> int:
-    return ((batches - 1) * x.step + (x.columns - 1) * x.lead + x.rows) * numpy_dtype(dtype).itemsize
+    elements = (batches - 1) * x.step + (x.columns - 1) * x.lead + x.rows
+    return elements * int(numpy_dtype(dtype).itemsize)
