@@ -22,8 +22,10 @@ WIDTHS = (32, 64, 128, 256)
 # multiprocessor the quickest, or nearly, from 1,024 to 65,536 keys of 8 or 32 groups of heads (H200, 2026-11-23).
 THREADS, AHEAD = 256, 4
 PARTS = 64
-# Of vectors of 16-bit elements that fragments are made of, keys that a warp has at a time; blocks of a multiprocessor.
-FRAGMENT, WHOLE, RESIDENT = (64, 128), 16, 2
+# Widths of vectors of 16-bit elements that fragments are made of; keys that a warp has at a time. 65,536 keys of 8 groups
+# of 128 elements take 73 us, 116 without fragments (a copy of as many bytes takes 64), and 90 with two blocks for each
+# multiprocessor, 82 with two of 128 threads (H200, 2026-11-23).
+FRAGMENT, WHOLE = (64, 128), 16
 HEADER = "#include <tapestry/few_queries.cuh>\n\nnamespace tapestry {\n"
 FLOATS, COUNTS = np.dtype(np.float32), np.dtype(np.uint32)
 Take = Callable[[int, np.dtype[np.float32]], DeviceArray]
@@ -52,11 +54,9 @@ class _Shape:
         heads = max(n for n in range(1, ratio + 1) if ratio % n == 0 and n * a.rows <= QUERIES)
         groups = a.batches * (a.heads // heads)
         keys = sum(part.count for part in a.parts)
-        step = THREADS // (a.width * a.query.array.dtype.itemsize // 16) * AHEAD
-        blocks = machine.multiprocessors
-        if _by_fragments(a):
-            step, blocks = THREADS // WARP * WHOLE, RESIDENT * blocks
-        wanted = max(1, blocks // groups)
+        lanes = a.width * a.query.array.dtype.itemsize // 16
+        step = THREADS // WARP * WHOLE if _by_fragments(a) else THREADS // lanes * AHEAD
+        wanted = max(1, machine.multiprocessors // groups)
         return _Shape(heads, groups, min(wanted, -(-keys // step), PARTS))
 
 
@@ -130,8 +130,8 @@ def _source(a: Attention, shape: _Shape, limit: Limit | None) -> str:
         f"{a.scale!r}f" if "." in repr(a.scale) or "e" in repr(a.scale) else f"{a.scale!r}.0f",
         "part", f"{shape.parts}", *own,
     ]  # fmt: skip
-    fragments = _by_fragments(a)
-    numbers = f"{count}, {a.width}, {THREADS}, {AHEAD}, {str(a.finished).lower()}, {str(fragments).lower()}"
+    truths = ", ".join(str(truth).lower() for truth in (a.finished, _by_fragments(a)))
+    numbers = f"{count}, {a.width}, {THREADS}, {AHEAD}, {truths}"
     lines = [
         "follow();",
         f"__shared__ float room[{THREADS // 32}][{count}][{a.width + 2}];",
@@ -141,5 +141,5 @@ def _source(a: Attention, shape: _Shape, limit: Limit | None) -> str:
         f"const FewQueries<{kind}, {stored}> asked = {{{', '.join(given)}}};",
         f"few_queries<{numbers}>(asked, room, &last);",
     ]
-    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, {RESIDENT if fragments else 1})\n'
+    start = f'{HEADER}extern "C" __global__ void __launch_bounds__({THREADS}, 1)\n'
     return f"{start}NAME({', '.join(parameters)}) {{\n{indented(lines, 1)}}}\n\n}}  // namespace tapestry\n"
