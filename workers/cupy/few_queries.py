@@ -22,9 +22,9 @@ WIDTHS = (32, 64, 128, 256)
 # multiprocessor the quickest, or nearly, from 1,024 to 65,536 keys of 8 or 32 groups of heads (H200, 2026-11-23).
 THREADS, AHEAD = 256, 4
 PARTS = 64
-# Widths of vectors of 16-bit elements that fragments are made of; keys that a warp has at a time. 65,536 keys of 8 groups
-# of 128 elements take 73 us, 116 without fragments (a copy of as many bytes takes 64), and 90 with two blocks for each
-# multiprocessor, 82 with two of 128 threads (H200, 2026-11-23).
+# Widths of vectors of 16-bit elements that fragments are made of; keys that a warp has at a time. 65,536 keys of 8
+# groups of 128 elements take 73 us, 116 without fragments (a copy of as many bytes takes 64), and 90 with two blocks
+# for each multiprocessor, 82 with two of 128 threads (H200, 2026-11-23).
 FRAGMENT, WHOLE = (64, 128), 16
 HEADER = "#include <tapestry/few_queries.cuh>\n\nnamespace tapestry {\n"
 FLOATS, COUNTS = np.dtype(np.float32), np.dtype(np.uint32)
