@@ -195,8 +195,8 @@ class CudaMachine(Machine):
 
     def product(self, product: Product, space: DeviceArray) -> BoundProduct | None:
         if self._cublas is None:
-            self._cublas = Cublas(self)
-        return self._cublas.prepared(product, space, lambda: self.stream)
+            self._cublas = Cublas(self, lambda: self.stream)
+        return self._cublas.prepared(product, space)
 
     def paired(self, paired: Paired) -> Runner | None:
         if properties(self.device).capability != paired_products.CAPABILITY:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .arrays import DeviceArray
 from .lt import COMPUTE, Call, CublasLt, Described, Matrix
-from .machine import Matrices, Product
+from .machine import Machine, Matrices, Product
 from .products import dtype_of
 from .quickest import Quickest
-
-if TYPE_CHECKING:
-    from .cuda import CudaMachine
 
 # What NVIDIA recommends for Hopper (cuBLAS documentation, "cublasSetWorkspace", 2025): 32 MiB for a stream.
 WORKSPACE = 32 << 20
@@ -93,16 +90,16 @@ def _matrix(side: Side, rows: int, columns: int) -> Matrix:
 class Cublas:
     """The library itself, not by way of CuPy's functions: those go to CuPy's own stream, and refuse to be captured."""
 
-    def __init__(self, machine: CudaMachine) -> None:
-        self.lt, self.quickest = CublasLt(), Quickest(machine)
+    def __init__(self, machine: Machine, stream: Callable[[], int]) -> None:
+        self.lt, self.quickest, self.stream = CublasLt(), Quickest(machine, stream), stream
 
-    def prepared(self, product: Product, space: DeviceArray, stream: Callable[[], int]) -> BoundProduct | None:
+    def prepared(self, product: Product, space: DeviceArray) -> BoundProduct | None:
         """Ask for a product, on the stream that is current then; None where the library has none. It works in the
         bytes of ``space``, so that nothing is allocated while it runs.
         """
         described = Described(self.lt, call_of(gemm_of(product)), space.nbytes)
         described.algorithm = self.quickest.of(described, space.pointer)
-        return None if described.algorithm is None else BoundProduct(self, described, stream, product, space)
+        return None if described.algorithm is None else BoundProduct(self, described, self.stream, product, space)
 
     def close(self) -> None:
         """Give the library's handle back."""

@@ -121,12 +121,13 @@ class Peers(Transport):
         return self.flags.meeting(movement.tag * MEETINGS + k, tell, hear)
 
     def _phase(self, movement: Movement, messages: Sequence[Message]) -> tuple[list[Move], Runner]:
-        """What this rank writes and fetches, each time to or from another rank first, so that not all go to one; and
-        what it folds of that.
+        """What this rank writes and fetches, each to or from another rank first, so that not all go to one; and what it
+        folds of that. What stays here comes last: it is a kernel's to copy, which may have to wait for one that has all
+        multiprocessors, and the copy engines go on meanwhile.
         """
         size = len(self.memories)
         mine = [m for m in messages if _acting(movement, m) == self.number]
-        mine.sort(key=lambda m: (m.src + m.dst - 2 * self.number) % size)
+        mine.sort(key=lambda m: (m.src + m.dst - 2 * self.number - 1) % size)
         copies = [(movement.source(m), movement.target(m.dst), m.region) for m in mine if not movement.folded(m)]
         brought, fold = self._folding(movement, [m for m in mine if movement.folded(m)])
         return [*copies, *brought], fold

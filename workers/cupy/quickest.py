@@ -7,16 +7,13 @@ does, and no choice was better than the first.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...dtypes import numpy_dtype
 from ...kernels.errors import LaunchError
 from .lt import Algorithm, Call, Described, Matrix
-
-if TYPE_CHECKING:
-    from .cuda import CudaMachine
+from .machine import Machine
 
 # Multiplications from which on a product is measured; algorithms, rounds, and calls of each in a round. What another
 # program does to one round it seldom does to the next. An algorithm has to be so much quicker than the first.
@@ -28,8 +25,8 @@ BETTER = 0.98
 class Quickest:
     """What was measured on a machine: once for every shape."""
 
-    def __init__(self, machine: CudaMachine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, stream: Callable[[], int]) -> None:
+        self.machine, self.stream = machine, stream
         self.known: dict[Hashable, int] = {}
 
     def of(self, described: Described, workspace: int) -> Algorithm | None:
@@ -46,7 +43,7 @@ class Quickest:
         return found[self.known[shape]] if self.known[shape] < len(found) else described.algorithm
 
     def _times(self, described: Described, algorithms: Sequence[Algorithm], workspace: int) -> list[float]:
-        """Milliseconds of each: of its rounds the least; infinity where the library refuses."""
+        """Seconds of each: of its rounds the least; infinity where the library refuses."""
         out = self.machine.memory("", _bytes(described.call.out, described.call.batches, described.call.stored))
         times = [float("inf")] * len(algorithms)
         for turn in range(ROUNDS + 1):
@@ -59,14 +56,12 @@ class Quickest:
         return times
 
     def _took(self, described: Described, arguments: Sequence[object]) -> float:
-        cuda, stream = self.machine.cupy.cuda, self.machine.stream
-        events = [cuda.Event() for _ in range(2)]
-        for event, calls in zip(events, (CALLS, 0), strict=True):
-            self.machine.api.eventRecord(event.ptr, stream)
-            for _ in range(calls):
-                described.lt.multiply(arguments, stream)
+        start = self.machine.mark()
+        for _ in range(CALLS):
+            described.lt.multiply(arguments, self.stream())
+        end = self.machine.mark()
         self.machine.synchronise()
-        return float(cuda.get_elapsed_time(*events))
+        return end() - start()
 
 
 def worth_measuring(call: Call) -> bool:
