@@ -62,10 +62,13 @@ def overlaps(made: Plan) -> list[tuple[str, str]]:
 
 
 def highest(made: Plan) -> int:
-    """The end of the last buffer that is in use, over all instants."""
+    """The end of the last buffer that is in use, over all instants, and of what kernels work in behind it."""
     instants = range(-1, len(made.document.tasks) + 1)
     lives = [(buffer, *life(buffer, made)) for buffer in made.document.buffers]
-    return max(b.offset + b.nbytes for k in instants for b, first, last in lives if first <= k <= last)
+    end = max(b.offset + b.nbytes for k in instants for b, first, last in lives if first <= k <= last)
+    rooms = made.document.rooms.values()
+    assert all(room.offset >= end for room in rooms)
+    return max([end, *(room.offset + room.nbytes for room in rooms)])
 
 
 def planned(program: Program, data: st.DataObject) -> Plan | None:
