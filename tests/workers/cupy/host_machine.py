@@ -15,21 +15,18 @@ from typing import Any
 import numpy as np
 
 from tapestry.workers.cupy.arrays import DeviceArray, Memory
-from tapestry.workers.cupy.dense import CHANNELS_FIRST, CHANNELS_LAST, Asked, dense_steps
+from tapestry.workers.cupy.dense import CHANNELS_FIRST, CHANNELS_LAST, Asked
 from tapestry.workers.cupy.exchange import Exchange
-from tapestry.workers.cupy.gemm import Gemm, Side, gemm_of
+from tapestry.workers.cupy.gemm import gemm_of
 from tapestry.workers.cupy.machine import (
     Attention,
     Convolution,
-    Heads,
     Keys,
     Lines,
     Machine,
-    Matrices,
     Meeting,
     Paired,
     Product,
-    Strided,
 )
 from tapestry.workers.cupy.machine import Unit as Kernel
 from tapestry.workers.cupy.scratch import Scratch
@@ -37,6 +34,8 @@ from tapestry.workers.device import Bound, Replay, Runner, in_order, nothing
 from tapestry.workers.lanes import HostLanes, InTurn
 
 from ...kernels.elementwise.host import Unit, build
+from .host_arrays import heads, host_bytes, matrix, steps_of, view_of, words
+from .host_libraries import convolve, multiply, operands
 
 GUARD, MARK = 256, 0x5C
 SHOWN: dict[str, Memory] = {}
@@ -103,14 +102,14 @@ class HostMachine(Machine):
 
         def run() -> None:
             shape, width = lines.extents, lines.width
-            for array, first, steps in zip(held, (lines.source, lines.target), _steps(lines), strict=True):
+            for array, first, steps in zip(held, (lines.source, lines.target), steps_of(lines), strict=True):
                 last = first + sum((n - 1) * step for n, step in zip(shape, steps, strict=True)) + width
                 assert array.pointer <= first
                 assert last <= array.pointer + array.nbytes
-            assert not any(value % width for value in (lines.source, lines.target, *sum(_steps(lines), ())))
+            assert not any(value % width for value in (lines.source, lines.target, *sum(steps_of(lines), ())))
             views = [
-                _view(first, steps, lines)
-                for first, steps in zip((lines.source, lines.target), _steps(lines), strict=True)
+                view_of(first, steps, lines)
+                for first, steps in zip((lines.source, lines.target), steps_of(lines), strict=True)
             ]
             views[1][...] = views[0]
 
@@ -124,7 +123,7 @@ class HostMachine(Machine):
         def run() -> None:
             self.kernels.append("product")
             for batch in range(gemm.batches):
-                _multiply(gemm, batch)
+                multiply(gemm, batch)
 
         run.kernels = ("product" if gemm.added is None else "product, added",)  # type: ignore[attr-defined]
         return run
@@ -322,119 +321,5 @@ class HostMachine(Machine):
         return "cpu"
 
 
-def words(address: int, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """Whole numbers of 32 bits at an address."""
-    return np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
-
-
-def host_bytes(array: DeviceArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    assert array.memory.host is not None
-    return array.memory.host[array.offset : array.offset + array.nbytes]
-
-
 def of_floats(machine: HostMachine, size: int) -> DeviceArray:
     return DeviceArray(machine.memory("", 4 * size), 0, (size,), np.dtype(np.float32))
-
-
-def matrix(x: Matrices, rows: int, columns: int) -> np.ndarray[Any, Any]:
-    """A matrix as f32."""
-    flat = host_bytes(x.array).view(x.array.dtype)[x.offset :]
-    at = np.arange(rows)[:, None] * x.row + np.arange(columns)[None] * x.column
-    return np.asarray(flat[at], np.float32)
-
-
-def operands(c: Convolution) -> tuple[Strided, Strided, Strided]:
-    return c.x, c.w, c.y
-
-
-def convolve(c: Convolution, layout: int) -> None:
-    """Tap after tap, in f32 or f64."""
-    assert all(map(c.even, range(len(c.windows))))
-    dense = dense_steps(c.w.extents, layout)
-    assert all(n == 1 or a == b for n, a, b in zip(c.w.extents, c.w.steps, dense, strict=True))
-    stored = dict(zip("xwy", map(strided, operands(c)), strict=True))
-    wide = np.float64 if c.x.array.dtype == np.float64 else np.float32
-    parts = {n: _by_group(a, c.groups, n) for n, a in stored.items()}
-    x, w, y = (np.zeros(a.shape, wide) if n == c.computed else a.astype(wide) for n, a in parts.items())
-    for taps in np.ndindex(w.shape[3:]):
-        spans = [_span(c, k, tap) for k, tap in enumerate(taps)]
-        xs, ys = ((..., *(span[side] for span in spans)) for side in (0, 1))
-        part = (..., *taps)
-        if c.computed == "y":
-            y[ys] += np.einsum("gnc...,gkc->gnk...", x[xs], w[part])
-        elif c.computed == "x":
-            x[xs] += np.einsum("gnk...,gkc->gnc...", y[ys], w[part])
-        else:
-            w[part] = np.einsum("gnct,gnkt->gkc", *(a.reshape(*a.shape[:3], -1) for a in (x[xs], y[ys])))
-    parts[c.computed][...] = {"x": x, "w": w, "y": y}[c.computed]
-
-
-def _by_group(array: np.ndarray[Any, Any], groups: int, name: str) -> np.ndarray[Any, Any]:
-    """The same elements [group, n, channel, ..], of filters [group, k, c, ..]."""
-    axis = 0 if name == "w" else 1
-    shape, steps = list(array.shape), list(array.strides)
-    shape[axis : axis + 1] = groups, shape[axis] // groups
-    steps[axis : axis + 1] = steps[axis] * shape[axis + 1], steps[axis]
-    return np.moveaxis(np.lib.stride_tricks.as_strided(array, shape, steps), axis, 0)
-
-
-def _span(c: Convolution, k: int, tap: int) -> tuple[slice, slice]:
-    """The elements of x that a tap meets along a direction, and those of y that it meets them for."""
-    window, extent, count = c.windows[k], c.x.extents[k + 2], c.y.extents[k + 2]
-    at = [window.stride * p + window.dilation * tap - window.before for p in range(count)]
-    met = [p for p, place in enumerate(at) if 0 <= place < extent]
-    if not met:
-        return slice(0, 0), slice(0, 0)
-    return slice(at[met[0]], at[met[-1]] + 1, window.stride), slice(met[0], met[-1] + 1)
-
-
-def strided(x: Strided) -> np.ndarray[Any, Any]:
-    """The elements, none of them outside of the array."""
-    item = x.array.dtype.itemsize
-    flat = host_bytes(x.array).view(x.array.dtype)
-    assert x.offset >= 0
-    assert x.offset + sum((n - 1) * step for n, step in zip(x.extents, x.steps, strict=True)) < flat.size
-    return np.lib.stride_tricks.as_strided(flat[x.offset :], x.extents, tuple(step * item for step in x.steps))
-
-
-def heads(a: Attention, x: Heads, rows: int, count: int, width: int) -> np.ndarray[Any, Any]:
-    """The vectors [batch, head, row, element] of an array."""
-    item = x.array.dtype.itemsize
-    flat = host_bytes(x.array).view(x.array.dtype)
-    steps = (x.batch, x.head, x.row, 1)
-    shape = (a.batches, count, rows, width)
-    assert x.offset + sum((n - 1) * step for n, step in zip(shape, steps, strict=True)) < flat.size
-    return np.lib.stride_tricks.as_strided(flat[x.offset :], shape, tuple(step * item for step in steps))
-
-
-def _steps(lines: Lines) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return lines.source_steps, lines.target_steps
-
-
-def _view(first: int, steps: tuple[int, ...], lines: Lines) -> np.ndarray[Any, Any]:
-    base = np.ctypeslib.as_array((ctypes.c_uint8 * lines.width).from_address(first))
-    shape = (*lines.extents, lines.width)
-    return np.lib.stride_tricks.as_strided(base, shape, (*steps, 1))
-
-
-def _multiply(gemm: Gemm, batch: int) -> None:
-    """What cuBLAS is asked for: column after column, ``lead`` elements apart."""
-    wide = np.float64 if gemm.a.x.array.dtype == np.float64 else np.float32
-    a = _by_columns(gemm.a, batch, gemm.rows, gemm.folded).astype(wide)
-    b = _by_columns(gemm.b, batch, gemm.folded, gemm.columns).astype(wide)
-    added = 0 if gemm.added is None else _by_columns(gemm.added, batch, gemm.rows, gemm.columns).astype(wide)
-    found = a @ b + added
-    _by_columns(gemm.out, batch, gemm.rows, gemm.columns)[...] = np.maximum(found, 0) if gemm.positive else found
-
-
-def _by_columns(side: Side, batch: int, rows: int, columns: int) -> np.ndarray[Any, Any]:
-    x: Matrices = side.x
-    lines, length = (rows, columns) if side.transposed else (columns, rows)
-    assert side.lead >= max(1, length)
-    item = x.array.dtype.itemsize
-    flat = host_bytes(x.array).view(x.array.dtype)
-    start = x.offset + batch * x.batch
-    assert start + (lines - 1) * side.lead + length <= flat.size, "a matrix leaves its array"
-    base = flat[start : start + 1]
-    found = np.lib.stride_tricks.as_strided(base, (lines, length), (side.lead * item, item))
-    return found if side.transposed else found.T

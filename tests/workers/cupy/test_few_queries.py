@@ -20,7 +20,8 @@ from tapestry.workers.cupy.few_queries import Limit, all_few, few_queries
 from tapestry.workers.cupy.machine import Attention, Heads, Keys
 
 from ...kernels.elementwise.host import needs_compiler
-from .host_machine import HostMachine, host_bytes
+from .host_arrays import host_bytes
+from .host_machine import HostMachine
 
 # batches, rows, heads, groups, width; the parts of the keys; keys that the data let be seen
 CASES = {

@@ -18,7 +18,7 @@ from tapestry.workers.cupy.device import CupyDevice
 
 from ..sheets import Sheet, blur, split_matmul, zeros_padded_blur
 from ..unchecked import run_unchecked
-from .host_machine import host_bytes
+from .host_arrays import host_bytes
 from .streams import StreamedMachine
 
 X = np.arange(8, dtype=np.float32)

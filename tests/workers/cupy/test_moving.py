@@ -15,7 +15,8 @@ from tapestry.workers.cupy.copying import copying_source
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.device import Packed, Stored
 
-from .host_machine import HostMachine, host_bytes
+from .host_arrays import host_bytes
+from .host_machine import HostMachine
 
 QUICK = settings(deadline=None, max_examples=60)
 

@@ -17,7 +17,8 @@ from tapestry.workers.cupy.machine import Matrices, Product
 from tapestry.workers.cupy.thin import thin_product
 
 from ...kernels.elementwise.host import needs_compiler
-from .host_machine import HostMachine, host_bytes
+from .host_arrays import host_bytes
+from .host_machine import HostMachine
 
 # batches, rows, columns, folded; whether left and right are turned; the types of operands and result; something added
 CASES = {
