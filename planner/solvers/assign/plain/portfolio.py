@@ -2,7 +2,7 @@
 
 - *tiny* (what a planner usually asks): CP-SAT alone;
 - *small*: toulbar2 from the first moment, beside it duals and moves for a good start and then CP-SAT (in turn with one
-  job);
+  job); moves again where these have not ended soon, because random costs that couple everything are beyond proofs;
 - *large*: dual ascent beside moves, and when it has settled, moves on both sides.
 
 Each lane of engines is a thread: the compiled loops, CP-SAT and the other process all leave the interpreter free.
@@ -34,6 +34,7 @@ _NEWS = 1e-3  # labels are decoded again once the bound is so much better
 _RESERVE = 2.0  # the exact bound takes up to so many times as long as the reduction
 _GRACE = 0.3  # seconds for the lanes to notice that the time is up
 
+_ALONE = 0.2  # of the time limit, in which exact engines prove what they can before moves take a share of two cores
 _ON_TOP = 0.5  # of the time spent, for the duals to climb on once an exact solver is done
 
 _Engine = Callable[[], None]
@@ -146,12 +147,19 @@ def _small(incumbent: Incumbent, effort: Effort, duals: _Duals, exact_fits: bool
     def moving() -> None:
         _keep_moving(duals, duals.search, _rounds(effort))
 
+    def moving_later() -> None:
+        if not incumbent.finished.wait(max(0.0, incumbent.left - (1.0 - _ALONE) * effort.time_limit)):
+            other = Search.begin(duals.flat, duals.loads, incumbent, effort.seed + 1)  # the start may still use its own
+            _keep_moving(duals, other, _rounds(effort))
+
     if effort.iteration_limit is not None:
         _in_turn(incumbent, [warm_up, polytope] if exact_fits else [warm_up, moving])
     elif effort.jobs == 1:
-        _in_turn(incumbent, [network, warm_up, polytope, network] if exact_fits else [network, warm_up, network])
+        _in_turn(incumbent, [network, warm_up, *([polytope] if exact_fits else []), moving, network])
+    elif effort.jobs == 2 and exact_fits:
+        _side_by_side(incumbent, [[network], [warm_up, polytope], [moving_later]])
     elif effort.jobs == 2:
-        _side_by_side(incumbent, [[network], [warm_up, polytope, moving]])
+        _side_by_side(incumbent, [[network], [warm_up, moving]])
     else:
         _side_by_side(incumbent, [[network], [polytope], [warm_up, moving]])
 

@@ -84,6 +84,25 @@ def test_an_interrupt_leaves_the_best_so_far(
     assert check(problem, answer) == []
 
 
+def test_moves_go_on_beside_proofs_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = []
+
+    def proves_on(incumbent: Incumbent, *_: object) -> None:
+        incumbent.finished.wait(incumbent.left)
+
+    def moves(duals: portfolio._Duals, search: Search, rounds: int) -> None:
+        moved.append(search.incumbent.left)
+        search.incumbent.finished.set()
+
+    monkeypatch.setattr(portfolio, "_TINY_ENTRIES", 10)
+    monkeypatch.setattr(portfolio.wcsp, "run_wcsp", proves_on)
+    monkeypatch.setattr(portfolio.exact, "run_exact", proves_on)
+    monkeypatch.setattr(portfolio, "_warm_up", lambda *_: None)
+    monkeypatch.setattr(portfolio, "_keep_moving", moves)
+    solve(planted(seed=2, nodes=300, forbidden=0.2, room=1.1), time_limit=10.0, jobs=2)
+    assert moved
+
+
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_a_tally_counts_what_the_model_counts(problem: AssignmentProblem, source: st.DataObject) -> None:
