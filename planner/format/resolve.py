@@ -26,14 +26,20 @@ if TYPE_CHECKING:
 class Resolved:
     """Reads of one document, cached. It trusts the document; `planner.check` is what proves it.
 
-    A caller that has the program already may hand it over; it must be the one that the document embeds.
+    A caller that has the program already may hand it over, and so with regions of layouts; they must be those of the
+    document.
     """
 
-    def __init__(self, document: Document, program: Program | None = None) -> None:
+    def __init__(
+        self,
+        document: Document,
+        program: Program | None = None,
+        regions: Mapping[str, tuple[Region, ...]] | None = None,
+    ) -> None:
         self.document = document
         if program is not None:
             self.__dict__["program"] = program
-        self._regions: dict[str, tuple[Region, ...]] = {}
+        self._regions: dict[str, tuple[Region, ...]] = dict(regions or {})
         self._storage: dict[str, tuple[Grid | None, ...]] = {}
         self._messages: dict[tuple[str, str, str, tuple[int, ...], bool], list[Message]] = {}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from ...space import Region
 from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
 from ..strategy.layouts import Layout
 from ..strategy.mesh import Mesh, kind_of
@@ -19,16 +20,18 @@ class LayoutTable:
 
     def __init__(self) -> None:
         self.layouts: dict[str, LayoutText] = {}
+        self.regions: dict[str, tuple[Region, ...]] = {}
         self._names: dict[tuple[tuple[str, ...], tuple[int, ...] | None], str] = {}
         self._seen: dict[int, str] = {}
         self._stored: dict[int, str] = {}
 
-    def name(self, regions: tuple[object, ...], parts: tuple[int, ...] | None = None) -> str:
+    def name(self, regions: tuple[Region, ...], parts: tuple[int, ...] | None = None) -> str:
         texts = tuple(str(region) for region in regions)
         key = (texts, parts)
         if key not in self._names:
             self._names[key] = f"L{len(self._names)}"
             self.layouts[self._names[key]] = LayoutText(texts, parts)
+            self.regions[self._names[key]] = regions
         return self._names[key]
 
     def of(self, layout: Layout) -> str:
@@ -52,9 +55,10 @@ class LayoutTable:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The parts of a document that lowering makes."""
+    """The parts of a document that lowering makes; ``regions``: of its layouts, as they were before they were text."""
 
     layouts: dict[str, LayoutText]
+    regions: dict[str, tuple[Region, ...]]
     buffers: tuple[Buffer, ...]
     tasks: tuple[Task, ...]
     outputs: dict[str, str]
@@ -85,7 +89,7 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
     tasks = [_task(k, step, waits[k], names, over, table) for k, step in enumerate(steps.steps)]
     outputs = {name: names[id(slot)] for name, slot in steps.outputs.items()}
     states = {name: names[id(slot)] for name, slot in steps.states.items()}
-    return Emitted(table.layouts, tuple(buffers), tuple(tasks), outputs, states)
+    return Emitted(table.layouts, table.regions, tuple(buffers), tuple(tasks), outputs, states)
 
 
 def _unique_names(steps: Steps) -> dict[int, str]:

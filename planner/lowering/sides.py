@@ -31,10 +31,12 @@ def told_apart(sets: Iterable[tuple[int, ...] | None], size: int) -> list[Ranks]
 def groups(steps: Steps) -> list[Ranks]:
     """Sets of ranks, such that each operation that leaves some idle is computed within one of them."""
     size = size_of(steps)
+    computed = [step for step in steps.steps if isinstance(step, ComputeStep)]
+    everywhere = {step.op.name for step in computed if step.ranks is None}
     pieces: dict[str, set[int]] = {}
-    for step in steps.steps:
-        if isinstance(step, ComputeStep):
-            pieces.setdefault(step.op.name, set()).update(range(size) if step.ranks is None else step.ranks)
+    for step in computed:
+        if step.ranks is not None and step.op.name not in everywhere:
+            pieces.setdefault(step.op.name, set()).update(step.ranks)
     return joined(frozenset(ranks) for ranks in pieces.values() if len(ranks) < size)
 
 

@@ -144,7 +144,7 @@ def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps:
     emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
     rooms = workspaces(steps, question.machine.devices, question.tier, arena.peak, question.capacity)
     document = _document(question, decisions, emitted, rooms, arena.peak)
-    timeline = simulate(document, Prices(Resolved(document, question.program), question.book))
+    timeline = simulate(document, Prices(Resolved(document, question.program, emitted.regions), question.book))
     return Candidate(decisions, document, timeline, arena.peak, schedule)
 
 

@@ -261,6 +261,7 @@ class Layouts:
         self.mesh = mesh
         self._known: dict[tuple[tuple[int, ...], tuple[Region, ...], tuple[int, ...] | None], Layout] = {}
         self._cut: dict[tuple[tuple[int, ...], Columns, tuple[int, ...] | None], Layout] = {}
+        self._of_cuts: dict[tuple[tuple[int, ...], tuple[Cut | None, ...]], Layout] = {}
 
     def of(self, shape: tuple[int, ...], regions: Sequence[Region], parts: Sequence[int] | None = None) -> Layout:
         key = (shape, tuple(regions), None if parts is None else tuple(parts))
@@ -290,8 +291,12 @@ class Layouts:
 
         ``Cut.dim`` is the axis's number as text.
         """
-        names = tuple(str(axis) for axis in range(len(shape)))
-        return self.of(shape, Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts).regions)
+        key = shape, tuple(cuts)
+        if key not in self._of_cuts:
+            names = tuple(str(axis) for axis in range(len(shape)))
+            regions = Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts).regions
+            self._of_cuts[key] = self.of(shape, regions)
+        return self._of_cuts[key]
 
     def inside(self, layout: Layout, to: Region, parts: tuple[int, ...] | None = None) -> Layout:
         """What each rank has of a layout within a region. ``parts``: see `Layout`."""

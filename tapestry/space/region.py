@@ -281,6 +281,11 @@ class Region:
 
     def __str__(self) -> str:
         """Grids joined by `` + ``, axes by ``,``, runs by ``|``; ``empty`` when empty. `parse_region` reads it back."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        """Plans are written down again and again while one is looked for."""
         return " + ".join(str(grid) for grid in self.grids) or "empty"
 
 
