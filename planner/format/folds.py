@@ -8,13 +8,14 @@ fold which share of it, from whom these take the parts they lack, and whom they 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import lcm
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...space import Region
-from .loads import ENTRIES, IN, OUT, Counts, Loads, Wanted, added_up, common_sizes, partial_loads, taken
+from .loads import ENTRIES, IN, OUT, Counts, Loads, Wanted, added_up, common_sizes, in_order, partial_loads, taken
 from .senders import Groups
 from .spread import Pieces, Spread
 
@@ -50,8 +51,8 @@ class Source:
         if plain:
             needed = {k: _Needed.of(needs[k]) for k in plain}
             met = _Met(self.pieces.regions, list(needed.values()), records=self.records)
-            done = [k for k in plain if met.all_there(needs[k], needed[k])]
-            for some in self._at_once({k: len(needed[k].entries) for k in done}):
+            done = [k for k in plain if met.all_there(needed[k], len(self.parts))]
+            for some in self._at_once({k: len(needed[k].ranks) for k in done}):
                 told, contributed, sharing = self._counted([needed[k] for k in some], met)
                 found[:, some] = told, contributed
                 for k, count in zip(some, sharing, strict=True):
@@ -122,25 +123,47 @@ class Source:
     def _shares(self, table: _Table, *, cut: bool) -> tuple[Counts, list[int]]:
         """[transfer, piece of what is there, entry] elements that the rank folds of it; of each transfer what all
         counts of ranks that share a piece divide."""
-        held = self.pieces.held[:, table.ranks].swapaxes(0, 1)
-        all_needers, holding = _like(table.codes, np.ones_like(held[:, :1])), _like(table.codes, held)
-        able = holding.count > 0
-        count = np.where(able, holding.count, all_needers.count)
-        turn = np.where(able, holding.turn, all_needers.turn)
-        longest = table.longest
+        met, numbers = table.met, table.numbers
+        pieces, transfers, entries = np.nonzero((met.elements > 0)[:, numbers])
+        held = self.pieces.held[pieces, table.ranks[transfers, entries]]
+        kinds = 1 + int(table.codes.max(initial=0))
+        group = (transfers * len(met.elements) + pieces) * kinds + table.codes[transfers, entries]
+        holding = np.bincount(group[held], minlength=int(group.max(initial=0)) + 1)[group]
+        turn, count = (found[transfers, entries] for found in _like(table.codes))
+        turn[held] = in_order(group[held])
+        count = np.where(holding > 0, holding, count)
+        folds = held | (holding == 0)
+        pieces, transfers, entries, turn, count = (
+            found[folds] for found in (pieces, transfers, entries, turn, count)
+        )  # fmt: skip
+        number = numbers[transfers, entries]
+        longest = met.longest[pieces, number]
         length = (turn + 1) * longest // count - turn * longest // count if cut else 1 * (turn == 0)
-        folds = (table.elements > 0) & (held | ~able)
-        shares: Counts = np.where(folds, length * (table.elements // np.maximum(longest, 1)), 0)
-        sharing = np.where(folds & cut, count, 1).reshape(len(shares), -1)
-        return shares, [lcm(*np.unique(counts).tolist()) for counts in sharing]
+        shares: Counts = np.zeros((len(numbers), len(met.elements), numbers.shape[1]), dtype=np.int64)
+        shares[transfers, pieces, entries] = length * (met.elements[pieces, number] // longest)
+        return shares, _shared_by(transfers, count, len(numbers)) if cut else [1] * len(numbers)
+
+
+def _shared_by(transfers: Counts, count: Counts, size: int) -> list[int]:
+    """Of each transfer what all its counts divide."""
+    counts: list[set[int]] = [set() for _ in range(size)]
+    most = 1 + int(count.max(initial=0))
+    for both in np.unique(transfers * most + count).tolist():
+        counts[both // most].add(both % most)
+    return [lcm(*some) for some in counts]
 
 
 class _Needed(NamedTuple):
     """Pieces of what is needed, none in common, by the ranks that need them: an entry for each rank of each piece, the
-    ranks in order."""
+    ranks in order.
+
+    ``total``: elements of all ranks.
+    """
 
     pieces: Sequence[Region]
-    entries: Sequence[tuple[int, int]]  # rank, piece
+    ranks: Any
+    codes: Any
+    total: int
 
     @staticmethod
     def plain(need: Spread) -> bool:
@@ -148,62 +171,42 @@ class _Needed(NamedTuple):
         return need.apart or all(len(region.grids) == 1 for region in need.pieces.regions)
 
     @staticmethod
+    @lru_cache(maxsize=4096)
     def of(need: Spread) -> _Needed:
         if need.apart:
-            return _Needed(need.regions, [(rank, code) for rank, code in enumerate(need.codes.tolist()) if code >= 0])
-        entries = sorted((rank, k) for k, holders in enumerate(need.pieces.holders) for rank in holders)
-        return _Needed(need.pieces.regions, entries)
+            pieces, entries = need.regions, [(r, code) for r, code in enumerate(need.codes.tolist()) if code >= 0]
+        else:
+            pieces = need.pieces.regions
+            entries = sorted((rank, k) for k, holders in enumerate(need.pieces.holders) for rank in holders)
+        ranks, codes = np.array(entries, dtype=np.int64).T
+        return _Needed(pieces, ranks, codes, sum(region.size for region in need.given))
 
 
 class _Table(NamedTuple):
-    """[transfer, entry] of which rank it is, and of which piece, -1 for no entry; [transfer, piece of what is there,
-    entry] the elements of both pieces, and coordinates along the longest axis that may be cut."""
+    """[transfer, entry] of which rank it is; of which piece, -1 for no entry; and the number of this in ``met``."""
 
     ranks: Any
     codes: Any
-    elements: Counts
-    longest: Counts
+    numbers: Any
+    met: _Met
 
     @staticmethod
     def of(needs: Sequence[_Needed], met: _Met) -> _Table:
-        shape = len(needs), max(len(need.entries) for need in needs)
+        shape = len(needs), max(len(need.ranks) for need in needs)
         ranks, codes = np.zeros(shape, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
         numbers = np.full(shape, len(met.number), dtype=np.int64)
         for k, need in enumerate(needs):
-            mine = np.array(need.entries, dtype=np.int64)
-            ranks[k, : len(mine)], codes[k, : len(mine)] = mine.T
-            numbers[k, : len(mine)] = np.array([met.number[piece] for piece in need.pieces])[mine[:, 1]]
-        return _Table(ranks, codes, met.elements[:, numbers].swapaxes(0, 1), met.longest[:, numbers].swapaxes(0, 1))
+            mine = slice(len(need.ranks))
+            ranks[k, mine], codes[k, mine] = need.ranks, need.codes
+            numbers[k, mine] = np.array([met.number[piece] for piece in need.pieces])[need.codes]
+        return _Table(ranks, codes, numbers, met)
 
 
-class _Like(NamedTuple):
-    """[transfer, piece, entry]: of the ranks that need the same as a rank, how many hold the piece; ``turn``: of these,
-    how many come before it."""
-
-    turn: Any
-    count: Any
-
-
-def _like(codes: Any, held: Any) -> _Like:
-    """``codes``: [transfer, entry], equal for ranks that need the same; ``held``: [transfer, piece, entry]."""
-    order = np.argsort(codes, axis=1, kind="stable")
-    ordered = np.take_along_axis(codes, order, axis=1)
-    places = np.broadcast_to(np.arange(codes.shape[1]), codes.shape)
-    fresh = np.ones(codes.shape, dtype=bool)
-    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    final = np.ones(codes.shape, dtype=bool)
-    final[:, :-1] = fresh[:, 1:]
-    first = np.maximum.accumulate(np.where(fresh, places, 0), axis=1)[:, None]
-    last = np.minimum.accumulate(np.where(final, places, codes.shape[1])[:, ::-1], axis=1)[:, None, ::-1]
-    at = np.broadcast_to(order[:, None], held.shape)
-    before = np.zeros((*held.shape[:2], codes.shape[1] + 1), dtype=np.int64)
-    np.cumsum(np.take_along_axis(held, at, axis=2), axis=2, out=before[:, :, 1:])
-    begun = np.take_along_axis(before, np.broadcast_to(first, held.shape), axis=2)
-    ended = np.take_along_axis(before, np.broadcast_to(last + 1, held.shape), axis=2)
-    found = np.empty((2, *held.shape), dtype=np.int64)
-    np.put_along_axis(found[0], at, before[:, :, :-1] - begun, axis=2)
-    np.put_along_axis(found[1], at, ended - begun, axis=2)
-    return _Like(found[0], found[1])
+def _like(codes: Any) -> tuple[Any, Any]:
+    """[transfer, entry] how many entries before it are of the same piece, and how many in all."""
+    kinds = 2 + int(codes.max(initial=0))
+    keys = np.arange(len(codes))[:, None] * kinds + 1 + codes
+    return in_order(keys.reshape(-1)).reshape(codes.shape), np.bincount(keys.reshape(-1))[keys]
 
 
 class _Met:
@@ -224,10 +227,9 @@ class _Met:
         self.there = dict(zip(regions, there.tolist(), strict=True))
         self.elements, self.longest = (np.concatenate([t, 0 * t[:, :1]], axis=1) for t in (elements, longest))
 
-    def all_there(self, need: Spread, needed: _Needed) -> bool:
+    def all_there(self, needed: _Needed, ranks: int) -> bool:
         """Whether some piece has each element that is needed, and numbers are small."""
-        small = sum(region.size for region in need.given) * len(need.given) < 1 << 61
-        return small and all(self.there[region] for region in needed.pieces)
+        return needed.total * ranks < 1 << 61 and all(self.there[region] for region in needed.pieces)
 
 
 def _told(table: _Table, folded: Counts, groups: Groups) -> Iterator[tuple[int, int, Counts]]:

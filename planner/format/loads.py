@@ -181,7 +181,7 @@ def taken(pieces: Pieces, wanted: Wanted, groups: Groups, transfers: int) -> Cou
         able = senders.count[wanted.pieces, at[wanted.ranks]] > 0
         here, wanted = wanted.where(able), wanted.where(~able)
         group = at[here.ranks]
-        turn = _in_order((here.pieces * transfers + here.transfers) * (1 + max(of)) + group)
+        turn = in_order((here.pieces * transfers + here.transfers) * (1 + max(of)) + group)
         sender = senders.table[here.pieces, group, turn % senders.count[here.pieces, group]]
         for way, who in ((IN, here.ranks), (OUT, sender)):
             counts[:, way, level] = _summed(here.transfers * ranks + who, here.elements, transfers * ranks).reshape(
@@ -190,7 +190,7 @@ def taken(pieces: Pieces, wanted: Wanted, groups: Groups, transfers: int) -> Cou
     return counts
 
 
-def _in_order(keys: Any) -> Any:
+def in_order(keys: Any) -> Any:
     """Of every key how many before it are equal."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
