@@ -20,7 +20,8 @@ from .arrays import DeviceArray, apart
 from .evaluating import jobs_of
 from .jobs import Job
 from .machine import THREADS
-from .writing import Writer, Written, inside, places_of, written
+from .statements import inside
+from .writing import Writer, Written, places_of, written
 
 # Points of a thread, and points from which on there are threads enough with so many each.
 EACH, MANY = 4, 1 << 20

@@ -18,7 +18,8 @@ from ...expr import depends_on
 from .arrays import DeviceArray
 from .jobs import Job
 from .machine import THREADS, WARP
-from .writing import HEADER, Writer, Written, inside, places_of
+from .statements import inside
+from .writing import HEADER, Writer, Written, places_of
 
 # Places from which on a warp has few points to fold; records of a thread at one place.
 MANY, RECORDS = 64, 4

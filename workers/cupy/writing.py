@@ -23,10 +23,9 @@ from .jobs import Dims, Field, Fold, Job, Store
 from .limits import limits
 from .machine import THREADS, Unit
 from .places import Place, place
+from .statements import ROOM, Tree, inside
 from .threads import SHARED, along_fold, into_places, seeing, sharing
 
-# Components of 8 bytes that a block of so many threads has shared memory for, in the 48 KiB that need no asking.
-ROOM = 16
 # Neighbouring points that a block has, where neighbours among threads have points of their own.
 NEIGHBOURS = 32
 # Places that are asked for before one is gone to: nothing is read between them that might just have been written.
@@ -344,29 +343,7 @@ class Writer:
         """The records of a group of threads folded into that of the first."""
         names = self._components()
         combine = self._combine({f"{k}": f"b{k}" for k in range(len(names))})
-        if len(names) > ROOM and len({kind for _, kind in names}) == 1:
-            return self._tree_by_parts(names, combine)
-        far = f" * {self.threads // self.group}u" if self.across else ""
-        lines = [f"__shared__ {kind} h{k}[{self.threads}];" for k, (_, kind) in enumerate(names)]
-        put = [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in enumerate(names)]
-        take = [f"const {kind} b{k} = h{k}[threadIdx.x + d{far}];" for k, (_, kind) in enumerate(names)]
-        step = ["if (lane < d) {", *inside([*take, *combine, *put]), "}", "__syncthreads();"]
-        return [*lines, *put, "__syncthreads();", *self._halving(step)]
-
-    def _tree_by_parts(self, names: list[tuple[str, str]], combine: list[str]) -> list[str]:
-        """The same for records that shared memory does not hold at once: some components after others."""
-        kind = names[0][1]
-        step = [f"{kind} {', '.join(f'b{k}' for k in range(len(names)))};"]
-        for start in range(0, len(names), ROOM):
-            part = list(enumerate(names[start : start + ROOM]))
-            step += [f"h{k}[threadIdx.x] = {name};" for k, (name, _) in part]
-            take = [f"b{start + k} = h{k}[threadIdx.x + d];" for k, _ in part]
-            step += ["__syncthreads();", "if (lane < d) {", *inside(take), "}", "__syncthreads();"]
-        lines = [f"__shared__ {kind} h{k}[{THREADS}];" for k in range(ROOM)]
-        return [*lines, *self._halving([*step, "if (lane < d) {", *inside(combine), "}"])]
-
-    def _halving(self, step: list[str]) -> list[str]:
-        return [f"for (unsigned d = {self.group // 2}u; d > 0; d /= 2) {{", *inside(step), "}"]
+        return Tree(names, combine, self.threads, self.group, across=self.across).folded()
 
     # -- results -----------------------------------------------------------------------------------------------------
 
@@ -430,8 +407,3 @@ class Writer:
         self.arrays.append(array)
         self.parameters.append(f"{declared}{len(self.arrays) - 1}")
         return f"p{len(self.arrays) - 1}"
-
-
-def inside(lines: Sequence[str]) -> list[str]:
-    """Lines a step further in."""
-    return [f"    {line}" for line in lines]
