@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 from weakref import WeakSet, ref
@@ -33,6 +34,7 @@ from .lanes import Lanes
 from .launching import Launch
 from .machine import PAGE, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
 from .moving import Rows, rows_of
+from .pool import Pool
 from .scratch import Scratch
 
 HOST_TIERS = ("host",)
@@ -76,6 +78,7 @@ class CudaMachine(Machine):
         self._cublas: Cublas | None = None
         self._cudnn: Cudnn | None = None
         self._torch_streams: dict[int, Any] = {}
+        self._pools: dict[tuple[int, int], Pool] = {}
         self._torch_pool: Any = None  # memory that a captured graph uses is in no other pool
         self._origin = self._started()
 
@@ -215,11 +218,22 @@ class CudaMachine(Machine):
     def attention(self, attentions: Sequence[Attention], scratch: Scratch) -> Runner | None:
         from .flash import LibraryAttention, Together
 
-        space = scratch.bytes(scratch.most(self.product_bytes))
+        read = any(one.read_by is not None for one in attentions)
+        space = scratch.bytes(scratch.most(self.product_bytes) if read else 0)
         products = [None if one.read_by is None else self.product(one.read_by, space) for one in attentions]
         if any(one.read_by is not None and made is None for one, made in zip(attentions, products, strict=True)):
             return None
-        return Together(self, [LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)])
+        made = [LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)]
+        return Together(self, made, self._pool(scratch.rest()))
+
+    def _pool(self, room: DeviceArray | None) -> Pool | None:
+        """Torch's pool over some bytes, the same for the same bytes."""
+        if room is None:
+            return None
+        key = room.pointer, room.nbytes
+        if key not in self._pools:
+            self._pools[key] = Pool(partial(self.memory, ""), room)
+        return self._pools[key]
 
     def tensor(self, array: DeviceArray) -> Any:
         import torch
@@ -335,6 +349,8 @@ class CudaMachine(Machine):
         self.synchronise()
         for graph in self._graphs:
             graph.graph = None
+        for pool in self._pools.values():
+            pool.close()
         if self._cublas is not None:
             self._cublas.close()
         if self._cudnn is not None:

@@ -20,7 +20,7 @@ from ...program import Block
 from ...space import Grid, Region
 from ..device import Bound, Chain, Device, DType, Evaluation, Hardware, Packed, Replay, Runner, Stored, in_order
 from ..tensors import is_host, namespace
-from . import cudnn, gemm
+from . import cudnn, gemm, pool
 from .arrays import DeviceArray, Memory, apart, of_memory
 from .at_once import Launched, at_once, fit
 from .attention import written_attention
@@ -80,7 +80,7 @@ class CupyDevice(Device):
         {
             "matmul": (gemm.WORKSPACE, 0.0),
             "conv": (cudnn.WORKSPACE, 0.0),
-            "attention": (gemm.WORKSPACE, 0.0),
+            "attention": (gemm.WORKSPACE + pool.SEGMENTS, 1.0),
             "reduce": (PARTS_BYTES, 0.0),
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from .writing import HEADER
 if TYPE_CHECKING:
     from .cuda import CudaMachine
     from .gemm import BoundProduct
+    from .pool import Pool
 
 ENTRY = "attention_state"
 # A result and the logs of sums of weights, for each range of keys.
@@ -67,15 +69,15 @@ class LibraryAttention:
 
 
 class LibraryCall:
-    """A bound call. The library allocates its results; what a graph was captured with is kept for as long as the graph
-    may be launched.
+    """A bound call. The library allocates its results: in the pool where there is one, whose memory the next call may
+    have; else what a graph was captured with is kept for as long as the graph may be launched.
     """
 
-    def __init__(self, machine: CudaMachine, asked: Asked) -> None:
+    def __init__(self, machine: CudaMachine, asked: Asked, pool: Pool | None) -> None:
         import torch
 
         self.torch: Any = torch
-        self.machine, self.asked = machine, asked
+        self.machine, self.asked, self.pool = machine, asked, pool
         a = asked.attention
         self.query = self._view(asked.query, a.rows, a.heads)
         self.key, self.value = (self._view(x, asked.part.count, a.groups) for x in (asked.key, asked.value))
@@ -92,9 +94,10 @@ class LibraryCall:
         """What the weights make of the values, and the logs of the weights' sums, for each member."""
         call, asked = self.torch.ops.aten._scaled_dot_product_cudnn_attention, self.asked
         scale, sides = asked.attention.scale, (self.query, self.key, self.value)
-        with self.torch.no_grad(), self.torch.cuda.stream(self.machine.torch_stream()):
+        pool = nullcontext() if self.pool is None else self.pool.used()
+        with self.torch.no_grad(), pool, self.torch.cuda.stream(self.machine.torch_stream()):
             found, log, *_ = call(*sides, None, True, 0.0, asked.part.causal, False, scale=scale)
-        if self.machine.capturing:
+        if self.machine.capturing and self.pool is None:
             self.kept.append((found, log))
         n = asked.share
         return [(found[k * n : (k + 1) * n], log[k * n : (k + 1) * n]) for k in range(len(asked.members))]
@@ -103,9 +106,9 @@ class LibraryCall:
 class Together:
     """Attentions whose results may lie over operands of the others: all are computed before any is stored."""
 
-    def __init__(self, machine: CudaMachine, attentions: Sequence[LibraryAttention]) -> None:
+    def __init__(self, machine: CudaMachine, attentions: Sequence[LibraryAttention], pool: Pool | None) -> None:
         self.attentions = attentions
-        self.calls = [LibraryCall(machine, asked) for asked in asked_of([one.attention for one in attentions])]
+        self.calls = [LibraryCall(machine, asked, pool) for asked in asked_of([one.attention for one in attentions])]
 
     @property
     def kernels(self) -> tuple[str, ...]:

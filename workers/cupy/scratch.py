@@ -56,3 +56,8 @@ class Scratch:
             return nbytes
         left = self.blocks[0].nbytes - self.used if self.block == 0 else 0
         return max(0, min(nbytes, left // ALIGN * ALIGN))
+
+    def rest(self) -> DeviceArray | None:
+        """All that is left of what the plan has; None where it has nothing."""
+        left = self.most(self.blocks[0].nbytes) if self.planned else 0
+        return self.bytes(left) if left else None
