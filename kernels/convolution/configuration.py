@@ -20,7 +20,7 @@ MAX_THREADS = 1024
 BARRIER_BYTES = 8
 REGISTER_LIMIT = 248  # of 255: the compiler wants some room
 REGISTER_ROOM = 26  # counters, and what is in flight: beside accumulators, weights, addresses and fragments
-PAIRED_ROOM = 24  # the same of pairs of channels
+PAIRED_ROOM, BLOCK_ROOM = 24, 20  # the same of pairs of channels, and where rows are summed up together
 LATE_ROOM = 14  # more of them for each tile where rows leave late
 QUAD, PAIRED_UNITS = 4, 8  # columns of a product, units of its rows, of forward_pairs.cu
 CELL_ROOM = 8  # the same where a position is more than one output
@@ -43,10 +43,12 @@ class ForwardConfiguration:
 
     `filter` says where a warp has its weights: in `registers`, loaded straight from memory; in registers, but `staged`
     through shared memory; or in `shared` memory, a fragment loaded for every product. The last two need groups of 16 or
-    32 channels.
+    32 channels, but for `staged` ones of pairs.
 
     With `pairs` a warp computes 2 or 4 pairs of neighbouring channels in groups of one or two (forward_pairs.cu), and a
-    tile is eight units; `octets` is 1.
+    tile is eight units; `octets` is 1. Where more than one output row is `leaving` at a time, those are summed up
+    together over input rows that stay in the ring (forward_blocks.cu), instead of every input row into all output rows
+    it meets.
     """
 
     channels: int = 64
@@ -63,6 +65,7 @@ class ForwardConfiguration:
     late: bool = False
     filter: Filter = "registers"
     pairs: int = 0
+    leaving: int = 1
 
     @property
     def tile_units(self) -> int:
@@ -103,7 +106,7 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     cell_rows, cell_columns = problem.cell
     ragged = cut.images * cut.units % (cut.tile_units * cut.tiles) > 0
     out = (cut.images * cut.units * cell_rows + ragged) * 8 * cell_columns * pixel
-    ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * _up(out, KIB)
+    ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * cut.leaving * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
     shared = ring + barriers + (0 if cut.filter == "registers" else filter_bytes(problem, cut))
     service = WARPGROUP if trades(problem, cut) else SERVICE_WARPS
@@ -111,7 +114,9 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
 
 
 def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    """The filter of a block's channels."""
+    """The filter of a block's channels, as it lies in shared memory."""
+    if cut.pairs:
+        return _up(2 * cut.channels * problem.tap_count * problem.width, 16)
     return 2 * cut.channels * problem.tap_count * group_block(problem)
 
 
@@ -134,15 +139,10 @@ def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
     cells = prod(problem.cell)
     if cut.pairs:
         steps = column_steps(problem)
-        sums, weights = open_rows(problem) * cut.tiles * cut.pairs * 4, cut.pairs * problem.r * steps
-        return (
-            sums
-            + weights
-            + 2 * steps * cut.pairs
-            + 2 * cut.tiles * (1 + min(2, steps))
-            + PAIRED_ROOM
-            + LATE_ROOM * cut.tiles * cut.late
-        )
+        rows = cut.leaving if cut.leaving > 1 else open_rows(problem)
+        sums, weights = rows * cut.tiles * cut.pairs * 4, cut.pairs * problem.r * steps
+        room = BLOCK_ROOM if cut.leaving > 1 else PAIRED_ROOM + LATE_ROOM * cut.tiles * cut.late
+        return sums + weights + 2 * steps * cut.pairs + 2 * cut.tiles * (1 + min(2, steps)) + room
     accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4 * cells
     tiles = 1 if cut.images == 1 else cut.tiles
     if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one column of the window
@@ -174,9 +174,10 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
         and cut.channels % (8 * cut.octets) == 0
         and cut.channels % group_block(problem) == 0
         and cut.octets <= group_block(problem) // 8
-        and (cut.filter == "registers" or problem.width >= 16)
+        and (cut.filter == "registers" or problem.width >= 16 or (cut.pairs > 0 and cut.filter == "staged"))
         and not (cut.late and cut.filter == "shared")
         and (not cut.pairs or pairable(problem))
+        and (cut.leaving == 1 or _in_blocks(problem, cut))
         and max(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX
         and taken.threads <= MAX_THREADS
         and taken.threads * cut.blocks <= THREADS_PER_SM
@@ -188,6 +189,14 @@ def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -
 def pairable(problem: ConvolutionProblem) -> bool:
     """Whether pairs of neighbouring channels can be computed apart from the others."""
     return problem.narrow and problem.width <= 2 and problem.cell == (1, 1)
+
+
+def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+    """Whether forward_blocks.cu can sum up rows so: what they meet is in the ring, and every input row is met."""
+    span = (problem.r - 1) * problem.dilation[0] + 1
+    met = (cut.leaving - 1) * problem.stride[0] + span
+    held = min(met, problem.h) <= cut.stages and problem.stride[0] <= span
+    return bool(cut.pairs) and not cut.late and cut.stage_rows == 1 and held
 
 
 def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:

@@ -18,9 +18,10 @@ def kernel_text(name: str) -> str:
     return files(__package__).joinpath(name).read_text()
 
 
-# The kernel's text, in order: of octets of channels, and of pairs of them.
-PARTS = ("_cells", "_weights", "_place", "_staging", "_filter", "_circle", "_products", "")
-PAIRED_PARTS = ("_cells", "_weights", "_circle", "_pairs", "")
+# The kernel's text, in order: of octets of channels, of pairs of them, and of these where rows are summed up together.
+PARTS = ("_cells", "_weights", "_place", "_staging", "_filter", "_circle", "_products", "_stream", "_turns", "")
+PAIRED_PARTS = ("_cells", "_weights", "_circle", "_pairs", "_pairs_circle", "_stream", "_turns", "")
+BLOCK_PARTS = ("_cells", "_weights", "_pairs", "_stream", "_blocks", "")
 HALVES = {"f16": "tapestry::F16", "bf16": "tapestry::Bf16"}
 
 
@@ -49,6 +50,7 @@ def constants(problem: ConvolutionProblem, cut: ForwardConfiguration, taps: Taps
         "OUT_STAGES": cut.out_stages,
         "BLOCKS": cut.blocks,
         "LATE": int(cut.late),
+        "LEAVING": cut.leaving,
         "LATE_ROWS": int(cut.late and not cut.pairs),
         "TAKEN_REGISTERS": taken_registers(cut) if trades(problem, cut) else 0,
         "LEFT_REGISTERS": LEFT_REGISTERS,
@@ -101,5 +103,6 @@ def source(
     headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers")
     includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     declared = declarations(specification(problem, cut, {**ints, **flags}))
-    texts = [kernel_text(f"forward{part}.cu") for part in (PAIRED_PARTS if cut.pairs else PARTS)]
+    parts = BLOCK_PARTS if cut.leaving > 1 else PAIRED_PARTS if cut.pairs else PARTS
+    texts = [kernel_text(f"forward{part}.cu") for part in parts]
     return "\n".join([*includes, declared, "namespace spec {", *lines, "}", "using namespace tapestry;", *texts])

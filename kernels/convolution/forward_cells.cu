@@ -10,6 +10,8 @@ namespace {
 using spec::Column, spec::ColumnParity, spec::K, spec::K8, spec::P, spec::Pair, spec::Piece, spec::Q, spec::Row;
 using spec::RowParity, spec::Step, spec::StoredX, spec::StoredY, spec::TapX, spec::TapY, spec::Tile, spec::Unit;
 
+constexpr int SPAN = (spec::R - 1) * spec::DILATION_Y + 1;    // input rows of one output row
+
 // Stored tap `number` / `unit`, or -1 where that is none.
 constexpr int stored_tap(int number, int unit, int taps) {
     return number >= 0 && number % unit == 0 && number / unit < taps ? number / unit : -1;

@@ -3,7 +3,6 @@
 
 namespace {
 
-constexpr int SPAN = (spec::R - 1) * spec::DILATION_Y + 1;                  // input rows of one output row
 constexpr int LATE = spec::LATE;                                            // steps between a row's last sum and its leaving
 constexpr int OPEN = (SPAN + spec::STRIDE_Y - 1) / spec::STRIDE_Y + spec::LATE_ROWS;    // output rows open, or about to leave
 constexpr int PERIOD = OPEN * spec::STRIDE_Y;                               // input rows after which indices repeat

@@ -12,6 +12,7 @@ using spec::Fragment, spec::Inner8, spec::Outer, spec::Outer8, spec::Outer8m;
 constexpr int TAP_PAIRS = spec::FragmentPlace::size() / spec::CHANNEL_OCTETS;   // k16 steps of one tap
 constexpr int TAP_FRAGMENTS = spec::FragmentPlace::size();                      // with each octet that a warp writes
 constexpr int TAP_LOADS = (TAP_FRAGMENTS + 1) / 2;                              // ldmatrix instructions of them
+constexpr int FILTER_BYTES = spec::FILTER_STAGED ? spec::FilterTile(0u).bytes() : 0;
 constexpr int FILTER_TURN = 2;                                                  // the barrier of those who bring a filter
 
 // The octet of the filter that a lane names to ldmatrix for a fragment of a tap and the next one, under tap (0, 0).
@@ -52,14 +53,6 @@ struct TapFragments {
 
     __device__ __forceinline__ const unsigned* of(int octet, int pair) const { return part[octet * TAP_PAIRS + pair]; }
 };
-
-// An octet of a filter whose address is any even number.
-__device__ __forceinline__ void copy_numbers(unsigned to, const unsigned short* from, bool there) {
-    unsigned words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = there ? from[2 * i] | unsigned(from[2 * i + 1]) << 16 : 0u;
-    store_octet(to, words);
-}
 
 // Brings the filter of the channel block that begins at `base`: all computing threads of the block, each a share.
 __device__ void bring_filter(const Weights& weights, Outer base, unsigned tile, int thread, int threads) {

@@ -48,7 +48,8 @@ struct Filter {
     unsigned part[CHANNEL_PAIRS][spec::R][COLUMN_STEPS];
 
     // Channels are counted from `base`, those of the warp from `first` there.
-    __device__ void load(const Weights& weights, int base, int first, int lane) {
+    template <class Stored>
+    __device__ void load(const Stored& weights, int base, int first, int lane) {
         const int column = lane / 4 / 2, channel = lane / 4 % 2;    // of the lane's column of the product
 #pragma unroll
         for (int pair = 0; pair < CHANNEL_PAIRS; ++pair)
@@ -100,6 +101,7 @@ struct Place {
     K8 octet;        // of the block
     OctetPart own;   // of the octet
     Tile tile;       // first tile
+    unsigned zero;   // 0, which only the launch knows
     InputPlace rows[spec::TILES][HALVES][PERIOD_STEPS];
 
     __device__ explicit Place(int warp) {
@@ -108,6 +110,7 @@ struct Place {
         octet = K8(at.get<K8Block>());
         own = at.get<OctetPart>();
         tile = Tile(at.get<TileBlock>());
+        zero = blockDim.y - 1;
 #pragma unroll
         for (int t = 0; t < spec::TILES; ++t)
 #pragma unroll
@@ -133,9 +136,56 @@ struct Place {
     }
 };
 
-__device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place, unsigned, int,
-                                     int) {
-    filter.load(weights, channel + K(place.octet).get(), place.part(), place.lane);
+// -- the filter by way of shared memory ----------------------------------------------------------------------------------
+
+constexpr int FILTER_NUMBERS = spec::STORED_R * spec::STORED_S * spec::WIDTH;    // of a channel
+constexpr int FILTER_BYTES = spec::FILTER_STAGED ? (2 * spec::CHANNELS * FILTER_NUMBERS + 15) / 16 * 16 : 0;
+constexpr int FILTER_TURN = 2;    // the barrier of those who bring it
+
+// The filter of a block's channels as it is stored: what a warp gathers of it would be as many lines of memory.
+struct Staged {
+    unsigned tile;
+    int channels;    // of the block
+
+    // Brings it: all computing threads of the block, each a share.
+    __device__ void bring(const Weights& weights, int base, int thread, int threads) const {
+        const unsigned short* from = weights.data + static_cast<long long>(base) * FILTER_NUMBERS;
+        const bool aligned = reinterpret_cast<unsigned long long>(from) % 16 == 0;
+        meet(FILTER_TURN, threads);   // nobody reads the last block's any more
+        for (int i = 8 * thread; i < channels * FILTER_NUMBERS; i += 8 * threads)    // channels are whole octets
+            if (aligned)
+                copy_octet(tile + 2 * i, from + i, true);
+            else
+                copy_numbers(tile + 2 * i, from + i, true);
+        wait_copies();
+        meet(FILTER_TURN, threads);
+    }
+
+    __device__ unsigned number(int outer, int inner, StoredY r, StoredX s) const {
+        const int at = ((outer * spec::STORED_R + r.get()) * spec::STORED_S + s.get()) * spec::WIDTH + inner % spec::WIDTH;
+        return load_number(tile + 2 * at);
+    }
+
+    // What `Weights::pair` gives; k is of the octet of c.
+    __device__ unsigned pair(int base, K k, C c, StoredY r, StoredX s) const {
+        const int first = base + c.get(), written = base + k.get();
+        if (max(first, written) >= channels) return 0u;
+        if constexpr (spec::WIDTH == 1) return number(written, 0, r, s) << 16 * (written - first);
+        if constexpr (spec::TRANSPOSED) return number(first, written, r, s) | number(first + 1, written, r, s) << 16;
+        return number(written, 0, r, s) | number(written, 1, r, s) << 16;
+    }
+};
+
+__device__ __forceinline__ void take(Filter& filter, const Weights& weights, int channel, const Place& place, unsigned tile,
+                                     int thread, int threads) {
+    const int octet = K(place.octet).get();
+    if constexpr (spec::FILTER_STAGED) {
+        const Staged staged{tile, min(spec::CHANNELS, weights.channels - channel)};
+        staged.bring(weights, channel, thread, threads);
+        filter.load(staged, octet, place.part(), place.lane);
+    } else {
+        filter.load(weights, channel + octet, place.part(), place.lane);
+    }
 }
 
 // -- products ----------------------------------------------------------------------------------------------------------
@@ -152,90 +202,39 @@ struct Read {
     }
 };
 
-__device__ __forceinline__ float (&sums_of(Accumulators& open, int t, int pair))[4] {
-    return open.sum[0][t * CHANNEL_PAIRS + pair];
-}
+// The left operands of a row's products. What is loaded at once lies in neighbouring registers, and has to go to as many operands: the
+// assembler would copy it again for every product, into registers that the product before still reads, were it not made a value of
+// its own here.
+struct Left {
+    unsigned part[CHANNEL_PAIRS][(COLUMN_STEPS + 1) / 2][4];
 
-// Adds the products of filter row `R` and two steps (the last one maybe alone) of a tile. Rows and steps are template arguments, as
-// in forward_products.cu: so it compiles soonest.
-template <int PHASE, int R, int STEP>
-__device__ __forceinline__ void multiply_steps(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
-    constexpr bool fresh = TapY(R) == first_met(RowParity(0)) && STEP == 0, two = STEP + 1 < COLUMN_STEPS;
+    __device__ __forceinline__ Left(const Read& read, unsigned zero) {
 #pragma unroll
-    for (int pair = 0; pair < CHANNEL_PAIRS; ++pair) {
-        float(&sum)[4] = sums_of(open[slot_of(PHASE, R)], t, pair);
-        const Words(&next)[HALVES] = read.part[two ? STEP + 1 : STEP];
-        const unsigned left[4] = {read.part[STEP][0][pair], read.part[STEP][1][pair], next[0][pair], next[1][pair]};
-        if constexpr (two)
-            mma_k16<spec::Half>(sum, left, &filter.part[pair][R][STEP], fresh);
-        else
-            mma_k8<spec::Half>(sum, left, &filter.part[pair][R][STEP], fresh);
-    }
-}
-
-// Turns of two steps, those of a filter row so many rows after one another: what is added to the same sums lies some products apart.
-constexpr int TURNS = (COLUMN_STEPS + 1) / 2, APART = 2;
-
-template <int PHASE, int AT, int TURN = 0>
-__device__ __forceinline__ void multiply_turns(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
-    if constexpr (TURN < TURNS) {
-        constexpr int r = spec::R - 1 - (AT - APART * TURN);
-        if constexpr (r >= 0 && r < spec::R) {
-            if constexpr (slot_of(PHASE, r) >= 0) multiply_steps<PHASE, r, 2 * TURN>(open, filter, read, t);
-        }
-        multiply_turns<PHASE, AT, TURN + 1>(open, filter, read, t);
-    }
-}
-
-// Adds those of a tile, at phase `PHASE` of the circle, into the open rows: first into the one that is finished by them.
-template <int PHASE, int AT = 0>
-__device__ __forceinline__ void multiply(Accumulators (&open)[OPEN], const Filter& filter, const Read& read, int t) {
-    if constexpr (AT < spec::R + APART * (TURNS - 1)) {
-        multiply_turns<PHASE, AT>(open, filter, read, t);
-        multiply<PHASE, AT + 1>(open, filter, read, t);
-    }
-}
-
-// The last row of the filter that meets an input row of a phase.
-constexpr TapY last_tap(int phase) {
-    TapY r(spec::R - 1);
-    while (r > TapY(0) && slot_of(phase, r.get()) < 0) --r;
-    return r;
-}
-
-// Something of every product of a phase with that row: it is there when all that was loaded for them is.
-template <int PHASE>
-__device__ __forceinline__ unsigned witness(Accumulators (&open)[OPEN]) {
-    unsigned read = 0;
-    if constexpr (adds(PHASE))
+        for (int step = 0; step < COLUMN_STEPS; ++step)
 #pragma unroll
-        for (int piece = 0; piece < spec::TILES * CHANNEL_PAIRS; ++piece)
-            read |= __float_as_uint(open[slot_of(PHASE, last_tap(PHASE).get())].sum[0][piece][0]);
-    return read;
-}
-
-// What of a row is asked for before the one that was finished before it leaves: the first tile's.
-using FirstMatrices = Read;
-
-template <int PHASE>
-__device__ __forceinline__ void load_first(FirstMatrices& first, const Filter&, const Place& place, unsigned row) {
-    if constexpr (LATE > 0 && adds(PHASE)) first.load(place, 0, row + 2 * place.part());
-}
-
-// Adds one input row, at phase `PHASE` of the circle, into the open output rows. Rows beyond the run are added to as well:
-// nobody asks for them. Returns what is there when all that was loaded of the row is.
-template <int PHASE>
-__device__ __forceinline__ unsigned add_row(Accumulators (&open)[OPEN], const Filter& filter, const Place& place, const Reach&,
-                                            unsigned row, const FirstMatrices& first) {
-    if constexpr (!adds(PHASE)) return 0;
-    if constexpr (LATE > 0) multiply<PHASE>(open, filter, first, 0);
+            for (int half = 0; half < HALVES; ++half)
 #pragma unroll
-    for (int t = LATE; t < spec::TILES; ++t) {
-        Read read;
-        read.load(place, t, row + 2 * place.part());
-        multiply<PHASE>(open, filter, read, t);
+                for (int pair = 0; pair < CHANNEL_PAIRS; ++pair)
+                    part[pair][step / 2][step % 2 * 2 + half] = read.part[step][half][pair] ^ zero;
     }
-    return witness<PHASE>(open);
+};
+
+__device__ __forceinline__ float (&sums_of(Accumulators& sums, int t, int pair))[4] {
+    return sums.sum[0][t * CHANNEL_PAIRS + pair];
+}
+
+constexpr int TURNS = (COLUMN_STEPS + 1) / 2;    // products of a filter row, of two steps each
+
+// Adds the products of filter row `R` and two steps (the last one maybe alone) of a tile and pair to an output row. Rows and steps are
+// template arguments, as in forward_products.cu: so it compiles soonest.
+template <int R, int STEP>
+__device__ __forceinline__ void multiply_steps(Accumulators& sums, const Filter& filter, const Left& left, int t, int pair, bool fresh) {
+    if constexpr (STEP + 1 < COLUMN_STEPS) {
+        mma_k16<spec::Half>(sums_of(sums, t, pair), left.part[pair][STEP / 2], &filter.part[pair][R][STEP], fresh);
+    } else {
+        const unsigned two[2] = {left.part[pair][STEP / 2][0], left.part[pair][STEP / 2][1]};
+        mma_k8<spec::Half>(sums_of(sums, t, pair), two, &filter.part[pair][R][STEP], fresh);
+    }
 }
 
 // -- rows that leave ---------------------------------------------------------------------------------------------------

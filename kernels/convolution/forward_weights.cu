@@ -33,4 +33,12 @@ struct Weights {
     }
 };
 
+// An octet of a filter whose address is any even number.
+__device__ __forceinline__ void copy_numbers(unsigned to, const unsigned short* from, bool there) {
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = there ? from[2 * i] | unsigned(from[2 * i + 1]) << 16 : 0u;
+    store_octet(to, words);
+}
+
 }  // namespace

@@ -1,5 +1,7 @@
 """The cuts of a forward kernel of channel pairs (forward_pairs.cu) that are worth trying, the best guess first.
 
+Those that sum up rows together have a guess of their own (block_candidates.py).
+
 The guess counts as that of the other forward cuts does (candidates.py): for the busiest multiprocessor the rows it
 walks, and for each the longer of what memory and the tensor cores need.
 """
@@ -10,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nsmallest
+from itertools import chain
 from math import ceil
 
 from ..cost.gpu import Gpu, fitted
+from . import block_candidates
 from .candidates import CLOCKS_PER_NS, FIT, memory_ns, walked
 from .configuration import PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal, pairable
 from .problem import ConvolutionProblem
@@ -42,7 +46,7 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     """Legal cuts, the analytic best guess first. Empty where channels are not to be computed in pairs."""
     if not pairable(problem):
         return []
-    found = dict.fromkeys(_all(problem, gpu))
+    found = dict.fromkeys(chain(_all(problem, gpu), block_candidates.cuts(problem, gpu)))
     return nsmallest(MOST, found, key=lambda cut: (guess(problem, cut, gpu.sms), cut.stages, repr(cut)))
 
 
@@ -95,6 +99,8 @@ def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int
 
 def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
     """Estimated ns of a launch."""
+    if cut.leaving > 1:
+        return block_candidates.guess(problem, cut, sms)
     walk = walked(problem, cut, sms)
     memory, compute = PAIRED.memory * memory_ns(problem, cut, sms, walk.blocks), _compute_ns(problem, cut)
     return PAIRED.start_ns + walk.steps * float((memory**5 + compute**5) ** 0.2)

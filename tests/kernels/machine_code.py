@@ -15,6 +15,7 @@ Fact = tuple[int, bool]  # a predicate and its value
 
 BYTES = 16
 LOAD_MATRICES, PRODUCT, BARRIER, BRANCH, EXIT = 0x83B, 0x23C, 0x9A7, 0x947, 0x94D
+MOVES = (0x202, 0x224)  # of a register to another, by either unit
 ALWAYS, NO_SCOREBOARD = 7, 7
 QUIET = {LOAD_MATRICES, PRODUCT, BRANCH, EXIT, 0x918}  # that leave the predicates alone; 0x918 does nothing
 SETS_ALL = 0x804  # predicates from a register

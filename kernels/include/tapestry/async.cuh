@@ -80,6 +80,13 @@ __device__ __forceinline__ void store_octet(unsigned to, const unsigned (&words)
                  : "memory");
 }
 
+// The two bytes at a shared address.
+__device__ __forceinline__ unsigned load_number(unsigned address) {
+    unsigned short number;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(number) : "r"(address) : "memory");
+    return number;
+}
+
 // Two or four words at a shared address that is a multiple of as many.
 __device__ __forceinline__ void load_words(unsigned (&words)[4], unsigned address) {
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"

@@ -50,9 +50,11 @@ class Kind(emulated.Kind[Cut]):
 def cut(
     channels: int, images: int, units: int, tiles: int, octets: int = 1, stages: int = 3, rows: int = 1,
     chunk: int = 5, kept: Literal["registers", "staged", "shared"] = "registers", late: bool = False, pairs: int = 0,
+    leaving: int = 1, outs: int = 2,
 ) -> Cut:  # fmt: skip
     sizes = (channels, images, units, tiles, octets, stages)
-    return Cut(*sizes, stage_rows=rows, out_stages=2, chunk=chunk, filter=kept, late=late, pairs=pairs)
+    staged = {"stage_rows": rows, "out_stages": outs, "leaving": leaving}
+    return Cut(*sizes, chunk=chunk, filter=kept, late=late, pairs=pairs, **staged)
 
 
 KINDS = [
@@ -71,6 +73,15 @@ PAIRED = [
     Kind(cut(32, 1, 9, 2, pairs=2), 2, 5, width=2, stride=(2, 1), fused=True),
     Kind(cut(16, 3, 1, 1, rows=2, late=True, pairs=2), 3, 4, width=1, stride=(2, 2), dilation=(1, 2)),
     Kind(cut(8, 2, 1, 1, pairs=4), 4, 1, width=2, dilation=(2, 1), dtype="bf16"),
+]
+# Pairs whose rows are summed up together: blocks that end inside a run, both widths, strides, dilations, a filter that
+# is brought by all.
+BLOCKED = [
+    Kind(cut(16, 2, 3, 1, stages=9, kept="staged", pairs=4, leaving=3), 7, 7, width=1, fused=True, activation="relu"),
+    Kind(cut(32, 1, 9, 2, stages=4, chunk=3, pairs=2, leaving=2), 3, 5, width=1, dtype="bf16"),
+    Kind(cut(8, 3, 1, 1, stages=8, kept="staged", pairs=2, leaving=4, outs=1), 5, 2, width=2, dtype="bf16"),
+    Kind(cut(16, 1, 2, 1, stages=8, kept="staged", pairs=4, leaving=3), 3, 3, width=1, stride=(2, 2)),
+    Kind(cut(16, 1, 2, 1, stages=9, pairs=4, leaving=3), 4, 4, width=2, stride=(1, 2), dilation=(2, 1), fused=True),
 ]
 # The filter in shared memory: both widths, odd numbers of tiles, all octets of a group, taps apart, short runs.
 WIDE = [
@@ -104,6 +115,8 @@ BACK = [
     Kind(cut(16, 1, 2, 1, 1, kept="staged"), 4, 3, width=16),
     Kind(cut(16, 2, 2, 1, late=True, pairs=2), 5, 3, width=1),
     Kind(cut(16, 1, 3, 1, pairs=4), 3, 5, width=2, dilation=(1, 2), dtype="bf16"),
+    Kind(cut(16, 2, 2, 1, stages=8, kept="staged", pairs=4, leaving=2), 5, 3, width=1),
+    Kind(cut(16, 1, 3, 1, stages=7, kept="staged", pairs=2, leaving=3), 3, 5, width=2, dtype="bf16"),
 ]
 
 
@@ -185,6 +198,14 @@ def test_the_kernel_convolves(case: tuple[Kind, ConvolutionProblem], sms: int, s
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(PAIRED), st.integers(1, 3), st.integers(0, 999), st.data(), st.sampled_from((0, 0, 2)))
 def test_it_convolves_pairs_of_channels(
+    case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, shift: int
+) -> None:
+    convolves(*case, sms, seed, data, shift)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(problems(BLOCKED), st.integers(1, 3), st.integers(0, 999), st.data(), st.sampled_from((0, 0, 2)))
+def test_it_sums_up_rows_of_pairs_together(
     case: tuple[Kind, ConvolutionProblem], sms: int, seed: int, data: st.DataObject, shift: int
 ) -> None:
     convolves(*case, sms, seed, data, shift)

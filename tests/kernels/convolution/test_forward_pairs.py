@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tapestry.kernels.convolution import paired_candidates
-from tapestry.kernels.convolution.configuration import footprint, legal, trades
+from tapestry.kernels.convolution import block_candidates, paired_candidates
+from tapestry.kernels.convolution.configuration import ForwardConfiguration, footprint, legal
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import forward_recipe, walk
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
 from tapestry.kernels.cost.model import choose
+
+from ..machine_code import MOVES, PRODUCT, instructions
 
 
 def gpu(name: str = "H200") -> Gpu:
@@ -54,12 +56,46 @@ def test_small_layers_and_other_gpus_keep_the_kernels_of_octets() -> None:
         assert not chosen.pairs
 
 
+BLOCKS = [
+    ForwardConfiguration(64, 2, 4, 1, stages=14, pairs=4, leaving=4, filter="staged"),
+    ForwardConfiguration(32, 2, 4, 1, stages=20, pairs=2, leaving=7, filter="staged"),
+]
+
+
+@pytest.mark.parametrize("cut", BLOCKS, ids=lambda cut: f"{cut.pairs} pairs")
+def test_blocks_of_rows_hold_what_they_meet_in_the_ring(cut: ForwardConfiguration) -> None:
+    problem, shared = layer(7), gpu().shared_per_block
+    assert legal(problem, cut, shared)
+    assert not legal(problem, replace(cut, stages=cut.leaving + 5), shared)
+    assert legal(layer(7, 7), replace(cut, stages=7), shared)  # an image has no more rows
+    assert not legal(problem, replace(cut, pairs=0, octets=1), shared)
+    assert not legal(layer(1, stride=2), replace(cut, leaving=2), shared)  # every second row would not be met
+
+
+@pytest.mark.parametrize(("leaving", "wanted"), [(4, ((7, 22), (6, 18))), (7, ((7, 37),))])
+def test_blocks_of_rows_meet_the_rows_there_are(leaving: int, wanted: tuple[tuple[int, int], ...]) -> None:
+    """Of an image of seven rows the first block of four meets all; rows beyond the last are added to as well."""
+    assert block_candidates.image_blocks(layer(7, 7), leaving) == wanted
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("problem", [LAYERS[0], LAYERS[3]], ids=["7x7", "5x5"])
 def test_what_is_compiled_spills_no_register(problem: ConvolutionProblem) -> None:
-    """Where seven rows of sums are open, loader and storer leave registers to the others."""
-    cut = choose(problem, "forward", gpu())
-    assert cut is not None
-    assert trades(problem, cut) or problem.r < 7
-    made = forward_recipe(problem, cut, {"scale": True, "bias": True, "activation": "silu"}).compile("sm_90")
-    assert made.report["forward"].spill_stores == 0
+    """Nor in the cut with most rows at once."""
+    chosen = choose(problem, "forward", gpu())
+    assert chosen is not None
+    options = list(block_candidates.cuts(problem, gpu()))
+    for cut in (chosen, max(options, key=lambda cut: footprint(problem, cut).registers)):
+        made = forward_recipe(problem, cut, {"scale": True, "bias": True, "activation": "silu"}).compile("sm_90")
+        assert made.report["forward"].spill_stores == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "cut", [ForwardConfiguration(32, 4, 4, 2, stages=7, pairs=2), *BLOCKS], ids=["circle", "four", "seven"]
+)
+def test_what_is_loaded_is_not_copied_for_every_product(cut: ForwardConfiguration) -> None:
+    """Copies were as many as products, twice over, and took a warp most of its time."""
+    image = forward_recipe(layer(7), cut, {}).compile("sm_90").cubin
+    code = [instruction.opcode for instruction in instructions(image, "forward")]
+    assert sum(code.count(move) for move in MOVES) < code.count(PRODUCT) / 3

@@ -48,6 +48,11 @@ inline void pass(int id, int threads) { emulated::arrive(id, threads, false); }
 void copy_octet(unsigned to, const void* from, bool there);
 void wait_copies();
 inline void store_octet(unsigned to, const unsigned (&words)[4]) { std::memcpy(shared_pointer(to, 16), words, 16); }
+inline unsigned load_number(unsigned address) {
+    unsigned short number;
+    std::memcpy(&number, shared_pointer(address, 2), 2);
+    return number;
+}
 template <int Count>
 void load_words(unsigned (&words)[Count], unsigned address) {
     std::memcpy(words, shared_pointer(address, 4 * Count), 4 * Count);

@@ -1,0 +1,119 @@
+"""The cuts of a forward kernel of channel pairs that sums up rows together (forward_blocks.cu), and how long they take.
+
+Counted for the busiest multiprocessor: the rows that it sums up, and what memory, the waits of one warp and the tensor
+cores need for them, in the fourth norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+from ..cost.gpu import Gpu, fitted
+from .candidates import CLOCKS_PER_NS, memory_ns, walked
+from .configuration import (
+    BARRIER_BYTES,
+    PAIRED_UNITS,
+    ForwardConfiguration,
+    column_steps,
+    footprint,
+    legal,
+)
+from .problem import ConvolutionProblem
+
+LEAVING = {
+    4: (4, 5),
+    2: (5, 6, 7, 8),
+}  # by pairs of channels a warp: more rows take more registers than they spare time
+IDLE = 0.2  # of the output rows that are summed up, or of the channels, at most, beyond what there is
+WARPS, LEAST_TAPS = 8, 4
+MOST_STAGES = 24
+AHEAD = 48 << 10  # bytes of rows in one multiprocessor's ring beside those that a block meets
+
+
+@dataclass(frozen=True)
+class BlockFit:
+    """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
+
+    start_ns: float
+    memory: float
+    block_clocks: float
+    row_clocks: float
+    product_share: float
+    stage_clocks: float
+    product_clocks: float
+
+
+BLOCKS = fitted(BlockFit, "blocks")
+
+
+def cuts(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[ForwardConfiguration]:
+    """Legal ones, with two output stages where there is room.
+
+    With strides a circle of rows was never slower, nor with 3 x 3 filters the kernels of octets.
+    """
+    for shape in _shapes(problem) if problem.stride == (1, 1) and min(problem.r, problem.s) >= LEAST_TAPS else ():
+        options = (_ringed(problem, replace(shape, out_stages=outs), gpu.shared_per_block) for outs in (2, 1))
+        if found := next((cut for cut in options if cut and legal(problem, cut, gpu.shared_per_block)), None):
+            yield from _chunked(problem, found, gpu.sms)
+
+
+def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
+    """Whole rows of as many images as eight warps have units for."""
+    units, wide = ceil(problem.q / 8), ceil(problem.c / 64) * 64 <= (1 + IDLE) * problem.c
+    for channels, pairs in ((64 if wide else 32, 4), (32, 2)):
+        images = max(1, PAIRED_UNITS * WARPS * 2 * pairs // channels // units)
+        for leaving in LEAVING[pairs]:
+            shape = ForwardConfiguration(channels, images, units, 1, pairs=pairs, leaving=leaving, filter="staged")
+            idle = ceil(problem.p / leaving) * leaving / problem.p - 1
+            if idle <= IDLE and images < 2 * problem.n and shape.warps == WARPS:
+                yield shape
+
+
+def _ringed(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> ForwardConfiguration | None:
+    """With a ring of the rows that a block meets, and some under way for the next one; none where there is no room."""
+    taken = footprint(problem, replace(cut, stages=0))
+    row = ceil(taken.row_bytes / 1024) * 1024
+    most = min(MOST_STAGES, (shared - taken.shared) // (row + 2 * BARRIER_BYTES))
+    met = min((cut.leaving - 1) * problem.stride[0] + (problem.r - 1) * problem.dilation[0] + 1, problem.h)
+    return replace(cut, stages=min(most, met + max(2, AHEAD // row))) if met <= most else None
+
+
+def _chunked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Iterator[ForwardConfiguration]:
+    """With rows a block of the grid walks at a time: a whole image, or all that it has to do."""
+    line = ceil(problem.n / cut.images) * problem.p
+    share = ceil(line / max(1, sms // ceil(problem.c / cut.channels)))
+    for rows in sorted({ceil(rows / cut.leaving) for rows in (share, problem.p)}):
+        yield replace(cut, chunk=rows * cut.leaving)
+
+
+def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
+    """Estimated ns of a launch."""
+    walk = walked(problem, cut, sms)
+    line = ceil(problem.n / cut.images) * ceil(problem.q / (8 * cut.units)) * problem.p
+    turns = ceil(ceil(line / cut.chunk) * ceil(problem.c / cut.channels) / walk.blocks)
+    images = turns * min(cut.chunk, line) / problem.p
+    blocks = image_blocks(problem, cut.leaving)
+    met, taps = (sum(counts) for counts in zip(*blocks, strict=True))
+    products = taps * cut.tiles * cut.pairs * column_steps(problem) / 2
+    chain = BLOCKS.block_clocks * len(blocks) + BLOCKS.row_clocks * met + BLOCKS.product_share * products
+    chain += BLOCKS.stage_clocks * problem.p * cut.tiles * cut.pairs
+    work = BLOCKS.product_clocks * products * cut.warps / 4
+    memory = BLOCKS.memory * memory_ns(problem, cut, sms, walk.blocks) * problem.stride[0] * problem.p
+    fourth = memory**4 + (chain / CLOCKS_PER_NS) ** 4 + (work / CLOCKS_PER_NS) ** 4
+    return BLOCKS.start_ns + images * float(fourth**0.25)
+
+
+@lru_cache(maxsize=4096)
+def image_blocks(problem: ConvolutionProblem, leaving: int) -> tuple[tuple[int, int], ...]:
+    """Of each block of `leaving` output rows of an image: input rows that it meets, and how often one meets a tap."""
+    span, found = (problem.r - 1) * problem.dilation[0] + 1, []
+    for first in range(0, problem.p, leaving):
+        base = first * problem.stride[0] - problem.padding[0]
+        reach = (min(leaving, problem.p - first) - 1) * problem.stride[0] + span
+        met = range(max(base, 0), min(base + reach, problem.h))
+        steps = [row - base - p * problem.stride[0] for row in met for p in range(leaving)]
+        found.append((len(met), sum(0 <= step < span and step % problem.dilation[0] == 0 for step in steps)))
+    return tuple(found)
