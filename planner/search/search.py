@@ -21,6 +21,7 @@ from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate, lea
 from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
 from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
+from .blocks import Blocks
 from .candidates import best_candidate, decide, fitting
 from .found import Found
 from .pieces import PieceSearch, promising
@@ -30,6 +31,8 @@ from .question import Question
 EXPOSED = (2, 1, 0)
 # Lowered operations in all trials of the refinement together: what a few seconds afford.
 EFFORT = 2500
+# Trials of decisions that are moved together, and lowered operations in all of them.
+TOGETHER, BESIDE = 40, 400
 WORTH = 0.999
 # Choices counted for a plan that needs no solver, and the share of the time after which no more are.
 DESCENT = 2000
@@ -96,7 +99,7 @@ class Search:
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
             asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
-            best = self.in_pieces(self.refined(self.other_views(best) if asked else best))
+            best = self.in_pieces(self.moved_together(self.refined(self.other_views(best) if asked else best)))
             # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
             few = self.question.toil <= FEW
             for other in sorted(self.seen, key=lambda found: found.least_s)[: STARTS if few else 1]:
@@ -291,6 +294,27 @@ class Search:
                     best, improved = found, True
                     break
         return best
+
+    def moved_together(self, best: Found) -> Found:
+        """Change one decision, and those around it with it, while the simulated makespan falls."""
+        trials = min(TOGETHER, BESIDE // self.question.toil)
+        improved = True
+        while improved and trials > 0:
+            improved = False
+            for moved in self.blocks.around(best.choice)[:trials]:
+                if self.question.clock.up:
+                    return best
+                trials -= 1
+                decisions = decide(self.model.nodes, self.model, moved.choice)
+                candidate = fitting(self.question, decisions, best.candidate.schedule)
+                if candidate is not None and candidate.timeline.makespan_s < WORTH * best.makespan_s:
+                    best, improved = self.refined(Found(candidate, moved.choice, best.solution)), True
+                    break
+        return best
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        return Blocks(self.model)
 
     def neighbours(self, choice: Mapping[int, int]) -> list[dict[int, int]]:
         """All choices one decision away, the cheapest by the model first."""
