@@ -99,7 +99,10 @@ class Search:
         if self.question.objective == "time" and best.makespan_s > 0 and not self.question.clock.up:
             self.question.say("refining")
             asked = best.solution.status != "fallback"  # where the model was not written down, nothing can be asked
-            best = self.in_pieces(self.moved_together(self.refined(self.other_views(best) if asked else best)))
+            refined = self.refined(self.other_views(best) if asked else best)
+            moved, best = self.moved_together(refined), self.in_pieces(refined)
+            if moved is not refined:  # what is shorter at once may be longer in pieces
+                best = min(best, self.in_pieces(moved), key=lambda found: found.makespan_s)
             # What moves more may hide more of it: an answer that works less may be shorter once it is improved, too.
             few = self.question.toil <= FEW
             for other in sorted(self.seen, key=lambda found: found.least_s)[: STARTS if few else 1]:
@@ -314,7 +317,7 @@ class Search:
 
     @cached_property
     def blocks(self) -> Blocks:
-        return Blocks(self.model)
+        return Blocks(self.model, self.costs)
 
     def neighbours(self, choice: Mapping[int, int]) -> list[dict[int, int]]:
         """All choices one decision away, the cheapest by the model first."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -272,15 +273,45 @@ class Costs:
         self._flows = [(flows[0], len(flows), _deciding(flows[0])) for flows in model.alike()]
         self._known: list[dict[tuple[int, ...], int]] = [{} for _ in self._flows]
 
+    @cached_property
+    def _touching(self) -> dict[int, list[int]]:
+        """By node the numbers of the flows that it has to do with."""
+        found: dict[int, list[int]] = {node: [] for node in self._work}
+        for number, (_, _, nodes) in enumerate(self._flows):
+            for node in nodes:
+                found[node].append(number)
+        return found
+
     def of(self, choice: Mapping[int, int]) -> int:
         """The objective of a choice."""
+        return combine(self.model.objective, self.parts(choice))
+
+    def parts(self, choice: Mapping[int, int]) -> dict[str, int]:
+        """What it is made of."""
         parts = {"compute": sum(work[choice[node]] for node, work in self._work.items()), "values": 0, "resident": 0}
-        for (flow, count, nodes), known in zip(self._flows, self._known, strict=True):
-            key = tuple(choice[node] for node in nodes)
-            if key not in known:
-                known[key] = count * _moved(self.model, flow, choice)
-            parts["resident" if flow.source else "values"] += known[key]
-        return combine(self.model.objective, parts)
+        for number, (flow, _, _) in enumerate(self._flows):
+            parts["resident" if flow.source else "values"] += self._moving(number, choice)
+        return parts
+
+    def changed(self, choice: dict[int, int], parts: Mapping[str, int], node: int, option: int) -> dict[str, int]:
+        """The same with one decision changed, which is changed in the choice."""
+        found, before = dict(parts), [self._moving(number, choice) for number in self._touching[node]]
+        found["compute"] += self._work[node][option] - self._work[node][choice[node]]
+        choice[node] = option
+        for number, cost in zip(self._touching[node], before, strict=True):
+            found["resident" if self._flows[number][0].source else "values"] += self._moving(number, choice) - cost
+        return found
+
+    def beside(self, node: int) -> list[int]:
+        """The other nodes that have to do with what it makes, reads or is."""
+        return [n for n in dict.fromkeys(k for f in self._touching[node] for k in self._flows[f][2]) if n != node]
+
+    def _moving(self, number: int, choice: Mapping[int, int]) -> int:
+        flow, count, nodes = self._flows[number]
+        key, known = tuple(choice[node] for node in nodes), self._known[number]
+        if key not in known:
+            known[key] = count * _moved(self.model, flow, choice)
+        return known[key]
 
 
 def _deciding(flow: Flow) -> tuple[int, ...]:
