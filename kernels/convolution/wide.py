@@ -14,7 +14,7 @@ from . import wide_candidates, wide_forward, wide_gradient_candidates, wide_weig
 from .launch import View
 from .problem import ConvolutionProblem
 from .wide_forward import WideConfiguration, WideCut
-from .wide_sweep import Part, parts
+from .wide_sweep import Part, ways
 from .wide_weight_gradient import WideGradientCut, WideWeightGradient
 
 if TYPE_CHECKING:
@@ -36,8 +36,18 @@ def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu) -> Cuts:
     """The sweeps of a pass, each with the cut that is guessed to be fastest. None where one of them has no cut."""
     if not takes(problem, gpu):
         return ()
-    found = [(part, wide_candidates.configurations(part.sweep, gpu)) for part in parts(problem, what)]
+    found = [_cut(way, gpu) for way in ways(problem, what)]
+    return min(filter(None, found), key=lambda cuts: _seconds(cuts, gpu), default=())
+
+
+def _cut(way: tuple[Part, ...], gpu: Gpu) -> Cuts:
+    """Sweeps with the cuts that are guessed to be fastest; none where one of them has none."""
+    found = [(part, wide_candidates.configurations(part.sweep, gpu)) for part in way]
     return tuple((part, options[0]) for part, options in found) if all(options for _, options in found) else ()
+
+
+def _seconds(found: Cuts, gpu: Gpu) -> float:
+    return sum(wide_candidates.clocks(WideCut(part.sweep, cut), gpu) for part, cut in found) / gpu.sustained_clock_hz
 
 
 @lru_cache(maxsize=4096)
@@ -57,7 +67,7 @@ def predicted_s(problem: ConvolutionProblem, what: str, gpu: Gpu) -> float | Non
     found = cuts(problem, "forward" if what == "forward" else "input_gradient", gpu)
     if not found:
         return None
-    return sum(wide_candidates.clocks(WideCut(part.sweep, cut), gpu) for part, cut in found) / gpu.sustained_clock_hz
+    return _seconds(found, gpu)
 
 
 def reaches(*views: View | None) -> bool:

@@ -10,13 +10,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
 from math import ceil
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
 from .wide_forward import WideConfiguration, WideCut, groups, legal, octets
 from .wide_sweep import Sweep
 
-Cut = TypeVar("Cut")
+
+class Ringed(Protocol):
+    """A cut with a ring of rows."""
+
+    @property
+    def stages(self) -> int: ...
+
+
+Cut = TypeVar("Cut", bound=Ringed)
 
 MOST = 24
 MOST_WARPGROUPS = 4
@@ -41,8 +49,8 @@ def configurations(sweep: Sweep, gpu: Gpu) -> list[WideConfiguration]:
 
 
 def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
-    """The cuts that are guessed to be fastest, best first: the same on every machine."""
-    return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), repr(cut)))
+    """The cuts guessed to be fastest, best first: of equal ones that with the fewest rows under way from three on."""
+    return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), cut.stages < 3, cut.stages, repr(cut)))
 
 
 def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
@@ -71,7 +79,7 @@ def _channels(sweep: Sweep) -> Iterator[tuple[int, int, int]]:
 
 def _positions(sweep: Sweep, most: int) -> Iterator[tuple[int, int, int]]:
     """Tiles of 64 positions, as images x units of eight columns."""
-    whole = ceil(sweep.columns.outputs / 8)
+    whole = ceil(sweep.columns.cells / 8)
     for tiles in range(1, most + 1):
         for units in range(1, 8 * tiles + 1):
             images = 8 * tiles // units
@@ -88,7 +96,7 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
     rows = ceil(cut.line / stretches)
-    images = ceil(rows / sweep.rows.outputs)
+    images = ceil(rows / sweep.rows.cells)
     steps = rows * sweep.rows.stride + images * max(0, min(sweep.rows.before, 1))
     pairs = cut.depth / 2
     products = pairs * sweep.rows.taps / sweep.rows.stride
@@ -96,9 +104,7 @@ def clocks(cut: WideCut, gpu: Gpu) -> float:
     shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
     row = FIT.row_clocks / sweep.rows.stride
     bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
-    out = (
-        chosen.images * min(8 * chosen.units, sweep.columns.outputs) * chosen.groups * chosen.shares * cut.written * 16
-    )
+    out = chosen.images * min(8 * chosen.units, sweep.columns.cells) * chosen.groups * chosen.shares * cut.written * 16
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
     lines = 1 + FIT.line_bytes / (16 * cut.pitch)
     memory = (bytes_in + out / sweep.rows.stride) / per_clock * lines

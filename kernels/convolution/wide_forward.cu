@@ -1,5 +1,8 @@
 // Grouped convolution of groups of many channels, channels last: rows walked once, products by whole warpgroups.
 //
+// A position is an output, or in the gradient of a strided convolution a cell of CELL_Y x CELL_X outputs over one window, whose
+// channels lie side by side among the columns of the product; "outputs" below are rows of positions.
+//
 // A block of the grid has one block of channels (GROUPS groups, or a part of the channels that one group writes) and one
 // stretch of output rows. The filter lies in shared memory for good. One warp streams input rows into a ring with the bulk
 // tensor copy engine (what lies outside the image arrives as zero); the others are warpgroups, each with 64 positions and
@@ -11,20 +14,11 @@
 
 namespace {
 
-constexpr int PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;                   // of the product under one filter row
-constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
-constexpr int WARPGROUPS = CHANNEL_GROUPS * TILES;
-constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int THREADS = COMPUTE_THREADS + WARP;
+constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 constexpr int STAGED_PITCH = 16 * (WRITTEN | 1), STAGED_BYTES = 16 * STAGED_PITCH;    // what a warp leaves for memory
-constexpr int FILTER_PART = R * DEPTH * N * 16;                              // of a warpgroup
-constexpr int FILTER_BASE = ROW_PITCH * STAGES;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
 constexpr int BARRIER_BASE = STAGED_BASE + STAGED_BYTES * COMPUTE_WARPS;
-constexpr int BROUGHT = 2;                                                   // a barrier of the block, as READY is
 constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
-
-constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
@@ -46,17 +40,6 @@ struct Outside {
     long long image, row, column;
 };
 
-struct Work : Lines {
-    int images, columns;    // of the output
-};
-
-// What a block of the grid has of it.
-struct Share : Stretch {
-    int group;
-
-    __device__ explicit Share(const Work& work) : Stretch(work), group(whole * GROUPS) {}
-};
-
 __device__ void load_rows(const TensorMap& input, const Work& work, const Barriers& barriers, unsigned shared) {
     const Share share(work);
     Ring<STAGES> ring;
@@ -66,98 +49,6 @@ __device__ void load_rows(const TensorMap& input, const Work& work, const Barrie
         for (int t = run.begin; t < run.end; ++t)
             if (adds(t % PERIOD)) ask_for_row(input, work, run, t, share.group * READ * 8, barriers, ring, shared);
     }
-}
-
-// -- the filter --------------------------------------------------------------------------------------------------------
-
-// The filter in memory, [outer][STORED_R][STORED_S][inner]: outer channels are those written, in an input gradient those
-// read. A group here is as many of the convolution's as fill octets: between them there is zero.
-struct Weights {
-    const unsigned short* data;
-    int channels_read, channels_written;
-
-    __device__ long long place(int outer, int r, int s, int inner) const {
-        const int row = TAP_R + r * TAP_STEP_R, column = TAP_S + s * TAP_STEP_S;
-        return ((long long)(outer * STORED_R + row) * STORED_S + column) * INNER + inner;
-    }
-    // From channel c read to channel k written, both of the tensor.
-    __device__ unsigned number(int c, int k, int r, int s) const {
-        if (c >= channels_read || k >= channels_written || c / WIDTH_READ != k / WIDTH_WRITTEN) return 0u;
-        return TRANSPOSED ? data[place(c, r, s, k % WIDTH_WRITTEN)] : data[place(k, r, s, c % WIDTH_READ)];
-    }
-    __device__ bool aligned() const { return reinterpret_cast<unsigned long long>(data) % 16 == 0; }
-};
-
-constexpr bool WHOLE = WIDTH_READ == 8 * READ && WIDTH_READ % 8 == 0 && WIDTH_WRITTEN % 8 == 0;
-
-__device__ __forceinline__ unsigned filter_place(int part, int r, int octet, int n) {
-    return (((part * R + r) * DEPTH + octet) * N + n) * 16;
-}
-
-// What part of the channels written a warpgroup has: its first channel of the tensor, and how many octets there are.
-struct Written {
-    int group, first, octets;
-
-    __device__ Written(const Work& work, const Share& share, int part) {
-        group = share.group + part / SHARES;
-        const int octet = (share.part * SHARES + part % SHARES) * WRITTEN;
-        first = (group * work.written + octet) * 8;
-        octets = group < work.groups ? max(0, min(WRITTEN, work.written - octet)) : 0;
-    }
-};
-
-// Eight numbers to eight places of shared memory, one an octet of the depth.
-__device__ __forceinline__ void turn_square(const Weights& weights, int c, int k, int r, int s, unsigned to) {
-    unsigned rows[8][4];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const uint4 row = *reinterpret_cast<const uint4*>(weights.data + weights.place(c + i, r, s, k % WIDTH_WRITTEN));
-        rows[i][0] = row.x, rows[i][1] = row.y, rows[i][2] = row.z, rows[i][3] = row.w;
-    }
-#pragma unroll
-    for (int column = 0; column < 8; ++column) {
-        unsigned words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const unsigned low = rows[2 * i][column / 2], high = rows[2 * i + 1][column / 2];
-            words[i] = column % 2 == 0 ? (low & 0xffffu) | high << 16 : low >> 16 | (high & 0xffff0000u);
-        }
-        store_octet(to + column * 16, words);
-    }
-}
-
-// All computing threads of the block, each a share.
-__device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread) {
-    constexpr bool squares = WHOLE && TRANSPOSED;
-    constexpr int columns = squares ? WRITTEN : N;
-    const bool aligned = weights.aligned();
-    for (int i = thread; i < CHANNEL_GROUPS * R * DEPTH * columns; i += COMPUTE_THREADS) {
-        const int n = i % columns * (squares ? 8 : 1), octet = i / columns % DEPTH, r = i / columns / DEPTH % R;
-        const int part = i / columns / DEPTH / R, s = octet / READ;
-        const Written own(work, share, part);
-        const int c = (own.group * READ + octet % READ) * 8, k = own.first + n;
-        const bool there = octet < OCTETS && n < own.octets * 8;
-        const unsigned to = filter + filter_place(part, r, octet, n);
-        if (squares && there && aligned) {
-            turn_square(weights, c, k, r, s, to);
-        } else if (WHOLE && !TRANSPOSED && there && aligned) {
-            copy_octet(to, weights.data + weights.place(k, r, s, c % WIDTH_READ), true);
-        } else {
-            for (int column = 0; column < (squares ? 8 : 1); ++column) {
-                unsigned words[4];
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const unsigned low = there ? weights.number(c + 2 * j, k + column, r, s) : 0u;
-                    const unsigned high = there ? weights.number(c + 2 * j + 1, k + column, r, s) : 0u;
-                    words[j] = low | high << 16;
-                }
-                store_octet(to + column * 16, words);
-            }
-        }
-    }
-    wait_copies();
-    fence_for_copy_engine();
-    meet(BROUGHT, COMPUTE_THREADS);
 }
 
 // -- rows --------------------------------------------------------------------------------------------------------------
@@ -176,7 +67,7 @@ struct Worker {
     int lane, tile;                // of the warp: 16 positions of the block
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
-    unsigned there, places[CHUNKS];
+    unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
 
     __device__ Worker(const Barriers& barriers, const Work& work, const Outside& output, const Outside& residual,
                       const float* scale, const float* bias, const Share& share, unsigned shared, int warp)
@@ -186,7 +77,7 @@ struct Worker {
         lane = threadIdx.x % WARP;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
         staged = shared + STAGED_BASE + warp * STAGED_BYTES;
-        filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, N * 16, 128);
+        filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
         const int position = unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X;
         const unsigned place = position * PITCH + part / SHARES * READ * 16;
@@ -260,41 +151,47 @@ struct Worker {
 
     // Works out where this lane's octets of a row lie: in memory, counted from the row's first element.
     __device__ __forceinline__ void begin(const Run& run) {
-        row_place = run.image * output.image + run.column * output.column + own.first;
-        residual_place = run.image * residual.image + run.column * residual.column + own.first;
-        there = 0;
+        const int channel = own.group * OUTPUT_OCTETS * 8;
+        row_place = run.image * output.image + run.column * CELL_X * output.column + channel;
+        residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
+        there = upper = 0;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i) {
             const Chunk chunk(*this, i);
-            if (chunk.position < 16 && chunk.octet < own.octets && run.image + chunk.image < work.images &&
-                run.column + chunk.column < work.columns)
+            if (own.there && chunk.position < 16 && run.image + chunk.image < work.images &&
+                run.column * CELL_X + chunk.column < work.columns_out)
                 there |= 1u << i;
-            places[i] = unsigned(chunk.image * output.image + chunk.column * output.column + chunk.octet * 8);
+            if (chunk.row == 0) upper |= 1u << i;
+            places[i] = unsigned(chunk.of(output));
         }
     }
 
     // One of the octets of a row that this lane moves between the staged sums and memory.
     struct Chunk {
-        int position, octet, image, column;    // image and column count from the block's first
+        int position, octet, image, row, column, inner;    // image, row and column of the output count from the block's first
 
         __device__ __forceinline__ Chunk(const Worker& worker, int i) {
             const int chunk = i * WARP + worker.lane;
             position = chunk / WRITTEN, octet = chunk % WRITTEN;
             const int unit = 2 * worker.tile + position / 8;
-            image = unit / UNITS, column = unit % UNITS * 8 + position % 8;
+            image = unit / UNITS, column = (unit % UNITS * 8 + position % 8) * CELL_X + worker.own.cell_column(octet);
+            row = worker.own.cell_row(octet), inner = worker.own.inner(octet);
+        }
+        __device__ __forceinline__ long long of(const Outside& tensor) const {
+            return image * tensor.image + row * tensor.row + column * tensor.column + inner;
         }
         __device__ __forceinline__ unsigned in(unsigned staged) const { return staged + position * STAGED_PITCH + octet * 16; }
     };
 
     __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) const {
+        const unsigned here = CELL_Y == 1 || CELL_Y * p + 1 < work.rows_out ? there : there & upper;
         if constexpr (RESIDUAL) {
-            const unsigned short* row = residual.data + residual_place + p * residual.row;
+            const unsigned short* row = residual.data + residual_place + p * CELL_Y * residual.row;
 #pragma unroll
             for (int i = 0; i < CHUNKS; ++i) {
-                if (!(there >> i & 1u)) continue;
+                if (!(here >> i & 1u)) continue;
                 const Chunk chunk(*this, i);
-                const auto from = row + (chunk.image * residual.image + chunk.column * residual.column + chunk.octet * 8);
-                const uint4 read = *reinterpret_cast<const uint4*>(from);
+                const uint4 read = *reinterpret_cast<const uint4*>(row + chunk.of(residual));
                 const unsigned words[4] = {read.x, read.y, read.z, read.w};
                 store_octet(chunk.in(staged), words);
             }
@@ -310,10 +207,10 @@ struct Worker {
                 stage<2>(sums, to + octet * 16, octet);
         }
         __syncwarp();
-        unsigned short* row = output.data + row_place + p * output.row;
+        unsigned short* row = output.data + row_place + p * CELL_Y * output.row;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i)
-            if (there >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(staged));
+            if (here >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(staged));
         __syncwarp();
     }
 
@@ -323,13 +220,13 @@ struct Worker {
         if constexpr (RESIDUAL) load_matrices(added, to);
 #pragma unroll
         for (int i = 0; i < MATRICES; ++i) {
-            const int which = octet + i / 2, channel = own.first + which * 8 + lane % 4 * 2;
+            const int which = octet + i / 2, channel = own.channel(which) + lane % 4 * 2;
             float value[2];
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
                 value[j] = sums[4 * which + 2 * (i % 2) + j];
-                if constexpr (SCALE) value[j] *= which < own.octets ? scale[channel + j] : 0.0f;
-                if constexpr (BIAS) value[j] += which < own.octets ? bias[channel + j] : 0.0f;
+                if constexpr (SCALE) value[j] *= own.there ? scale[channel + j] : 0.0f;
+                if constexpr (BIAS) value[j] += own.there ? bias[channel + j] : 0.0f;
             }
             if constexpr (RESIDUAL) value[0] += low_half<Half>(added[i]), value[1] += high_half<Half>(added[i]);
             packed[i] = Half::pack(activate<ACTIVATION>(value[0]), activate<ACTIVATION>(value[1]));

@@ -53,9 +53,9 @@ def together(read: int, written: int) -> int:
 
 
 def octets(sweep: Sweep) -> tuple[int, int]:
-    """Octets that a group of the kernel reads and writes."""
+    """Octets that a group of the kernel reads and writes, for a position each."""
     count = together(sweep.read, sweep.written)
-    return count * sweep.read // 8, count * sweep.written // 8
+    return count * sweep.read // 8, count * sweep.written // 8 * sweep.rows.cell * sweep.columns.cell
 
 
 def groups(sweep: Sweep) -> int:
@@ -135,12 +135,12 @@ class WideCut:
 
     @property
     def column_tiles(self) -> int:
-        return ceil(self.sweep.columns.outputs / (8 * self.configuration.units))
+        return ceil(self.sweep.columns.cells / (8 * self.configuration.units))
 
     @property
     def line(self) -> int:
         """Rows of all images and column tiles."""
-        return ceil(self.sweep.n / self.configuration.images) * self.column_tiles * self.sweep.rows.outputs
+        return ceil(self.sweep.n / self.configuration.images) * self.column_tiles * self.sweep.rows.cells
 
     def stretches(self, sms: int) -> int:
         """Blocks of the grid that share a block of channels."""
@@ -174,7 +174,7 @@ def source(
     activation: str | None = None,
 ) -> str:
     """The CUDA source. Sweeps that differ in extents, padding and number of groups alone share one."""
-    cut, (read, _) = WideCut(sweep, chosen), octets(sweep)
+    cut, (read, written) = WideCut(sweep, chosen), octets(sweep)
     rows, columns = sweep.rows, sweep.columns
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
@@ -182,7 +182,9 @@ def source(
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
         "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
         "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
-        "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_S": columns.first, "TAP_STEP_S": columns.step,
+        "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,
+        "TAP_S": columns.first, "TAP_STEP_S": columns.step, "TAP_SKEW_S": columns.skew, "TAP_UNIT_S": columns.unit,
+        "CELL_Y": rows.cell, "CELL_X": columns.cell, "OUTPUT_OCTETS": written // (rows.cell * columns.cell),
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,
         "DILATION_Y": rows.dilation, "DILATION_X": columns.dilation, "EMPTY": sweep.empty,
         "TRANSPOSED": sweep.transposed, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual,
@@ -202,8 +204,7 @@ def source(
         "}",
         instance,
         "using namespace tapestry;",
-        kernel_text("wide_rows.cu"),
-        kernel_text("wide_forward.cu"),
+        *map(kernel_text, ("wide_rows.cu", "wide_filter.cu", "wide_forward.cu")),
     ]
     return "\n".join([*includes, *text])
 
@@ -238,12 +239,12 @@ def arguments(
     sweep, chosen = cut.sweep, cut.configuration
     stretches = cut.stretches(sms)
     stretch, longer = divmod(cut.line, stretches)
-    divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.outputs)
+    divisors = (cut.channel_blocks, chosen.parts, cut.column_tiles, sweep.rows.cells)
     numbers = (
         stretch, longer, sweep.rows.inputs, sweep.rows.before, sweep.columns.before, groups(sweep), octets(sweep)[1],
-        sweep.n, sweep.columns.outputs,
+        sweep.n, sweep.rows.outputs, sweep.columns.outputs,
     )  # fmt: skip
-    work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
+    work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
     map_ = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
     given = [map_, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]

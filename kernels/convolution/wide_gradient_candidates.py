@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
 from .wide_candidates import MOST_WARPGROUPS, ranked
-from .wide_weight_gradient import BATCH, TILE_OCTETS, WideGradientCut, WideWeightGradient, legal
+from .wide_weight_gradient import BATCH, WideGradientCut, WideWeightGradient, legal
 
 RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
 
@@ -23,6 +24,12 @@ class WideGradientFit:
 
     row_clocks: float
     batch_clocks: float
+    product_clocks: float
+    chained: float
+    memory: float
+    line_bytes: float
+    crowded: float
+    fold: float
     start_clocks: float
 
 
@@ -36,10 +43,10 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[WideWeightGrad
 
 def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
     for blocks in (1, 2, 3, 4):
-        for count, parts, tiles in _channels(problem):
+        for count, parts, x_parts in _channels(problem):
             for images, units in _positions(problem):
                 for ring in RINGS:
-                    cut = WideWeightGradient(count, parts, tiles, images, units, 2, blocks, 1)
+                    cut = WideWeightGradient(count, parts, x_parts, images, units, 2, blocks, 1)
                     stages = max(2, min(12, ring // blocks // WideGradientCut(problem, cut).x_bytes))
                     found = WideGradientCut(problem, replace(cut, stages=stages))
                     splits = max(1, min(found.work, gpu.sms * blocks // found.channel_blocks))
@@ -49,16 +56,16 @@ def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[WideWeightGradient]:
 
 
 def _channels(problem: ConvolutionProblem) -> Iterator[tuple[int, int, int]]:
-    """Groups a block, parts of the channels of dy, and tiles of filter columns and channels of x."""
-    cut = WideGradientCut(problem, WideWeightGradient(1, 1, 1, 1, 1, 2, 1, 1))
-    tiles = ceil(problem.s * cut.octets / TILE_OCTETS)
-    for count in range(1, min(cut.groups, MOST_WARPGROUPS) + 1):
-        if count * tiles <= MOST_WARPGROUPS:
-            yield count, 1, tiles
-    for parts in range(1, min(cut.octets_out, 4) + 1):
-        for own in range(1, min(tiles, MOST_WARPGROUPS) + 1):
-            if parts > 1 or own < tiles:
-                yield 1, parts, own
+    """Groups a block, parts of the channels of dy, and of those of x: those that leave no octet over, or few."""
+    whole = WideGradientCut(problem, WideWeightGradient(1, 1, 1, 1, 1, 2, 1, 1))
+    for count in range(1, min(whole.groups, MOST_WARPGROUPS) + 1):
+        if count * whole.tiles <= MOST_WARPGROUPS:
+            yield count, 1, 1
+    for parts, x_parts in product(range(1, min(whole.octets_out, 4) + 1), range(1, min(whole.octets, 8) + 1)):
+        cut = WideGradientCut(problem, WideWeightGradient(1, parts, x_parts, 1, 1, 2, 1, 1))
+        whole_parts = (x_parts - 1) * cut.read < whole.octets and (parts - 1) * cut.written < whole.octets_out
+        if parts * x_parts > 1 and whole_parts and cut.tiles <= MOST_WARPGROUPS:
+            yield 1, parts, x_parts
 
 
 def _positions(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
@@ -80,18 +87,19 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
     rows = ceil(cut.work / chosen.splits)
-    steps = rows * problem.stride[0] + ceil(rows / problem.p) * min(1, max(0, problem.padding[0]))
+    cut_off = 0 if rows % problem.p == 0 else max(0, problem.r - problem.stride[0])
+    steps = rows * problem.stride[0] + cut_off
     depth = chosen.images * chosen.units / 2
-    products = depth * problem.r / problem.stride[0]
-    tensor = cut.warpgroups * products * 4 * cut.written
-    shared = cut.warpgroups * (16 * depth + products * 2 * cut.written)
-    chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * 4 * cut.written
+    taps = depth * problem.r / problem.stride[0]
+    products = taps * max(FIT.product_clocks, 4 * cut.written)
+    shared = 16 * depth * min(2, problem.stride[1]) + taps * 2 * cut.written
+    chain = FIT.row_clocks + FIT.batch_clocks * depth / BATCH + products * FIT.chained
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    columns = min(cut.columns, problem.w)
-    loaded = chosen.images * (
-        columns * cut.pitch * 16 + min(problem.q, 8 * chosen.units) * 16 * cut.written / problem.stride[0]
-    )
-    bounds = (loaded / per_clock * resident, tensor * resident, shared * resident, chain)
-    step: float = sum(bound**4 for bound in bounds) ** 0.25
-    fold = 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock
+    line_in, line_out = 16 * cut.pitch, 16 * cut.written * chosen.groups
+    loaded = chosen.images * min(cut.columns, problem.w) * (line_in + FIT.line_bytes)
+    loaded += chosen.images * min(problem.q, 8 * chosen.units) * (line_out + FIT.line_bytes) / problem.stride[0]
+    inside = cut.warpgroups * max(products, shared)
+    bounds = (loaded / per_clock * FIT.memory * resident, inside * resident, chain)
+    step: float = sum(bound**3 for bound in bounds) ** (1 / 3) * (1 + FIT.crowded * (chosen.blocks - 1))
+    fold = FIT.fold * 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock
     return FIT.start_clocks + waves * steps * step + fold

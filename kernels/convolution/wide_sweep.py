@@ -5,7 +5,9 @@ In a strided input gradient the outputs fall into parities, each with its own ta
     dx[y] = sum over r with y = p * stride + r * dilation - top of dy[p] * w[r]
 
 so that with y = stride * i + a outputs of parity a meet every few taps, at p = i + (a + top - r * dilation) / stride.
-Every parity of rows and columns is a sweep of stride 1 over dy, whose outputs lie `stride` apart in dx.
+Every parity of rows and columns may be a sweep of stride 1 over dy, whose outputs lie `stride` apart in dx. Or all of
+them are one, whose positions are cells of `stride` outputs each way over one window (input_gradient.py): its products
+are with zeros where an output of a cell meets no tap, but dy is read once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from itertools import product
 from math import gcd
 from typing import Literal
 
-from .launch import Every, View
+from .input_gradient import walk
+from .launch import Every, TapLine, View
 from .problem import ConvolutionProblem
 
 
@@ -24,7 +27,8 @@ class Line:
     """One direction of a sweep: inputs and outputs, the window over them, and the taps of the `stored` filter in it.
 
     Output i sees input i * stride + t * dilation - before at place t of the window, under tap first + t * step. Without
-    taps (0) the outputs are zero.
+    taps (0) the outputs are zero. Where a position is a `cell` of several outputs, output a of cell i meets the tap
+    (first + t * step + a * skew) / unit there, if there is one.
     """
 
     inputs: int
@@ -36,6 +40,18 @@ class Line:
     stride: int
     dilation: int
     before: int
+    cell: int = 1
+    skew: int = 0
+    unit: int = 1
+
+    @property
+    def cells(self) -> int:
+        """Positions that are computed."""
+        return -(-self.outputs // self.cell)
+
+    def tap(self, output: int, place: int) -> int | None:
+        """The stored tap that an output of a cell meets at a place of the window, if there is one."""
+        return TapLine(self.stored, self.first, self.step, self.skew, self.unit).tap(output, place)
 
 
 @dataclass(frozen=True)
@@ -73,15 +89,24 @@ class Part:
         return View(start, (n, self.rows.of(h), self.columns.of(w), c), strides, output.dtype)
 
 
-def parts(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]) -> tuple[Part, ...]:
-    """The sweeps of a pass: one, or in a strided input gradient one for every parity of rows and columns."""
+def ways(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"]) -> tuple[tuple[Part, ...], ...]:
+    """The ways to compute a pass: one sweep, or for a strided input gradient also one for every parity."""
     width, out = problem.width, problem.width_out
     if what == "forward":
         rows = _plain(problem.h, problem.p, problem.r, problem.stride[0], problem.dilation[0], problem.padding[0])
         columns = _plain(problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2])
-        return (
-            Part(Sweep(problem.n, rows, columns, problem.groups, width, out, False, problem.dtype), Every(), Every()),
-        )
+        sweep = Sweep(problem.n, rows, columns, problem.groups, width, out, False, problem.dtype)
+        return ((Part(sweep, Every(), Every()),),)
+    whole, taps = walk(problem).problem, walk(problem).taps
+    rows = _cells(problem.h, whole.h, whole.r, whole.cell[0], whole.dilation[0], whole.padding[0], taps.rows)
+    columns = _cells(problem.w, whole.w, whole.s, whole.cell[1], whole.dilation[1], whole.padding[2], taps.columns)
+    sweep = Sweep(problem.n, rows, columns, problem.groups, out, width, True, problem.dtype)
+    at_once = (Part(sweep, Every(), Every()),)
+    return (at_once,) if problem.stride == (1, 1) else (at_once, _parities(problem))
+
+
+def _parities(problem: ConvolutionProblem) -> tuple[Part, ...]:
+    """An input gradient as a sweep for every parity of rows and columns."""
     found = []
     for a, b in product(*map(range, problem.stride)):
         if a >= problem.h or b >= problem.w:
@@ -90,9 +115,14 @@ def parts(problem: ConvolutionProblem, what: Literal["forward", "input_gradient"
         columns = _turned(
             problem.w, problem.q, problem.s, problem.stride[1], problem.dilation[1], problem.padding[2], b
         )
-        sweep = Sweep(problem.n, rows, columns, problem.groups, out, width, True, problem.dtype)
+        sweep = Sweep(problem.n, rows, columns, problem.groups, problem.width_out, problem.width, True, problem.dtype)
         found.append(Part(sweep, Every(problem.stride[0], a), Every(problem.stride[1], b)))
     return tuple(found)
+
+
+def _cells(extent: int, inputs: int, places: int, cell: int, gap: int, before: int, taps: TapLine) -> Line:
+    """The outputs of `extent` elements of dx by cells, over `inputs` elements of dy."""
+    return Line(inputs, extent, taps.stored, places, taps.first, taps.step, 1, gap, before, cell, taps.skew, taps.unit)
 
 
 def _plain(inputs: int, outputs: int, taps: int, stride: int, dilation: int, before: int) -> Line:

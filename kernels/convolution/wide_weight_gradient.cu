@@ -2,9 +2,10 @@
 //
 //   dw[k, r, s, c] = sum over n, p, q of dy[n, p, q, k] * x[n, p * STRIDE_Y + r * DILATION_Y - top, q * STRIDE_X + s * DILATION_X - left, c]
 //
-// Positions are the depth of the product. A block of the grid has one block of channels (GROUPS groups, or a part of one) and
-// one stretch of output rows. One warp streams rows of x and dy into a ring each; the others are warpgroups. A warpgroup
-// keeps the sums of eight octets of (filter column, channels of x) with 8 * WRITTEN channels of dy, for all rows of the filter:
+// Positions are the depth of the product. A block of the grid has one block of channels (GROUPS groups, or of one group READ of
+// its GROUP_READ octets of x and WRITTEN octets of dy) and one stretch of output rows. One warp streams rows of x and dy into a
+// ring each; the others are warpgroups. A warpgroup keeps
+// the sums of eight octets of (filter column, channels of x) with 8 * WRITTEN channels of dy, for all rows of the filter:
 // a row of x, loaded transposed, is multiplied with each of the rows of dy that meet it, which stay in their ring until the
 // last one has. Every stretch leaves its sums as f32 in the order of dw; a second launch adds them in a fixed order.
 //
@@ -37,15 +38,15 @@ struct Barriers {
 };
 
 struct Work : Lines {
-    int x_parts, channels;    // parts of the octets of x and filter columns; channels of dy
+    int x_parts, channels;    // parts of the octets of x; channels of dy
 };
 
 // What a block of the grid has of it.
 struct Share : Stretch {
-    int group, x_part;
+    int group, x_octet;    // the first of the group's
 
     __device__ explicit Share(const Work& work) : Stretch(work) {
-        x_part = whole % work.x_parts;
+        x_octet = whole % work.x_parts * READ;
         group = whole / work.x_parts * GROUPS;
     }
 };
@@ -79,7 +80,8 @@ __device__ void load_rows(const TensorMap& x, const TensorMap& dy, const Work& w
                 dy_ring.advance();
             }
             if (brings_x(run, t))
-                ask_for_row(x, work, run, t, share.group * READ * 8, barriers.x, x_ring, shared + X_BASE);
+                ask_for_row(x, work, run, t, (share.group * GROUP_READ + share.x_octet) * 8, barriers.x, x_ring,
+                            shared + X_BASE);
         }
     }
 }
@@ -97,7 +99,7 @@ struct Worker {
         : barriers(barriers), shared(shared) {
         const int group = warp / WARPS_A_GROUP / TILES, tile = warp / WARPS_A_GROUP % TILES;
         lane = threadIdx.x % WARP;
-        octet = ((share.x_part * TILES + tile) * WARPS_A_GROUP + warp % WARPS_A_GROUP) * 2;
+        octet = (tile * WARPS_A_GROUP + warp % WARPS_A_GROUP) * 2;
         own = group * N / LINE_CHANNELS * PLANE_BYTES + group * N % LINE_CHANNELS * 2;
         const int mine = min(octet + lane / 8 % 2, OCTETS - 1);
         const unsigned from = mine / READ * DILATION_X * PITCH + (group * READ + mine % READ) * 16;
@@ -183,8 +185,8 @@ struct Worker {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int octet = this->octet + half, s = octet / READ;
-            const int c = (group * READ + octet % READ) * 8 + lane / 4;
-            if (octet >= OCTETS) continue;
+            const int of_group = share.x_octet + octet % READ, c = (group * GROUP_READ + of_group) * 8 + lane / 4;
+            if (octet >= OCTETS || of_group >= GROUP_READ) continue;
 #pragma unroll
             for (int i = 0; i < SUMS / 2; ++i) {
                 const int column = i / 2 * 8 + lane % 4 * 2 + i % 2, k = first + column;

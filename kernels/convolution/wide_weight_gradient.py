@@ -34,14 +34,14 @@ SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
 class WideWeightGradient:
     """One way to cut a weight gradient.
 
-    A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and `tiles` times 8
-    octets of its filter columns and channels of x. It takes `images` images x `units` units of 8 columns of one of
-    `splits` stretches of rows; `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
+    A block owns `groups` groups, or of one group a part: one of `parts` of its channels of dy, and one of `x_parts` of
+    its channels of x. It takes `images` images x `units` units of 8 columns of one of `splits` stretches of rows;
+    `stages` rows of x are under way; `blocks` blocks share a multiprocessor.
     """
 
     groups: int
     parts: int
-    tiles: int
+    x_parts: int
     images: int
     units: int
     stages: int
@@ -82,13 +82,18 @@ class WideGradientCut:
         return ceil(self.octets_out / self.configuration.parts)
 
     @property
-    def x_parts(self) -> int:
-        """Parts of the filter columns and channels of x."""
-        return ceil(self.problem.s * self.octets / (TILE_OCTETS * self.configuration.tiles))
+    def read(self) -> int:
+        """Octets of x of a block, of each of its groups."""
+        return ceil(self.octets / self.configuration.x_parts)
+
+    @property
+    def tiles(self) -> int:
+        """Warpgroups among which filter columns and octets of x are divided."""
+        return ceil(self.problem.s * self.read / TILE_OCTETS)
 
     @property
     def warpgroups(self) -> int:
-        return self.configuration.groups * self.configuration.tiles
+        return self.configuration.groups * self.tiles
 
     @property
     def threads(self) -> int:
@@ -102,7 +107,7 @@ class WideGradientCut:
     @property
     def pitch(self) -> int:
         """Octets of a position of x in shared memory."""
-        return self.configuration.groups * self.octets | 1
+        return self.configuration.groups * self.read | 1
 
     @property
     def x_bytes(self) -> int:
@@ -144,7 +149,7 @@ class WideGradientCut:
 
     @property
     def channel_blocks(self) -> int:
-        return ceil(self.groups / self.configuration.groups) * self.configuration.parts * self.x_parts
+        return ceil(self.groups / self.configuration.groups) * self.configuration.parts * self.configuration.x_parts
 
     @property
     def column_tiles(self) -> int:
@@ -163,7 +168,7 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
     lines = [group * width * 2 % cut.line for group in range(chosen.groups)]
     return (
         cut.problem.octets
-        and (chosen.groups == 1 or (chosen.parts == 1 and cut.x_parts == 1))
+        and (chosen.groups == 1 or chosen.parts * chosen.x_parts == 1)
         and all(start == 0 or start + 2 * width <= cut.line for start in lines)
         and cut.written <= 32
         and chosen.images * chosen.units % 2 == 0
@@ -180,9 +185,10 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
     """The CUDA source. Problems that differ in extents, padding and number of groups alone share one."""
     cut = WideGradientCut(problem, chosen)
     numbers: dict[str, int | bool] = {
-        "READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width, "WIDTH_WRITTEN": problem.width_out,
-        "GROUPS": chosen.groups, "TILES": chosen.tiles, "IMAGES": chosen.images, "UNITS": chosen.units,
-        "X_STAGES": chosen.stages, "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
+        "READ": cut.read, "GROUP_READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width,
+        "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
+        "IMAGES": chosen.images, "UNITS": chosen.units, "X_STAGES": chosen.stages,
+        "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
     }  # fmt: skip
@@ -211,7 +217,7 @@ def launches(
     stretch, longer = divmod(cut.work, chosen.splits)
     numbers = (
         stretch, longer, problem.h, problem.padding[0], problem.padding[2], cut.groups, cut.octets_out,
-        cut.x_parts, problem.k,
+        chosen.x_parts, problem.k,
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)

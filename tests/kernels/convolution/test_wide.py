@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from math import lcm
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from tapestry.kernels.convolution import wide, wide_forward, wide_weight_gradien
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward import WideCut
-from tapestry.kernels.convolution.wide_sweep import parts
+from tapestry.kernels.convolution.wide_sweep import ways
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
 from tapestry.kernels.cost.cudnn import ours_s
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
@@ -101,21 +102,21 @@ def test_the_sweeps_of_an_input_gradient_meet_every_product_once(
         for j in range(s)
     }
     inside = {place: at for place, at in wanted.items() if 0 <= place[0] < h and 0 <= place[1] < w}
-    found, written = {}, np.zeros((h, w), int)
-    for part in parts(problem, "input_gradient"):
-        rows, columns = part.sweep.rows, part.sweep.columns
-        written[part.rows.first :: part.rows.step, part.columns.first :: part.columns.step] += 1
-        for y in range(rows.outputs):
-            for x in range(columns.outputs):
-                for i in range(rows.taps):
-                    for j in range(columns.taps):
-                        p, q = y + i * rows.dilation - rows.before, x + j * columns.dilation - columns.before
-                        if 0 <= p < rows.inputs and 0 <= q < columns.inputs:
-                            place = (part.rows.first + y * part.rows.step, part.columns.first + x * part.columns.step)
-                            taps = (rows.first + i * rows.step, columns.first + j * columns.step)
-                            found[(*place, *taps)] = (p, q)
-    assert (written == 1).all()
-    assert found == inside
+    for way in ways(problem, "input_gradient"):
+        found, written = {}, np.zeros((h, w), int)
+        for part in way:
+            rows, columns = part.sweep.rows, part.sweep.columns
+            written[part.rows.first :: part.rows.step, part.columns.first :: part.columns.step] += 1
+            for y, x in product(range(rows.outputs), range(columns.outputs)):
+                (cell_y, a), (cell_x, b) = divmod(y, rows.cell), divmod(x, columns.cell)
+                for i, j in product(range(rows.taps), range(columns.taps)):
+                    p, q = cell_y + i * rows.dilation - rows.before, cell_x + j * columns.dilation - columns.before
+                    tap, other = rows.tap(a, i), columns.tap(b, j)
+                    if 0 <= p < rows.inputs and 0 <= q < columns.inputs and tap is not None and other is not None:
+                        place = (part.rows.first + y * part.rows.step, part.columns.first + x * part.columns.step)
+                        found[(*place, tap, other)] = (p, q)
+        assert (written == 1).all()
+        assert found == inside
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from tapestry.kernels.convolution import wide_forward
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
 from tapestry.kernels.convolution.wide_forward import WideCut
-from tapestry.kernels.convolution.wide_sweep import Sweep, parts
+from tapestry.kernels.convolution.wide_sweep import Sweep, ways
 
 from .. import host_compiler
 from . import emulated
@@ -39,6 +39,7 @@ class Kind(emulated.Kind[Cut]):
 
     fused: bool = False
     what: Literal["forward", "input_gradient"] = "forward"
+    way: int = 0  # of those that a strided input gradient has: cells, or a sweep for every parity
 
 
 def cut(groups: int = 1, parts: int = 1, shares: int = 1, tiles: int = 1, images: int = 1, stages: int = 2) -> Cut:
@@ -54,9 +55,12 @@ KINDS = [
     Kind(cut(images=8, tiles=2), 1, 1, width=12, stride=(2, 2)),
     Kind(cut(images=4), 3, 3, width=3),
     Kind(cut(images=4), 3, 3, width=24, what="input_gradient"),
-    Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16"),
-    Kind(cut(images=8), 1, 2, width=16, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
+    Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16", way=1),
+    Kind(cut(images=8), 1, 2, width=16, stride=(2, 1), dilation=(2, 2), what="input_gradient", way=1),
     Kind(cut(images=8), 3, 2, width=5, stride=(1, 2), what="input_gradient"),
+    Kind(cut(2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),
+    Kind(cut(parts=2, shares=2, images=8), 4, 3, width=40, stride=(2, 2), what="input_gradient", dtype="bf16"),
+    Kind(cut(images=8), 1, 2, width=16, width_out=24, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
     Kind(cut(images=4), 3, 2, width=1, width_out=3, fused=True),
     Kind(cut(2, images=4), 2, 3, width=24, width_out=8, dtype="bf16"),
     Kind(cut(images=8), 3, 3, width=2, width_out=4, stride=(2, 1), what="input_gradient"),
@@ -108,7 +112,7 @@ def test_the_kernel_convolves(kind: Kind, data: st.DataObject, sms: int, seed: i
     room = np.full((shape[0], shape[1] + 2, shape[2] + 2, shape[3]), np.nan, DTYPES[kind.dtype])
     out = room[:, 1:-1, 1:-1]
     pointers = (w.ctypes.data, scale.ctypes.data if kind.fused else 0, bias.ctypes.data if kind.fused else 0)
-    for part in parts(problem, kind.what):
+    for part in ways(problem, kind.what)[kind.way]:
         if kind.cut.images > 1 and WideCut(part.sweep, kind.cut).column_tiles > 1:
             return
         residual = part.of(dense_view(added, kind.dtype)) if kind.fused else None

@@ -36,22 +36,23 @@ class Kind(emulated.Kind[Cut]):
     """What a source depends on."""
 
 
-def cut(units: int, images: int = 1, groups: int = 1, parts: int = 1, tiles: int = 1) -> Cut:
-    return Cut(groups, parts, tiles, images, units, 2, 1, 1)
+def cut(units: int, images: int = 1, groups: int = 1, parts: int = 1, x_parts: int = 1) -> Cut:
+    return Cut(groups, parts, x_parts, images, units, 2, 1, 1)
 
 
-# Lines of 32, 64 and 128 bytes, parts that do not divide, several groups and tiles, images of one unit and of two.
+# Lines of 32, 64 and 128 bytes, parts of both that do not divide, several groups and tiles, images of one unit and
+# of two.
 KINDS = [
     Kind(cut(2), 3, 3, width=16),
     Kind(cut(1, images=4), 3, 3, width=24),
-    Kind(cut(2, images=2, tiles=2), 3, 3, width=40, dtype="bf16"),
-    Kind(cut(4, groups=2, tiles=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
+    Kind(cut(2, images=2), 3, 3, width=40, dtype="bf16"),
+    Kind(cut(4, groups=2), 2, 3, width=24, stride=(2, 1), dilation=(1, 2)),
     Kind(cut(2, parts=2), 3, 2, width=40, stride=(1, 2), dilation=(2, 1)),
-    Kind(cut(1, images=2, tiles=3), 3, 3, width=72),
-    Kind(cut(2, tiles=2), 3, 3, width=3, stride=(2, 2)),
+    Kind(cut(1, images=2, x_parts=2), 3, 3, width=72),
+    Kind(cut(2, x_parts=2), 3, 3, width=3, stride=(2, 2)),
     Kind(cut(4), 1, 1, width=12, dtype="bf16"),
     Kind(cut(2), 3, 2, width=1, width_out=4, stride=(1, 2)),
-    Kind(cut(2, parts=2, tiles=2), 2, 3, width=40, width_out=24, dtype="bf16"),
+    Kind(cut(2, parts=2, x_parts=3), 2, 3, width=40, width_out=24, dtype="bf16"),
 ]
 
 
