@@ -53,7 +53,7 @@ def in_turns(
     """The fold of operation ``name`` in parts of its last folded dimension that end there.
 
     Partial results lie in a buffer of their own, or where the result comes, if that can hold them and ``in_place``;
-    else each turn leaves them in another one.
+    else each turn leaves them in another one. Buffers are where the plan may have had a workspace.
     """
     op = program.op_by_name[name]
     axis = next(k for k, dim in enumerate(op.dims) if dim.name == op.reduce_dims[-1])
@@ -83,7 +83,8 @@ def in_turns(
     }
     used |= {n for t in every if not isinstance(t, Compute) for n in (t.need, getattr(t, "have", t.need))}
     kept = {key: layout for key, layout in layouts.items() if key in used}
-    return restated(replace(document, layouts=kept, buffers=tuple(buffers), tasks=every), program)
+    changed = replace(document, layouts=kept, buffers=tuple(buffers), tasks=every, workspaces=msgspec.UNSET)
+    return restated(changed, program)
 
 
 def _part(text: str, axis: int, a: int, b: int) -> str:

@@ -59,7 +59,8 @@ def _sharding(document: Document, op: Operation) -> Sharding:
 
 
 def _end(document: Document, tier: str) -> int:
-    return max((b.offset + b.nbytes for b in document.buffers if b.tier == tier), default=0)
+    places = (*document.buffers, *document.rooms.values())
+    return max((place.offset + place.nbytes for place in places if place.tier == tier), default=0)
 
 
 def moved(document: Document, task: Transfer) -> int:
