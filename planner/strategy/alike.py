@@ -83,7 +83,7 @@ class Forms:
             sets = tuple(
                 tuple((run.start // grain, run.stop // grain) for run in values.runs) for values in column.sets
             )
-            whole = sets == (((0, 1),),)
+            whole = grain == extent and sets == (((0, 1),),)
             key = () if whole else (extent // grain, sets, column.codes.tobytes())
             number = 0 if whole else self._numbers.setdefault(key, len(self._numbers) + 1) if even else None
             self._axes[column, extent] = _Axis(number, grain)

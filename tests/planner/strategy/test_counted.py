@@ -14,6 +14,7 @@ from tapestry.planner.strategy.counted import Counts
 from tapestry.planner.strategy.layouts import Layout, Layouts, relate
 from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.records import Width
+from tapestry.space import Grid, IntSet, Region
 
 WIDE = Width(2, 4)  # contributions take more than elements
 RECORDS = Width(2, 4, packed=True)
@@ -112,3 +113,11 @@ def test_one_tensor_in_four_ways_is_one_kind_of_transfer() -> None:
         have, need = layouts.cut(shape, [Cut(axis)]), layouts.replicated(shape)
         assert counts.moved(have, need).received[-1] == shape[0] * shape[1] // 2
     assert len(counts._known) == 1
+
+
+def test_the_first_half_for_all_is_not_the_whole() -> None:
+    """It begins at 0 too, and what completes it for some ranks would be counted for an all-gather."""
+    counts, layouts = Counts(groups(Mesh.of((2,), 2))), Layouts(Mesh.of((2,), 2))
+    have, half = layouts.cut((16, 24), [Cut("0")]), Region((Grid((IntSet.of(range(8)), IntSet.of(range(24)))),))
+    assert counts.moved(have, layouts.of((16, 24), [half, half])).kind == "sends"
+    assert counts.moved(have, layouts.replicated((16, 24))).kind == "all_gather"
