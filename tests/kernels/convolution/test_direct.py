@@ -36,6 +36,7 @@ HOST = """
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 static struct { unsigned x; } threadIdx, blockIdx;
 """
 RUN = """

@@ -20,6 +20,7 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 #define __align__(bytes) alignas(bytes)
 
 struct Index {
