@@ -210,9 +210,9 @@ def diagonal() -> Given:
     return Given(program, {"f": regions("0:4,0:2", "0:4,2:4"), "take": regions("0:2", "2:4")})
 
 
-def causal(*shards: str) -> Given:
-    """Sums over the past, of values that another operation makes."""
-    where = (Bound(index(s=1, t=-1), None, 1),)
+def causal(*shards: str, least: int | None = None, end: int = 1) -> Given:
+    """Sums over the past, all of it or what is near, of values that another operation makes."""
+    where = (Bound(index(s=1, t=-1), least, end),)
     body = writing.mul(Read("q", (index(t=1),)), Read("u", (index(s=1),)))
     fold = Operation("fold", writing.dims(t=6, s=6), "y", (index(t=1),), body, ("s",), "sum", where)
     tensors = [writing.tensor(n, 6, role="param") for n in "qx"] + [writing.tensor("u", 6), writing.tensor("y", 6)]
@@ -223,6 +223,10 @@ def causal(*shards: str) -> Given:
 
 def zigzag() -> Given:
     return causal("0:1|5:6,0:6", "1:5,0:6")
+
+
+def near() -> Given:
+    return causal("0:1|5:6,0:6", "1:5,0:6", least=-3, end=-1)
 
 
 def squares() -> Given:
@@ -291,6 +295,7 @@ GIVEN: dict[str, Callable[[], Given | Pinned]] = {
             backward,
             diagonal,
             zigzag,
+            near,
             squares,
             halves,
             masked,

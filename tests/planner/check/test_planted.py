@@ -118,9 +118,9 @@ def unbounded(problem: Any) -> Any:
     return cases.Cases([replace(problem, bounds=())])
 
 
-def tightened(found: Any, *_: object) -> Any:
-    """The conditions that are left allow one less."""
-    less = [replace(p, bounds=tuple(Bound(b.expr, b.lo, b.hi and b.hi - 1) for b in p.bounds)) for p in found.problems]
+def with_fewer(found: Any, *_: object) -> Any:
+    """The dimensions that are left have one value less."""
+    less = [replace(p, sets={name: shorter(values) for name, values in p.sets.items()}) for p in found.problems]
     return cases.Cases(less, found.exact)
 
 
@@ -225,12 +225,19 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     ("conditions on two dimensions are dropped", "masked", image, "_tighten", instead(lambda p: unbounded(p))),
     (
         "a dimension leaves with its condition",
-        "zigzag",
+        "near",
         image,
         "_project",
         instead(lambda p: unbounded(p) if p.bounds else None),
     ),
-    ("a dimension that leaves takes one along", "zigzag", image, "_project_single", after(tightened)),
+    ("a dimension that leaves takes one along", "near", image, "_project_single", after(with_fewer)),
+    (
+        "one limit leaves one out",
+        "zigzag",
+        projection._OneSided,
+        "values",
+        after(lambda values, *_: shorter(values)),
+    ),
     (
         "a case of digits is lost",
         "split",
@@ -249,7 +256,7 @@ FAULTS: list[tuple[str, str, Any, str, Fault]] = [
     ("floors are what they are at first", "split", simplify, "_proper_floor", instead(first_floor)),
     (
         "expressions end one early",
-        "zigzag",
+        "masked",
         Affine,
         "bounds",
         after(lambda b, *_: (b[0], b[1] - 1) if b[1] - b[0] > 1 else b),
