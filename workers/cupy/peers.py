@@ -211,7 +211,7 @@ def _offered(machine: Machine, device: Device, company: Company, plan: Resolved,
     for rank, one in enumerate(told):
         if rank == memory.rank:
             continue
-        sizes = {_FLAGS: own.nbytes, **arena_bytes(plan, rank)}
+        sizes = {_FLAGS: own.nbytes, **arena_bytes(plan, rank, rooms=device.works_in_plan)}
         handles = {_FLAGS: one["flags"], **one["arenas"]}
         seen = {tier: machine.opened(handle, sizes[tier]) for tier, handle in handles.items() if handle}
         there = {tier: found for tier, found in seen.items() if found is not None}

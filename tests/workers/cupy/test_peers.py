@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tapestry.errors import UsageError
 from tapestry.planner import load_machine
-from tapestry.planner.format import Document, Resolved
+from tapestry.planner.format import Document, Resolved, Workspace
 from tapestry.planner.format.checked import Checked
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.reference import evaluate
@@ -177,6 +177,16 @@ def test_halos_are_written_by_the_neighbour(monkeypatch: pytest.MonkeyPatch, rep
     np.testing.assert_array_equal(found.outputs["z"], zeros_padded_blur(zeros_padded_blur(x)))
     assert found.bytes_moved == 4 * 4
     assert [len(step.events) for step in found.steps] == [8] * repeat
+
+
+def test_memory_that_holds_nothing_but_room_for_kernels_is_opened_too() -> None:
+    """Where a rank stores nothing it has no buffers to tell the others how large its memory is."""
+    document = halo_blur()
+    (tier,) = {buffer.tier for buffer in document.buffers}
+    other = "host" if tier == "hbm" else "hbm"
+    x = np.arange(8, dtype=np.float32)
+    found = run(Resolved(msgspec.structs.replace(document, workspaces={"compute": Workspace(other, 0, 256)})), {"x": x})
+    np.testing.assert_array_equal(found.outputs["z"], zeros_padded_blur(zeros_padded_blur(x)))
 
 
 @pytest.mark.parametrize(("repeat", "small"), WAYS)
