@@ -112,12 +112,15 @@ def test_work_is_ordered_on_the_callers_cupy_stream() -> None:
     cp = cupy()
     x, y = cp.zeros(1000, cp.float32), cp.zeros(1000, cp.float32)
     side = cp.cuda.Stream(non_blocking=True)
+    spin, affine = kernel("spin"), kernel("affine")
+    spin.launch(1, 1, (1,))  # compiled and loaded, which a busy host takes longer for than the device spins
+    affine.launch(4, 256, (array(y), array(y), 1000, 1.0, 0.0))
     cp.cuda.Device().synchronize()
     with side:
         assert stream_pointer(None) == side.ptr
-        kernel("spin").launch(1, 1, (1_000_000_000,))
-        kernel("affine").launch(4, 256, (array(x), array(x), 1000, 1.0, 3.0))
-        kernel("affine").launch(4, 256, (array(y), array(x), 1000, 2.0, 0.0))
+        spin.launch(1, 1, (1_000_000_000,))
+        affine.launch(4, 256, (array(x), array(x), 1000, 1.0, 3.0))
+        affine.launch(4, 256, (array(y), array(x), 1000, 2.0, 0.0))
     assert not side.done  # which takes a busy host its time to ask
     side.synchronize()
     assert (y.get() == 6).all()
