@@ -39,6 +39,7 @@ template <class> float high_half(unsigned) { return 0; }
 }
 using namespace tapestry;
 """
+STORES = "namespace tapestry { inline void store_octet(unsigned, const unsigned (&)[4]) {} }\n"
 DOOR = """
 extern "C" void input(int warp, int lane, int t, int pair, long long* out) {
     threadIdx.x = lane;
@@ -126,7 +127,7 @@ def build() -> Builder:
         declared = declarations(
             specification(wanted, cut, {**constants(wanted, cut, taps_of(wanted, transposed)), **flags})
         )
-        text = declared + SHIM + places_text() + DOOR
+        text = declared + SHIM + STORES + places_text() + DOOR
         return shared_library(text, "-Wno-unused", "-Wno-unknown-pragmas")
 
     return built
@@ -304,7 +305,7 @@ def test_parities_of_a_cell_do_not_mix(name: str) -> None:
     wanted, cut = CASES["cells"]
     flags = dict.fromkeys(("TRANSPOSED", "SHARDED", "SCALE", "BIAS", "RESIDUAL"), False)
     given = {**constants(wanted, cut, taps_of(wanted, False)), **flags}
-    text = declarations(specification(wanted, cut, given)) + SHIM
+    text = declarations(specification(wanted, cut, given)) + SHIM + STORES
     text += places_text()
     body = "void body(Accumulators sums, OutputPlaces to, RowParity a, ColumnParity b) { "
     wrong, right, phrase = CELL_MISTAKES[name]
