@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..sharding.model import Costs, Model, combine
 
 STEPS = 60  # decisions that are looked at after one is changed
+CHANGES = 20_000  # prices of changed choices that are asked for in all: a fraction of a second
 
 
 class Moved(NamedTuple):
@@ -33,22 +34,38 @@ class Blocks:
         """What follows from every change of one decision that others follow, the cheapest by the model first."""
         found: dict[tuple[int, ...], Moved] = {}
         parts = self.costs.parts(choice)
+        left = CHANGES
+        for node, option in self._starts(choice, parts):
+            moved, asked = self._following(choice, parts, node, option)
+            if sum(moved.choice[k] != choice[k] for k in choice) > 1:
+                found.setdefault(tuple(moved.choice[k] for k in sorted(choice)), moved)
+            left -= asked
+            if left < 0:
+                break
+        return sorted(found.values(), key=lambda moved: moved.cost)
+
+    def _starts(self, choice: Mapping[int, int], parts: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Single changes (decision, option), the cheapest first: not all may be followed."""
+        priced = []
         for node in sorted(choice):
             for option in range(len(self.model.nodes[node].labels)):
                 if option != choice[node]:
-                    moved = self._following(choice, parts, node, option)
-                    if sum(moved.choice[k] != choice[k] for k in choice) > 1:
-                        found.setdefault(tuple(moved.choice[k] for k in sorted(choice)), moved)
-        return sorted(found.values(), key=lambda moved: moved.cost)
+                    changed = self.costs.changed(dict(choice), parts, node, option)
+                    priced.append((combine(self.model.objective, changed), node, option))
+        return [(node, option) for _, node, option in sorted(priced)]
 
-    def _following(self, before: Mapping[int, int], parts: Mapping[str, int], node: int, option: int) -> Moved:
+    def _following(
+        self, before: Mapping[int, int], parts: Mapping[str, int], node: int, option: int
+    ) -> tuple[Moved, int]:
+        """What follows from one change, and how many prices that took."""
         choice = dict(before)
         parts = self.costs.changed(choice, parts, node, option)
-        cost, queue = combine(self.model.objective, parts), deque(self.costs.beside(node))
+        cost, queue, asked = combine(self.model.objective, parts), deque(self.costs.beside(node)), 0
         for _ in range(STEPS):
             if not queue:
                 break
             other, better = queue.popleft(), False
+            asked += len(self.model.nodes[other].labels)
             for way in range(len(self.model.nodes[other].labels)):
                 was = choice[other]
                 changed = self.costs.changed(choice, parts, other, way)
@@ -58,4 +75,4 @@ class Blocks:
                     choice[other] = was
             fresh = [each for each in self.costs.beside(other) if each != node and each not in queue]
             queue += fresh if better else ()
-        return Moved(cost, choice)
+        return Moved(cost, choice), asked
