@@ -13,20 +13,11 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .candidates import CLOCKS_PER_NS, memory_ns, walked
-from .configuration import (
-    BARRIER_BYTES,
-    PAIRED_UNITS,
-    ForwardConfiguration,
-    column_steps,
-    footprint,
-    legal,
-)
+from .configuration import BARRIER_BYTES, PAIRED_UNITS, ForwardConfiguration, column_steps, footprint, legal
 from .problem import ConvolutionProblem
 
-LEAVING = {
-    4: (4, 5),
-    2: (5, 6, 7, 8),
-}  # by pairs of channels a warp: more rows take more registers than they spare time
+# Rows that are summed up together, by pairs of channels a warp: more take more registers than they spare time.
+LEAVING = {4: (4, 5), 2: (5, 6, 7, 8)}
 IDLE = 0.2  # of the output rows that are summed up, or of the channels, at most, beyond what there is
 WARPS, LEAST_TAPS = 8, 4
 MOST_STAGES = 24
