@@ -9,7 +9,6 @@ promising by the model first. The number of trials is fixed by the size of the p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_node
 from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
 from .blocks import Blocks
+from .budgets import lesser
 from .candidates import best_candidate, decide, fitting
 from .found import Found
 from .pieces import PieceSearch, promising
@@ -42,9 +42,11 @@ MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
 # many for every second of the time limit, to be bettered or proved.
 QUICK, PROVING = 20, 5
-# Of programs of no more operations: budgets below what an answer takes that are tried where its gathers do not run
-# ahead, answers that are improved beside the shortest, and lowered operations in the trials of each of them.
+# Of programs of no more operations: answers with less memory in each view of overlap, answers that are improved beside
+# the shortest, and lowered operations in the trials of each of them.
 FEW, RUNGS, STARTS, LATER = 20, 6, 3, 150
+# A choice is tried in another order, too, if it takes no more of the shortest.
+ABOUT = 1.1
 # An answer is improved beside the shortest if hiding all that it waits for would take that much off.
 HOPE = 0.95
 # A choice proved to be this near to the best is not improved further by the solver.
@@ -256,24 +258,49 @@ class Search:
         c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
-        if best.makespan_s > 1.02 * ideal:
-            if best.candidate.peak > c.capacity * 9 // 10:
-                asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
-                asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
-            if c.toil <= FEW:
-                asked += [(less, e) for less in lesser(best.candidate.peak, RUNGS) for e in (EXPOSED[0], EXPOSED[-1])]
-        seen = [best.choice]
+        if best.makespan_s > 1.02 * ideal and best.candidate.peak > c.capacity * 9 // 10:
+            asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
+            asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
+        seen, first = [best.choice], {EXPOSED[0]: best.choice}
         for budget, exposed in asked:
             if c.clock.up:
                 break
-            other = self.asked(budget, exposed)
-            if other.choice and other.choice not in seen:
-                seen.append(other.choice)
-                found = self.lowered(other.choice, best.solution)
-                if found.candidate.peak <= c.capacity:
-                    self.seen.append(found)
-                best = self.shorter(best, found)
+            answer = self.asked(budget, exposed)
+            first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
+            best = self.shorter(best, self._other(answer, seen, best))
+        return self.in_less_memory(best, first, seen) if c.toil <= FEW else best
+
+    def in_less_memory(self, best: Found, first: Mapping[int, dict[int, int]], seen: list[dict[int, int]]) -> Found:
+        """The shortest of the answers with less memory, as far down as one may be shorter if all transfers are hidden.
+
+        An answer is that of every budget down to what it takes, so the next one is asked for below that. ``first``: by
+        what counts of transfers the answer with all of the memory.
+        """
+        least = 0  # bytes within which none may be
+        for exposed in (EXPOSED[-1], EXPOSED[0]):
+            choice = first.get(exposed, {})
+            for _ in range(RUNGS):
+                below = lesser(self.translation.taken(choice), 1) if choice else []
+                if self.question.clock.up or not below or below[0] <= least:
+                    break
+                answer = self.asked(below[0], exposed)
+                slower = answer.infeasible or answer.bound >= WORTH * best.makespan_s * TIE * PICO
+                if exposed == EXPOSED[-1] and slower:
+                    least = below[0]
+                    break
+                choice = answer.choice
+                best = self.shorter(best, self._other(answer, seen, best))
         return best
+
+    def _other(self, answer: Solution, seen: list[dict[int, int]], best: Found) -> Found:
+        """An answer in another view lowered; the best so far where there is none, or it was seen."""
+        if not answer.choice or answer.choice in seen:
+            return best
+        seen.append(answer.choice)
+        found = self.lowered(answer.choice, best.solution)
+        if found.candidate.peak <= self.question.capacity:
+            self.seen.append(found)
+        return found
 
     def shorter(self, best: Found, other: Found) -> Found:
         fits = other.candidate.peak <= self.question.capacity
@@ -308,12 +335,25 @@ class Search:
                 if self.question.clock.up:
                     return best
                 trials -= 1
-                decisions = decide(self.model.nodes, self.model, moved.choice)
-                candidate = fitting(self.question, decisions, best.candidate.schedule)
-                if candidate is not None and candidate.timeline.makespan_s < WORTH * best.makespan_s:
-                    best, improved = self.refined(Found(candidate, moved.choice, best.solution)), True
+                found = self._best_order(moved.choice, best)
+                if found is not None and found.makespan_s < WORTH * best.makespan_s:
+                    best, improved = self.refined(found), True
                     break
         return best
+
+    def _best_order(self, choice: dict[int, int], best: Found) -> Found | None:
+        """A choice under the schedule of the best. Where a small program takes about as long so, in list-scheduled
+        order too: which of two choices that cost the same is shorter, the order may decide. None where it does not fit.
+        """
+        decisions, mine = decide(self.model.nodes, self.model, choice), best.candidate.schedule
+        candidate = fitting(self.question, decisions, mine)
+        if candidate is None:
+            return None
+        found = Found(candidate, choice, best.solution)
+        if mine.listed or self.question.toil > FEW or found.makespan_s > ABOUT * best.makespan_s:
+            return found
+        other = fitting(self.question, decisions, replace(mine, listed=True))
+        return found if other is None else min(found, replace(found, candidate=other), key=lambda f: f.makespan_s)
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -335,17 +375,6 @@ class Search:
                 return []
             costs.append(self.costs.of(other))
         return [changed[k] for k in sorted(range(len(changed)), key=costs.__getitem__)]
-
-
-def lesser(nbytes: int, count: int) -> list[int]:
-    """So many budgets below a number of bytes, the largest first: of eight for each power of two, so that those tried
-    with less memory are among those tried with more.
-
-    >>> lesser(1000, 3), lesser(950, 2)
-    ([939, 861, 789], [939, 861])
-    """
-    last = max(0, math.ceil(8 * math.log2(max(nbytes, 1)))) - 1
-    return [int(2 ** (k / 8)) for k in range(last, max(-1, last - count), -1)]
 
 
 def uncut(model: Model) -> dict[int, int]:

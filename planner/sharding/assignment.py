@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from ...records import Width
 from ..clock import Clock
 from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
+from ..solvers.assign.places import Places, places_of
 from ..strategy.layouts import relate
 from .model import TIE, Flow, Model
 from .nodes import SinkNode
@@ -279,6 +281,16 @@ class Translation:
             if intervals and amounts.any():
                 uses.append(SupplyUse(memory, intervals, amounts))
         return uses
+
+    def taken(self, choice: Mapping[int, int]) -> int:
+        """The bytes that a choice takes on a rank at most, by the model."""
+        profile = self._places.profile([choice[node] for node in self.decided])
+        return int(profile.max(initial=0))
+
+    @cached_property
+    def _places(self) -> Places:
+        """Where the peak of memory may be."""
+        return places_of(self.lean_problem())
 
     def choice(self, answer: assign.Assignment) -> dict[int, int]:
         """Option per representative node."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, f32, param
-from tapestry.planner import plan
-from tapestry.planner.search.search import lesser
+from tapestry.errors import Infeasible
+from tapestry.planner import load_machine, plan
+from tapestry.planner.search.budgets import lesser
+from tapestry.program import Program
+
+from .test_pins_never_beat import generated
 
 
 @tp.program
@@ -53,3 +59,30 @@ def test_they_are_less_and_the_first_is_nearly_as_much(nbytes: int) -> None:
     budgets = lesser(nbytes, 3)
     assert budgets == sorted(budgets, reverse=True)
     assert all(0.9 * nbytes - 1 <= budget < nbytes for budget in budgets[:1])
+
+
+def rises(times: list[float]) -> list[float]:
+    """Those that are above the least before them."""
+    return [now for k, now in enumerate(times) if k and now > min(times[:k])]
+
+
+@pytest.mark.parametrize("seed", [2, 6, 11, 14])
+def test_more_memory_is_never_slower(seed: int) -> None:
+    """On a grid of budgets, from about the least that any plan takes to more than any asks for."""
+    program, times = generated(seed), list[float]()
+    most = max(plan(program, "cpu-4", mesh=(4,), time_limit=600).document.peak_bytes["0"].values())
+    for share in (0.42, 0.5, 0.6, 0.7, 0.8, 0.92, 1.1):
+        try:
+            made = plan(program, "cpu-4", mesh=(4,), memory=int(share * most), time_limit=600)
+        except Infeasible:
+            continue
+        times.append(made.document.predicted.makespan_s)
+    assert times
+    assert rises(times) == []
+
+
+@pytest.mark.parametrize("program", [generated(3), generated(5), PROGRAM], ids=["grams", "sums", "products"])
+def test_more_devices_are_never_slower(program: Program) -> None:
+    machine = load_machine("cpu-4")
+    wide = [replace(machine, devices_per_host=count) for count in range(1, 8)]
+    assert rises([plan(program, each, time_limit=600).document.predicted.makespan_s for each in wide]) == []
