@@ -114,10 +114,11 @@ def joined(some: Sequence[Column]) -> tuple[Ints, list[int]]:
             together = np.unique(together, return_inverse=True)[1]
             count = len(together)
         together, count = together * len(axis.sets) + axis.codes, count * len(axis.sets)
-    numbers: dict[int, int] = {}
-    codes = [numbers.setdefault(code, len(numbers)) for code in together.tolist()]
-    first = dict(zip(reversed(codes), range(len(codes) - 1, -1, -1), strict=True))
-    return np.array(codes, dtype=np.int64), [first[k] for k in range(len(numbers))]
+    _, first, codes = np.unique(together, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(order))
+    return numbers[codes], first[order].tolist()
 
 
 def different(cut: Columns) -> tuple[list[Region], Ints]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -11,13 +12,17 @@ import numpy as np
 
 from ...records import Width
 from ..format.folds import Source
-from ..format.loads import IN, complete_loads
+from ..format.loads import IN, Loads, complete_loads
 from ..format.senders import Groups
 from .alike import Forms, Key
+from .along import Along
 from .columns import Ints
+from .folding import Folding
 from .kinds import complete_kind, partial_kind
 from .layouts import Layout
 from .pairs import Pair, Related
+
+MANY = 64  # ranks
 
 Where = tuple[Any, ...]
 """Numbers of layouts that are there, and of those that are needed: of pairs."""
@@ -188,17 +193,41 @@ class Counts:
                 alike = key is not None and way.fits(one)
                 self._known[(way.mark, key) if alike else (way.mark, haves[row], needs[column])] = one
 
+    @cached_property
+    def _many(self) -> bool:
+        """Whether there are so many ranks that each transfer is counted by axes, if it can be."""
+        return len(self.groups[0]) >= MANY
+
     def _moved(self, have: Layout, needs: list[tuple[Layout, Pair]]) -> list[Moved]:
-        counts = complete_loads(have.spread, [need.spread for need, _ in needs], self.groups).max(axis=3).tolist()
+        along = Along.of(have, self.groups) if self._many else None
+        counts = [None if along is None else along.moved(need) for need, _ in needs]
+        others = [k for k, count in enumerate(counts) if count is None]
+        if others:
+            spreads = [needs[k][0].spread for k in others]
+            for k, count in zip(others, complete_loads(have.spread, spreads, self.groups), strict=True):
+                counts[k] = count
+        busiest = [[tuple(way) for way in count.max(axis=2).tolist()] for count in counts if count is not None]
         return [
-            Moved(prod(have.shape), tuple(received), tuple(sent), complete_kind(have, need, pair))
-            for (need, pair), (received, sent) in zip(needs, counts, strict=True)
+            Moved(prod(have.shape), received, sent, complete_kind(have, need, pair))
+            for (need, pair), (received, sent) in zip(needs, busiest, strict=True)
         ]
 
-    def _folded(self, have: Layout, needs: list[Layout], width: Width) -> list[Folded]:
+    def _shared(self, have: Layout, needs: list[Layout], width: Width) -> tuple[Loads, list[int]]:
+        """Of folds what `planner.format.folds.Source.shared` says."""
         assert have.parts is not None
-        source = Source(have.spread, have.parts, self.groups, records=width.packed)
-        loads, sharing = source.shared([need.spread for need in needs])
+        folding = Folding.of_parts(have, self.groups) if self._many else None
+        known = [None if folding is None else folding.folded(need, records=width.packed) for need in needs]
+        others = [k for k, counts in enumerate(known) if counts is None]
+        if others:
+            source = Source(have.spread, have.parts, self.groups, records=width.packed)
+            loads, sharing = source.shared([needs[k].spread for k in others])
+            for k, *found in zip(others, loads.elements, loads.records, sharing, strict=True):
+                known[k] = (found[0], found[1], found[2])
+        told, contributed, counts = zip(*(found for found in known if found is not None), strict=True)
+        return Loads(np.stack(told), np.stack(contributed)), list(counts)
+
+    def _folded(self, have: Layout, needs: list[Layout], width: Width) -> list[Folded]:
+        loads, sharing = self._shared(have, needs, width)
         nbytes = loads.nbytes(width)
         received, busiest = nbytes[:, IN].sum(axis=(1, 2)).tolist(), nbytes.max(axis=(1, 3)).tolist()
         elements = (loads.elements + loads.records)[:, IN].sum(axis=(1, 2)).tolist()
