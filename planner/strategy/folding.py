@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from math import lcm
+from math import lcm, prod
 
 import numpy as np
 
 from ..format.senders import Groups
 from . import along
-from .along import Along, Held, InTurn, overlap
+from .along import Along, Held, InTurn, overlap, share
 from .columns import Columns, Ints, joined
 from .layouts import Layout
+from .tangled import Tangled
 
 
 class Folding(Along):
@@ -35,23 +36,34 @@ class Folding(Along):
         """[received or sent, level, rank] elements and records, and what all counts of ranks that share a piece
         divide, as `planner.format.folds` counts them; None where that is not known here."""
         cut = self.able(need)
-        if cut is None or not need.tiled:
+        tangled = [] if cut is None else [k for k, axis in enumerate(cut) if not axis.apart]
+        if cut is None or len(tangled) > 1 or not self._all_there(need, cut):
             return None
+        if tangled:
+            folds = Tangled(self, cut, tangled[0], len(cut) - records).folds()
+            told = np.diff(folds.within, axis=0, prepend=0).swapaxes(0, 1)
+            return told, self._contributed(folds.shares), lcm(*folds.counts)
         needed = Held.of(joined(cut)[0])
         shared = Shares(self, cut, needed, len(cut) - records)
-        contributed = np.zeros((2, len(self.levels), self.ranks), dtype=np.int64)
         shares = np.zeros((len(self.first), self.ranks), dtype=np.int64)
-        there = np.zeros(self.ranks, dtype=np.int64)
         for some, block in self.blocks(cut):
-            there += block.sum(axis=0)
             shares[some] = shared.of(some, block)
-        if (there != need.sizes).any():
-            return None
+        return self._told(shares.sum(axis=0), needed), self._contributed(shares), lcm(*shared.counts)
+
+    def _all_there(self, need: Layout, cut: Columns) -> bool:
+        """Whether some piece has each element that is needed."""
+        if int(self.have.sizes[self.first].sum()) == prod(self.have.shape):
+            return True
+        there = sum(block.sum(axis=0) for _, block in self.blocks(cut))
+        return bool((there == need.sizes).all())
+
+    def _contributed(self, shares: Ints) -> Ints:
+        """What comes to those who fold, [piece, rank], from all who have a part of a piece."""
         if int(self.contributions[0].count.max()) == 1:
-            contributed = self._given_by_one(shares)
-        else:
-            self._given_in_turn(contributed, shares)
-        return self._told(shares.sum(axis=0), needed), contributed, lcm(*shared.counts)
+            return self._given_by_one(shares)
+        found = np.zeros((2, len(self.levels), self.ranks), dtype=np.int64)
+        self._given_in_turn(found, shares)
+        return found
 
     def _given_by_one(self, shares: Ints) -> Ints:
         """What comes to those who fold, where each part of a piece is one rank's."""
@@ -123,10 +135,10 @@ class Shares:
         taken = contributed[:, self.needed.codes]
         turn, count = np.broadcast_to(self.place, wanted.shape), self.needed.count[self.needed.codes]
         longest = self._longest(some, wanted)
-        shares = _share(turn, count[None], wanted, longest, cut=self.able > 0)
+        shares = share(turn, count[None], wanted, longest, cut=self.able > 0)
         shares[taken] = 0
         own = wanted[rows, mine]
-        shares[rows, mine] = _share(self.own[mine], self.owners[mine], own, longest[rows, mine], cut=self.able > 0)
+        shares[rows, mine] = share(self.own[mine], self.owners[mine], own, longest[rows, mine], cut=self.able > 0)
         if self.able:
             others = (wanted > 0) & ~taken
             self.counts |= {*np.unique(count[others.any(axis=0)]).tolist()}
@@ -142,12 +154,3 @@ class Shares:
             table = overlap(mine, sets[:, None], theirs, np.arange(len(theirs.sets))[None])
             np.maximum(found, table[:, theirs.codes][at], out=found)
         return found
-
-
-def _share(turn: Ints, count: Ints, size: Ints, longest: Ints, *, cut: bool) -> Ints:
-    """Elements of the share of a piece with a number, of so many shares."""
-    if not cut:
-        return np.where(turn == 0, size, 0)
-    length = (turn + 1) * longest // count - turn * longest // count
-    found: Ints = length * (size // longest)
-    return found

@@ -17,7 +17,7 @@ from tapestry.planner.strategy.along import Along
 from tapestry.planner.strategy.folding import Folding
 from tapestry.planner.strategy.layouts import Layout, Layouts
 from tapestry.planner.strategy.mesh import Cut, Mesh
-from tapestry.space import Box, Region
+from tapestry.space import Box, Grid, IntSet, Region
 
 SHAPE = (7, 12)
 MESHES = ((6,), (2, 3), (3, 2), (4, 3), (2, 2, 2), (3, 2, 2))
@@ -43,7 +43,7 @@ def test_folded_as_piece_by_piece(data: st.DataObject) -> None:
     size = layouts.mesh.size
     regions, groups, records = _cut(data, layouts).regions, _groups(data, size), data.draw(st.booleans())
     parts = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
-    have, need = layouts.of(SHAPE, regions, parts), _cut(data, layouts)
+    have, need = layouts.of(SHAPE, regions, parts), _tangled(data, layouts)
     mine = Folding.of_parts(have, groups)
     assert mine is not None
     found = mine.folded(need, records=records)
@@ -78,7 +78,8 @@ def test_nothing_is_said_of_what_overlaps_or_has_gaps() -> None:
     assert Folding.of_parts(layouts.replicated(SHAPE), groups) is None
     partial = Folding.of_parts(layouts.of(SHAPE, layouts.replicated(SHAPE).regions, [0, 1, 2]), groups)
     assert partial is not None
-    assert partial.folded(halo, records=False) is None
+    corners = layouts.of(SHAPE, [Box((rank, rank), (rank + 2, rank + 2)).region() for rank in range(3)])
+    assert partial.folded(corners, records=False) is None
 
 
 def _counts(have: Layout, partial: Layout, need: Layout, groups: Groups) -> list[Any]:
@@ -112,6 +113,19 @@ def _needed(data: st.DataObject, layouts: Layouts) -> Layout:
         return found
     boxes = [Box((rank // 3, 0), (rank // 3 + 3, 5 + rank % 3)).region() for rank in range(layouts.mesh.size)]
     return layouts.of(SHAPE, boxes)
+
+
+def _tangled(data: st.DataObject, layouts: Layouts) -> Layout:
+    """Cut along axes, or overlapping along one: all that ranks before need, or a halo."""
+    found = _cut(data, layouts)
+    if not data.draw(st.booleans()):
+        return found
+    beside, width = data.draw(st.sampled_from([None, Cut("0")])), data.draw(st.integers(1, 12))
+    mine = layouts.cut((7,), (beside, *(None,) * (len(layouts.mesh.shape) - 1))).regions
+    sets = [IntSet.of(range(max(0, rank - width), rank + 1), range(11, 12)) for rank in range(layouts.mesh.size)]
+    order = data.draw(st.permutations(sets))
+    grids = [Grid((*region.grids[0].axes, values)) for region, values in zip(mine, order, strict=True)]
+    return layouts.of(SHAPE, [grid.region() for grid in grids])
 
 
 def _groups(data: st.DataObject, size: int) -> Groups:

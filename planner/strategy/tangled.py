@@ -1,0 +1,207 @@
+"""Who folds how much where the regions that ranks need overlap along one axis, as the keys of causal attention do.
+
+Along this axis what ranks need falls into cells, each the values that the same ranks need. A cell of a piece is folded
+by those who need it and contribute to it, or by all who need it if none contributes. All ranks that need the same of
+the other axes are looked at together, as tables of ranks by cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..format.loads import IN, OUT
+from .along import Along, Level, overlap, share
+from .columns import Column, Columns, Ints, joined
+
+ENTRIES = 1 << 21  # of a table of ranks by cells that is made at once
+
+
+class Cells(NamedTuple):
+    """``inside[j, c]``: whether the j-th of some sets has cell c; ``length[u, c]``: values that the cell has in common
+    with the u-th of other sets."""
+
+    inside: Any  # of booleans
+    length: Ints
+
+    @staticmethod
+    def of(sets: Column, some: Ints, others: Column) -> Cells:
+        """Of the sets of one column with some numbers, all intervals."""
+        assert sets.spans is not None
+        assert others.spans is not None
+        low, high = (ends[some] for ends in sets.spans)
+        ends = np.unique(np.concatenate([low, high]))
+        steps = np.zeros((len(some), len(ends)), dtype=np.int32)
+        rows = np.broadcast_to(np.arange(len(some))[:, None], low.shape)
+        np.add.at(steps, (rows, np.searchsorted(ends, low)), 1)
+        np.add.at(steps, (rows, np.searchsorted(ends, high)), -1)
+        inside = np.cumsum(steps, axis=1)[:, :-1] > 0
+        kept = np.flatnonzero(inside.any(axis=0))
+        inside, cell = np.unique(inside[:, kept], axis=1, return_inverse=True)
+        length = np.zeros((len(others.sets), inside.shape[1]), dtype=np.int64)
+        for begin, end in zip(others.spans[0].T, others.spans[1].T, strict=True):
+            both = np.minimum(end[:, None], ends[kept + 1]) - np.maximum(begin[:, None], ends[kept])
+            np.add.at(length.T, cell.reshape(-1), np.maximum(both, 0).T)
+        return Cells(inside, length)
+
+
+@dataclass
+class Folds:
+    """What is added up: ``shares[piece, rank]``, ``within[level, received or sent, rank]`` of what is told to others,
+    and ``counts``, the numbers of ranks that share a piece.
+    """
+
+    shares: Ints
+    within: Ints
+    counts: set[int]
+
+
+class Tangled:
+    """Folds of parts to regions that overlap along one axis."""
+
+    def __init__(self, source: Along, need: Columns, axis: int, able: int) -> None:
+        """``able``: how many axes may be cut."""
+        self.source, self.need, self.axis, self.able = source, need, axis, able
+        self.others = [k for k in range(len(need)) if k != axis]
+
+    def folds(self) -> Folds:
+        """All of them."""
+        ranks, pieces = self.source.ranks, len(self.source.first)
+        within = np.zeros((len(self.source.levels), 2, ranks), dtype=np.int64)
+        found = Folds(np.zeros((pieces, ranks), dtype=np.int64), within, {1})
+        there = self.need[self.axis].sizes > 0
+        beside = [self.need[k] for k in self.others]
+        codes = joined(beside)[0] if beside else np.zeros(ranks, dtype=np.int64)
+        for code in np.unique(codes[there]).tolist():
+            _Alike(self, np.flatnonzero(there & (codes == code)), found).add()
+        return found
+
+
+class _Alike:
+    """Ranks that need the same of all axes but one."""
+
+    def __init__(self, tangled: Tangled, ranks: Ints, found: Folds) -> None:
+        self.tangled, self.source, self.ranks, self.found = tangled, tangled.source, ranks, found
+        self.sizes, self.longest = self._beside()
+        column = tangled.need[tangled.axis]
+        numbers, self.at = np.unique(column.codes[ranks], return_inverse=True)
+        self.cells = Cells.of(column, numbers, self.source.cut[tangled.axis])
+        self.piece = self.source.held.codes[ranks]
+        sets = self.source.cut[tangled.axis].codes[self.source.first]  # of every piece
+        able = np.flatnonzero(self.sizes > 0)
+        self.pieces = _by(sets[able], able, self.cells.length.shape[0])
+        mine = np.flatnonzero(self.sizes[self.piece] > 0)
+        mine = mine[np.argsort(self.piece[mine], kind="stable")]
+        self.holders = _by(sets[self.piece[mine]], mine, self.cells.length.shape[0])
+
+    def _beside(self) -> tuple[Ints, Ints]:
+        """Per piece, of all axes but one, how many elements of it these ranks need, and the most along an axis that may
+        be cut."""
+        first, mine = self.source.first, self.ranks[:1]
+        sizes, longest = np.ones_like(first), np.ones_like(first)
+        for k in self.tangled.others:
+            have, need = self.source.cut[k], self.tangled.need[k]
+            common = overlap(have, have.codes[first], need, need.codes[mine])
+            sizes *= common
+            if k < self.tangled.able:
+                np.maximum(longest, common, out=longest)
+        return sizes, longest
+
+    def add(self) -> None:
+        """Add what is folded, some cells at a time."""
+        step = max(1, ENTRIES // len(self.ranks))
+        for begin in range(0, self.cells.inside.shape[1], step):
+            cells = np.arange(begin, min(begin + step, self.cells.inside.shape[1]))
+            inside = self.cells.inside[self.at][:, cells]
+            folded = np.zeros(inside.shape, dtype=np.int64)
+            turn = np.cumsum(inside, axis=0) - 1
+            for number in np.flatnonzero(self.cells.length[:, cells].any(axis=1)).tolist():
+                self._fold(number, cells, inside, turn, folded)
+            for level, within in zip(self.source.levels, self.found.within, strict=True):
+                self._tell(level, within, inside, folded)
+
+    def _fold(self, number: int, cells: Ints, inside: Ints, turn: Ints, folded: Ints) -> None:
+        """Of pieces with one set of the axis. ``inside``, ``turn``: [rank, cell] whether it is needed, and how many
+        ranks before need it; ``folded`` is added to."""
+        pieces, mine = self.pieces[number], self.holders[number]
+        length = self.cells.length[number, cells]
+        met = np.flatnonzero(length)
+        if not len(pieces):
+            return
+        holding = np.zeros((len(pieces), len(met)), dtype=np.int64)
+        if len(mine):
+            self._contributing(mine, np.searchsorted(pieces, self.piece[mine]), holding, met, inside, length, folded)
+        without = holding == 0
+        some = np.flatnonzero(without.any(axis=0))
+        if len(some):
+            self._needing(pieces, without[:, some], met[some], inside, turn, length[met[some]], folded)
+
+    def _contributing(
+        self, mine: Ints, group: Ints, holding: Ints, met: Ints, inside: Ints, length: Ints, folded: Ints
+    ) -> None:
+        """Those who need and contribute to a piece fold it. ``mine``: these ranks piece by piece; ``group``: the place
+        of the piece of each."""
+        wanted = inside[np.ix_(mine, met)]
+        before = np.cumsum(wanted, axis=0)
+        start = np.flatnonzero(np.diff(group, prepend=-1))
+        last = np.append(start[1:], len(mine)) - 1
+        base = before[start] - wanted[start]
+        holding[group[start]] = before[last] - base
+        times = np.diff(np.append(start, len(mine)))
+        turn, count = before - np.repeat(base, times, axis=0) - 1, holding[group]
+        piece = self.piece[mine]
+        shares = self._shares(turn, count, piece, length[met]) * wanted
+        self.found.shares[piece, self.ranks[mine]] += shares.sum(axis=1)
+        folded[np.ix_(mine, met)] += shares
+        self.found.counts |= {*np.unique(holding).tolist()} - {0} if self.tangled.able else set()
+
+    def _needing(
+        self, pieces: Ints, without: Ints, cells: Ints, inside: Ints, turn: Ints, length: Ints, folded: Ints
+    ) -> None:
+        """Where no needer contributes, all of them fold. ``without``: [piece, cell] where that is so."""
+        wanted, turn = inside[:, cells], turn[:, cells]
+        count = turn[-1] + 1
+        kinds, which = np.unique(
+            np.stack([self.sizes[pieces], self.longest[pieces]]), axis=1, return_index=True, return_inverse=True
+        )[1:]
+        for kind, one in enumerate(pieces[kinds].tolist()):
+            alike = which.reshape(-1) == kind
+            shares = self._shares(turn, count, np.array([one]), length) * wanted
+            total = without[alike].astype(np.float64) @ shares.T.astype(np.float64)
+            self.found.shares[np.ix_(pieces[alike], self.ranks)] += total.astype(np.int64)
+            folded[:, cells] += shares * without[alike].sum(axis=0)
+        self.found.counts |= {*np.unique(count).tolist()} if self.tangled.able else set()
+
+    def _shares(self, turn: Ints, count: Ints, pieces: Ints, length: Ints) -> Ints:
+        longest = self.longest[pieces][:, None]
+        if self.tangled.axis < self.tangled.able:
+            longest = np.maximum(longest, length)
+        sizes = self.sizes[pieces][:, None] * length
+        return share(turn, np.maximum(count, 1), sizes, longest, cut=self.tangled.able > 0)
+
+    def _tell(self, level: Level, within: Ints, inside: Ints, folded: Ints) -> None:
+        """What is folded is told to all others that need it."""
+        order, start, group = _grouped(level.of[self.ranks])
+        heard, count = (np.add.reduceat(table[order], start, axis=0) for table in (folded, inside.astype(np.int64)))
+        received = np.einsum("rc,rc->r", inside, heard[group]) - folded.sum(axis=1)
+        within[IN, self.ranks] += received
+        within[OUT, self.ranks] += np.einsum("rc,rc->r", folded, count[group] - 1)
+
+
+def _by(numbers: Ints, some: Ints, count: int) -> list[Ints]:
+    """Those of some that have each number, in their order."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[order], np.arange(count + 1))
+    return [some[order[low:high]] for low, high in pairwise(ends.tolist())]
+
+
+def _grouped(of: Ints) -> tuple[Ints, Ints, Ints]:
+    """The places group by group, where each group begins, and the number of the group of each place."""
+    order = np.argsort(of, kind="stable")
+    start = np.flatnonzero(np.diff(of[order], prepend=-1))
+    group = np.empty_like(of)
+    group[order] = np.repeat(np.arange(len(start)), np.diff(np.append(start, len(of))))
+    return order, start, group
