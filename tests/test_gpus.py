@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from . import gpus
 from .gpus import Turns, turned
 
 
@@ -62,3 +63,17 @@ def test_who_waits_compiles_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
     second.before(item)
     assert done == [0, 1, 2]
     second.after(item, None)
+
+
+@pytest.mark.parametrize(("count", "locks"), [(0, 0), (1, 2)])
+def test_only_tests_with_a_gpu_take_turns(
+    count: int, locks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(gpus, "gpus", lambda: count)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    turn = gpus.in_turn(SimpleNamespace(fixturenames=("alone",)), None)  # type: ignore[arg-type]
+    next(turn)
+    assert len(list(tmp_path.iterdir())) == locks
+    with pytest.raises(StopIteration):
+        next(turn)
