@@ -190,7 +190,7 @@ def test_without_a_derivative_it_is_refused() -> None:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    made = plan(ranked.bind(n=8, s=4), "cpu-4", mesh=(4,), time_limit=600)
+    made = plan(ranked.bind(n=8, s=4), "cpu-4", mesh=(2,), time_limit=600)
     made.save(tmp_path / "plan.json")
     return tmp_path / "plan.json"
 

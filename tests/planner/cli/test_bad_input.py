@@ -38,6 +38,8 @@ def mismatched(x: f32[Tensor, "n m"], w: f32[Tensor, "n m"]) -> Tensor:
     return x @ w
 """
 SET = ("n=12", "m=8", "k=10")
+# The plan on every desk, made on the first one: nothing in it says where that was.
+MADE: list[bytes] = []
 
 
 class Desk:
@@ -47,8 +49,11 @@ class Desk:
         self.tapestry, self.folder = tapestry, folder
         self.net = self.write("net.py", NET)
         self.plan = folder / "plan.json"
-        ended = tapestry("plan", f"{self.net}:net", "--set", *SET, "--machine", "cpu-4", "--mesh", "4", "-o", self.plan)
-        assert ended.code == 0
+        if not MADE:
+            sizes = ("--set", *SET, "--machine", "cpu-4", "--mesh", "4")
+            assert tapestry("plan", f"{self.net}:net", *sizes, "-o", self.plan).code == 0
+            MADE.append(self.plan.read_bytes())
+        self.plan.write_bytes(MADE[0])
 
     def write(self, name: str, content: str | bytes) -> Path:
         path = self.folder / name

@@ -84,14 +84,12 @@ def count(x: f32[Tensor, "n"], total: state[f32[Tensor, "n"]], last: state[f32[T
 """
 
 
-@pytest.mark.parametrize("engine", ["local", "torchrun"])
-def test_states_go_on_from_step_to_step(tapestry: Tapestry, tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(("engine", "ranks"), [("local", 4), ("torchrun", 2)])
+def test_states_go_on_from_step_to_step(tapestry: Tapestry, tmp_path: Path, engine: str, ranks: int) -> None:
     (tmp_path / "count.py").write_text(STATES, encoding="utf-8")
     plan, given, out = tmp_path / "plan.json", tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    made = tapestry(
-        "plan", f"{tmp_path / 'count.py'}:count", "--set", "n=8", "--machine", "cpu-4", "--mesh", "4", "-o", plan
-    )
-    assert made.code == 0
+    sizes = ("--set", "n=8", "--machine", "cpu-4", "--mesh", ranks)
+    assert tapestry("plan", f"{tmp_path / 'count.py'}:count", *sizes, "-o", plan).code == 0
     x = np.arange(8, dtype=np.float32)
     save_file({"x": x, "total": np.ones(8, np.float32), "last": np.zeros(8, np.float32)}, given)
     ended = tapestry("run", plan, "--inputs", given, "--engine", engine, "--repeat", 4, "--outputs", out)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
 
 from tapestry.errors import Infeasible, TimeLimit
-from tapestry.planner import plan
+from tapestry.planner import Plan, plan
 from tapestry.planner.search.rivals import rivals
 from tapestry.program import Program
 
@@ -21,10 +22,18 @@ def bound(example: str, name: str, **extents: Any) -> Program:
     return program
 
 
+@cache
+def planned(example: str, name: str, machine: str, ranks: int, memory: str | None, **extents: Any) -> Plan:
+    """Several tests look at the same plan. memory: the budget of hbm."""
+    return plan(
+        bound(example, name, **extents), machine, mesh=(ranks,), memory=memory and {"hbm": memory}, time_limit=600
+    )
+
+
 CASES = [
     ("llama", "forward", {"layers": 4}, "h200x8", 8, None),
     ("llama", "forward", {"layers": 4, "tokens": 32768}, "h200x8", 4, None),
-    ("llama", "forward", {"layers": 4}, "h200x8", 8, {"hbm": "1200MiB"}),
+    ("llama", "forward", {"layers": 4}, "h200x8", 8, "1200MiB"),
     ("llama", "forward", {"layers": 3, "tokens": 512}, "h200x8-2node", 16, None),
     ("convnet", "forward", {}, "cpu-4", 4, None),
     ("convnet", "forward", {"n": 1}, "cpu-4", 4, None),
@@ -37,16 +46,16 @@ CASES = [
 
 @pytest.mark.parametrize(("example", "name", "extents", "machine", "ranks", "memory"), CASES)
 def test_no_rival_is_faster(
-    example: str, name: str, extents: dict[str, Any], machine: str, ranks: int, memory: dict[str, str] | None
+    example: str, name: str, extents: dict[str, Any], machine: str, ranks: int, memory: str | None
 ) -> None:
     program = bound(example, name, **extents)
-    mine = plan(program, machine, mesh=(ranks,), memory=memory)
+    mine = planned(example, name, machine, ranks, memory, **extents)
     assert mine.check().ok
-    compared = 0
+    compared, budget = 0, memory and {"hbm": memory}
     for rival in rivals(program):
         try:
             # Pins leave little to decide: what is decided late in a search is not waited for.
-            theirs = plan(program, machine, mesh=(ranks,), memory=memory, pins=rival.pins, time_limit=20)
+            theirs = plan(program, machine, mesh=(ranks,), memory=budget, pins=rival.pins, time_limit=20)
         except (Infeasible, TimeLimit):
             continue
         compared += 1
@@ -55,7 +64,7 @@ def test_no_rival_is_faster(
 
 
 def test_llama_with_plenty_of_memory_replicates_weights_and_cuts_tokens() -> None:
-    made = plan(bound("llama", "forward", layers=4), "h200x8", mesh=(8,))
+    made = planned("llama", "forward", "h200x8", 8, None, layers=4)
     cuts = {tuple(s.partition.items()) for s in made.document.shardings.values()}
     assert cuts == {(("t", "mesh0"),)}
     resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
@@ -63,7 +72,7 @@ def test_llama_with_plenty_of_memory_replicates_weights_and_cuts_tokens() -> Non
 
 
 def test_llama_with_little_memory_cuts_weights() -> None:
-    made = plan(bound("llama", "forward", layers=4), "h200x8", mesh=(8,), memory={"hbm": "1200MiB"})
+    made = planned("llama", "forward", "h200x8", 8, "1200MiB", layers=4)
     resident = {b.tensor: set(made.document.layouts[b.initial].regions) for b in made.document.buffers if b.initial}
     assert any(len(regions) == 8 for name, regions in resident.items() if ".w" in name)
     assert made.document.peak_bytes["0"]["hbm"] <= 1200 * 2**20
