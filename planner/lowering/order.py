@@ -2,8 +2,10 @@
 
 Ranks that compute the same operations have one compute lane and one lane of transfers together: one for all ranks where
 no operation leaves a rank idle. Among the tasks whose producers are scheduled, the one that can start first goes next;
-on a tie that of the first piece, then the one with the longest way to the end. So pieces of a batch go through one
-after another, each as far as it gets: a group of ranks that has passed one on takes the next.
+on a tie that of the first piece, then the one after which most is to be transferred, then the one with the longest way
+to the end. So pieces of a batch go through one after another, each as far as it gets: a group of ranks that has passed
+one on takes the next. And what is sent is made before what is not: a lane of compute takes as long in any order, and
+transfers under it are hidden (Jackson's rule for jobs that are delivered by others: those that take longest first).
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class _Lister:
         self._met: dict[tuple[Region, Region], bool] = {}
         self.readers = {k: self._readers(k) for k in (*self.inputs, *range(len(self.units)))}
         self.moves = {k: self._moves(k) for k in (*self.inputs, *range(len(self.units)))}
-        self.level = self._levels()
+        self.moved, self.level = self._after()
         size = len(self.units[0].strategy.shards) if self.units else 1
         self.sides = told_apart((unit.strategy.ranks for unit in self.units), size)
 
@@ -115,14 +117,17 @@ class _Lister:
         parts = [self._part(need, writer) for need in needs if not whole.satisfies(need)]
         return [(need, self.traffic.move(have, need, width).seconds) for need in maximal(parts)]
 
-    def _levels(self) -> dict[int, float]:
-        """Seconds from the start of each task to the end of the program, along the longest way."""
+    def _after(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Seconds from the start of each task to the end of the program: of transfers alone, and of all that there is,
+        each along its longest way.
+        """
+        moved: dict[int, float] = {}
         level: dict[int, float] = {}
         for k in reversed(range(len(self.units))):
-            after = max((level[reader] for reader in self.readers[k]), default=0.0)
-            moved = max((seconds for _, seconds in self.moves[k]), default=0.0)
-            level[k] = self.units[k].strategy.slowest + moved + after
-        return level
+            readers, own = self.readers[k], max((seconds for _, seconds in self.moves[k]), default=0.0)
+            moved[k] = own + max((moved[reader] for reader in readers), default=0.0)
+            level[k] = self.units[k].strategy.slowest + own + max((level[reader] for reader in readers), default=0.0)
+        return moved, level
 
     def order(self) -> Listing:
         lanes = _Lanes([0.0] * len(self.sides), [0.0] * len(self.sides))
@@ -140,7 +145,7 @@ class _Lister:
         while ready:
             free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
             start = {k: max(free[k], there) for k, there in ready.items()}
-            chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.level[k], k))
+            chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.moved[k], -self.level[k], k))
             del ready[chosen]
             found.append(self.units[chosen])
             end = start[chosen] + self.units[chosen].strategy.slowest

@@ -33,6 +33,9 @@ class Candidate:
     schedule: Schedule
 
 
+Candidates = dict[Schedule, Candidate]
+
+
 def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
     """A choice spelled out for every tensor and operation."""
     return decided(nodes, [model.option(choice, k) for k in range(len(nodes))])
@@ -61,18 +64,36 @@ def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Ca
 
     Looking further is pointless once a schedule comes within 1 % of the model's own estimate, ``ideal`` seconds.
     """
-    if not _moves(question, decisions, resident=True):
+    resident = _moves(question, decisions, resident=True)
+    if not resident:
         candidates = {Schedule(): lower(question, decisions, Schedule())}
     else:
         candidates = _looked_ahead(question, decisions, ideal)
     best = _best(question, candidates)
-    if best.peak <= question.capacity and not question.clock.up and _moves(question, decisions, resident=False):
-        listed = fitting(question, decisions, replace(best.schedule, listed=True))
-        candidates |= {} if listed is None else {listed.schedule: listed}
+    if best.peak <= question.capacity and _moves(question, decisions, resident=False):
+        candidates |= _listed(question, decisions, best, AHEAD if resident else ())
     return _best(question, candidates)
 
 
-def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> dict[Schedule, Candidate]:
+def _listed(question: Question, decisions: Decisions, best: Candidate, ahead: Sequence[int]) -> Candidates:
+    """The same in list-scheduled order: resident tensors gathered as far ahead of their use as in the best one, then at
+    other distances, until no rank waits for more than 1 % of the time.
+    """
+    found: Candidates = {}
+    for distance in dict.fromkeys((best.schedule.ahead, *ahead)):
+        if question.clock.up or any(_busy(candidate) for candidate in found.values()):
+            break
+        listed = fitting(question, decisions, replace(best.schedule, ahead=distance, listed=True))
+        if listed is not None:
+            found[listed.schedule] = listed
+    return found
+
+
+def _busy(candidate: Candidate) -> bool:
+    return candidate.timeline.makespan_s <= 1.01 * candidate.timeline.compute_s
+
+
+def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> Candidates:
     """Gathers of resident tensors at several distances from their use, and before or after moves of fresh values."""
     least = lower(question, decisions, Schedule(0))
     candidates = {least.schedule: least}
@@ -90,7 +111,7 @@ def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> dic
     return candidates if eager is None else {**candidates, eager.schedule: eager}
 
 
-def _best(question: Question, candidates: Mapping[Schedule, Candidate]) -> Candidate:
+def _best(question: Question, candidates: Candidates) -> Candidate:
     fitting = [c for c in candidates.values() if c.peak <= question.capacity]
     return (
         min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates.values(), key=lambda c: c.peak)
