@@ -94,7 +94,8 @@ def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> f
     work = BLOCKS.product_clocks * products * cut.warps / 4
     memory = BLOCKS.memory * memory_ns(problem, cut, sms, walk.blocks) * problem.stride[0] * problem.p
     fourth = memory**4 + (chain / CLOCKS_PER_NS) ** 4 + (work / CLOCKS_PER_NS) ** 4
-    return BLOCKS.start_ns + images * float(fourth**0.25)
+    found: float = BLOCKS.start_ns + images * float(fourth**0.25)
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -7,11 +7,12 @@ Its constants are those of `ForwardFit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import ceil, prod
+from heapq import nsmallest
+from math import prod
 
+from ..cost.columns import Number, ceil, columns, larger, pick, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted, tuned_gpu
 from .configuration import (
     BARRIER_BYTES,
@@ -57,23 +58,31 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     """Legal configurations of forward.cu, at most forty, the analytic best guess first. Empty where it cannot run."""
     if not problem.narrow:
         return []
-    found = {cut: guess(problem, cut, gpu.sms) for cut in _all(problem, gpu.sms, gpu.shared_per_block)}
-    return sorted(found, key=lambda cut: (found[cut], repr(cut)))[:MOST]
+    return ranked(_all(problem, gpu.sms, gpu.shared_per_block), lambda cuts: guess(problem, cuts, gpu.sms), MOST)
 
 
-def _all(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[ForwardConfiguration]:
-    for shape in _shapes(problem):
-        for blocks in (1, 2, 3):
-            for stages in _stages(problem, shape, blocks, shared):
-                cut = replace(shape, stages=stages, blocks=blocks)
-                options = (replace(cut, late=_chain_bound(problem, cut)), cut)
-                # What is legal does not depend on the chunk.
-                for chosen in islice((option for option in options if legal(problem, option, shared)), 1):
-                    for chunk in _chunks(problem, shape, sms * blocks):
-                        yield replace(chosen, chunk=chunk)
+def ranked(
+    cuts: ForwardConfiguration, guess: Callable[[ForwardConfiguration], Number], most: int
+) -> list[ForwardConfiguration]:
+    """So many of the cuts in columns, those guessed to be fastest first, equal ones in the order of what they are."""
+    guessed = dict(zip(rows(cuts), guess(cuts).tolist(), strict=True))
+    last = max(nsmallest(most, guessed.values()), default=0.0)
+    near = {ForwardConfiguration(*row): ns for row, ns in guessed.items() if ns <= last}
+    return sorted(near, key=lambda cut: (near[cut], repr(cut)))[:most]
 
 
-def _chain_bound(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+def _all(problem: ConvolutionProblem, sms: int, shared: int) -> ForwardConfiguration:
+    """Legal ones, as columns."""
+    shapes = columns(list(_shapes(problem)))
+    rings = [(blocks, stages) for blocks in (1, 2, 3) for stages in _stages(problem, shapes, blocks, shared)]
+    cuts = stacked([replace(shapes, stages=stages, blocks=blocks) for blocks, stages in rings])
+    late = replace(cuts, late=_chain_bound(problem, cuts))
+    cuts = replace(cuts, late=late.late & legal(problem, late, shared))
+    cuts = where(cuts, legal(problem, cuts, shared))  # the chunk does not matter for that
+    return stacked([replace(cuts, chunk=chunk) for chunk in _chunks(problem, cuts, sms)])
+
+
+def _chain_bound(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """Whether a warp has so few products a row that the steps behind them are worth overlapping."""
     return cut.tiles * cut.octets * _products(problem) <= LATE_PRODUCTS * problem.stride[0]
 
@@ -85,19 +94,18 @@ def _products(problem: ConvolutionProblem) -> float:
 
 def _pairs(problem: ConvolutionProblem) -> int:
     """Those of one row of the window."""
-    return ceil(problem.s * group_block(problem) // 8 / 2)
+    return (problem.s * group_block(problem) // 8 + 1) // 2
 
 
-def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int, shared: int) -> set[int]:
+def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int, shared: int) -> list[Number]:
     """Rows in the ring: what is to be under way; beside a filter in shared memory as many as there is room for."""
     row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
     written = (1 + prod(problem.cell)) // 2
-    stages = {min(16, max(2, ring // blocks // row // written)) for ring in RINGS}
-    if shape.filter == "registers":
-        return stages
+    stages = [smaller(16, larger(2, ring // blocks // row // written)) for ring in RINGS]
     taken = footprint(problem, replace(shape, stages=0)).shared
     room = (shared + RESERVED_SHARED) // blocks - RESERVED_SHARED - taken
-    return {max(2, min(wanted, room // (row + 2 * BARRIER_BYTES))) for wanted in stages}
+    fitting = [larger(2, smaller(wanted, room // (row + 2 * BARRIER_BYTES))) for wanted in stages]
+    return [pick(shape.filter == "registers", *options) for options in zip(stages, fitting, strict=True)]
 
 
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
@@ -140,28 +148,28 @@ def _image_blocks(problem: ConvolutionProblem, channels: int, units: int) -> lis
     return sorted({min(problem.n, max(1, size // row)) for size in ROW_BYTES})
 
 
-def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int) -> list[int]:
+def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, sms: int) -> list[Number]:
     """Rows a block walks at a time: few, an image, or all that one block of the grid has to do."""
     line = ceil(problem.n / shape.images) * ceil(problem.q / (8 * shape.units)) * problem.p
-    share = ceil(line / max(1, slots // ceil(problem.c / shape.channels)))
-    return sorted({min(chunk, share) for chunk in (4, 8, 16, problem.p, share)})
+    share = ceil(line / larger(1, sms * shape.blocks // ceil(problem.c / shape.channels)))
+    return [*(smaller(chunk, share) for chunk in (4, 8, 16, problem.p)), share]
 
 
-def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
-    """Estimated ns of a launch."""
+def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Number:
+    """Estimated ns of a launch; of many, where `cut` holds columns."""
     walk = walked(problem, cut, sms)
     memory, compute = memory_ns(problem, cut, sms, walk.blocks), _compute(problem, cut, walk.useful)
-    ready = FIT.start_ns + max(FIT.latency_ns, filter_ns(problem, cut))
-    return ready + walk.steps * (max(memory, compute) + 0.25 * min(memory, compute))
+    ready = FIT.start_ns + larger(FIT.latency_ns, filter_ns(problem, cut))
+    return ready + walk.steps * (larger(memory, compute) + 0.25 * smaller(memory, compute))
 
 
 @dataclass(frozen=True)
 class Walk:
     """Input rows that the busiest block walks, blocks at work, and the share of those rows that begin an output row."""
 
-    steps: float
-    blocks: int
-    useful: float
+    steps: Number
+    blocks: Number
+    useful: Number
 
 
 def walked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Walk:
@@ -170,48 +178,47 @@ def walked(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> 
     chunks = ceil(line / cut.chunk) * channel_blocks
     slots = sms * cut.blocks
     even = slots // channel_blocks * channel_blocks
-    blocks = min(chunks, even if 20 * even >= 19 * slots else slots)
+    blocks = smaller(chunks, pick(20 * even >= 19 * slots, even, slots))
     rows = ceil(chunks / blocks) * cut.chunk * problem.stride[0]
     halo = (open_rows(problem) - 1) * problem.stride[0]
-    runs = ceil(chunks / blocks) * max(1, ceil(cut.chunk / problem.p))
+    runs = ceil(chunks / blocks) * larger(1, ceil(cut.chunk / problem.p))
     inside = min(1.0, problem.h / max(1, problem.p * problem.stride[0]))
-    steps = rows * inside + runs * halo * (1 if cut.chunk < problem.p else 0.1)
-    return Walk(steps, blocks, min(1.0, rows / steps))
+    steps = rows * inside + runs * halo * pick(cut.chunk < problem.p, 1, 0.1)
+    return Walk(steps, blocks, smaller(1.0, rows / steps))
 
 
-def filter_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
+def filter_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """ns until the weights of all blocks of a multiprocessor are there."""
-    if cut.filter != "registers":
-        return 0.6 * FIT.latency_ns + filter_bytes(problem, cut) * cut.blocks / FIT.fill_bytes_per_clock / CLOCKS_PER_NS
+    filled = 0.6 * FIT.latency_ns + filter_bytes(problem, cut) * cut.blocks / FIT.fill_bytes_per_clock / CLOCKS_PER_NS
     registers = cut.octets * problem.tap_count * group_block(problem) // 8
-    return registers * _warps(problem, cut) * cut.blocks * FIT.gather_clocks / CLOCKS_PER_NS
+    gathered = registers * _warps(problem, cut) * cut.blocks * FIT.gather_clocks / CLOCKS_PER_NS
+    return pick(cut.filter == "registers", gathered, filled)
 
 
-def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+def _warps(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     return footprint(problem, cut).threads // 32 - SERVICE_WARPS
 
 
-def memory_ns(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: int) -> float:
+def memory_ns(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int, active: Number) -> Number:
     """ns that one step's bytes take: the share of a multiprocessor, or what is asked for ahead over the latency."""
     row = footprint(problem, cut).row_bytes
-    out = cut.images * min(problem.q, 8 * cut.units) * cut.channels * 2 * prod(problem.cell) / problem.stride[0]
+    out = cut.images * smaller(problem.q, 8 * cut.units) * cut.channels * 2 * prod(problem.cell) / problem.stride[0]
     busy = ceil(active / sms)
-    rate = (
-        FIT.memory_bytes_per_ns * (0.96 if busy * cut.stages * row > DEEP else 1.0) * min(2.0, max(1.0, sms / active))
-    )
-    return max((row + out) * busy / rate, FIT.latency_ns / (cut.stages - 1))
+    disturbed = pick(busy * cut.stages * row > DEEP, 0.96, 1.0)
+    rate = FIT.memory_bytes_per_ns * disturbed * smaller(2.0, larger(1.0, sms / active))
+    return larger((row + out) * busy / rate, FIT.latency_ns / (cut.stages - 1))
 
 
-def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration, useful: float) -> float:
+def _compute(problem: ConvolutionProblem, cut: ForwardConfiguration, useful: Number) -> Number:
     """ns of one step: the dependent chain of a warp, or all products of the multiprocessor."""
     products = cut.tiles * cut.octets * _products(problem) / problem.stride[0] * FIT.product_clocks
     chain = FIT.chain_clocks + FIT.stage_clocks * cut.tiles * cut.octets * (prod(problem.cell) - 1)
     warps = _warps(problem, cut) * cut.blocks
-    if cut.filter != "shared":
-        return max(chain + products, products * warps / 4) / CLOCKS_PER_NS
+    gathered = larger(chain + products, products * warps / 4) / CLOCKS_PER_NS
     # Rows beyond a run cost nothing; every fragment passes through shared memory, an 8 x 8 matrix a clock.
-    products *= useful
+    products = products * useful
     fragments = cut.octets * _products(problem) * useful / problem.stride[0]
     matrices = 2 * fragments + 4 * cut.tiles * _pairs(problem)
-    chain += problem.s * FIT.fragment_clocks + products
-    return max(chain, products * ceil(warps / 4), matrices * warps) / CLOCKS_PER_NS
+    chain = chain + (problem.s * FIT.fragment_clocks + products)
+    shared = larger(chain, products * ceil(warps / 4), matrices * warps) / CLOCKS_PER_NS
+    return pick(cut.filter == "shared", shared, gathered)

@@ -6,9 +6,10 @@ What a configuration implies (shared memory, threads, boxes) is computed here by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 from typing import Literal
 
+from ..cost.columns import Number, anywhere, ceil, larger, pick, smaller
 from ..cost.gpu import tuned_gpu
 from .problem import ConvolutionProblem
 
@@ -68,30 +69,33 @@ class ForwardConfiguration:
     leaving: int = 1
 
     @property
-    def tile_units(self) -> int:
+    def tile_units(self) -> Number:
         """Units of eight columns that make one product's rows."""
-        return PAIRED_UNITS if self.pairs else 2
+        return pick(self.pairs > 0, PAIRED_UNITS, 2)
 
     @property
-    def warp_channels(self) -> int:
+    def warp_channels(self) -> Number:
         """Channels that a warp writes."""
-        return 2 * self.pairs or 8 * self.octets
+        return pick(self.pairs > 0, 2 * self.pairs, 8 * self.octets)
 
     @property
-    def warps(self) -> int:
+    def warps(self) -> Number:
         """Warps of a block that compute."""
         return self.channels // self.warp_channels * ceil(self.images * self.units / (self.tile_units * self.tiles))
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a configuration of a problem takes: threads, shared bytes, box extents, and an estimate of registers."""
+    """What a configuration of a problem takes: threads, shared bytes, box extents, and an estimate of registers.
 
-    threads: int
-    shared: int
-    box_x: int
-    row_bytes: int
-    registers: int
+    Each a column where the configuration holds columns, as in all that follows: either all of pairs or none.
+    """
+
+    threads: Number
+    shared: Number
+    box_x: Number
+    row_bytes: Number
+    registers: Number
 
 
 def group_block(problem: ConvolutionProblem) -> int:
@@ -108,56 +112,61 @@ def footprint(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Footpri
     out = (cut.images * cut.units * cell_rows + ragged) * 8 * cell_columns * pixel
     ring = cut.stages * cut.stage_rows * _up(row, KIB) + cut.out_stages * cut.leaving * _up(out, KIB)
     barriers = 2 * (cut.stages + cut.out_stages) * BARRIER_BYTES
-    shared = ring + barriers + (0 if cut.filter == "registers" else filter_bytes(problem, cut))
-    service = WARPGROUP if trades(problem, cut) else SERVICE_WARPS
+    shared = ring + barriers + pick(cut.filter == "registers", 0, filter_bytes(problem, cut))
+    service = pick(trades(problem, cut), WARPGROUP, SERVICE_WARPS)
     return Footprint((cut.warps + service) * 32, shared, box_x, row, _registers(problem, cut))
 
 
-def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+def filter_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """The filter of a block's channels, as it lies in shared memory."""
-    if cut.pairs:
+    if in_pairs(cut):
         return _up(2 * cut.channels * problem.tap_count * problem.width, 16)
     return 2 * cut.channels * problem.tap_count * group_block(problem)
 
 
-def _up(size: int, unit: int) -> int:
+def in_pairs(cut: ForwardConfiguration) -> bool:
+    """Whether it is of pairs of channels."""
+    return anywhere(cut.pairs > 0)
+
+
+def _up(size: Number, unit: int) -> Number:
     return ceil(size / unit) * unit
 
 
 def column_steps(problem: ConvolutionProblem) -> int:
     """Steps of four columns of the input that four neighbouring outputs meet."""
-    return ceil(((QUAD - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1) / QUAD)
+    met = (QUAD - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
+    return -(-met // QUAD)
 
 
-def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
-    if cut.pairs:  # whole steps, so that nothing is read beyond it
+def _box_x(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
+    if in_pairs(cut):  # whole steps, so that nothing is read beyond it
         return (cut.units * 8 - QUAD) * problem.stride[1] + QUAD * column_steps(problem)
     return (cut.units * 8 - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
 
 
-def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> int:
+def _registers(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     cells = prod(problem.cell)
-    if cut.pairs:
+    if in_pairs(cut):
         steps = column_steps(problem)
-        rows = cut.leaving if cut.leaving > 1 else open_rows(problem)
+        rows = pick(cut.leaving > 1, cut.leaving, open_rows(problem))
         sums, weights = rows * cut.tiles * cut.pairs * 4, cut.pairs * problem.r * steps
-        room = BLOCK_ROOM if cut.leaving > 1 else PAIRED_ROOM + LATE_ROOM * cut.tiles * cut.late
+        room = pick(cut.leaving > 1, BLOCK_ROOM, PAIRED_ROOM + LATE_ROOM * cut.tiles * cut.late)
         return sums + weights + 2 * steps * cut.pairs + 2 * cut.tiles * (1 + min(2, steps)) + room
     accumulators = (open_rows(problem) + cut.late) * cut.tiles * cut.octets * 4 * cells
-    tiles = 1 if cut.images == 1 else cut.tiles
-    if cut.filter == "shared":  # the fragments of one tap and the next, a row's matrices under one column of the window
-        pairs = group_block(problem) // 16
-        operands = 5 * cut.octets * pairs + 4 * cut.tiles * pairs + tiles
-    else:
-        steps, weights = problem.s * group_block(problem) // 8, problem.tap_count * group_block(problem) // 8
-        operands = cut.octets * weights + ceil(steps / 2) * tiles + (8 if cut.filter == "staged" else 0)
+    tiles, group = pick(cut.images == 1, 1, cut.tiles), group_block(problem)
+    # In shared memory: the fragments of one tap and the next, a row's matrices under one column of the window.
+    fragments = 5 * cut.octets * (group // 16) + 4 * cut.tiles * (group // 16) + tiles
+    steps, weights = problem.s * group // 8, problem.tap_count * group // 8
+    gathered = cut.octets * weights + ceil(steps / 2) * tiles + pick(cut.filter == "staged", 8, 0)
+    operands = pick(cut.filter == "shared", fragments, gathered)
     room = REGISTER_ROOM + (CELL_ROOM if cells > 1 else 0)
     return accumulators + operands + 2 * cut.tiles * problem.cell[1] + room
 
 
 def open_rows(problem: ConvolutionProblem) -> int:
     """Rows of cells that an input row adds into: the circle of accumulators."""
-    return ceil(((problem.r - 1) * problem.dilation[0] + 1) / problem.stride[0])
+    return -(-((problem.r - 1) * problem.dilation[0] + 1) // problem.stride[0])
 
 
 def copyable(problem: ConvolutionProblem) -> bool:
@@ -165,24 +174,25 @@ def copyable(problem: ConvolutionProblem) -> bool:
     return problem.octets
 
 
-def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> bool:
+def legal(problem: ConvolutionProblem, cut: ForwardConfiguration, shared: int) -> Number:
     """Whether forward.cu can be built and launched so: boxes, threads, `shared` bytes a block and registers suffice."""
     taken = footprint(problem, cut)
-    most = taken_registers(cut) if trades(problem, cut) else register_limit(taken.threads, cut.blocks)
+    most = pick(trades(problem, cut), taken_registers(cut), register_limit(taken.threads, cut.blocks))
+    staged_pairs = (cut.pairs > 0) & (cut.filter == "staged")
     return (
         copyable(problem)
-        and cut.channels % (8 * cut.octets) == 0
-        and cut.channels % group_block(problem) == 0
-        and cut.octets <= group_block(problem) // 8
-        and (cut.filter == "registers" or problem.width >= 16 or (cut.pairs > 0 and cut.filter == "staged"))
-        and not (cut.late and cut.filter == "shared")
-        and (not cut.pairs or pairable(problem))
-        and (cut.leaving == 1 or _in_blocks(problem, cut))
-        and max(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX
-        and taken.threads <= MAX_THREADS
-        and taken.threads * cut.blocks <= THREADS_PER_SM
-        and taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks
-        and taken.registers <= most
+        & (cut.channels % (8 * cut.octets) == 0)
+        & (cut.channels % group_block(problem) == 0)
+        & (cut.octets <= group_block(problem) // 8)
+        & ((cut.filter == "registers") | (problem.width >= 16) | staged_pairs)
+        & pick(cut.late, cut.filter != "shared", True)
+        & ((cut.pairs == 0) | pairable(problem))
+        & ((cut.leaving == 1) | _in_blocks(problem, cut))
+        & (larger(taken.box_x, cut.images, 8 * cut.units * problem.cell[1]) <= MAX_BOX)
+        & (taken.threads <= MAX_THREADS)
+        & (taken.threads * cut.blocks <= THREADS_PER_SM)
+        & (taken.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // cut.blocks)
+        & (taken.registers <= most)
     )
 
 
@@ -191,34 +201,36 @@ def pairable(problem: ConvolutionProblem) -> bool:
     return problem.narrow and problem.width <= 2 and problem.cell == (1, 1)
 
 
-def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+def _in_blocks(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """Whether forward_blocks.cu can sum up rows so: what they meet is in the ring, and every input row is met."""
     span = (problem.r - 1) * problem.dilation[0] + 1
     met = (cut.leaving - 1) * problem.stride[0] + span
-    held = min(met, problem.h) <= cut.stages and problem.stride[0] <= span
-    return bool(cut.pairs) and not cut.late and cut.stage_rows == 1 and held
+    held = (smaller(met, problem.h) <= cut.stages) & (problem.stride[0] <= span)
+    return (cut.pairs > 0) & pick(cut.late, False, True) & (cut.stage_rows == 1) & held
 
 
-def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> bool:
+def trades(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """Whether loader and storer leave registers to the warps that compute: where those want more than an equal share.
 
     All of them are whole warpgroups then, and the GPU has to be one of sm_90a.
     """
+    if not in_pairs(cut):
+        return False
     equal = register_limit(32 * (cut.warps + SERVICE_WARPS), cut.blocks)
-    return bool(cut.pairs) and cut.blocks == 1 and cut.warps % WARPGROUP == 0 and _registers(problem, cut) > equal
+    return (cut.blocks == 1) & (cut.warps % WARPGROUP == 0) & (_registers(problem, cut) > equal)
 
 
-def taken_registers(cut: ForwardConfiguration) -> int:
+def taken_registers(cut: ForwardConfiguration) -> Number:
     """Registers of a computing thread where they are traded.
 
     Each of the four parts of a multiprocessor has one warp of each warpgroup.
     """
-    groups = cut.warps // WARPGROUP
+    groups = larger(1, cut.warps // WARPGROUP)
     shared_out = (groups + 1) * register_limit(32 * (cut.warps + WARPGROUP), 1) - LEFT_REGISTERS
-    return min(REGISTER_LIMIT // 8 * 8, shared_out // groups // 8 * 8)
+    return smaller(REGISTER_LIMIT // 8 * 8, shared_out // groups // 8 * 8)
 
 
-def register_limit(threads: int, blocks: int) -> int:
+def register_limit(threads: Number, blocks: Number) -> Number:
     """Registers a thread may have: the four parts of a multiprocessor hold equal numbers of warps, and eights."""
     warps = _up(threads // 32 * blocks, 4)
-    return min(REGISTER_LIMIT, REGISTERS // (warps * 32) // 8 * 8)
+    return smaller(REGISTER_LIMIT, REGISTERS // (warps * 32) // 8 * 8)

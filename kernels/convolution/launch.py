@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import ceil, prod
+from math import prod
 from typing import Any, NamedTuple
 
+from ..cost.columns import Number, ceil, pick, smaller
 from .configuration import ForwardConfiguration, footprint
 from .divisor import packed as packed_divisor
 from .problem import ConvolutionProblem
@@ -128,15 +129,15 @@ def tensor_map(view: View, box: tuple[int, int, int], channels: int) -> Any:
 class Grid:
     """How a launch is cut: blocks of the grid, and the blocks of channels, images and columns that they share out."""
 
-    blocks: int
-    channel_blocks: int
-    image_blocks: int
-    column_tiles: int
-    chunk: int
-    line: int  # rows of all images and columns
+    blocks: Number
+    channel_blocks: Number
+    image_blocks: Number
+    column_tiles: Number
+    chunk: Number
+    line: Number  # rows of all images and columns
 
     @property
-    def chunks(self) -> int:
+    def chunks(self) -> Number:
         """Items of work: `chunk` rows of the line in one block of channels."""
         return self.channel_blocks * ceil(self.line / self.chunk)
 
@@ -153,8 +154,8 @@ def grid(problem: ConvolutionProblem, cut: ForwardConfiguration, rows: Rows, sms
     chunks = channel_blocks * ceil(line / cut.chunk)
     slots = sms * cut.blocks
     even = slots // channel_blocks * channel_blocks
-    blocks = chunks if cut.dynamic else even if 20 * even >= 19 * slots else slots
-    return Grid(min(chunks, blocks), channel_blocks, image_blocks, column_tiles, cut.chunk, line)
+    blocks = pick(cut.dynamic, chunks, pick(20 * even >= 19 * slots, even, slots))
+    return Grid(smaller(chunks, blocks), channel_blocks, image_blocks, column_tiles, cut.chunk, line)
 
 
 def arguments(

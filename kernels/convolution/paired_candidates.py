@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import nsmallest
-from itertools import chain
-from math import ceil
 
+from ..cost.columns import Number, ceil, columns, each, larger, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted
 from . import block_candidates
 from .candidates import CLOCKS_PER_NS, FIT, memory_ns, walked
@@ -46,8 +45,13 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> list[ForwardConfigu
     """Legal cuts, the analytic best guess first. Empty where channels are not to be computed in pairs."""
     if not pairable(problem):
         return []
-    found = dict.fromkeys(chain(_all(problem, gpu), block_candidates.cuts(problem, gpu)))
-    return nsmallest(MOST, found, key=lambda cut: (guess(problem, cut, gpu.sms), cut.stages, repr(cut)))
+    shapes = list(_shapes(problem))
+    cuts = _dealt(problem, columns(shapes), gpu) if shapes else None
+    guessed = dict(zip(rows(cuts), _by_rows(problem, cuts, gpu.sms).tolist(), strict=True)) if cuts else {}
+    last = max(nsmallest(MOST, guessed.values()), default=0.0)
+    near = {ForwardConfiguration(*row): ns for row, ns in guessed.items() if ns <= last}
+    near |= {cut: block_candidates.guess(problem, cut, gpu.sms) for cut in block_candidates.cuts(problem, gpu)}
+    return nsmallest(MOST, near, key=lambda cut: (near[cut], cut.stages, repr(cut)))
 
 
 @lru_cache(maxsize=16384)
@@ -62,14 +66,12 @@ def best(problem: ConvolutionProblem, gpu: Gpu, octets_s: float) -> tuple[Forwar
     return (options[0], seconds) if seconds < others else None
 
 
-def _all(problem: ConvolutionProblem, gpu: Gpu) -> Iterator[ForwardConfiguration]:
-    for shape in _shapes(problem):
-        for blocks in (1, 2, 3):
-            for stages in _stages(problem, shape, blocks):
-                cut = replace(shape, stages=stages, blocks=blocks)
-                if legal(problem, cut, gpu.shared_per_block):
-                    for chunk in _chunks(problem, shape, gpu.sms * blocks):
-                        yield replace(cut, chunk=chunk)
+def _dealt(problem: ConvolutionProblem, shapes: ForwardConfiguration, gpu: Gpu) -> ForwardConfiguration:
+    """Legal ones of some shapes, with rings and chunks, in columns."""
+    rings = [(blocks, stages) for blocks in (1, 2, 3) for stages in _stages(problem, shapes, blocks)]
+    cuts = stacked([replace(shapes, stages=stages, blocks=blocks) for blocks, stages in rings])
+    cuts = where(cuts, legal(problem, cuts, gpu.shared_per_block))  # the chunk does not matter for that
+    return stacked([replace(cuts, chunk=chunk) for chunk in _chunks(problem, cuts, gpu.sms)])
 
 
 def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
@@ -84,29 +86,37 @@ def _shapes(problem: ConvolutionProblem) -> Iterator[ForwardConfiguration]:
                             yield ForwardConfiguration(channels, images, units, tiles, pairs=pairs)
 
 
-def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int) -> set[int]:
+def _stages(problem: ConvolutionProblem, shape: ForwardConfiguration, blocks: int) -> list[Number]:
     row = ceil(footprint(problem, shape).row_bytes / 1024) * 1024
-    return {min(16, max(3, ring // blocks // row)) for ring in RINGS}
+    return [smaller(16, larger(3, ring // blocks // row)) for ring in RINGS]
 
 
-def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, slots: int) -> set[int]:
+def _chunks(problem: ConvolutionProblem, shape: ForwardConfiguration, sms: int) -> list[Number]:
     """Rows that a block walks at a time: half an image, whole ones, or all that one block of the grid has to do."""
     line = ceil(problem.n / shape.images) * ceil(problem.q / (8 * shape.units)) * problem.p
-    share = ceil(line / max(1, slots // ceil(problem.c / shape.channels)))
+    share = ceil(line / larger(1, sms * shape.blocks // ceil(problem.c / shape.channels)))
     whole = ceil(share / problem.p) * problem.p
-    return {min(chunk, line) for chunk in (ceil(problem.p / 2), problem.p, share, whole)}
+    return [smaller(chunk, line) for chunk in (ceil(problem.p / 2), problem.p, share, whole)]
 
 
 def guess(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> float:
     """Estimated ns of a launch."""
-    if cut.leaving > 1:
-        return block_candidates.guess(problem, cut, sms)
+    found: float = (block_candidates.guess if cut.leaving > 1 else _by_rows)(problem, cut, sms)
+    return found
+
+
+def _by_rows(problem: ConvolutionProblem, cut: ForwardConfiguration, sms: int) -> Number:
+    """The same where rows are summed up one by one; of many, where `cut` holds columns."""
     walk = walked(problem, cut, sms)
     memory, compute = PAIRED.memory * memory_ns(problem, cut, sms, walk.blocks), _compute_ns(problem, cut)
-    return PAIRED.start_ns + walk.steps * float((memory**5 + compute**5) ** 0.2)
+    return PAIRED.start_ns + walk.steps * each(_fifth_norm, memory, compute)
 
 
-def _compute_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float:
+def _fifth_norm(one: float, other: float) -> float:
+    return float((one**5 + other**5) ** 0.2)
+
+
+def _compute_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> Number:
     """ns of one step: the dependent chain of a warp, or all products or loads of the multiprocessor.
 
     A load of 32 places takes four clocks for each time that it meets a bank again: columns that are left out are met.
@@ -115,4 +125,4 @@ def _compute_ns(problem: ConvolutionProblem, cut: ForwardConfiguration) -> float
     products = cut.tiles * cut.pairs * problem.r * steps / 2 / problem.stride[0] * FIT.product_clocks
     loads = warps * cut.tiles * 2 * steps * 4 * problem.stride[1]
     chain = PAIRED.row_clocks / problem.stride[0] + PAIRED.product_share * products
-    return max(chain, products * warps / 4, loads) / CLOCKS_PER_NS
+    return larger(chain, products * warps / 4, loads) / CLOCKS_PER_NS

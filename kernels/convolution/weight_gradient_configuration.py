@@ -10,7 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+
+from ..cost.columns import Number, ceil, columns, each, in_columns, larger, pick, rows, smaller, stacked, where
 from ..cost.gpu import Gpu, fitted, tuned_gpu
 from . import direct_weight_gradient
 from .problem import ConvolutionProblem
@@ -77,48 +81,47 @@ class Cut:
     configuration: WeightGradientConfiguration
 
     @property
-    def x_columns(self) -> int:
+    def x_columns(self) -> Number:
         """Columns of x under a tile. With several images each must begin alike under the swizzle."""
         problem, chosen = self.problem, self.configuration
         least = (UNIT * chosen.units - 1) * problem.stride[1] + (problem.s - 1) * problem.dilation[1] + 1
-        return round_up(least, UNIT) if chosen.images > 1 else least
+        return pick(chosen.images > 1, round_up(least, UNIT), least)
 
     @property
-    def x_bytes(self) -> int:
+    def x_bytes(self) -> Number:
         return self.configuration.images * self.x_columns * 2 * self.configuration.channel_block
 
     @property
-    def dy_bytes(self) -> int:
+    def dy_bytes(self) -> Number:
         chosen = self.configuration
         return chosen.images * UNIT * chosen.units * 2 * chosen.channel_block
 
     @property
-    def stage_bytes(self) -> int:
+    def stage_bytes(self) -> Number:
         return round_up(self.x_bytes, SWIZZLE_PERIOD) + round_up(self.dy_bytes, SWIZZLE_PERIOD)
 
     @property
-    def shared_bytes(self) -> int:
+    def shared_bytes(self) -> Number:
         """Dynamic shared memory of one block: the ring and, in its place where that disturbs nobody, the exchange."""
         chosen = self.configuration
         ring, exchange = chosen.stages * self.stage_bytes, self.exchanged * LANES * QUADRUPLE_BYTES
-        return ring + exchange if chosen.together and chosen.splits > 1 else max(ring, exchange)
+        return pick(chosen.together & (chosen.splits > 1), ring + exchange, larger(ring, exchange))
 
     @property
-    def exchanged(self) -> int:
+    def exchanged(self) -> Number:
         """Fragments that a block keeps for others to add, or to add."""
         chosen = self.configuration
-        if chosen.together:
-            return chosen.splits * chosen.share * self.turns
-        return self.consumers * self.fragments if chosen.share > 1 else 0
+        apart = pick(chosen.share > 1, self.consumers * self.fragments, 0)
+        return pick(chosen.together, chosen.splits * chosen.share * self.turns, apart)
 
     @property
-    def turns(self) -> int:
+    def turns(self) -> Number:
         """Fragments that one rank of a cluster adds."""
         chosen = self.configuration
         return -(-self.consumers // chosen.share * self.fragments // chosen.splits)
 
     @property
-    def chunks(self) -> int:
+    def chunks(self) -> Number:
         return self.configuration.channel_block // UNIT
 
     @property
@@ -126,23 +129,23 @@ class Cut:
         return max(1, self.problem.width // UNIT)
 
     @property
-    def consumers(self) -> int:
+    def consumers(self) -> Number:
         """Warps that multiply; two more load."""
         chosen = self.configuration
         return self.chunks * (self.group_chunks // chosen.out_blocks) * chosen.share
 
     @property
-    def threads(self) -> int:
+    def threads(self) -> Number:
         return 32 * (self.consumers + LOADERS)
 
     @property
-    def own_steps(self) -> int:
+    def own_steps(self) -> Number:
         """16-position steps of a warp in one stage."""
         chosen = self.configuration
         return chosen.images * chosen.units // (2 * chosen.share)
 
     @property
-    def filter_rows(self) -> int:
+    def filter_rows(self) -> Number:
         """Rows of the filter that a block of threads sums up."""
         return -(-self.problem.r // self.configuration.row_parts)
 
@@ -151,68 +154,77 @@ class Cut:
         return -(-self.problem.s // 2)
 
     @property
-    def fragments(self) -> int:
+    def fragments(self) -> Number:
         """Sums of 16 x 8 that a warp keeps."""
         return self.configuration.out_blocks * self.filter_rows * self.tap_pairs
 
     @property
-    def held_rows(self) -> int:
+    def held_rows(self) -> Number:
         """Rows of dy that a warp keeps in registers."""
         return (self.filter_rows - 1) * self.problem.dilation[0] // self.problem.stride[0] + 1
 
     @property
-    def registers(self) -> int:
+    def registers(self) -> Number:
         """An upper estimate of the registers of a multiplying thread."""
         chosen = self.configuration
         held = 2 * self.held_rows * self.own_steps * chosen.out_blocks
         walking = 4 * self.fragments + held + 2 * self.tap_pairs + chosen.out_blocks + 33
-        adding = 4 * min(8, chosen.splits * chosen.share) + 20 if chosen.together else 0
-        return max(walking, adding)
+        adding = pick(chosen.together, 4 * smaller(8, chosen.splits * chosen.share) + 20, 0)
+        return larger(walking, adding)
 
     @property
-    def register_limit(self) -> int:
+    def register_limit(self) -> Number:
         """What the compiler may use: warps come in fours, registers in eights."""
         slots = round_up(self.consumers + LOADERS, 4) * self.configuration.residents
-        return min(255, REGISTER_FILE // 32 // slots // 8 * 8)
+        return smaller(255, REGISTER_FILE // 32 // slots // 8 * 8)
 
     @property
-    def channel_blocks(self) -> int:
+    def channel_blocks(self) -> Number:
         return -(-self.problem.c // self.configuration.channel_block)
 
     @property
-    def image_blocks(self) -> int:
+    def image_blocks(self) -> Number:
         return -(-self.problem.n // self.configuration.images)
 
     @property
-    def column_tiles(self) -> int:
+    def column_tiles(self) -> Number:
         return -(-self.problem.q // (UNIT * self.configuration.units))
 
     @property
-    def work(self) -> int:
+    def work(self) -> Number:
         """Output rows of all images and tiles of a channel block that meet the input: what the splits share."""
         return self.image_blocks * self.column_tiles * len(live_rows(self.problem))
 
     @property
-    def quadruples(self) -> int:
+    def quadruples(self) -> Number:
         """128-bit values that one split leaves."""
         chosen = self.configuration
         return chosen.row_parts * self.channel_blocks * (self.consumers // chosen.share) * self.fragments * LANES
 
     def x_position(self, step: int) -> int:
         """First column of a 16-position step in the rows of x of a stage."""
-        chosen = self.configuration
-        image, column = divmod(2 * step, chosen.units)
-        return image * self.x_columns + column * UNIT * self.problem.stride[1]
+        return _x_position(step, self.configuration.units, self.x_columns, UNIT * self.problem.stride[1])
 
     @property
-    def evenly_dealt(self) -> bool:
+    def evenly_dealt(self) -> Number:
         """Every warp of a share sees its steps at the same distances."""
-        starts = range(0, self.configuration.share * self.own_steps, self.own_steps)
-        return all(
-            self.x_position(start + step) == self.x_position(start) + self.x_position(step)
-            for start in starts
-            for step in range(self.own_steps)
-        )
+        chosen, unit = self.configuration, UNIT * self.problem.stride[1]
+        return each(_evenly_dealt, chosen.share, self.own_steps, chosen.units, self.x_columns, unit)
+
+
+def _x_position(step: int, units: int, x_columns: int, unit: int) -> int:
+    image, column = divmod(2 * step, units)
+    return image * x_columns + column * unit
+
+
+@functools.lru_cache(maxsize=4096)
+def _evenly_dealt(share: int, own: int, *place: int) -> bool:
+    """Whether `share` warps of `own` steps see them at the same distances: `place` are the others of `_x_position`."""
+    return all(
+        _x_position(start + step, *place) == _x_position(start, *place) + _x_position(step, *place)
+        for start in range(0, share * own, max(1, own))
+        for step in range(own)
+    )
 
 
 def reads_by_copy_engine(problem: ConvolutionProblem) -> bool:
@@ -240,10 +252,11 @@ def configurations(problem: ConvolutionProblem, gpu: Gpu) -> tuple[WeightGradien
     The order is that of `estimate`, then of the numbers themselves: the same everywhere. Never empty: the plain kernel
     is legal for every problem.
     """
-    sms = gpu.sms
-    found = list(_by_copy_engine(problem, sms, gpu.shared_per_block)) if reads_by_copy_engine(problem) else []
-    found.sort(key=lambda chosen: (estimate(problem, chosen, sms), chosen))
-    return (*found, plain(problem, sms))
+    found = _by_copy_engine(problem, gpu.sms, gpu.shared_per_block) if reads_by_copy_engine(problem) else []
+    if found:
+        seconds = estimate(problem, columns(found), gpu.sms).tolist()
+        found = [chosen for _, chosen in sorted(zip(seconds, found, strict=True))]
+    return (*found, plain(problem, gpu.sms))
 
 
 def plain(problem: ConvolutionProblem, sms: int) -> WeightGradientConfiguration:
@@ -252,13 +265,27 @@ def plain(problem: ConvolutionProblem, sms: int) -> WeightGradientConfiguration:
     return WeightGradientConfiguration(0, 1, 0, 0, 0, 0, 0, 0, splits, together=splits == 1)
 
 
-def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
-    for block in _channel_blocks(problem):
-        for units, images in _tiles(problem):
-            warps = itertools.product(_row_parts(problem), _divisors(max(1, problem.width // UNIT)), (1, 2, 4), (1, 2))
-            for parts, out_blocks, share, residents in warps:
-                choice = WeightGradientConfiguration(block, parts, units, images, out_blocks, share, 1, residents, 1)
-                yield from _rings(Cut(problem, choice), sms, shared)
+def _by_copy_engine(problem: ConvolutionProblem, sms: int, shared: int) -> list[WeightGradientConfiguration]:
+    """Legal ones: shapes with rings, and of these some with splits that are added later, some that add together."""
+    shapes = in_columns(WeightGradientConfiguration, list(_shapes(problem)))
+    shapes = where(shapes, _launchable(Cut(problem, shapes)))
+    ringed = stacked([replace(shapes, stages=stages) for stages in _stages(Cut(problem, shapes))])
+    cut = Cut(problem, ringed)
+    options = stacked(
+        [replace(ringed, splits=splits) for splits in _splits(cut, sms)]
+        + [replace(ringed, splits=ranks, together=True) for ranks in _ranks(cut, sms)]
+    )
+    options = where(options, np.greater(options.splits, 0))
+    options = where(options, legal(Cut(problem, options), shared))
+    return [WeightGradientConfiguration(*values) for values in dict.fromkeys(rows(options))]
+
+
+def _shapes(problem: ConvolutionProblem) -> Iterator[tuple[Any, ...]]:
+    """The fields of configurations that have no rings and splits yet."""
+    outs = _divisors(max(1, problem.width // UNIT))
+    for block, (units, images) in itertools.product(_channel_blocks(problem), _tiles(problem)):
+        for parts, out_blocks, share, residents in itertools.product(_row_parts(problem), outs, (1, 2, 4), (1, 2)):
+            yield block, parts, units, images, out_blocks, share, 1, residents, 1, False
 
 
 def _channel_blocks(problem: ConvolutionProblem) -> Iterator[int]:
@@ -296,53 +323,55 @@ def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def _rings(cut: Cut, sms: int, shared: int) -> Iterator[WeightGradientConfiguration]:
-    """The rings and splits of one cut."""
-    chosen = cut.configuration
-    for stages in sorted({_stages(cut, ring) for ring in RINGS}):
-        found = replace(chosen, stages=stages)
-        if legal(Cut(cut.problem, found), shared):
-            yield from (replace(found, splits=splits) for splits in _splits(cut, sms * chosen.residents))
-        together = (replace(found, splits=ranks, together=True) for ranks in _ranks(cut, sms))
-        yield from (choice for choice in together if legal(Cut(cut.problem, choice), shared))
-
-
-def _ranks(cut: Cut, sms: int) -> Iterator[int]:
-    """Splits that add together, where they occupy half of the GPU or have few rows each."""
+def _ranks(cut: Cut, sms: int) -> list[Number]:
+    """Splits that add together, where they occupy half of the GPU or have few rows each; 0 where they do not."""
     blocks = cut.channel_blocks * cut.configuration.row_parts
+    found = []
     for ranks in (1, 2, 4, MOST_RANKS):
-        if ranks <= max(1, cut.work) and (2 * blocks * ranks >= sms or cut.work <= FEW_ROWS * ranks):
-            yield ranks
+        few = (2 * blocks * ranks >= sms) | (cut.work <= FEW_ROWS * ranks)
+        found.append(pick((ranks <= larger(1, cut.work)) & few, ranks, 0))
+    return found
 
 
-def legal(cut: Cut, shared: int) -> bool:
+def legal(cut: Cut, shared: int) -> Number:
     """Whether the kernels can be built and launched: even shares, boxes, threads, registers, `shared` bytes a block."""
     chosen = cut.configuration
-    if chosen.images * chosen.units % (2 * chosen.share) or not cut.evenly_dealt:
-        return False
-    room = shared // chosen.residents - STATIC_SHARED - (1024 if chosen.residents > 1 else 0)  # the system keeps 1 KiB
-    warps = round_up(cut.consumers + LOADERS, 4) * chosen.residents
+    # The system keeps 1 KiB of each of several.
+    room = shared // chosen.residents - STATIC_SHARED - pick(chosen.residents > 1, 1024, 0)
     return (
-        cut.x_columns <= BOX_LIMIT
-        and (not chosen.together or chosen.splits <= MOST_RANKS)
-        and FEWEST_STAGES <= chosen.stages <= MOST_STAGES
-        and cut.shared_bytes <= room
-        and warps <= WARP_SLOTS
-        and cut.threads <= MOST_THREADS
-        and cut.registers <= cut.register_limit
+        _launchable(cut)
+        & pick(chosen.together, chosen.splits <= MOST_RANKS, True)
+        & (chosen.stages >= FEWEST_STAGES)
+        & (chosen.stages <= MOST_STAGES)
+        & (cut.shared_bytes <= room)
+        & (cut.registers <= cut.register_limit)
     )
 
 
-def _stages(cut: Cut, ring: int) -> int:
-    """Stages for so many bytes under way on a multiprocessor."""
-    return max(FEWEST_STAGES, min(MOST_STAGES, ring // cut.configuration.residents // cut.stage_bytes))
+def _launchable(cut: Cut) -> Number:
+    """The same as far as rings and splits do not matter."""
+    chosen = cut.configuration
+    warps = round_up(cut.consumers + LOADERS, 4) * chosen.residents
+    return (
+        (chosen.images * chosen.units % (2 * chosen.share) == 0)
+        & cut.evenly_dealt
+        & (cut.x_columns <= BOX_LIMIT)
+        & (warps <= WARP_SLOTS)
+        & (cut.threads <= MOST_THREADS)
+    )
 
 
-def _splits(cut: Cut, places: int) -> list[int]:
+def _stages(cut: Cut) -> list[Number]:
+    """Stages for so many bytes under way on a multiprocessor, for each of `RINGS`."""
+    room = [ring // cut.configuration.residents // cut.stage_bytes for ring in RINGS]
+    return [larger(FEWEST_STAGES, smaller(MOST_STAGES, stages)) for stages in room]
+
+
+def _splits(cut: Cut, sms: int) -> list[Number]:
     """Splits that fill one or two waves of the places on the GPU."""
-    work = max(1, cut.work)
+    work, places = larger(1, cut.work), sms * cut.configuration.residents
     blocks = cut.channel_blocks * cut.configuration.row_parts
-    return sorted({min(work, max(1, waves * places // blocks)) for waves in (1, 2)})
+    return [smaller(work, larger(1, waves * places // blocks)) for waves in (1, 2)]
 
 
 @dataclass(frozen=True)
@@ -367,63 +396,66 @@ class WeightGradientFit:
 FIT, CLOCK = fitted(WeightGradientFit, "weight_gradient"), tuned_gpu().sustained_clock_hz
 
 
-def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int) -> float:
-    """Seconds a configuration should take, by counting bytes, products, matrices and waits; for the order of trying."""
+def estimate(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, sms: int) -> Number:
+    """Seconds a configuration should take, by counting bytes, products, matrices and waits; for the order of trying.
+
+    Of many, where `chosen` holds columns.
+    """
     cut, work = Cut(problem, chosen), _work_of_a_split(problem, chosen)
     blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
-    residents = max(1.0, min(chosen.residents, blocks / sms))
-    memory = work.bytes * min(sms * residents, blocks) / FIT.bytes_per_s
+    residents = larger(1.0, smaller(chosen.residents, blocks / sms))
+    memory = work.bytes * smaller(sms * residents, blocks) / FIT.bytes_per_s
     clocks = (work.steps * residents * _stage_clocks(cut), work.steps * FIT.step_clocks)
-    body = math.pow(sum(part**FIT.overlap for part in (memory, *(count / CLOCK for count in clocks))), 1 / FIT.overlap)
-    waves = math.ceil(blocks / (places(chosen, sms) * chosen.residents))
+    parts = (memory, *(count / CLOCK for count in clocks))
+    body = each(pow, sum(each(pow, part, FIT.overlap) for part in parts), 1 / FIT.overlap)
+    waves = ceil(blocks / (places(chosen, sms) * chosen.residents))
     shallow = 1 + 0.5 / chosen.stages**2
-    fill = FIT.fill * chosen.stages * cut.stage_bytes * min(sms * residents, blocks) / FIT.bytes_per_s
-    start = (FIT.launch_s - launch_saved_s(chosen) + fill) * (1 + 0.01 * math.log2(chosen.share))
+    fill = FIT.fill * chosen.stages * cut.stage_bytes * smaller(sms * residents, blocks) / FIT.bytes_per_s
+    start = (FIT.launch_s - launch_saved_s(chosen) + fill) * (1 + 0.01 * each(math.log2, chosen.share))
     return start + waves * body * shallow + 16 * fold_passes(chosen) * cut.quadruples / FIT.fold_bytes_per_s
 
 
-def places(chosen: WeightGradientConfiguration, sms: int) -> int:
+def places(chosen: WeightGradientConfiguration, sms: int) -> Number:
     """Multiprocessors that blocks of threads can have: of large clusters not all fit into the parts of the GPU."""
     gpu = tuned_gpu()
-    return sms * gpu.clustered_sms // gpu.sms if chosen.together and chosen.splits > 2 else sms
+    return pick(chosen.together & (chosen.splits > 2), sms * gpu.clustered_sms // gpu.sms, sms)
 
 
-def fold_passes(chosen: WeightGradientConfiguration) -> float:
+def fold_passes(chosen: WeightGradientConfiguration) -> Number:
     """How often the partial sums pass the memory: once each way for every split, or once as what they round to."""
-    return 0.5 if chosen.together else 2 * chosen.splits
+    return pick(chosen.together, 0.5, 2 * chosen.splits)
 
 
-def launch_saved_s(chosen: WeightGradientConfiguration) -> float:
+def launch_saved_s(chosen: WeightGradientConfiguration) -> Number:
     """What splits that add together take less than two launches."""
-    if not chosen.together:
-        return 0.0
-    return FIT.second_launch_s if chosen.splits == 1 else FIT.second_launch_s - FIT.cluster_s
+    saved = pick(chosen.splits == 1, FIT.second_launch_s, FIT.second_launch_s - FIT.cluster_s)
+    return pick(chosen.together, saved, 0.0)
 
 
 @dataclass(frozen=True)
 class _Work:
     """One split of one channel block: steps of its walk, bytes from memory."""
 
-    steps: float
-    bytes: float
+    steps: Number
+    bytes: Number
 
 
 def _work_of_a_split(problem: ConvolutionProblem, chosen: WeightGradientConfiguration) -> _Work:
     cut = Cut(problem, chosen)
     rows = max(1, len(live_rows(problem)))
-    each = -(-max(1, cut.work) // chosen.splits)
+    each = -(-larger(1, cut.work) // chosen.splits)
     reach = (problem.r - 1) * problem.dilation[0]
-    inside = 0 if each % rows == 0 else reach  # rows of x read again where a split begins inside an image
-    images = math.ceil(each / rows)
+    inside = pick(each % rows == 0, 0, reach)  # rows of x read again where a split begins inside an image
+    images = ceil(each / rows)
     steps = each * max(problem.stride[0], problem.h / rows) + images * min(reach, max(0, problem.padding[0])) + inside
-    columns = min(problem.w, problem.w / cut.column_tiles + (problem.s - 1) * problem.dilation[1])
+    columns = smaller(problem.w, problem.w / cut.column_tiles + (problem.s - 1) * problem.dilation[1])
     positions = (each * problem.h / rows + inside) * columns + each * problem.q / cut.column_tiles
-    sector = FIT.sector_bytes / 2 if chosen.channel_block * 2 < FIT.sector_bytes else 0
-    channels = max(problem.c / cut.channel_blocks, sector)
+    sector = pick(chosen.channel_block * 2 < FIT.sector_bytes, FIT.sector_bytes / 2, 0)
+    channels = larger(problem.c / cut.channel_blocks, sector)
     return _Work(steps, 2 * channels * problem.n / cut.image_blocks * positions)
 
 
-def _stage_clocks(cut: Cut) -> float:
+def _stage_clocks(cut: Cut) -> Number:
     """Clocks of a multiprocessor for one step of the walk of one block of threads."""
     chosen, stride = cut.configuration, cut.problem.stride[0]
     steps = cut.consumers * cut.own_steps
@@ -431,4 +463,4 @@ def _stage_clocks(cut: Cut) -> float:
     matrices = steps * (4 * cut.tap_pairs + 2 * chosen.out_blocks / stride)
     positions = chosen.images * (cut.x_columns + UNIT * chosen.units / stride)
     alone = 1 + FIT.lone_warps / (cut.consumers * chosen.residents)
-    return max(products * FIT.mma_clocks * alone, matrices * FIT.matrix_clocks, positions * FIT.position_clocks)
+    return larger(products * FIT.mma_clocks * alone, matrices * FIT.matrix_clocks, positions * FIT.position_clocks)

@@ -7,7 +7,7 @@ are in units of the roofline, the least time in which input, output and weights 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import ceil, log, prod
+from math import log, prod
 
 from ..convolution import direct_weight_gradient
 from ..convolution.candidates import FIT as FORWARD
@@ -25,6 +25,7 @@ from ..convolution.weight_gradient_configuration import (
     live_rows,
     places,
 )
+from .columns import Number, anywhere, ceil, each, larger, pick, smaller
 from .gpu import Gpu, fitted, tuned_gpu
 
 LINE = 32  # bytes of a sector
@@ -51,45 +52,49 @@ COUNTED = fitted(CountedFit, "facts")
 class Facts:
     """One configuration of one problem on one GPU. Fields named `*_time` are multiples of the roofline.
 
-    `counted_time` is the prediction by counting alone.
+    `counted_time` is the prediction by counting alone. Those of many configurations hold columns.
     """
 
-    counted_time: float
-    memory_time: float  # what is loaded and stored, halos included, over the copy rate
-    mma_time: float  # tensor cores
-    shared_time: float  # shared memory to registers
-    row_time: float  # one row after another: the waits of the longest chain of rows, divided among resident blocks
-    start_time: float  # launch and first rows
-    filter_time: float  # until the weights are there
-    fold_time: float  # partial sums written and read again
-    imbalance: float  # items of the busiest block over the mean, at least 1
-    occupancy: float  # blocks at work over the places of the GPU, at most 1
-    halo: float  # bytes loaded over bytes of the input
-    waste: float  # positions computed over positions of the output
-    in_flight: float  # KiB of loads a multiprocessor has under way
-    warps: float  # that compute, a multiprocessor
-    registers: float  # a thread, estimated, over what there is for one
-    images: float  # of a block at a time
-    own: float  # units of positions and channels that one warp keeps sums of
-    residents: float  # blocks a multiprocessor holds
-    l2_share: float  # input, output and weights over the L2
-    roofline_us: float
-    channel_bytes: float  # of one position in a block: the length of a run in memory
-    row_bytes: float  # KiB of one load
-    chain: float  # rows of a chunk, or of a block that has one stretch
-    dynamic: float  # whether blocks take chunks as they come
-    ahead: float  # rows in the ring
-    taps: float
-    width: float
-    stride: float
-    transposed: float
-    filter_place: float  # 0: in registers; 1: there, through shared memory; 2: in shared memory
-    cell: float  # outputs of a position: more than one in the input gradient of a strided convolution
+    counted_time: Number
+    memory_time: Number  # what is loaded and stored, halos included, over the copy rate
+    mma_time: Number  # tensor cores
+    shared_time: Number  # shared memory to registers
+    row_time: Number  # one row after another: the waits of the longest chain of rows, divided among resident blocks
+    start_time: Number  # launch and first rows
+    filter_time: Number  # until the weights are there
+    fold_time: Number  # partial sums written and read again
+    imbalance: Number  # items of the busiest block over the mean, at least 1
+    occupancy: Number  # blocks at work over the places of the GPU, at most 1
+    halo: Number  # bytes loaded over bytes of the input
+    waste: Number  # positions computed over positions of the output
+    in_flight: Number  # KiB of loads a multiprocessor has under way
+    warps: Number  # that compute, a multiprocessor
+    registers: Number  # a thread, estimated, over what there is for one
+    images: Number  # of a block at a time
+    own: Number  # units of positions and channels that one warp keeps sums of
+    residents: Number  # blocks a multiprocessor holds
+    l2_share: Number  # input, output and weights over the L2
+    roofline_us: Number
+    channel_bytes: Number  # of one position in a block: the length of a run in memory
+    row_bytes: Number  # KiB of one load
+    chain: Number  # rows of a chunk, or of a block that has one stretch
+    dynamic: Number  # whether blocks take chunks as they come
+    ahead: Number  # rows in the ring
+    taps: Number
+    width: Number
+    stride: Number
+    transposed: Number
+    filter_place: Number  # 0: in registers; 1: there, through shared memory; 2: in shared memory
+    cell: Number  # outputs of a position: more than one in the input gradient of a strided convolution
 
-    def features(self) -> tuple[float, ...]:
+    def features(self) -> tuple[Number, ...]:
         """The facts in order, large ranges as logarithms."""
-        values: tuple[float, ...] = tuple(self.__dict__.values())
-        return tuple([log(max(value, 1e-6)) if wide else value for value, wide in zip(values, _WIDE, strict=True)])
+        values = tuple(self.__dict__.values())
+        return tuple([_logarithm(value) if wide else value for value, wide in zip(values, _WIDE, strict=True)])
+
+
+def _logarithm(value: Number) -> Number:
+    return each(log, larger(value, 1e-6))
 
 
 FEATURES = tuple(field.name for field in fields(Facts))
@@ -104,8 +109,8 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     taken, roofline = footprint(problem, cut), gpu.roofline_s(problem.bytes_moved)
     cells = grid(problem, cut, Rows(0, problem.p), gpu.sms)
     line = cells.image_blocks * cells.column_tiles * problem.p
-    chunk = min(cut.chunk, line)
-    chunks, places = cells.channel_blocks * ceil(line / chunk), min(cells.blocks, gpu.sms * cut.blocks)
+    chunk = smaller(cut.chunk, line)
+    chunks, places = cells.channel_blocks * ceil(line / chunk), smaller(cells.blocks, gpu.sms * cut.blocks)
     longest = ceil(chunks / places)
     walk = _walked_rows(problem, chunk)
     walked = chunks * walk
@@ -116,8 +121,7 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
     taps = ceil(problem.s / 2) if wide == 1 else problem.s * wide / 2
     mmas = positions / 16 * problem.p * problem.tap_count / problem.s * taps * octets
     matrices = walked * cut.images * cut.units * 2 * ceil(problem.s / 2) * cut.channels / 8 * wide / cut.octets
-    if cut.filter == "shared":
-        matrices += 2 * mmas / cut.tiles
+    matrices = matrices + pick(cut.filter == "shared", 2 * mmas / cut.tiles, 0.0)
     working = places / cut.blocks
     seconds = {
         "memory": (loaded + 2 * problem.output_elements + 2 * problem.weight_elements) / gpu.copy_bytes_per_s,
@@ -148,34 +152,36 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         channel_bytes=cut.channels * 2,
         row_bytes=taken.row_bytes / 1024,
         chain=walk,
-        dynamic=float(cut.dynamic),
+        dynamic=1.0 * cut.dynamic,
         ahead=cut.stages * cut.stage_rows,
         taps=problem.r * problem.s,
         width=problem.width,
         stride=problem.stride[0] * problem.stride[1],
         transposed=float(transposed),
-        filter_place=float(FILTER_PLACES.index(cut.filter)),
+        filter_place=1.0 * each(FILTER_PLACES.index, cut.filter),
         cell=prod(problem.cell),
     )
 
 
-def _walked_rows(problem: ConvolutionProblem, rows: int) -> float:
+def _walked_rows(problem: ConvolutionProblem, rows: Number) -> Number:
     """Input rows under a stretch of `rows` output rows: each image it meets begins with the rows above its first."""
     above = max(0, (problem.r - 1) * problem.dilation[0] + 1 - problem.stride[0])
     images = 1 + (rows - 1) / problem.p
-    return min(rows * problem.stride[0] + above * images, problem.h * (images + 1 / problem.p))
+    return smaller(rows * problem.stride[0] + above * images, problem.h * (images + 1 / problem.p))
 
 
-def _row_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration, box_x: int, tiles: int) -> float:
+def _row_bytes(problem: ConvolutionProblem, cut: ForwardConfiguration, box_x: Number, tiles: Number) -> Number:
     """Bytes of one row of an item in all channels, on average: what lies inside the tensor."""
     images = problem.n / ceil(problem.n / cut.images)
     halo = box_x - 8 * cut.units * problem.stride[1]
-    return 2 * images * min(problem.w, problem.w / tiles + max(halo, 0)) * problem.c
+    return 2 * images * smaller(problem.w, problem.w / tiles + larger(halo, 0)) * problem.c
 
 
 def weight_gradient_facts(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, gpu: Gpu) -> Facts:
-    """A weight gradient, its fold included."""
-    return _direct_facts(problem, chosen, gpu) if chosen.direct else _split_facts(Cut(problem, chosen), gpu)
+    """A weight gradient, its fold included. Of many configurations none may be the plain kernel."""
+    if anywhere(chosen.direct):
+        return _direct_facts(problem, chosen, gpu)
+    return _split_facts(Cut(problem, chosen), gpu)
 
 
 def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
@@ -184,20 +190,20 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
     rows = max(1, len(live_rows(problem)))
     work = cut.image_blocks * cut.column_tiles * rows
     per_split = ceil(work / chosen.splits)
-    pieces = max(1, ceil(per_split / rows))
+    pieces = larger(1, ceil(per_split / rows))
     chain = per_split * problem.stride[0] + pieces * min((problem.r - 1) * problem.dilation[0], problem.h)
     blocks = cut.channel_blocks * chosen.row_parts * chosen.splits
     room = places(chosen, gpu.sms) * chosen.residents
     waves = ceil(blocks / room)
-    halo = max(cut.x_columns - 8 * chosen.units * problem.stride[1], 0)
-    columns = min(problem.w, problem.w / cut.column_tiles + halo)
+    halo = larger(cut.x_columns - 8 * chosen.units * problem.stride[1], 0)
+    columns = smaller(problem.w, problem.w / cut.column_tiles + halo)
     images = problem.n / cut.image_blocks
     x_bytes = 2 * problem.c * images * columns * chain * chosen.splits * chosen.row_parts
     dy_bytes = 2 * problem.output_elements * chosen.row_parts
     steps = blocks * chain * cut.consumers * cut.own_steps
     mmas = steps * cut.filter_rows / problem.stride[0] * cut.tap_pairs * chosen.out_blocks
     matrices = steps * (2 * problem.s + 2 * chosen.out_blocks / problem.stride[0])
-    working = min(blocks, room) / chosen.residents
+    working = smaller(blocks, room) / chosen.residents
     seconds = {
         "memory": (x_bytes + dy_bytes) / gpu.copy_bytes_per_s,
         "mma": mmas * COUNTED.mma_clocks / gpu.clock_hz / working,
@@ -211,8 +217,8 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         counted_time=estimate(problem, chosen, gpu.sms) * WEIGHT_GRADIENT.bytes_per_s / problem.bytes_moved,
         **times,
         filter_time=0.0,
-        imbalance=waves * room / blocks if waves > 1 else per_split * chosen.splits / work,
-        occupancy=min(1.0, blocks / room),
+        imbalance=pick(waves > 1, waves * room / blocks, per_split * chosen.splits / work),
+        occupancy=smaller(1.0, blocks / room),
         halo=x_bytes / (2 * problem.input_elements),
         waste=cut.image_blocks * chosen.images * cut.column_tiles * 8 * chosen.units / (problem.n * problem.q),
         in_flight=chosen.stages * cut.stage_bytes * chosen.residents / 1024,

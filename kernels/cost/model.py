@@ -26,6 +26,7 @@ from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
 from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
+from .columns import columns
 from .facts import COUNTED, FEATURES, Facts, forward_facts, weight_gradient_facts
 from .gpu import Gpu
 from .trees import Forest, Tree, Vector
@@ -93,8 +94,8 @@ def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Confi
 
 def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
     if isinstance(cut, ForwardConfiguration):
-        return forward_legal(problem, cut, gpu.shared_per_block)
-    return not cut.direct and weight_cuts.legal(weight_cuts.Cut(problem, cut), gpu.shared_per_block)
+        return bool(forward_legal(problem, cut, gpu.shared_per_block))
+    return not cut.direct and bool(weight_cuts.legal(weight_cuts.Cut(problem, cut), gpu.shared_per_block))
 
 
 @cache
@@ -119,11 +120,26 @@ def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Co
 
 def predict_s(problem: ConvolutionProblem, what: Pass, options: Sequence[Any], gpu: Gpu) -> Vector:
     """Seconds of each of `options`, [len(options)]."""
-    rows = [facts(problem, what, option, gpu) for option in options]
-    roofline = gpu.roofline_s(problem.bytes_moved)
+    seconds, kinds = np.empty(len(options)), [_kind(option) for option in options]
+    for kind in dict.fromkeys(kinds):
+        alike = [number for number, found in enumerate(kinds) if found == kind]
+        many = columns([options[number] for number in alike]) if isinstance(kind, bool) else kind
+        seconds[alike] = _predict_alike_s(problem, what, many, gpu)
+    return seconds
+
+
+def _kind(option: Configuration) -> object:
+    """What is alike for configurations whose facts are counted together; each plain kernel is counted by itself."""
+    if isinstance(option, ForwardConfiguration):
+        return option.pairs > 0
+    return option if option.direct else False
+
+
+def _predict_alike_s(problem: ConvolutionProblem, what: Pass, options: Any, gpu: Gpu) -> Vector:
+    found, roofline = facts(problem, what, options, gpu), gpu.roofline_s(problem.bytes_moved)
     if not gpu.tuned or FAMILY[what] not in forests():
-        return np.array([roofline * row.counted_time for row in rows])
-    features = np.array([row.features() for row in rows])
+        return np.asarray(roofline * found.counted_time)
+    features = np.stack(np.broadcast_arrays(*map(np.atleast_1d, found.features())), axis=1)
     logarithms = features[:, 0] + forests()[FAMILY[what]].many(features)
     return np.array([roofline * exp(value) for value in logarithms])
 
@@ -132,7 +148,7 @@ def predict_one_s(problem: ConvolutionProblem, what: Pass, option: Configuration
     """Seconds of one configuration; the same as `predict_s` without arrays."""
     row, roofline = facts(problem, what, option, gpu), gpu.roofline_s(problem.bytes_moved)
     if not gpu.tuned or FAMILY[what] not in forests():
-        return roofline * row.counted_time
+        return roofline * float(row.counted_time)
     features = row.features()
     return roofline * exp(features[0] + forests()[FAMILY[what]].one(features))
 
