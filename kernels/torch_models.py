@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from .convolution.problem import BadConvolution, ConvolutionProblem
 from .torch_geometry import geometry_of
@@ -31,12 +31,13 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
     counts; layers the kernels do not compute, by their type or shape, are left out. The model stays as it is.
     """
     arguments = example if isinstance(example, tuple) else (example,)
+    first = next((given for given in tree_iter(arguments) if isinstance(given, Tensor)), None)
     found: list[Met] = []
 
     def note(name: str) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def hook(layer: nn.Module, given: tuple[Any, ...]) -> None:
             assert isinstance(layer, nn.Conv2d)
-            problem = _problem(layer, given[0])
+            problem = _problem(layer, given[0], given[0].device.type if first is None else first.device.type)
             if problem is not None:
                 found.append(Met(name, layer, problem))
 
@@ -45,17 +46,29 @@ def convolutions(model: nn.Module, example: Any, kind: type[nn.Conv2d] = nn.Conv
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, kind)}
     hooks = [layer.register_forward_pre_hook(note(name)) for name, layer in layers.items()]
     try:
-        _call_without_computing(model, arguments)
+        with torch.no_grad(), _evaluating(model):
+            try:
+                _call_without_memory(model, arguments)
+            except Exception:  # whatever the model says of tensors that are nowhere
+                found.clear()
+                _call_without_computing(model, arguments)
     finally:
         for hook in hooks:
             hook.remove()
     return found
 
 
+def _call_without_memory(model: nn.Module, arguments: Sequence[Any]) -> None:
+    """On the device "meta", in a tenth of the time that fake tensors take; not for models that ask where they are."""
+    state = {name: value.to("meta") for name, value in (*model.named_parameters(), *model.named_buffers())}
+    torch.func.functional_call(model, state, tree_map_only(Tensor, lambda given: given.to("meta"), tuple(arguments)))
+
+
 def _call_without_computing(model: nn.Module, arguments: Sequence[Any]) -> None:
+    """On fake tensors, which know a device, and a type under autocast."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad(), _evaluating(model):
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         model(*tree_map_only(Tensor, mode.from_tensor, tuple(arguments)))
 
 
@@ -71,8 +84,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def _problem(layer: nn.Conv2d, x: Tensor) -> ConvolutionProblem | None:
-    device = x.device.type
+def _problem(layer: nn.Conv2d, x: Tensor, device: str) -> ConvolutionProblem | None:
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     dense = layer.groups == 1 and layer.in_channels != layer.out_channels
     if dtype not in DTYPES or layer.padding_mode != "zeros" or dense:

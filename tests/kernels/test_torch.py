@@ -287,6 +287,23 @@ def test_what_a_model_calls_its_layers_for_is_found_without_computing() -> None:
     assert not model.grouped._forward_pre_hooks
 
 
+def test_models_that_ask_where_they_are_are_called_on_fake_tensors() -> None:
+    """What was met before it failed is not met twice."""
+
+    class Asking(Layers):
+        def forward(self, x: Tensor, times: int = 1) -> Tensor:
+            y = self.grouped(self.norm(self.stem(x)))
+            if x.device.type == "meta":
+                raise RuntimeError("nowhere")
+            out: Tensor = self.depthwise(y * torch.ones(1, device=x.device, dtype=x.dtype))
+            return out
+
+    model = Asking().bfloat16()
+    replace_convolutions(model)
+    found = convolutions(model, torch.zeros(4, 3, 20, 24, dtype=torch.bfloat16), GroupedConv2d)
+    assert [met.name for met in found] == ["grouped", "depthwise"]
+
+
 def test_autocast_says_in_which_type() -> None:
     model = Layers()
     replace_convolutions(model)
