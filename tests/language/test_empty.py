@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from safetensors.numpy import load_file
 import tapestry as tp
 from tapestry import Tensor, f32, int32, param
 from tapestry.planner import plan
+from tapestry.planner.cli import main
 from tapestry.program import Dim, Program
 from tapestry.reference import evaluate
 from tapestry.serialize import program_from_json, program_to_json
@@ -166,7 +165,9 @@ def test_a_fold_of_nothing_written_by_hand_is_refused() -> None:
         verify(replace(program, operations=(empty,)))
 
 
-def test_the_command_line_plans_shows_and_runs_nothing(tmp_path: Path) -> None:
+def test_the_command_line_plans_shows_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "nothing.py"
     source.write_text(
         "import tapestry as tp\nfrom tapestry import Tensor, f32\n\n\n@tp.program\n"
@@ -183,9 +184,10 @@ def test_the_command_line_plans_shows_and_runs_nothing(tmp_path: Path) -> None:
         ["show", str(file), "--trace", str(tmp_path / "plan.trace")],
         ["run", str(file), "--random", "0", "--verify", "--outputs", str(tmp_path / "out.safetensors")],
     ):
-        code = "from tapestry.planner.cli import main; main()"
-        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        monkeypatch.setattr("sys.argv", ["tapestry", *command])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code, (command, capsys.readouterr())
     assert load_file(tmp_path / "out.safetensors")["out"].shape == (0, 4)
 
 

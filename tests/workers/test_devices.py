@@ -20,6 +20,9 @@ from tapestry.planner.search.explicit import plan_partitions
 from tapestry.testing import inputs_for, partitions, programs
 from tapestry.workers import device_names, register_device
 from tapestry.workers.devices import open_device
+from tapestry.workers.engines.engine import Engine, Settings
+from tapestry.workers.engines.local import LocalEngine
+from tapestry.workers.engines.torchrun import TorchrunEngine
 
 from .sheets import halo_blur, matmul, split_matmul
 from .unchecked import run_unchecked
@@ -61,17 +64,16 @@ def test_a_class_that_is_no_device_is_refused() -> None:
         open_device("collections:Counter")
 
 
-@pytest.mark.parametrize("engine", ["local", "torchrun"])
-@pytest.mark.parametrize("made", INPUTS)
-def test_both_engines_run_on_a_device_that_nothing_names(made: str, engine: str, strict: str) -> None:
+@pytest.mark.parametrize("engine", [LocalEngine(), TorchrunEngine()], ids=["local", "torchrun"])
+def test_both_engines_run_on_a_device_that_nothing_names(engine: Engine, strict: str) -> None:
     """Partial folds, halos in place: the bits, the bytes and the events of the first device."""
-    document, inputs = INPUTS[made][0](), INPUTS[made][1]
-    want = run_unchecked(document, inputs, poison=True)
-    got = run_unchecked(document, inputs, device=strict, engine=engine, poison=True)
-    assert {k: v.tobytes() for k, v in got.outputs.items()} == {k: v.tobytes() for k, v in want.outputs.items()}
-    assert got.bytes_moved == want.bytes_moved
-    assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
-    assert (want.baseline_bytes, got.baseline_bytes) == (0, 12345)
+    jobs = [(Resolved(made()), inputs) for made, inputs in INPUTS.values()]
+    for (document, inputs), got in zip(jobs, engine.run_each(jobs, Settings(strict, poison=True)), strict=True):
+        want = run_unchecked(document, inputs, poison=True)
+        assert {k: v.tobytes() for k, v in got.outputs.items()} == {k: v.tobytes() for k, v in want.outputs.items()}
+        assert got.bytes_moved == want.bytes_moved
+        assert {(e.rank, e.task, e.lane) for e in got.events} == {(e.rank, e.task, e.lane) for e in want.events}
+        assert (want.baseline_bytes, got.baseline_bytes) == (0, 12345)
 
 
 def test_every_arena_is_allocated_once_at_the_planned_size(strict: str) -> None:

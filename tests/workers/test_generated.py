@@ -19,7 +19,7 @@ from .unchecked import run_unchecked
 pytestmark = pytest.mark.long
 
 # `make fuzz` asks for more. Eight tests of distinct draws, so that they can run side by side.
-EXAMPLES = int(os.environ.get("TAPESTRY_FUZZ", 0)) or 2000
+EXAMPLES = int(os.environ.get("TAPESTRY_FUZZ", 0)) or 1000
 CHUNKS = 8
 MACHINE = load_machine("h200x8")
 

@@ -28,6 +28,7 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("WHEN", "transfer")
+        patch.setenv("RAY_prestart_worker_first_driver", "0")  # processes that no test would use
         patch.syspath_prepend(str(HERE))
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
         yield
