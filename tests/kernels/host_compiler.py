@@ -1,6 +1,7 @@
 """The host compiler, for tests that compile the kernels' own text; they skip where there is none.
 
-A library is compiled once a run: whichever worker asks first compiles it, and the others find it.
+Whichever process asks first for a library compiles it, and the others find it, in later runs too, until something that
+it may be made of changes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import which
@@ -22,6 +24,9 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parents[1] / "kernels" / "include"
 EMULATION = HERE / "emulation"
 MACHINE = (EMULATION / "machine.cpp", EMULATION / "copies.cpp")
+# Everything that a text may include.
+INCLUDED, SUFFIXES = (INCLUDE.parent, HERE), {".cpp", ".cu", ".cuh", ".h", ".hpp"}
+KEPT, KEPT_FOR_S = HERE.parents[1] / "build" / "libraries", 30 * 24 * 3600
 EMULATED = ("-std=c++20", "-O1", "-w", "-fvisibility=hidden", f"-I{EMULATION}")
 
 DOOR = """
@@ -52,12 +57,12 @@ def _compile(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300, env=spoken)
 
 
-_folders: list[Path] = []
-
-
-def share(folder: Path) -> None:
-    """Where the libraries of this run are: the workers of a run name the same folder."""
-    _folders[:] = [folder]
+def forget(folder: Path = KEPT) -> None:
+    """Remove what no run has asked for of late."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another process does the same
+            if path.stat().st_mtime < time.time() - KEPT_FOR_S:
+                path.unlink()
 
 
 def library(text: str, *options: str, linked: Sequence[Path] = ()) -> ctypes.CDLL:
@@ -91,16 +96,27 @@ def emulated(text: str, *names: str) -> ctypes.CDLL:
 
 def _made(text: str, options: Sequence[str], suffix: str) -> Path:
     """What the compiler makes of a text, or of a file with that text."""
-    (folder,) = _folders
-    digest = hashlib.sha256("\0".join([text, *options]).encode()).hexdigest()[:24]
-    path = folder / f"{digest}{suffix}"
-    with _alone(folder / f"{digest}.lock"):
+    KEPT.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256("\0".join([_surroundings(), text, *options]).encode()).hexdigest()[:24]
+    path = KEPT / f"{digest}{suffix}"
+    with _alone(KEPT / f"{digest}.lock"):
         if not path.exists():
-            part = folder / f"{digest}.part"
+            part = KEPT / f"{digest}.part"
             done = _compile(text, "-o", str(part), *options)
             assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
             part.replace(path)
+        path.touch()
     return path
+
+
+@functools.cache
+def _surroundings() -> str:
+    """Names who compiles, and all that may be included."""
+    command = [compiler(), "--version"]
+    found = hashlib.sha256(subprocess.run(command, capture_output=True, check=True).stdout)
+    for path in sorted(path for folder in INCLUDED for path in folder.rglob("*") if path.suffix in SUFFIXES):
+        found.update(f"{path}\0{path.read_text(encoding='utf-8')}\0".encode())
+    return found.hexdigest()
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from tapestry.serialize import program_from_json, program_to_json
 from tapestry.testing import assert_close, program_of
 from tapestry.workers.stores.tensors import read_tensors, write_tensors
 
-from ..kernels.conftest import _libraries_of_this_run as _libraries_of_this_run
 from ..kernels.elementwise.host import needs_compiler
 from ..workers.cupy.conftest import on_host as on_host
 from ..workers.unchecked import run_unchecked

@@ -20,7 +20,6 @@ from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.cupy.machine import Unit as Kernel
 from tapestry.workers.device import Runner
 
-from ..kernels.conftest import _libraries_of_this_run as _libraries_of_this_run
 from ..kernels.elementwise.host import Unit, needs_compiler
 from ..workers.cupy.host_machine import HostMachine
 from ..workers.unchecked import run_unchecked

@@ -21,7 +21,6 @@ from tapestry.reference import evaluate
 from tapestry.reference.expressions import Value, call
 from tapestry.testing import outputs_of, partitions, program_of
 
-from ..kernels.conftest import _libraries_of_this_run as _libraries_of_this_run
 from ..kernels.elementwise.host import needs_compiler
 from ..workers.cupy.conftest import on_host as on_host
 from ..workers.unchecked import run_unchecked

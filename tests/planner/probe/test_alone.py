@@ -27,7 +27,6 @@ from tapestry.workers.engines import alone
 from tapestry.workers.engines.replayed import Replayed
 from tapestry.workers.rank import Rank
 
-from ...workers.cupy.conftest import _libraries_of_this_run as _libraries_of_this_run
 from ...workers.cupy.conftest import on_host as on_host
 
 TINY = Sizes(

@@ -7,7 +7,6 @@ import pytest
 from tapestry.workers import register_device
 from tapestry.workers.cupy.device import CupyDevice
 
-from ...kernels.conftest import _libraries_of_this_run as _libraries_of_this_run
 from .host_machine import HostMachine
 
 
