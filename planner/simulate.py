@@ -79,8 +79,8 @@ class Prices:
         onto = task.prior is not None
         key = (program.graph.structure(op), task.shards, partial, onto)
         if key not in self._compute:
-            shards = self.resolved.regions(task.shards)
-            self._compute[key] = self.book.works.each(op, program, shards, partial=partial, onto=onto)
+            points = Layout(tuple(op.extents.values()), self.resolved.regions(task.shards))
+            self._compute[key] = self.book.works.each(op, program, points, partial=partial, onto=onto)
         return self._compute[key]
 
     def seconds(self, task: Compute) -> Any:

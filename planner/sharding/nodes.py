@@ -294,6 +294,9 @@ def _resting(layout: Layout, table: StrategyTable, single: bool) -> Layout:
 
     With ``single`` each element of an overlap (a halo) stays with the first rank that needs it alone.
     """
+    by_axes = layout.shared_out(single=single)
+    if by_axes is not None:
+        return table.layouts.of_columns(layout.shape, by_axes)
     taken, regions = Region(), list(layout.regions)
     if layout.tiled or not single:
         first = {region: rank for rank, region in reversed(list(enumerate(regions)))}

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..format.loads import EXACT, IN, OUT
 from ..format.senders import Groups
-from .columns import Column, Columns, Ints, joined
+from .columns import Column, Columns, Ints, joined, overlap
 from .layouts import Layout
 
 ENTRIES = 1 << 20  # of a table of pieces by ranks that is made at once
@@ -51,20 +51,6 @@ def near(groups: Groups) -> tuple[Level, ...]:
         members[of, places] = np.arange(len(of))
         found.append(Level(of, places, members))
     return tuple(found)
-
-
-def overlap(mine: Column, some: Ints, theirs: Column, others: Ints) -> Ints:
-    """How many values sets of two columns have in common, by the numbers of the sets."""
-    assert mine.spans is not None
-    assert theirs.spans is not None
-    (low, high), (other_low, other_high) = mine.spans, theirs.spans
-    found = np.zeros(np.broadcast_shapes(some.shape, others.shape), dtype=np.int64)
-    for k in range(low.shape[1]):
-        for j in range(other_low.shape[1]):
-            both = np.minimum(high[some, k], other_high[others, j])
-            both = both - np.maximum(low[some, k], other_low[others, j])
-            found += np.maximum(both, 0, out=both)
-    return found
 
 
 def elements(have: Columns, ranks: Ints, need: Columns, others: Ints) -> Ints:

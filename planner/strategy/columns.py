@@ -22,6 +22,7 @@ from ..format.loads import sizes_of_both
 Ints = NDArray[np.int64]
 Sizes = Any  # elements, per rank: a vector of int64, or of Python's integers where these may be greater
 
+MOST_PAIRS = 1 << 18  # of sets, that are looked at in one table
 MOST_CELLS = 62  # of an axis: the bits of an integer
 
 
@@ -70,16 +71,16 @@ Columns = tuple[Column, ...]
 
 def columns(shape: Sequence[int], regions: Sequence[Region]) -> Columns | None:
     """The axes of regions that are one grid each, or empty; None for others, and where 64 bits may not do."""
-    if not few(shape, regions) or any(len(region.grids) > 1 for region in regions):
+    if not few(shape, len(regions)) or any(len(region.grids) > 1 for region in regions):
         return None
     nothing = (IntSet(),) * len(shape)
     grids = (region.grids[0].axes if region else nothing for region in regions)
     return tuple(map(_column, zip(*grids, strict=True)))
 
 
-def few(shape: Sequence[int], regions: Sequence[Region]) -> bool:
-    """Whether there are axes, and 64 bits count the elements of all regions."""
-    return bool(shape) and prod(shape) * len(regions) < 1 << 62
+def few(shape: Sequence[int], ranks: int) -> bool:
+    """Whether there are axes, and 64 bits count the elements of all ranks."""
+    return bool(shape) and prod(shape) * ranks < 1 << 62
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +125,12 @@ def joined(some: Sequence[Column]) -> tuple[Ints, list[int]]:
 def different(cut: Columns) -> tuple[list[Region], Ints]:
     """The regions that ranks have, in the order of the first of each, and per rank which one."""
     codes, first = joined(cut)
-    return [_region(tuple(axis.sets[axis.codes[rank]] for axis in cut)) for rank in first], codes
+    return [region_of(cut, rank) for rank in first], codes
+
+
+def region_of(cut: Columns, rank: int) -> Region:
+    """What one rank has."""
+    return _region(tuple(axis.sets[axis.codes[rank]] for axis in cut))
 
 
 @lru_cache(maxsize=65536)
@@ -181,14 +187,38 @@ def met(a: Column, b: Column) -> Met:
     return Met(both, codes, sizes[codes], a.apart and b.apart)
 
 
+def of_those_there(cut: Columns, there: Ints) -> Columns:
+    """Nothing on any axis for the other ranks."""
+    if there.all():
+        return cut
+    return tuple(column([*axis.sets, IntSet()], np.where(there, axis.codes, len(axis.sets))) for axis in cut)
+
+
 def product_of_sizes(axes: Sequence[Column]) -> Ints:
     """Elements of each rank."""
     found: Ints = np.prod([axis.sizes for axis in axes], axis=0)
     return found
 
 
+def overlap(mine: Column, some: Ints, theirs: Column, others: Ints) -> Ints:
+    """How many values sets of two columns have in common, by the numbers of the sets."""
+    assert mine.spans is not None
+    assert theirs.spans is not None
+    (low, high), (other_low, other_high) = mine.spans, theirs.spans
+    found = np.zeros(np.broadcast_shapes(some.shape, others.shape), dtype=np.int64)
+    for k in range(low.shape[1]):
+        for j in range(other_low.shape[1]):
+            both = np.minimum(high[some, k], other_high[others, j])
+            both = both - np.maximum(low[some, k], other_low[others, j])
+            found += np.maximum(both, 0, out=both)
+    return found
+
+
 def sizes_in_common(some: Sequence[Column], others: Sequence[Column]) -> Ints:
     """[column, other column, rank] how many values each rank has of both."""
+    plain = all(column.spans is not None for column in (*some, *others))
+    if plain and sum(len(a.sets) for a in some) * sum(len(b.sets) for b in others) > MOST_PAIRS:
+        return np.array([[overlap(a, a.codes, b, b.codes) for b in others] for a in some])
     (sets, numbers), (other_sets, other_numbers) = _sets_of(some), _sets_of(others)
     table: Ints = sizes_of_both(sets, other_sets)[numbers[:, None], other_numbers[None]]
     return table

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..format.senders import Groups
 from . import along
-from .along import Along, Held, InTurn, overlap, share
-from .columns import Columns, Ints, joined
+from .along import Along, Held, InTurn, share
+from .columns import Columns, Ints, joined, overlap
 from .layouts import Layout
 from .tangled import Tangled
 

@@ -17,8 +17,7 @@ from ...space import Grid, IntSet
 from ...space.counting import count_grid
 from ...space.projection import Part, Projection, read_projections, write_projection
 from ...space.runs import clip_linear
-from .columns import Column, Columns, Ints, column, joined, product_of_sizes
-from .sets import of_those_there
+from .columns import Column, Columns, Ints, column, joined, of_those_there, product_of_sizes
 
 
 @lru_cache(maxsize=8192)

@@ -10,7 +10,7 @@ def complete_kind(have: Layout, need: Layout, pair: Pair) -> str:
     """What a library would call the transfer of complete data."""
     if have.holders == 1:
         return "broadcast" if pair.alike else "sends"
-    if pair.alike and have.disjoint and pair.lacking == len(need.regions):
+    if pair.alike and have.disjoint and pair.lacking == len(need.sizes):
         return "all_gather"
     if have.disjoint and need.disjoint and need.total == have.total:
         return "all_to_all"

@@ -12,7 +12,19 @@ import numpy as np
 
 from ...space import Grid, Region
 from ..format.spread import Spread
-from .columns import Columns, Sizes, beside, columns, common, covered, different, few
+from .columns import (
+    Columns,
+    Sizes,
+    beside,
+    columns,
+    common,
+    covered,
+    different,
+    few,
+    joined,
+    of_those_there,
+    region_of,
+)
 from .images import united_columns
 from .mesh import Cut, Mesh, Shards, full_box
 from .pairs import Pair, Related, Stack, facts, kept
@@ -23,17 +35,31 @@ from .sets import everything, inside, without
 class Layout:
     """A layout: per rank a region of one tensor, with part numbers where it is partial.
 
-    Compared by identity: `Layouts` makes equal layouts one object.
+    Compared by identity: `Layouts` makes equal layouts one object. It is ``given`` as regions, or as their axes, of
+    which regions are made when they are asked for.
     """
 
     shape: tuple[int, ...]
-    regions: tuple[Region, ...]
+    given: tuple[Region, ...] | None
     parts: tuple[int, ...] | None = None
     _cut: Columns | None = field(default=None, repr=False)
     _meets: dict[tuple[int, ...], Region] = field(default_factory=dict, repr=False)
     _pairs: dict[Layout, Pair] = field(default_factory=dict, repr=False)
     _related: list[tuple[Related, int]] = field(default_factory=list, repr=False)
     _around: dict[tuple[tuple[int, ...], ...], Layout] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """What each rank has."""
+        if self.given is not None:
+            return self.given
+        assert self._cut is not None
+        distinct, which = different(self._cut)
+        return tuple(map(distinct.__getitem__, which.tolist()))
+
+    def region(self, rank: int) -> Region:
+        """What one rank has."""
+        return self.regions[rank] if self._cut is None else region_of(self._cut, rank)
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -47,7 +73,8 @@ class Layout:
     @cached_property
     def ranks(self) -> tuple[int, ...] | None:
         """Those that have anything; None: all, or none."""
-        return taking_part(self.regions)
+        found = tuple(np.flatnonzero(self.sizes > 0).tolist())
+        return None if len(found) in (0, len(self.sizes)) else found
 
     @cached_property
     def spread(self) -> Spread:
@@ -79,7 +106,7 @@ class Layout:
     def everything(self) -> Region:
         """All elements that some rank has."""
         found = None if self.by_axes is None else everything(self.by_axes)
-        return self.union(range(len(self.regions))) if found is None else Region((found,))
+        return self.union(range(len(self.sizes))) if found is None else Region((found,))
 
     @cached_property
     def tiled(self) -> bool:
@@ -89,7 +116,7 @@ class Layout:
     @cached_property
     def holders(self) -> int:
         """Ranks that have any element."""
-        return sum(map(bool, self.regions))
+        return int(np.count_nonzero(self.sizes > 0))
 
     def union(self, ranks: Sequence[int] | range) -> Region:
         """All elements that some of these ranks have."""
@@ -140,7 +167,7 @@ class Layout:
         """Number of distinct contributions: 1 when complete."""
         if self.parts is None:
             return 1
-        return len({part for part, region in zip(self.parts, self.regions, strict=True) if region})
+        return len({part for part, size in zip(self.parts, self.sizes.tolist(), strict=True) if size})
 
     @cached_property
     def by_part(self) -> list[Layout]:
@@ -158,6 +185,19 @@ class Layout:
         for rank, part in enumerate(self.parts or ()):
             ranks.setdefault(part, []).append(rank)
         return Counter(self.union(mine) for mine in ranks.values())
+
+    def shared_out(self, *, single: bool) -> Columns | None:
+        """The same axis by axis, or with ``single`` only the first rank's of what several have. None where some element
+        is nobody's, or where ranks have part of the same.
+        """
+        cut = self.by_axes
+        if cut is None or (single and not self.tiled) or self.everything != full_box(self.shape):
+            return None
+        if not single:
+            return cut
+        first = np.zeros(len(self.sizes), dtype=bool)
+        first[joined(cut)[1]] = True
+        return of_those_there(cut, first & (self.sizes > 0))
 
     def pair(self, need: Layout) -> Pair:
         """What this layout has to do with one that is needed."""
@@ -277,12 +317,13 @@ class Layouts:
         known = self._cut.get((shape, cut, parts))
         if known is not None:
             return known
-        distinct, which = different(cut)
-        regions = tuple(map(distinct.__getitem__, which.tolist()))
-        return self._of_columns(shape, regions, parts, cut) if few(shape, regions) else self.of(shape, regions, parts)
+        found = Layout(shape, None, parts, cut)
+        if few(shape, len(cut[0].codes)):
+            return self._of_columns(shape, None, parts, cut)
+        return self.of(shape, found.regions, parts)
 
     def _of_columns(
-        self, shape: tuple[int, ...], regions: tuple[Region, ...], parts: tuple[int, ...] | None, cut: Columns
+        self, shape: tuple[int, ...], regions: tuple[Region, ...] | None, parts: tuple[int, ...] | None, cut: Columns
     ) -> Layout:
         return self._cut.setdefault((shape, cut, parts), Layout(shape, regions, parts, cut))
 
@@ -294,8 +335,10 @@ class Layouts:
         key = shape, tuple(cuts)
         if key not in self._of_cuts:
             names = tuple(str(axis) for axis in range(len(shape)))
-            regions = Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts).regions
-            self._of_cuts[key] = self.of(shape, regions)
+            shards = Shards.of(self.mesh, dict(zip(names, shape, strict=True)), cuts)
+            by_axes = shards.columns(shape)
+            found = self.of(shape, shards.regions) if by_axes is None else self.of_columns(shape, by_axes)
+            self._of_cuts[key] = found
         return self._of_cuts[key]
 
     def inside(self, layout: Layout, to: Region, parts: tuple[int, ...] | None = None) -> Layout:
@@ -314,12 +357,6 @@ class Layouts:
 
     def replicated(self, shape: tuple[int, ...]) -> Layout:
         return self.cut(shape, (None,) * len(self.mesh.shape))
-
-
-def taking_part(regions: Sequence[Region]) -> tuple[int, ...] | None:
-    """The ranks that have anything; None: all ranks, or none."""
-    found = tuple(rank for rank, region in enumerate(regions) if region)
-    return None if len(found) in (0, len(regions)) else found
 
 
 def united(needs: Sequence[Layout], layouts: Layouts) -> Layout:

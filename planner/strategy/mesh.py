@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from ...errors import UsageError
 from ...expr import Bound
-from ...space import Box, Region
-from ...space.cuts import KINDS, CutKind
+from ...space import Box, IntSet, Region
+from ...space.cuts import KINDS, CutKind, Rule
 from ...space.partition import NamedCut, Partition
+from .columns import Columns, column, few, of_those_there
 
 MAX_RANKS = 4096
 
@@ -69,13 +72,11 @@ class Mesh:
 
     def shard_index(self, axes: Sequence[int]) -> tuple[int, list[int]]:
         """How many shards the given mesh axes make together, and per rank which one it has (row-major over them)."""
-        numbers = []
-        for point in self.coordinates:
-            number = 0
-            for axis in axes:
-                number = number * self.shape[axis] + point[axis]
-            numbers.append(number)
-        return prod(self.shape[axis] for axis in axes), numbers
+        numbers = np.zeros(self.size, dtype=np.int64)
+        places = np.unravel_index(np.arange(self.size), self.shape)
+        for axis in axes:
+            numbers = numbers * self.shape[axis] + places[axis]
+        return prod(self.shape[axis] for axis in axes), numbers.tolist()
 
 
 @dataclass(frozen=True)
@@ -140,15 +141,39 @@ class Shards:
         ]
         sizes = [mesh.shape[axis] for axis in used]
         partition = Partition.by_kinds(tuple(extents.values()), sizes, named, dims, where)
-        held = zip(mesh.coordinates, mesh.shard_index(used)[1], strict=True)
+        numbers = mesh.shard_index(used)[1]
+        if not only:
+            return Shards(partition, tuple(numbers))
+        held = zip(mesh.coordinates, numbers, strict=True)
         there = [(all(place[axis] == c for axis, c in only.items()), number) for place, number in held]
         return Shards(partition, tuple(number if here else None for here, number in there))
+
+    def columns(self, extents: Sequence[int]) -> Columns | None:
+        """The same axis by axis, of a box with these extents; None where 64 bits may not do."""
+        if not few(extents, len(self.numbers)):
+            return None
+        there = np.array([number is not None for number in self.numbers], dtype=bool)
+        numbers = np.array([number or 0 for number in self.numbers], dtype=np.int64)
+        at = np.unravel_index(numbers, self.partition.mesh) if self.partition.mesh else ()
+        cut = [column([IntSet.interval(0, extent)], 0 * numbers) for extent in extents]
+        for by in self.partition.cuts:
+            part = 0 * numbers
+            for axis in by.mesh_axes:
+                part = part * self.partition.mesh[axis] + at[axis]
+            cut[by.axis] = column(_parts(by.rule, extents[by.axis]), part)
+        return of_those_there(tuple(cut), there & np.all([axis.sizes > 0 for axis in cut], axis=0))
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """Per rank its points."""
         pieces = self.partition.shards()
         return tuple(Region() if number is None else pieces[number] for number in self.numbers)
+
+
+@lru_cache(maxsize=1024)
+def _parts(rule: Rule, extent: int) -> tuple[IntSet, ...]:
+    """All parts that a rule cuts an extent in."""
+    return tuple(rule.part(number, 0, extent) for number in range(rule.parts))
 
 
 def kind_of(cuts: Sequence[Cut | None]) -> CutKind:

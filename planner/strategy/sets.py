@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...space import Grid, IntSet
-from .columns import Column, Columns, Ints, column, joined, met
+from ...space import Grid
+from .columns import Column, Columns, Ints, column, joined, met, of_those_there
 
 
 def inside(some: Columns, to: Grid) -> Columns:
@@ -41,13 +41,6 @@ def _without(some: Column, others: Column, ranks: Ints) -> Column:
         for a, b, less in zip(mine.tolist(), theirs.tolist(), taken.tolist(), strict=True)
     ]
     return column(found, codes)
-
-
-def of_those_there(cut: Columns, there: Ints) -> Columns:
-    """Nothing on any axis for the other ranks."""
-    if there.all():
-        return cut
-    return tuple(column([*axis.sets, IntSet()], np.where(there, axis.codes, len(axis.sets))) for axis in cut)
 
 
 def everything(cut: Columns) -> Grid | None:

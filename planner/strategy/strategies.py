@@ -17,9 +17,9 @@ from ...space import Grid, IntSet, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image, write_projection
-from .columns import Columns, column, columns
+from .columns import Columns, column
 from .images import image_columns, read_columns
-from .layouts import Layout, Layouts, taking_part
+from .layouts import Layout, Layouts
 from .mesh import Cut, Mesh, Shards, choices_per_axis
 from .turns import Turns
 from .work import Works
@@ -31,7 +31,7 @@ Cuts = tuple[Cut | None, ...]
 class Strategy:
     """One way to run an operation.
 
-    shards     per rank the points it computes
+    domain     per rank the points it computes: a layout of the index space
     needs      per operand (order of Operation.operands) the layout it reads
     writes     the layout it leaves, with part numbers when a reduction is cut
     seconds    per rank; ``exact`` False where some need is a labelled superset of what is read
@@ -39,13 +39,18 @@ class Strategy:
     """
 
     cuts: Cuts
-    shards: tuple[Region, ...]
+    domain: Layout
     needs: tuple[Layout, ...]
     writes: Layout
     seconds: tuple[float, ...]
     points: tuple[int, ...]
     exact: bool
     turns: Turns | None = None
+
+    @property
+    def shards(self) -> tuple[Region, ...]:
+        """Per rank the points it computes."""
+        return self.domain.regions
 
     @cached_property
     def slowest(self) -> float:
@@ -56,15 +61,16 @@ class Strategy:
         """Ranks that compute any point."""
         return sum(1 for points in self.points if points)
 
-    @cached_property
+    @property
     def ranks(self) -> tuple[int, ...] | None:
         """Those with a shard; None: all."""
-        return taking_part(self.shards)
+        return self.domain.ranks
 
     @cached_property
     def alike(self) -> bool:
         """All ranks compute the same points."""
-        return len(set(self.shards)) == 1
+        cut = self.domain.by_axes
+        return len(set(self.shards)) == 1 if cut is None else all(len(axis.sets) == 1 for axis in cut)
 
     def __str__(self) -> str:
         turns = "" if self.turns is None else f" in {len(self.turns.each)} turns"
@@ -155,7 +161,7 @@ class StrategyTable:
         key = (self.signature(op), tuple(given))
         if key not in self._given:
             parts = reduction_parts(op, key[1])
-            self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), key[1], parts)
+            self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), _points(op, key[1]), parts)
         return self._given[key]
 
     def piece(self, op: Operation, of: Strategy, regions: Iterable[Region]) -> Strategy:
@@ -163,65 +169,64 @@ class StrategyTable:
         they are."""
         key = (self.signature(op), tuple(regions), of.writes.parts)
         if key not in self._pieces:
-            self._pieces[key] = self._from_shards(op, of.cuts, key[1], of.writes.parts)
+            self._pieces[key] = self._from_shards(op, of.cuts, _points(op, key[1]), of.writes.parts)
         return self._pieces[key]
 
     def turn(
         self, op: Operation, whole: Strategy, regions: tuple[Region, ...], *, onto: bool, partial: bool
     ) -> Strategy:
         """Some of the points of a strategy; ``onto``: folded onto partial results. ``partial``: into such."""
-        return self._from_shards(op, whole.cuts, regions, whole.writes.parts, onto=onto, partial=partial)
+        points = _points(op, regions)
+        return self._from_shards(op, whole.cuts, points, whole.writes.parts, onto=onto, partial=partial)
 
     def _evaluate(self, op: Operation, cuts: Cuts) -> Strategy:
-        regions = Shards.of(self.mesh, op.extents, cuts, op.where).regions
+        shards, extents = Shards.of(self.mesh, op.extents, cuts, op.where), tuple(op.extents.values())
+        by_axes = shards.columns(extents)
+        points = _points(op, shards.regions) if by_axes is None else Layout(extents, None, None, by_axes)
         axes = [axis for axis, c in enumerate(cuts) if c is not None and c.dim in op.reduce_dims]
         count, numbers = self.mesh.shard_index(axes)
-        return self._from_shards(op, cuts, regions, tuple(numbers) if count > 1 else None)
+        return self._from_shards(op, cuts, points, tuple(numbers) if count > 1 else None)
 
     def _from_shards(
         self,
         op: Operation,
         cuts: Cuts,
-        regions: tuple[Region, ...],
+        points: Layout,
         parts: tuple[int, ...] | None,
         *,
         onto: bool = False,
         partial: bool | None = None,
     ) -> Strategy:
         partial = parts is not None if partial is None else partial
-        cut = columns(tuple(op.extents.values()), regions)
-        work = self.works.each(op, self.program, regions, partial=partial, onto=onto)
-        needs = [self._read(op, name, regions, cut) for name in op.operands]
-        seconds, points = tuple(shard.seconds for shard in work), tuple(shard.points for shard in work)
+        work = self.works.each(op, self.program, points, partial=partial, onto=onto)
+        needs = [self._read(op, name, points) for name in op.operands]
         return Strategy(
             cuts,
-            regions,
-            tuple(layout for layout, _ in needs),
-            self._written(op, regions, cut, parts),
-            seconds,
             points,
+            tuple(layout for layout, _ in needs),
+            self._written(op, points, parts),
+            tuple(shard.seconds for shard in work),
+            tuple(shard.points for shard in work),
             all(exact for _, exact in needs),
         )
 
-    def _read(self, op: Operation, name: str, regions: tuple[Region, ...], cut: Columns | None) -> tuple[Layout, bool]:
-        """What ranks read of an operand for some points, and whether that is exact. ``cut``: the points by axes."""
+    def _read(self, op: Operation, name: str, points: Layout) -> tuple[Layout, bool]:
+        """What ranks read of an operand for some points, and whether that is exact."""
         shape = self.program.tensor(name).shape
-        found = None if cut is None else read_columns(op, name, cut)
+        found = None if points.by_axes is None else read_columns(op, name, points.by_axes)
         if found is not None:
             return self.layouts.of_columns(shape, self._in_whole_records(name, found)), True
-        images = {region: operand_images(op, {name: shape}, region)[name] for region in dict.fromkeys(regions)}
-        read = [self._whole_records(name, images[region].region) for region in regions]
+        images = {region: operand_images(op, {name: shape}, region)[name] for region in dict.fromkeys(points.regions)}
+        read = [self._whole_records(name, images[region].region) for region in points.regions]
         return self.layouts.of(shape, read), all(image.exact for image in images.values())
 
-    def _written(
-        self, op: Operation, regions: tuple[Region, ...], cut: Columns | None, parts: tuple[int, ...] | None
-    ) -> Layout:
+    def _written(self, op: Operation, points: Layout, parts: tuple[int, ...] | None) -> Layout:
         shape = self.program.tensor(op.output).shape
-        found = None if cut is None else image_columns(write_projection(op), cut)
+        found = None if points.by_axes is None else image_columns(write_projection(op), points.by_axes)
         if found is not None:
             return self.layouts.of_columns(shape, found, parts)
-        images = {region: write_image(op, region).region for region in dict.fromkeys(regions)}
-        return self.layouts.of(shape, [images[region] for region in regions], parts)
+        images = {region: write_image(op, region).region for region in dict.fromkeys(points.regions)}
+        return self.layouts.of(shape, [images[region] for region in points.regions], parts)
 
     def _in_whole_records(self, name: str, cut: Columns) -> Columns:
         """The same of all ranks."""
@@ -237,6 +242,11 @@ class StrategyTable:
         if free_axes(self.program, name) == len(shape):
             return region
         return Region.of(*(Grid((*grid.axes[:-1], IntSet.interval(0, shape[-1]))) for grid in region.grids))
+
+
+def _points(op: Operation, regions: tuple[Region, ...]) -> Layout:
+    """Shards as a layout of the index space."""
+    return Layout(tuple(op.extents.values()), regions)
 
 
 def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ...] | None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..format.loads import IN, OUT
-from .along import Along, Level, overlap, share
-from .columns import Column, Columns, Ints, joined
+from .along import Along, Level, share
+from .columns import Column, Columns, Ints, joined, overlap
 
 ENTRIES = 1 << 21  # of a table of ranks by cells that is made at once
 

@@ -15,9 +15,10 @@ from ...expr import Affine
 from ...program import Block, Operation, Program
 from ...space import Region
 from ..machine import Machine
-from .columns import Ints, columns
+from .columns import Ints
 from .cost import kernel_seconds, machine_seconds, roofs, touched
 from .images import boxes_of, read_sizes, sizes_of_points, sizes_written
+from .layouts import Layout
 
 BOXES = 16  # of a block's shards that are looked at one by one
 MANY = 16  # ranks, of which it pays to tell apart what their shards take before any is priced
@@ -58,28 +59,28 @@ class Works:
         return self._known[key]
 
     def each(
-        self, op: Operation, program: Program, regions: Sequence[Region], *, partial: bool, onto: bool = False
+        self, op: Operation, program: Program, points: Layout, *, partial: bool, onto: bool = False
     ) -> tuple[Work, ...]:
-        """What every rank's shard takes on its device."""
-        alike = self._alike(op, program, regions)
+        """What every rank's shard takes on its device. ``points``: of each, as a layout of the index space."""
+        alike = self._alike(op, program, points)
         if alike is not None:
             found = [
-                self.of(op, program, regions[rank], partial=partial, onto=onto, kind=self.kinds[rank])
+                self.of(op, program, points.region(rank), partial=partial, onto=onto, kind=self.kinds[rank])
                 for rank in np.unique(alike, return_index=True)[1].tolist()
             ]
             return tuple(map(found.__getitem__, alike.tolist()))
-        pairs = list(zip(regions, self.kinds, strict=True))
+        pairs = list(zip(points.regions, self.kinds, strict=True))
         known = {
             (region, kind): self.of(op, program, region, partial=partial, onto=onto, kind=kind)
             for region, kind in dict.fromkeys(pairs)
         }
         return tuple(known[pair] for pair in pairs)
 
-    def _alike(self, op: Operation, program: Program, regions: Sequence[Region]) -> Ints | None:
+    def _alike(self, op: Operation, program: Program, points: Layout) -> Ints | None:
         """Numbers from 0 on, equal for ranks whose shards take as long: on devices of a kind, as many points that read
         and write as many elements. None where that is not known at once for all ranks, or more matters.
         """
-        cut = columns(tuple(op.extents.values()), regions) if len(regions) >= MANY else None
+        cut = points.by_axes if len(self.kinds) >= MANY else None
         if cut is None or convolution(op, program) is not None:
             return None
         boxes = [*islice(boxes_of(cut), BOXES + 1)] if isinstance(op.body, Block) else []
