@@ -137,7 +137,8 @@ def fullest(resolved: Resolved, machine: Machine) -> Iterator[Full]:
     document = resolved.document
     lives = _lives(resolved)
     for tier in dict.fromkeys(buffer.tier for buffer in document.buffers):
-        here = [buffer for buffer in document.buffers if buffer.tier == tier]
+        rank, peak, capacity = _fullest_rank(resolved, machine, tier)
+        here = [buffer.there(resolved.kinds[rank]) for buffer in document.buffers if buffer.tier == tier]
         worst = _worst([(*lives[buffer.name], buffer.nbytes) for buffer in here], len(document.tasks))
         sizes: dict[str, int] = {}
         for buffer in here:
@@ -147,9 +148,17 @@ def fullest(resolved: Resolved, machine: Machine) -> Iterator[Full]:
             if room.tier == tier:
                 sizes[f"workspace of {lane}"] = room.nbytes
         top = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-        peak = max((peaks.get(tier, 0) for peaks in document.peak_bytes.values()), default=0)
         at = _named(document.tasks[worst]) if document.tasks else "the start"
-        yield Full(tier, at, peak, machine.capacity_bytes(tier), tuple(top[:LARGEST]), len(top))
+        yield Full(tier, at, peak, capacity, tuple(top[:LARGEST]), len(top))
+
+
+def _fullest_rank(resolved: Resolved, machine: Machine, tier: str) -> tuple[int, int, int]:
+    """The first of those that leave least of the tier free, what it takes and what it may take."""
+    found = [
+        (rank, resolved.document.peak_bytes.get(str(rank), {}).get(tier, 0), machine.capacity_bytes(tier, device))
+        for rank, device in enumerate(resolved.document.devices)
+    ]
+    return min(found, key=lambda each: each[2] - each[1])
 
 
 def _lives(resolved: Resolved) -> dict[str, tuple[int, int]]:

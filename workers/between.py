@@ -35,7 +35,9 @@ def carrying(device: Device, plan: Resolved, rank: Rank) -> list[Runner]:
         source, target = rank.memory[end], rank.memory[start.name]
         if source is None or target is None or start.initial is None:
             continue
-        if (start.tier, start.offset, target.grid) == (last.tier, last.offset, source.grid):
+        kind = plan.kinds[rank.number]
+        places = [(buffer.tier, buffer.place(kind).offset) for buffer in (start, last)]
+        if places[0] == places[1] and target.grid == source.grid:
             continue  # it is there: the state is one that the program leaves as it is, or updates in its place
         region = plan.regions(start.initial)[rank.number]
         packed = Packed(device.take(region.size, source.array.dtype, None), region)

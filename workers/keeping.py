@@ -77,13 +77,7 @@ def overwritten(plan: Resolved) -> list[Buffer]:
     tasks = plan.document.tasks
     names = {task.write if isinstance(task, Compute) else task.target for task in tasks}
     written = [plan.buffers[name] for name in names]
-    return [buffer for buffer in first_buffers(plan, "state") if any(_share(buffer, other) for other in written)]
-
-
-def _share(one: Buffer, other: Buffer) -> bool:
-    """Whether two buffers have memory in common."""
-    first, second = sorted((one, other), key=lambda buffer: buffer.offset)
-    return first.tier == second.tier and second.offset < first.offset + first.nbytes
+    return [buffer for buffer in first_buffers(plan, "state") if any(buffer.meets(other) for other in written)]
 
 
 def indices_given(program: Program) -> dict[str, int] | None:

@@ -43,9 +43,11 @@ class Memory:
             self.rooms = dict(self._rooms(resolved, arenas)) if device.works_in_plan else {}
         self.tiers = arenas
         self.buffers: dict[str, Stored | None] = dict.fromkeys(resolved.buffers)
+        kind = resolved.kinds[rank]
         for buffer, grid, dtype in _stored(resolved, rank):
             if buffer.tier in self.tiers:
-                self.buffers[buffer.name] = device.view(self.tiers[buffer.tier], buffer.offset, grid, dtype)
+                offset = buffer.place(kind).offset
+                self.buffers[buffer.name] = device.view(self.tiers[buffer.tier], offset, grid, dtype)
         if poison:
             self._poison()
 
@@ -82,8 +84,10 @@ def _stored(resolved: Resolved, rank: int) -> Iterator[tuple[Buffer, Grid, np.dt
 def arena_bytes(resolved: Resolved, rank: int, *, rooms: bool = False) -> dict[str, int]:
     """The size of a rank's arena in each tier. rooms: with the workspaces."""
     found: dict[str, int] = {}
+    kind = resolved.kinds[rank]
     for buffer, grid, dtype in _stored(resolved, rank):
-        found[buffer.tier] = max(found.get(buffer.tier, 0), buffer.offset + grid.size * dtype.itemsize)
+        end = buffer.place(kind).offset + grid.size * dtype.itemsize
+        found[buffer.tier] = max(found.get(buffer.tier, 0), end)
     for room in resolved.document.rooms.values() if rooms else ():
         found[room.tier] = max(found.get(room.tier, 0), room.offset + room.nbytes)
     return found

@@ -14,12 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..planner.format import Compute, Resolved, Task
+from ..planner.format import Buffer, Compute, Resolved, Task
 from .chains import Links
 from .device import Bound, Device, Runner, Within
-
-# A tier and the bytes from one to another of it.
-Span = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -98,15 +95,10 @@ def _apart(one: Done, other: Done, plan: Resolved) -> bool:
     return not _meet(writes, [*others_read, *others_write]) and not _meet(others_write, reads)
 
 
-def _touched(done: Done, plan: Resolved) -> tuple[list[Span], list[Span]]:
-    reads = [_span(plan, name) for task in done.tasks for name in task.reads]
-    return reads, [_span(plan, task.write) for task in done.tasks]
+def _touched(done: Done, plan: Resolved) -> tuple[list[Buffer], list[Buffer]]:
+    reads = [plan.buffers[name] for task in done.tasks for name in task.reads]
+    return reads, [plan.buffers[task.write] for task in done.tasks]
 
 
-def _span(plan: Resolved, name: str) -> Span:
-    buffer = plan.buffers[name]
-    return buffer.tier, buffer.offset, buffer.offset + buffer.nbytes
-
-
-def _meet(some: Sequence[Span], others: Sequence[Span]) -> bool:
-    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in some for b in others)
+def _meet(some: Sequence[Buffer], others: Sequence[Buffer]) -> bool:
+    return any(a.meets(b) for a in some for b in others)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 
-from ..planner.format import Compute, Document
+from ..planner.format import Buffer, Compute, Document
 from ..program import Program
 
 ROLES = ("param", "const")
@@ -14,12 +15,19 @@ ROLES = ("param", "const")
 def steady_buffers(document: Document, program: Program) -> frozenset[str]:
     """Those of params and constants where no task writes."""
     buffers = {buffer.name: buffer for buffer in document.buffers}
-    written = defaultdict[str, list[tuple[int, int]]](list)
+    written = defaultdict[tuple[str, int], list[tuple[int, int]]](list)
     for name in {task.write if isinstance(task, Compute) else task.target for task in document.tasks}:
-        written[buffers[name].tier].append((buffers[name].offset, buffers[name].offset + buffers[name].nbytes))
-    ends = {tier: _merged(runs) for tier, runs in written.items()}
+        for where, run in _runs(buffers[name]):
+            written[where].append(run)
+    ends = {where: _merged(runs) for where, runs in written.items()}
     kept = (b for b in document.buffers if b.initial is not None and program.tensor(b.tensor).role in ROLES)
-    return frozenset(b.name for b in kept if not _met(ends.get(b.tier, []), b.offset, b.offset + b.nbytes))
+    return frozenset(b.name for b in kept if not any(_met(ends.get(where, []), *run) for where, run in _runs(b)))
+
+
+def _runs(buffer: Buffer) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
+    """By tier and kind of device the bytes that it has."""
+    for kind, place in enumerate(buffer.places):
+        yield (buffer.tier, kind), (place.offset, place.offset + place.nbytes)
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -44,7 +44,8 @@ def _unlike(case: Case, task: Compute, over: str) -> Iterator[str]:
     op, read, write = case.program.op_by_name[task.op], case.buffers[over], case.buffers[task.write]
     if op.reduce_dims or op.monoid is not None or isinstance(op.body, Block):
         yield "though a result of it is made of more than one point"
-    if (read.tier, read.offset) != (write.tier, write.offset):
+    kinds = range(max(len(read.places), len(write.places)))
+    if read.tier != write.tier or any(read.place(k).offset != write.place(k).offset for k in kinds):
         yield f"which begins at {read.offset} of {read.tier}, and buffer {write.name} at {write.offset} of {write.tier}"
     dtypes = [case.program.tensor(buffer.tensor).dtype for buffer in (read, write)]
     if dtypes[0] != dtypes[1]:

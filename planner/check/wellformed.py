@@ -239,26 +239,36 @@ def _inside(case: Case, findings: Findings) -> None:
 
 def _storage(case: Case, findings: Findings) -> None:
     """Buffers are large enough for what each rank stores, and aligned to their elements."""
-    largest: dict[str, int] = {}
+    largest: dict[tuple[str, int | None], int] = {}
     for buffer in case.document.buffers:
         tensor = case.program.tensor(buffer.tensor)
-        if buffer.layout not in largest:
-            forms = (case.algebra.form(number) for number in set(case.layouts[buffer.layout]))
-            largest[buffer.layout] = max(map(stored, forms), default=0)
         if buffer.record is not None and buffer.record != case.program.records.get(tensor.name):
             message = f"buffer {buffer.name} holds records of {buffer.record}, which no fold of {tensor.name} takes"
             findings.add(Code.RECORD, message, tensor=tensor.name)
             continue
         size, align = record_size((tensor.dtype,) if buffer.record is None else buffer.record)
-        needed = largest[buffer.layout] * size
-        if buffer.nbytes < needed:
-            message = f"buffer {buffer.name} has {buffer.nbytes} bytes and stores {needed}"
-            findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(needed,))
-        if buffer.offset < 0 or buffer.offset % align:
-            message = f"buffer {buffer.name} starts at {buffer.offset}, which holds no element of {size} bytes"
-            findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(buffer.offset,))
+        if len(buffer.places) not in (1, 1 + len(case.document.machine.get("others", []))):
+            findings.add(Code.STORAGE, f"buffer {buffer.name} lies in {len(buffer.places)} places", tensor=tensor.name)
+            continue
+        for kind, place in enumerate(buffer.places):
+            key = buffer.layout, kind if buffer.others else None
+            if key not in largest:
+                largest[key] = _largest(case, *key)
+            if place.nbytes < (needed := largest[key] * size):
+                message = f"buffer {buffer.name} has {place.nbytes} bytes and stores {needed}"
+                findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(needed,))
+            if place.offset < 0 or place.offset % align:
+                message = f"buffer {buffer.name} starts at {place.offset}, which holds no element of {size} bytes"
+                findings.add(Code.STORAGE, message, tensor=tensor.name, witness=(place.offset,))
         if buffer.initial is not None and (tensor.role not in FILLED_ROLES or buffer.record is not None):
             findings.add(Code.INITIAL, f"buffer {buffer.name} starts filled with a {tensor.role}", tensor=tensor.name)
+
+
+def _largest(case: Case, layout: str, kind: int | None) -> int:
+    """Elements that the largest of ranks stores; of those alone whose devices are of a kind."""
+    numbers = zip(case.layouts[layout], case.kinds, strict=True)
+    forms = (case.algebra.form(number) for number in {number for number, mine in numbers if kind in (None, mine)})
+    return max(map(stored, forms), default=0)
 
 
 def _rooms(case: Case, findings: Findings) -> None:

@@ -4,7 +4,8 @@ Semantics (what `check` proves and the workers obey)
 - Ranks 0..n-1 are the positions of ``mesh`` in row-major order; rank r runs on ``devices[r]`` of the machine.
 - A layout gives each rank a region of one index space: the elements of a tensor a buffer holds, or the points of an
   operation.
-- A buffer is one allocation at the same offset on every rank. On rank r it stores, densely and row-major, the *storage
+- A buffer is one allocation at the same offset on every rank, or on every rank whose devices are described together
+  (``others``). On rank r it stores, densely and row-major, the *storage
   grid* of its layout's region (the smallest grid of intervals around it: `Region.storage`). Only elements of the region
   itself are ever meaningful, and only once something wrote them: a buffer may be laid out for more than one task fills
   (a halo, a gather in place).
@@ -65,11 +66,21 @@ class LayoutText(Struct, frozen=True):
     parts: tuple[Count, ...] | None = None
 
 
+class Place(Struct, frozen=True):
+    """Where a buffer lies: ``nbytes`` is the largest storage of any rank that it is there on, unaligned."""
+
+    offset: Count
+    nbytes: Count
+
+
 class Buffer(Struct, frozen=True):
     """One allocation, at the same place on every rank. ``nbytes`` is the largest storage of any rank, unaligned.
 
-    ``initial`` names the layout of what it holds before the run; None: nothing. ``record``: it holds partial results,
-    each a record of components of these dtypes (see `tapestry.records`); None: elements of the tensor's dtype.
+    ``others``: where it lies on each of the machine's ``others``, in their order, where devices have memories of
+    different sizes; then offset and ``nbytes`` are for ranks on none of them. Not in the document where the place is
+    the same on all. ``initial`` names the layout of what it holds before the run; None: nothing. ``record``: it holds
+    partial results, each a record of components of these dtypes (see `tapestry.records`); None: elements of the
+    tensor's dtype.
     """
 
     name: str
@@ -80,6 +91,31 @@ class Buffer(Struct, frozen=True):
     nbytes: Count
     initial: str | None = None
     record: tuple[str, ...] | None = None
+    others: tuple[Place, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it lies, by what the ranks' devices are: those that no others describe, then each of these."""
+        return (Place(self.offset, self.nbytes), *(self.others or ()))
+
+    def place(self, kind: int) -> Place:
+        """Where it lies on ranks whose devices the machine describes as its ``kind``-th others (0: as none of them)."""
+        places = self.places
+        return places[kind] if kind < len(places) else places[0]
+
+    def there(self, kind: int) -> Buffer:
+        """The same buffer if all ranks had their devices described so."""
+        place = self.place(kind)
+        return msgspec.structs.replace(self, offset=place.offset, nbytes=place.nbytes, others=msgspec.UNSET)
+
+    def meets(self, other: Buffer) -> bool:
+        """Whether the two have memory in common on devices of some kind."""
+        if self.tier != other.tier:
+            return False
+        if not self.others and not other.others:
+            return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+        pairs = ((self.place(k), other.place(k)) for k in range(max(len(self.places), len(other.places))))
+        return any(a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes for a, b in pairs)
 
 
 class Workspace(Struct, frozen=True):

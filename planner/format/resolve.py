@@ -60,6 +60,15 @@ class Resolved:
         return levels_of(machine_from_json(self.document.machine).reaches, self.document.devices)
 
     @cached_property
+    def kinds(self) -> tuple[int, ...]:
+        """Per rank as which of the machine's others its device is described, counted from 1; 0: as none of them."""
+        others = [other["ranges"] for other in self.document.machine.get("others", ())]
+        return tuple(
+            next((k for k, mine in enumerate(others, 1) if any(a <= device < b for a, b in mine)), 0)
+            for device in self.document.devices
+        )
+
+    @cached_property
     def buffers(self) -> dict[str, Buffer]:
         return {buffer.name: buffer for buffer in self.document.buffers}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from ...space import Region
-from ..format import Buffer, Compute, LayoutText, Sharding, Task, Transfer
+from ..format import Buffer, Compute, LayoutText, Place, Sharding, Task, Transfer
 from ..strategy.layouts import Layout
 from ..strategy.mesh import Mesh, kind_of
 from ..strategy.strategies import Strategy
@@ -65,10 +65,11 @@ class Emitted:
     states: dict[str, str]
 
 
-def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) -> Emitted:
-    """Number the steps and write everything down."""
+def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str, kinds: int = 1) -> Emitted:
+    """Number the steps and write everything down. ``kinds`` of devices the machine has."""
     table = LayoutTable()
     names = _unique_names(steps)
+    others = _other_places(arena, kinds)
     buffers = []
     for life in arena.lifetimes:
         slot = life.slot
@@ -83,6 +84,7 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
                 life.nbytes,
                 initial,
                 slot.record,
+                others[id(slot)] if others else UNSET,
             )
         )
     over = {new: names[id(old)] for new, old in arena.over.items()}
@@ -90,6 +92,19 @@ def emit(steps: Steps, arena: Arena, waits: list[tuple[int, ...]], tier: str) ->
     outputs = {name: names[id(slot)] for name, slot in steps.outputs.items()}
     states = {name: names[id(slot)] for name, slot in steps.states.items()}
     return Emitted(table.layouts, table.regions, tuple(buffers), tuple(tasks), outputs, states)
+
+
+def _other_places(arena: Arena, kinds: int) -> dict[int, tuple[Place, ...]]:
+    """By slot identity where it lies on devices of each other kind; no bytes on those that have no rank."""
+    found: dict[int, tuple[Place, ...]] = {}
+    for kind in range(1, kinds) if arena.apart else ():
+        mine = arena.apart.get(kind)
+        sizes = {} if mine is None else {id(life.slot): life.nbytes for life in mine.lifetimes}
+        for life in arena.lifetimes:
+            key = id(life.slot)
+            place = Place(0, 0) if mine is None else Place(mine.offsets[key], sizes[key])
+            found[key] = (*found.get(key, ()), place)
+    return found
 
 
 def _unique_names(steps: Steps) -> dict[int, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from ..solvers.pack import Buffer, Packing, max_live, minimize_peak, pack
+from ..strategy.rooms import Room
 from .replacements import Pair, Replacements, replacements
 from .sides import Ranks, groups, within
 from .steps import MoveStep, Slot, Steps
@@ -24,8 +25,8 @@ class Lifetime:
     nbytes: int
 
 
-def lifetimes(steps: Steps) -> list[Lifetime]:
-    """One per slot, in order of the slots."""
+def lifetimes(steps: Steps, ranks: tuple[int, ...] | None = None) -> list[Lifetime]:
+    """One per slot, in order of the slots; with what the largest of some ranks stores (None: of all)."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for position, step in enumerate(steps.steps):
@@ -36,18 +37,29 @@ def lifetimes(steps: Steps) -> list[Lifetime]:
     for slot in steps.slots:
         begin = -1 if slot.initial is not None else first.get(id(slot), -1)
         end = len(steps.steps) if slot.keep else last.get(id(slot), begin)
-        found.append(Lifetime(slot, begin, end, slot.layout.storage_size * slot.itemsize))
+        stored = slot.layout.storage_size if ranks is None else slot.layout.stored_on(ranks)
+        found.append(Lifetime(slot, begin, end, stored * slot.itemsize))
     return found
 
 
 @dataclass(frozen=True)
 class Arena:
-    """Offsets by slot identity, and the bytes the arena needs. ``over``: the slot whose place another one takes."""
+    """Offsets by slot identity, and the bytes the arena needs. ``over``: the slot whose place another one takes.
+
+    ``apart``: by kind of device the arenas of its ranks, where slots have places of their own there. Then the others
+    are those of the first kind, and the peak is what the rank with the least memory would need, others as much more as
+    they have.
+    """
 
     offsets: dict[int, int]
     peak: int
     lifetimes: list[Lifetime]
     over: dict[int, Slot]
+    apart: Mapping[int, Arena] = field(default_factory=dict)
+
+    def on(self, kind: int) -> Arena:
+        """The arena of ranks on devices of a kind."""
+        return self.apart.get(kind, self)
 
 
 # How many steps a buffer that a transfer touches keeps its place after its last use, where memory allows: reuse at
@@ -57,9 +69,10 @@ LINGER = (24, 8)
 RUNS = 64
 
 
-def place(steps: Steps, capacity: int) -> Arena:
+def place(steps: Steps, capacity: int, rooms: Sequence[Room] = ()) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
-    Groups of ranks that compute side by side have places of their own, at the same addresses.
+    Groups of ranks that compute side by side have places of their own, at the same addresses; and so have devices that
+    have more memory than others (``rooms``), at others, where what they store has no room in the least.
 
     States that are updated in their place take no other. The peak may exceed the capacity; the caller decides what to
     do about it.
@@ -73,21 +86,54 @@ def place(steps: Steps, capacity: int) -> Arena:
     if arena is None or arena.peak > capacity:
         together = packed(places, len(steps.steps), capacity, moved, found.pairs)
         arena = together if arena is None or together.peak <= arena.peak else arena
+    if arena.peak > capacity and rooms:
+        apart = _apart(steps, capacity, rooms, moved, found)
+        arena = apart if apart.peak < arena.peak else arena
+    return _with_chains(arena, alive, found)
+
+
+def _with_chains(arena: Arena, alive: list[Lifetime], found: Replacements) -> Arena:
+    """The arena with the slots that follow others in their place."""
     offsets = dict(arena.offsets)
     for chain in found.chains:
         offsets |= {id(slot): offsets[id(chain[0])] for slot in chain}
-    return Arena(offsets, arena.peak, alive, {**arena.over, **found.over})
+    apart = {kind: _with_chains(mine, mine.lifetimes, found) for kind, mine in arena.apart.items()}
+    return Arena(offsets, arena.peak, arena.lifetimes if apart else alive, {**arena.over, **found.over}, apart)
 
 
-def least_arena(steps: Steps) -> int:
+def _apart(steps: Steps, capacity: int, rooms: Sequence[Room], moved: set[int], found: Replacements) -> Arena:
+    """The ranks of each kind of device packed for themselves. A result takes an operand's place on all or on none."""
+    pairs = found.pairs
+    while True:
+        arenas = {}
+        for room in rooms:
+            alive = lifetimes(steps, room.ranks)
+            mine = packed(_places(alive, found), len(steps.steps), capacity + room.spare, moved, pairs)
+            arenas[room.kind] = replace(mine, lifetimes=alive)
+        common = {key for key in pairs if all(key in mine.over for mine in arenas.values())}
+        if all(common == mine.over.keys() for mine in arenas.values()):
+            break
+        pairs = {key: pair for key, pair in pairs.items() if key in common}
+    peak = max(arenas[room.kind].peak - room.spare for room in rooms)
+    return replace(arenas[rooms[0].kind], peak=peak, apart=arenas)
+
+
+def least_arena(steps: Steps, rooms: Sequence[Room] = ()) -> int:
     """Bytes that `place` needs at least for these steps, without placing anything."""
     found = replacements(steps)
-    places, end, sides = _places(lifetimes(steps), found), len(steps.steps), groups(steps)
+    end, sides = len(steps.steps), groups(steps)
+    if rooms:
+        return max(
+            _least(_places(lifetimes(steps, room.ranks), found), end, found.pairs) - room.spare for room in rooms
+        )
+    places = _places(lifetimes(steps), found)
     if len(sides) < 2:
-        return _Packing(places, end, 0, set(), found.pairs).least
-    return max(
-        _Packing(lives, end, 0, set(), pairs).least for lives, pairs in _told_apart(places, sides, end, found.pairs)
-    )
+        return _least(places, end, found.pairs)
+    return max(_least(lives, end, pairs) for lives, pairs in _told_apart(places, sides, end, found.pairs))
+
+
+def _least(alive: list[Lifetime], end: int, pairs: Mapping[int, Pair]) -> int:
+    return _Packing(alive, end, 0, set(), pairs).least
 
 
 def _places(alive: list[Lifetime], found: Replacements) -> list[Lifetime]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import product
 
 from ..strategy.layouts import Layout
 from .memory import Arena
@@ -45,8 +46,8 @@ class _Owners:
 def waits_of(steps: Steps, arena: Arena) -> list[tuple[int, ...]]:
     """Per step the positions of the steps it waits for, on whichever of its ranks there is need to."""
     found: list[set[int]] = [set() for _ in steps.steps]
-    for ranks in classes(steps):
-        for position, needed in _waits_on(ranks, steps, arena):
+    for ranks, mine in product(classes(steps), arena.apart.values() or [arena]):
+        for position, needed in _waits_on(ranks, steps, mine):
             found[position].update(needed)
     return [tuple(sorted(needed)) for needed in found]
 

@@ -10,7 +10,7 @@ import msgspec
 from ..format import Claims, Document, Predicted, Resolved, Traffic, Workspace
 from ..lowering.decisions import Decisions, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
-from ..lowering.memory import least_arena, place
+from ..lowering.memory import Arena, least_arena, place
 from ..lowering.order import in_order_of, listed
 from ..lowering.steps import StepBuilder, Steps
 from ..lowering.waits import waits_of
@@ -54,6 +54,8 @@ def decided(nodes: Sequence[Node], options: Sequence[int]) -> Decisions:
                 ends[node.tensor.name] = node.ends[option]
     return Decisions(homes, strategies, ends)
 
+
+PLENTY = 2**60  # bytes, more than any device has
 
 # How far ahead resident tensors are gathered, the most eager first; 0 takes the least memory.
 AHEAD = (24, 12, 6, 3, 1)
@@ -138,7 +140,7 @@ def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candi
 def fitting(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate | None:
     """The same, if it fits into memory. Where no places would do, none are looked for."""
     steps = _stepped(question, decisions, schedule)
-    if least_arena(steps) > question.capacity:
+    if least_arena(steps, question.rooms) > question.capacity:
         return None
     found = _placed(question, decisions, schedule, steps)
     return found if found.peak <= question.capacity else None
@@ -146,7 +148,15 @@ def fitting(question: Question, decisions: Decisions, schedule: Schedule) -> Can
 
 def least_peak(question: Question, decisions: Decisions, schedule: Schedule) -> int:
     """Bytes that the plan takes on a rank at least."""
-    return least_arena(_stepped(question, decisions, schedule))
+    return least_arena(_stepped(question, decisions, schedule), question.rooms)
+
+
+def needed(question: Question, candidate: Candidate) -> int:
+    """Bytes that are enough for it if every device has as much."""
+    if not question.rooms:
+        return candidate.peak
+    plenty = question.machine.with_memory({question.tier: PLENTY})
+    return lower(replace(question, machine=plenty), candidate.decisions, candidate.schedule).peak
 
 
 def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> Steps:
@@ -161,18 +171,28 @@ def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> St
 
 
 def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps: Steps) -> Candidate:
-    arena = place(steps, question.capacity)
-    emitted = emit(steps, arena, waits_of(steps, arena), question.tier)
-    rooms = workspaces(steps, question.machine.devices, question.tier, arena.peak, question.capacity)
-    document = _document(question, decisions, emitted, rooms, arena.peak)
+    arena, devices = place(steps, question.capacity, question.rooms), question.machine.devices
+    emitted = emit(steps, arena, waits_of(steps, arena), question.tier, len(devices))
+    most = max((mine.peak for mine in arena.apart.values()), default=arena.peak)
+    rooms = workspaces(steps, devices, question.tier, most, question.capacity)
+    document = _document(question, decisions, emitted, rooms, _peaks(question, arena, rooms))
     timeline = simulate(document, Prices(Resolved(document, question.program, emitted.regions), question.book))
     return Candidate(decisions, document, timeline, arena.peak, schedule)
 
 
+def _peaks(question: Question, arena: Arena, rooms: Mapping[str, Workspace]) -> list[int]:
+    """Per rank where what lies there ends."""
+    found = [arena.peak] * question.mesh.size
+    for room in question.rooms if arena.apart else ():
+        for rank in room.ranks:
+            found[rank] = arena.on(room.kind).peak
+    behind = max((room.offset + room.nbytes for room in rooms.values()), default=0)
+    return [max(peak, behind) for peak in found]
+
+
 def _document(
-    question: Question, decisions: Decisions, emitted: Emitted, rooms: Mapping[str, Workspace], peak: int
+    question: Question, decisions: Decisions, emitted: Emitted, rooms: Mapping[str, Workspace], peaks: Sequence[int]
 ) -> Document:
-    peak = max([peak, *(room.offset + room.nbytes for room in rooms.values())])
     shardings = {name: sharding_of(strategy, question.mesh) for name, strategy in decisions.strategies.items()}
     return Document(
         program=question.program_json,
@@ -188,7 +208,7 @@ def _document(
         shardings=shardings,
         predicted=Predicted(0.0, 0.0, 0.0),
         traffic=Traffic(0, {}, {}),
-        peak_bytes={str(rank): {question.tier: peak} for rank in range(question.mesh.size)},
+        peak_bytes={str(rank): {question.tier: peak} for rank, peak in enumerate(peaks)},
         bound=None,
         claims=Claims("pinned", question.objective, 0.0, 0, 0.0, question.seed),
         senders="by_host",

@@ -34,7 +34,28 @@ class NothingFits(Exception):
 
 
 def answered(question: Question) -> tuple[Search, Found]:
-    """The first answer, of the program or a leaner form of it. Raises NothingFits or TimeLimit."""
+    """The first answer, of the program or a leaner form of it. Where shares in proportion to speed are too much for
+    some ranks, the best of those and of shares that are not. Raises NothingFits or TimeLimit.
+    """
+    found, failures = list[tuple[Search, Found]](), list[Infeasible]()
+    for asked in question.within_memory:
+        if found and question.clock.up:
+            break
+        try:
+            found.append(_answered(asked))
+        except NothingFits as refused:
+            failures += refused.failures
+        except TimeLimit:
+            if not found:
+                raise
+    if not found:
+        raise NothingFits(failures)
+    by_bytes = question.objective == "bytes"
+    return min(found, key=lambda each: each[1].solution.objective if by_bytes else each[1].makespan_s)
+
+
+def _answered(question: Question) -> tuple[Search, Found]:
+    """Of the program or a leaner form of it, with these shares."""
     failures: list[Infeasible] = []
     if question.hopeless:  # there is only to say what would do
         leanest = reduce(lambda _, form: question.of_form(form), _forms(question), question)

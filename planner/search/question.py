@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +18,8 @@ from ..machine.embed import machine_to_json
 from ..simulate import PriceBook
 from ..strategy.layouts import Layouts
 from ..strategy.mesh import Mesh
-from ..strategy.speeds import weights
+from ..strategy.rooms import Room, rooms_of
+from ..strategy.speeds import limited, weights
 from ..strategy.strategies import StrategyTable
 from ..strategy.traffic import Traffic
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from .groups import Inner
     from .search import Search
 
+# Of the memory of a rank that what is resident may take, where ranks have no equal shares of it: what is tried.
+RESIDENT = (0.9, 0.8)
 FEW = 16  # ranks, for which plans are lowered and simulated about as fast as for one
 
 Progress = Callable[[str], None]
@@ -74,11 +79,11 @@ class Question:
         book: PriceBook | None = None,
     ) -> Question:
         """``clock``: one that runs already, in place of a new one of so many seconds. ``book``: prices as those of a
-        plan that is there; else as plans are made.
+        plan that is there; else as plans are made. Ranks share work by the weights of the mesh, or by their speed.
         """
         clock = clock or Clock(time_limit)
         if book is None:
-            mesh = replace(mesh, weights=weights(program, machine, mesh.size))
+            mesh = mesh if mesh.weights else replace(mesh, weights=weights(program, machine, mesh.size))
             book = PriceBook(machine, mesh, frugal=objective == "bytes")
         table = StrategyTable(program, mesh, book.works, book.layouts)
         plain_machine = msgspec.json.decode(msgspec.json.encode(machine_to_json(machine)))
@@ -121,10 +126,41 @@ class Question:
         of so many ranks.
         """
         there = sum(tensor.nbytes for tensor in self.program.of_role("input", "param", "state", "const"))
-        return there > self.capacity * self.mesh.size
+        more = sum(room.spare * len(room.ranks) for room in self.rooms)
+        return there > self.capacity * self.mesh.size + more
 
     @property
     def capacity(self) -> int:
-        """Bytes that every rank may use of its compute tier: the fewest of all, as buffers have one place on all."""
+        """Bytes that every rank may use of its compute tier; those of some ``rooms`` may use more."""
         first = [0, *(start for other in self.machine.others for start, _ in other.ranges)]
         return min(self.machine.capacity_bytes(self.tier, number) for number in first if number < self.mesh.size)
+
+    @cached_property
+    def rooms(self) -> tuple[Room, ...]:
+        """The ranks told apart by what they may use, where some may use more."""
+        return rooms_of(self.machine, self.tier, self.mesh.size)
+
+    @property
+    def within_memory(self) -> list[Question]:
+        """The same question with less work for ranks that have no room for a share of what is resident in proportion to
+        their speed, and this one.
+        """
+        budgets = [self.capacity] * self.mesh.size
+        for room in self.rooms:
+            for rank in room.ranks:
+                budgets[rank] += room.spare
+        there = sum(tensor.nbytes for tensor in self.program.of_role("param", "state", "const"))
+        speeds = self.mesh.weights or (1,) * self.mesh.size
+        tried = {
+            limited(speeds, [int(share * budget) for budget in budgets], there): None
+            for share in (RESIDENT if self.rooms else ())
+        }
+        mine = [Fraction(weight, sum(speeds)) for weight in speeds]
+        others = [found for found in tried if [Fraction(weight, sum(found)) for weight in found] != mine]
+        return [*map(self._with_weights, others), self]
+
+    def _with_weights(self, found: tuple[int, ...]) -> Question:
+        return Question.of(
+            self.program, self.machine, replace(self.mesh, weights=found), self.objective, self.pins,
+            clock=self.clock, seed=self.seed, jobs=self.jobs, say=self.say, pieces=self.pieces,
+        )  # fmt: skip

@@ -22,7 +22,7 @@ from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
 from .blocks import Blocks
 from .budgets import lesser
-from .candidates import best_candidate, decide, fitting
+from .candidates import best_candidate, decide, fitting, needed
 from .found import Found
 from .pieces import PieceSearch, promising
 from .question import Question
@@ -59,7 +59,7 @@ def searched(question: Question, *, turning: bool = False) -> Search:
     prices = question.pricing if turning else None
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
     repetition = find_repetitions(question.program)
-    model = build_model(question.program, nodes, repetition, question.pricing, question.objective)
+    model = build_model(question.program, nodes, repetition, question.pricing, question.objective, question.rooms)
     question.say("solving")
     return Search(question, model)
 
@@ -243,7 +243,7 @@ class Search:
         found = self.lowered(choice, Solution("feasible", choice, evaluate(model, choice)[0], 0))
         if found.candidate.peak <= c.capacity:
             return found
-        raise shortage(model, choice, found.candidate.peak, least.least, c.capacity, c.tier)
+        raise shortage(model, choice, needed(c, found.candidate), least.least, c.capacity, c.tier)
 
     def lowered(self, choice: dict[int, int], solution: Solution) -> Found:
         ideal = evaluate(self.model, choice)[0] / (TIE * PICO) if self.question.objective == "time" else 0.0

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..solvers.assign.places import Places, places_of
 from ..strategy.layouts import relate
+from ..strategy.rooms import Room
 from .model import TIE, Flow, Model
 from .nodes import SinkNode
 
@@ -62,7 +63,7 @@ class Solution:
 @dataclass(frozen=True, eq=False)
 class _Moved:
     """Flows that cost the same, as one supply to the readers numbered ``group``: a need per item, [home option, item]
-    what moving it costs and takes.
+    what moving it costs and, by room, takes.
 
     ``serves[i, j]``: whether the j-th of the group may use a copy made for item i.
     """
@@ -72,17 +73,17 @@ class _Moved:
     asks: tuple[Ints, ...]
     within: NDArray[np.bool_]
     prices: Ints
-    stored: Ints
+    stored: list[Ints]
     serves: NDArray[np.bool_]
 
 
 class _Tables(NamedTuple):
     """Of all layouts that are asked for of a tensor: ``within[i, j]`` the i-th lies within the j-th, and [home option,
-    layout] what moving it costs and takes."""
+    layout] what moving it costs and, by room, takes."""
 
     within: NDArray[np.bool_]
     prices: Ints
-    stored: Ints
+    stored: list[Ints]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +111,12 @@ class Translation:
         self.model, self.clock = model, clock
         self.decided = sorted(set(model.tied_to))
         self.number = {node: k for k, node in enumerate(self.decided)}
+        self.rooms: tuple[Room | None, ...] = model.rooms or (None,)
+        self.spare = max((room.spare for room in model.rooms), default=0)
         self.work = {node: self._work(node) for node in self.decided}
         self.moved = [moved for flows in model.alike() for moved in self._moved(flows)]
-        self.held = self._held()
-        self.exchanged = self._exchanged()
+        self.held = [self._held(room) for room in self.rooms]
+        self.exchanged = [self._exchanged(room) for room in self.rooms]
         most = sum(int(work.max()) for work in self.work.values())
         most += sum(int(m.prices.max(initial=0)) * len(m.asks) * len(m.flows) for m in self.moved)
         self.unit = 1 if model.objective == "bytes" else 1 + 2 * (TIE + 1) * most // _LARGEST
@@ -138,8 +141,9 @@ class Translation:
         complete = np.array([home.parts is None for home in different])
         free = complete[:, None] & (model.traffic.costs(list(different), list(asked), flow.width)[1] == 0)
         at = np.array([different[home] for home in homes], dtype=np.int64)
-        stored = np.array([model.stored(need, flow.width) for need in asked], dtype=np.int64)
-        tables = _Tables(within, np.where(free, 0, prices)[at], np.where(free, 0, stored)[at])
+        taken = [np.array([model.stored(n, flow.width, room) for n in asked], dtype=np.int64) for room in self.rooms]
+        stored = [np.where(free, 0, mine)[at] for mine in taken]
+        tables = _Tables(within, np.where(free, 0, prices)[at], stored)
         return [self._together(flows, group, asks, tables) for group in _sharing(asks, within)]
 
     def _together(self, flows: list[Flow], group: list[int], asks: Sequence[Ints], tables: _Tables) -> _Moved:
@@ -155,11 +159,11 @@ class Translation:
             tuple(number[asks[j]] for j in group),
             _strictly(tables.within[np.ix_(asked, asked)]),
             tables.prices[:, asked],
-            tables.stored[:, asked],
+            [stored[:, asked] for stored in tables.stored],
             np.array(serves, dtype=bool).T,
         )
 
-    def _held(self) -> dict[tuple[int, int, int], Ints]:
+    def _held(self, room: Room | None) -> dict[tuple[int, int, int], Ints]:
         """(node, start, stop) -> bytes per option of the tensors that lie there, over the instants that are counted.
 
         While one may lie in another's place it is left to `_exchanged`.
@@ -174,7 +178,9 @@ class Translation:
                 start, stop = self._counted(first + 1, last)
                 if start < stop:
                     stays = zip(homes, left, strict=True)
-                    stored = [self.model.stored(home, flow.width) if last <= until else 0 for home, until in stays]
+                    stored = [
+                        self.model.stored(home, flow.width, room) if last <= until else 0 for home, until in stays
+                    ]
                     key = (self.number[flow.home], start, stop)
                     held[key] = held.get(key, 0) + np.array(stored, dtype=np.int64)
         for node in self.decided:
@@ -192,7 +198,7 @@ class Translation:
         at = next(k for k, op in enumerate(self.model.program.operations) if op.name == name)
         return at, at
 
-    def _exchanged(self) -> list[_Exchanged]:
+    def _exchanged(self, room: Room | None) -> list[_Exchanged]:
         """Tensors that take another's place under some options: those of tied nodes together."""
         spans: dict[tuple[int, int, Width], list[tuple[int, int]]] = {}
         for flow in self.model.flows:
@@ -202,14 +208,17 @@ class Translation:
                 spans.setdefault((under.home, flow.home, flow.width), []).extend(
                     [(start, stop)] if start < stop else []
                 )
-        return [self._exchange(*key, tuple(intervals)) for key, intervals in spans.items() if intervals]
+        return [self._exchange(*key, tuple(intervals), room) for key, intervals in spans.items() if intervals]
 
-    def _exchange(self, old: int, new: int, width: Width, intervals: tuple[tuple[int, int], ...]) -> _Exchanged:
+    def _exchange(
+        self, old: int, new: int, width: Width, intervals: tuple[tuple[int, int], ...], room: Room | None
+    ) -> _Exchanged:
         nodes = self.model.nodes[old], self.model.nodes[new]
         assert not isinstance(nodes[0], SinkNode)
         assert not isinstance(nodes[1], SinkNode)
         items = {layout: i for i, layout in enumerate(dict.fromkeys(nodes[1].homes))}
-        stored = [[0 if home is item else self.model.stored(item, width) for item in items] for home in nodes[0].homes]
+        sizes = {item: self.model.stored(item, width, room) for item in items}
+        stored = [[0 if home is item else sizes[item] for item in items] for home in nodes[0].homes]
         asks = np.array([items[layout] for layout in nodes[1].homes], dtype=np.int64)
         return _Exchanged(self.number[old], self.number[new], asks, np.array(stored, dtype=np.int64), intervals)
 
@@ -220,7 +229,7 @@ class Translation:
     def problem(self, capacity: int, exposed: int = 2) -> AssignmentProblem:
         """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute."""
         builder = ProblemBuilder()
-        memory = builder.add_resource(capacity, "memory")
+        memory = builder.add_resource(capacity + self.spare, "memory")
         timed = self.model.objective == "time"
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
@@ -251,13 +260,27 @@ class Translation:
         return builder.build()
 
     def _hold(self, builder: ProblemBuilder, memory: int) -> None:
-        for (node, start, stop), stored in self.held.items():
-            builder.use(node, memory, start, stop, stored)
-        for each in self.exchanged:
-            count = each.stored.shape[1]
-            use = SupplyUse(memory, each.intervals, each.stored)
-            free = np.zeros((count, count), dtype=bool)
-            builder.add_supply(Supply(each.old, (each.new,), (each.asks,), free, 0 * each.stored, (use,)))
+        """What lies there. The instants of one room follow those of another; what a room has less than the roomiest is
+        taken in it from the start, so that one limit does for all.
+        """
+        for shift, room, held, exchanged in zip(self._shifts, self.rooms, self.held, self.exchanged, strict=True):
+            for (node, start, stop), stored in held.items():
+                builder.use(node, memory, start + shift, stop + shift, stored)
+            for each in exchanged:
+                count = each.stored.shape[1]
+                intervals = tuple((start + shift, stop + shift) for start, stop in each.intervals)
+                use = SupplyUse(memory, intervals, each.stored)
+                free = np.zeros((count, count), dtype=bool)
+                builder.add_supply(Supply(each.old, (each.new,), (each.asks,), free, 0 * each.stored, (use,)))
+            less = self.spare - (0 if room is None else room.spare)
+            if less and self.decided:
+                everywhere = np.full(len(self.work[self.decided[0]]), less, dtype=np.int64)
+                builder.use(0, memory, shift, shift + len(self.model.instants), everywhere)
+
+    @property
+    def _shifts(self) -> list[int]:
+        """By room the number of its first instant."""
+        return [k * (len(self.model.instants) + 1) for k in range(len(self.rooms))]
 
     def _supply(self, moved: _Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
         flow = moved.flows[0]
@@ -275,17 +298,19 @@ class Translation:
             alive = tuple(span for span in spans if span[0] < span[1])
             of_lifetime.setdefault(alive, []).append(item)
         uses = []
-        for intervals, items in of_lifetime.items():
-            amounts = np.zeros_like(moved.stored)
-            amounts[:, items] = moved.stored[:, items]
+        for (shift, stored), (intervals, items) in product(
+            zip(self._shifts, moved.stored, strict=True), of_lifetime.items()
+        ):
+            amounts = np.zeros_like(stored)
+            amounts[:, items] = stored[:, items]
             if intervals and amounts.any():
-                uses.append(SupplyUse(memory, intervals, amounts))
+                uses.append(SupplyUse(memory, tuple((a + shift, b + shift) for a, b in intervals), amounts))
         return uses
 
     def taken(self, choice: Mapping[int, int]) -> int:
-        """The bytes that a choice takes on a rank at most, by the model."""
+        """The bytes that a choice takes on a rank at most, by the model; on one that has spare bytes so many less."""
         profile = self._places.profile([choice[node] for node in self.decided])
-        return int(profile.max(initial=0))
+        return int(profile.max(initial=0)) - self.spare
 
     @cached_property
     def _places(self) -> Places:
@@ -356,7 +381,8 @@ class Lean:
 def least_memory(translation: Translation, *, time_limit: float, seed: int, jobs: int) -> Lean | None:
     """The leanest choice that is found in time."""
     answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit), prove=False)
-    return Lean(translation.choice(answer), answer.bound or 0) if answer.choice else None
+    least = max(0, (answer.bound or 0) - translation.spare)
+    return Lean(translation.choice(answer), least) if answer.choice else None
 
 
 def _work_limit(time_limit: float) -> int:

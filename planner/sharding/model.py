@@ -21,6 +21,7 @@ from ...program import Program
 from ...records import Width, width_of
 from ..strategy.columns import Ints
 from ..strategy.layouts import Layout
+from ..strategy.rooms import Room
 from ..strategy.traffic import Traffic
 from .nodes import Node, OperationNode, SinkNode, SourceNode
 from .repetition import Repetitions
@@ -53,7 +54,7 @@ class Model:
 
     ``instants`` are the indices of the operations at which memory is counted, and the number of all operations for the
     end, where outputs that are partial are moved to what they end as. ``over``: by tensor the flow whose place it takes
-    while both are there, where their layouts are the same (`replaced`).
+    while both are there, where their layouts are the same (`replaced`). ``rooms``: ranks told apart by their memory.
     """
 
     program: Program
@@ -65,6 +66,7 @@ class Model:
     traffic: Traffic
     objective: str
     over: Mapping[str, Flow]
+    rooms: tuple[Room, ...] = ()
     align: int = 256
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
@@ -97,10 +99,11 @@ class Model:
             groups.setdefault((flow.home, flow.readers, flow.source, flow.width), []).append(flow)
         return list(groups.values())
 
-    def stored(self, layout: Layout, width: Width) -> int:
-        """Aligned bytes of a buffer for a layout."""
+    def stored(self, layout: Layout, width: Width, room: Room | None = None) -> int:
+        """Aligned bytes of a buffer for a layout; on the ranks of a room where one is given."""
         size = width.complete if layout.parts is None else width.partial
-        return -(-layout.storage_size * size // self.align) * self.align
+        elements = layout.storage_size if room is None else layout.stored_on(room.ranks)
+        return -(-elements * size // self.align) * self.align
 
     def price(self, have: Layout, need: Layout, width: Width) -> int:
         """Picoseconds or bytes of one transfer."""
@@ -139,7 +142,12 @@ def maximal(needs: Sequence[Layout]) -> list[Layout]:
 
 
 def build_model(
-    program: Program, nodes: list[Node], repetition: Repetitions, traffic: Traffic, objective: str
+    program: Program,
+    nodes: list[Node],
+    repetition: Repetitions,
+    traffic: Traffic,
+    objective: str,
+    rooms: tuple[Room, ...] = (),
 ) -> Model:
     """Tie repeated layers, collect flows."""
     op_index = {op.name: k for k, op in enumerate(program.operations)}
@@ -159,7 +167,7 @@ def build_model(
     instants = list(range(count)) if uneven else repetition.telling(count)
     of = {flow.tensor: flow for flow in flows}
     over = {new: of[old] for new, old in replaced(program).items()}
-    model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over)
+    model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over, rooms)
     if _end_tells(model):
         instants.append(count)
     return model

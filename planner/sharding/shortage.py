@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from ...errors import Infeasible
 from ...records import width_of
+from ..strategy.rooms import Room
 from .model import Flow, Model, memory_at
 from .nodes import OperationNode
 
@@ -19,9 +20,13 @@ class Shortage(Infeasible):
 
 def least_held(model: Model) -> int:
     """Bytes that some rank holds at some instant under any choice, by adding up what each tensor takes where it takes
-    least: its home, or what an operation needs of it while that runs.
+    least: its home, or what an operation needs of it while that runs. Of a rank that has spare bytes so many less.
     """
-    least = {flow.tensor: _least_home(model, flow) for flow in model.flows}
+    return max(_least_in(model, room) - (0 if room is None else room.spare) for room in model.rooms or (None,))
+
+
+def _least_in(model: Model, room: Room | None) -> int:
+    least = {flow.tensor: _least_home(model, flow, room) for flow in model.flows}
     ends = [(flow.first, flow.last, least[flow.tensor]) for flow in model.flows if flow.tensor not in model.over]
     change = [0] * (len(model.program.operations) + 2)
     for first, last, size in ends:
@@ -30,21 +35,21 @@ def least_held(model: Model) -> int:
     alive = list(accumulate(change))
     at = {op.name: k for k, op in enumerate(model.program.operations)}
     nodes = (node for node in model.nodes if isinstance(node, OperationNode))
-    return max([alive[at[node.name]] + _more(model, node, least) for node in nodes] + alive[-1:], default=0)
+    return max([alive[at[node.name]] + _more(model, node, least, room) for node in nodes] + alive[-1:], default=0)
 
 
-def _least_home(model: Model, flow: Flow) -> int:
-    return min(model.stored(home, flow.width) for home in model.homes(flow))
+def _least_home(model: Model, flow: Flow, room: Room | None) -> int:
+    return min(model.stored(home, flow.width, room) for home in model.homes(flow))
 
 
-def _more(model: Model, node: OperationNode, least: Mapping[str, int]) -> int:
+def _more(model: Model, node: OperationNode, least: Mapping[str, int], room: Room | None) -> int:
     """Bytes that an operation needs of its operands, and leaves of its result, beyond the least that these take."""
     names = dict.fromkeys((*node.op.operands, node.op.output))
     free = [name for name in names if name not in model.over]
     beyond = []
     for k in range(len(node.labels)):
         taken = {node.op.output: node.homes[k]} | dict(zip(node.op.operands, node.needs[k], strict=True))
-        stored = {name: model.stored(taken[name], width_of(model.program, name)) for name in free}
+        stored = {name: model.stored(taken[name], width_of(model.program, name), room) for name in free}
         beyond.append(sum(max(0, stored[name] - least[name]) for name in free) + node.workspace[k])
     return min(beyond, default=0)
 

@@ -47,6 +47,7 @@ class Layout:
     _pairs: dict[Layout, Pair] = field(default_factory=dict, repr=False)
     _related: list[tuple[Related, int]] = field(default_factory=list, repr=False)
     _around: dict[tuple[tuple[int, ...], ...], Layout] = field(default_factory=dict, repr=False)
+    _stored: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
@@ -149,6 +150,13 @@ class Layout:
         if self.by_axes is not None:
             return int(np.prod([axis.stored for axis in self.by_axes], axis=0).max())
         return max((grid.size for grid in self.storage.values() if grid is not None), default=0)
+
+    def stored_on(self, ranks: tuple[int, ...]) -> int:
+        """Elements of the largest storage grid of any of these ranks."""
+        if ranks not in self._stored:
+            grids = (self.storage[self.regions[rank]] for rank in ranks)
+            self._stored[ranks] = max((grid.size for grid in grids if grid is not None), default=0)
+        return self._stored[ranks]
 
     def stored_like(self, other: Layout) -> bool:
         """On every rank the same elements lie equally far from the start of a buffer for the one and for the other."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
 
 from ...program import Program
 from ...space import Box
@@ -45,3 +46,29 @@ def _alone(program: Program, works: Works, kind: int) -> float:
         whole = Box.of_shape(tuple(op.extents.values())).region()
         total += works.of(op, program, whole, partial=False, kind=kind).seconds
     return total
+
+
+def limited(speeds: Sequence[int], budgets: Sequence[int], nbytes: int) -> tuple[int, ...]:
+    """Weights of ranks as near to given ones as memory allows: no rank has a greater share of so many bytes, all cut,
+    than its budget; the others share the rest as they would. Where all budgets are too little, in proportion to them.
+
+    >>> limited((3, 3, 1, 1), (100, 100, 100, 100), 200)
+    (3, 3, 1, 1)
+    >>> limited((3, 3, 1, 1), (25, 25, 100, 100), 100)
+    (1, 1, 1, 1)
+    """
+    if not nbytes or not any(budgets):
+        return tuple(speeds)
+    shares, over = [Fraction(budget) for budget in budgets], sum(budgets) > nbytes
+    full: set[int] = set()
+    while over:
+        left = nbytes - sum(budgets[rank] for rank in full)
+        free = sum(speed for rank, speed in enumerate(speeds) if rank not in full)
+        shares = [Fraction(budgets[r]) if r in full else Fraction(left * s, free) for r, s in enumerate(speeds)]
+        more = {rank for rank, share in enumerate(shares) if share > budgets[rank]}
+        full, over = full | more, bool(more)
+    least = Fraction(1, FINEST)
+    ratios = [max(least, Fraction(share / max(shares)).limit_denominator(FINEST)) for share in shares]
+    common = lcm(*(ratio.denominator for ratio in ratios))
+    found = [int(ratio * common) for ratio in ratios]
+    return tuple(weight // gcd(*found) for weight in found)

@@ -17,7 +17,7 @@ def memory_changes(sayings: Sayings, kinds: Kinds, rank: int, events: Sequence[E
     """By tier, the bytes of the rank's buffers that are "resident" (params, states) and of its other "values"."""
     end_s = max(event.end_s for event in events)
     found: dict[str, list[Change]] = {}
-    for life in lives(sayings.resolved, kinds, events, end_s):
+    for life in lives(sayings.resolved, kinds, events, end_s, rank):
         if sayings.resolved.storage(life.buffer.name)[rank] is not None:
             series = "resident" if life.kind in KEPT_ROLES else "values"
             nbytes = life.buffer.nbytes

@@ -162,7 +162,7 @@ def _memory(plan: Plan) -> Iterable[Drawing]:
     timeline = plan.simulate()
     kinds = Kinds.of(plan.resolved)
     for tier, rank, _, full in peaks(plan):
-        found = lives(plan.resolved, kinds, timeline.at([rank]), timeline.makespan_s)
+        found = lives(plan.resolved, kinds, timeline.at([rank]), timeline.makespan_s, rank)
         found += workspaces(plan.resolved, timeline.makespan_s)
         yield memory_drawing(found, tier, rank, timeline.makespan_s, full)
 

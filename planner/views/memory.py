@@ -30,8 +30,8 @@ class Living:
     kind: str
 
 
-def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: float) -> list[Living]:
-    """Buffers in the plan's order, by the events of one rank. Parameters, states and outputs stay to the end."""
+def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: float, rank: int = 0) -> list[Living]:
+    """Buffers in the plan's order, by the events of a rank. Parameters, states and outputs stay to the end."""
     when = {event.task: (event.start_s, event.end_s) for event in events}
     spans: dict[str, tuple[float, float]] = {}
     makers: dict[str, str] = {}
@@ -49,7 +49,8 @@ def lives(resolved: Resolved, kinds: Kinds, events: Iterable[Event], end_s: floa
                 last = start if isinstance(task, Compute) and name == task.over else end
                 spans[name] = (min(known[0], start), max(known[1], last))
     kept = {*resolved.document.outputs.values(), *resolved.document.states.values(), *_resident(resolved)}
-    return [_living(resolved, buffer, spans, makers, kept, end_s) for buffer in resolved.document.buffers]
+    here = [buffer.there(resolved.kinds[rank]) for buffer in resolved.document.buffers]
+    return [_living(resolved, buffer, spans, makers, kept, end_s) for buffer in here]
 
 
 def workspaces(resolved: Resolved, end_s: float) -> list[Living]:

@@ -97,14 +97,16 @@ def of_workspace(nbytes: int) -> str:
 
 def peaks(plan: Plan) -> Iterator[tuple[str, int, int, int]]:
     """Per tier in use: its name, the fullest rank, what that holds at most, and what it may hold (bytes)."""
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[int, int, int]] = {}
     for rank, tiers in plan.document.peak_bytes.items():
         for tier, size in tiers.items():
-            if tier not in found or size > found[tier][1]:
-                found[tier] = (int(rank), size)
-    for tier, (fullest, most) in found.items():
+            full = plan.machine.capacity_bytes(tier, plan.document.devices[int(rank)])
+            known = found.get(tier)
+            if known is None or size * known[2] > known[1] * full:
+                found[tier] = (int(rank), size, full)
+    for tier, (fullest, most, full) in found.items():
         if most:
-            yield tier, fullest, most, plan.machine.capacity_bytes(tier)
+            yield tier, fullest, most, full
 
 
 def _operations(resolved: Resolved) -> list[list[str]]:

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, f32, param
 from tapestry.errors import Infeasible
 from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner.binding import fullest as fullest_tiers
 from tapestry.planner.check import Code, check
+from tapestry.planner.format import Place
+from tapestry.planner.format.codec import decode
 from tapestry.planner.machine import Machine, MachineError, machine_from_json, machine_to_json
 from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.sharding.bound import lower_bound
 from tapestry.program import Pin
 from tapestry.reference import evaluate
 from tapestry.space import parse_region
+from tapestry.testing import assert_close
+
+from .test_pins_never_beat import generated
 
 KIND = """
 [[device]]
@@ -37,14 +46,23 @@ HEAD = 'name = "mixed"\ndescription = "two fast and two slow cores"\nhosts = 1\n
 LINK = '[[links]]\nkind = "wire"\nscope = "host"\ngb_per_s = 100\nlatency_us = 1\n'
 
 
-def mixed(tmp_path: Path, memory: float = 1.0, fast: int = 3) -> Machine:
-    """Two devices, and two of a third of their speed, with ``memory`` GB each."""
+def mixed(tmp_path: Path, memory: float = 1.0, fast: int = 3, of_fast: float = 1.0) -> Machine:
+    """Two devices of ``of_fast`` GB each, and two of a third of their speed, with ``memory`` GB each."""
     file = tmp_path / "mixed.toml"
-    kinds = KIND.format(count=2, name="fast", gflops=fast, memory=1) + KIND.format(
+    kinds = KIND.format(count=2, name="fast", gflops=fast, memory=of_fast) + KIND.format(
         count=2, name="slow", gflops=1, memory=memory
     )
     file.write_text(HEAD + kinds + LINK)
     return load_machine(file)
+
+
+@tp.program
+def deep(*, rows: int = 64, n: int = 512) -> Tensor:
+    """Four layers whose weights are nearly all that it takes."""
+    y = tp.input("x", "f32", (rows, n))
+    for k in range(4):
+        y = tp.relu(tp.einsum("nc,ck->nk", y, tp.param(f"w{k}", "f32", (n, n)), name=f"layer{k}"))
+    return y
 
 
 @tp.program
@@ -119,7 +137,7 @@ def test_a_bound_holds_on_devices_that_differ(tmp_path: Path) -> None:
         assert made.check().ok, str(made.check())
 
 
-def test_the_smallest_memory_is_kept_and_the_checker_refuses_what_overflows_it(tmp_path: Path) -> None:
+def test_the_checker_refuses_what_overflows_the_memory_of_one_kind(tmp_path: Path) -> None:
     made = plan(PROGRAM, mixed(tmp_path), mesh=(4,))
     small = mixed(tmp_path, memory=1e-6)
     raw = msgspec.json.decode(msgspec.json.encode(machine_to_json(small)))
@@ -129,3 +147,98 @@ def test_the_smallest_memory_is_kept_and_the_checker_refuses_what_overflows_it(t
     with pytest.raises(Infeasible):
         plan(PROGRAM, small, mesh=(4,))
     assert plan(PROGRAM, small).check().ok  # on the two that have memory
+
+
+def fullest(made: Plan) -> list[int]:
+    return [made.document.peak_bytes[str(rank)]["hbm"] for rank in range(made.resolved.size)]
+
+
+def test_each_device_has_its_own_budget(tmp_path: Path) -> None:
+    """Weights of 4.2 MB: equal shares are too much for the slow ones, and two fast ones alone take a third longer."""
+    program, machine = deep.bind(), mixed(tmp_path, memory=0.9e-3, of_fast=2.4e-3)
+    made, two = (plan(program, machine, mesh=mesh) for mesh in ((4,), (2,)))
+    assert [peak > 0.9e6 for peak in fullest(made)] == [True, True, False, False]
+    assert made.document.weights == (3, 3, 1, 1)
+    assert made.document.predicted.makespan_s < 0.8 * two.document.predicted.makespan_s
+    assert plan(program, machine).document.mesh == (4,)
+    assert made.check().ok, str(made.check())
+    [full] = fullest_tiers(made.resolved, machine)
+    assert (full.used, full.capacity) == (fullest(made)[2], 900_000)
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
+def test_fast_devices_with_little_memory_have_less_than_their_speed_asks_for(
+    tmp_path: Path, mesh: tuple[int, ...]
+) -> None:
+    made = plan(deep.bind(), mixed(tmp_path, memory=2.4e-3, of_fast=0.9e-3), mesh=mesh)
+    fast, _, _, slow = made.document.weights or (1, 1, 1, 1)
+    assert fast < slow
+    assert [peak > 0.9e6 for peak in fullest(made)] == [False, False, True, True]
+    assert made.check().ok, str(made.check())
+
+
+@pytest.mark.parametrize(("memory", "of_fast"), [(0.9e-3, 2.4e-3), (2.4e-3, 0.9e-3)])
+def test_what_lies_elsewhere_on_other_devices_computes_what_the_reference_does(
+    tmp_path: Path, memory: float, of_fast: float
+) -> None:
+    program = deep.bind()
+    made = plan(program, mixed(tmp_path, memory=memory, of_fast=of_fast), mesh=(4,))
+    assert any(len({place.offset for place in buffer.places}) > 1 for buffer in made.document.buffers)
+    again = Plan(decode(made.to_json()))
+    assert again.document == made.document
+    rng = np.random.default_rng(5)
+    values = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "param")}
+    assert_close(program, values, again.run(values).outputs, evaluate(program, values))
+
+
+def test_places_on_other_devices_are_proved_as_well(tmp_path: Path) -> None:
+    made = plan(deep.bind(), mixed(tmp_path, memory=0.9e-3, of_fast=2.4e-3), mesh=(4,))
+    document = made.document
+
+    def said(name: str, change: Callable[[Place], tuple[Place, ...]]) -> set[Code]:
+        """The verdicts on the plan where a buffer lies elsewhere on the slow devices alone."""
+        buffers = tuple(
+            msgspec.structs.replace(buffer, others=change(buffer.places[1])) if buffer.name == name else buffer
+            for buffer in document.buffers
+        )
+        return set(check(msgspec.structs.replace(document, buffers=buffers)).codes)
+
+    first, second = (buffer for buffer in document.buffers if buffer.tensor in ("w0", "w1"))
+    there = second.places[1].offset
+    changes: list[tuple[Code, Callable[[Place], tuple[Place, ...]]]] = [
+        (Code.OVERLAP, lambda place: (msgspec.structs.replace(place, offset=there),)),
+        (Code.STORAGE, lambda place: (msgspec.structs.replace(place, nbytes=place.nbytes - 4),)),
+        (Code.STORAGE, lambda place: (msgspec.structs.replace(place, offset=place.offset + 1),)),
+        (Code.STORAGE, lambda place: (place, place)),
+        (Code.CAPACITY, lambda place: (msgspec.structs.replace(place, offset=1 << 20),)),
+        (Code.PEAK, lambda place: (msgspec.structs.replace(place, offset=671744),)),
+    ]
+    for code, change in changes:
+        assert code in said(first.name, change)
+    assert not said(first.name, lambda place: (place,))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    seed=st.integers(0, 40),
+    memory=st.sampled_from([0.3, 0.5, 1.0, 2.0]),
+    of_fast=st.sampled_from([0.3, 0.5, 1.0, 2.0]),
+    mesh=st.sampled_from([(4,), (2, 2)]),
+)
+def test_plans_within_any_memories_are_proved_and_run(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, memory: float, of_fast: float, mesh: tuple[int, ...]
+) -> None:
+    """``memory`` and ``of_fast``: of what all tensors take together."""
+    program = generated(seed)
+    whole = sum(tensor.nbytes for tensor in program.tensors) / 1e9
+    machine = mixed(tmp_path_factory.mktemp("m"), memory=memory * whole, of_fast=of_fast * whole)
+    try:
+        made = plan(program, machine, mesh=mesh)
+    except Infeasible:
+        return
+    assert made.check().ok, str(made.check())
+    limits = [machine.capacity_bytes("hbm", rank) for rank in range(4)]
+    assert all(peak <= limit for peak, limit in zip(fullest(made), limits, strict=True))
+    rng = np.random.default_rng(seed)
+    values = {t.name: rng.uniform(-1, 1, t.shape).astype("f4") for t in program.of_role("input", "param")}
+    assert_close(program, values, made.run(values).outputs, evaluate(program, values))
