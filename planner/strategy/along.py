@@ -280,12 +280,3 @@ def _needed(mine: Column, theirs: Column) -> Ints:
 
     found: Ints = (until(mine.spans[1]) - until(mine.spans[0])).sum(axis=1)
     return found
-
-
-def share(turn: Ints, count: Ints, size: Ints, longest: Ints, *, cut: bool) -> Ints:
-    """Elements of the share of a piece with a number, of so many shares."""
-    if not cut:
-        return np.where(turn == 0, size, 0)
-    length = (turn + 1) * longest // count - turn * longest // count
-    found: Ints = length * (size // longest)
-    return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..format.senders import Groups
 from . import along
-from .along import Along, Held, InTurn, share
+from .along import Along, Held, InTurn
 from .columns import Columns, Ints, joined, overlap
 from .layouts import Layout
 from .tangled import Tangled
@@ -135,10 +135,10 @@ class Shares:
         taken = contributed[:, self.needed.codes]
         turn, count = np.broadcast_to(self.place, wanted.shape), self.needed.count[self.needed.codes]
         longest = self._longest(some, wanted)
-        shares = share(turn, count[None], wanted, longest, cut=self.able > 0)
+        shares = _share(turn, count[None], wanted, longest, cut=self.able > 0)
         shares[taken] = 0
         own = wanted[rows, mine]
-        shares[rows, mine] = share(self.own[mine], self.owners[mine], own, longest[rows, mine], cut=self.able > 0)
+        shares[rows, mine] = _share(self.own[mine], self.owners[mine], own, longest[rows, mine], cut=self.able > 0)
         if self.able:
             others = (wanted > 0) & ~taken
             self.counts |= {*np.unique(count[others.any(axis=0)]).tolist()}
@@ -154,3 +154,12 @@ class Shares:
             table = overlap(mine, sets[:, None], theirs, np.arange(len(theirs.sets))[None])
             np.maximum(found, table[:, theirs.codes][at], out=found)
         return found
+
+
+def _share(turn: Ints, count: Ints, size: Ints, longest: Ints, *, cut: bool) -> Ints:
+    """Elements of the share of a piece with a number, of so many shares."""
+    if not cut:
+        return np.where(turn == 0, size, 0)
+    length = (turn + 1) * longest // count - turn * longest // count
+    found: Ints = length * (size // longest)
+    return found

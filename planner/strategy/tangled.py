@@ -8,16 +8,20 @@ the other axes are looked at together, as tables of ranks by cells.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..format.loads import IN, OUT
-from .along import Along, Level, share
+from .along import Along, Level
 from .columns import Column, Columns, Ints, joined, overlap
 
-ENTRIES = 1 << 21  # of a table of ranks by cells that is made at once
+Floats = NDArray[np.float64]
+
+ENTRIES = 1 << 20  # of a table of ranks by cells that is made at once
 
 
 class Cells(NamedTuple):
@@ -30,22 +34,31 @@ class Cells(NamedTuple):
     @staticmethod
     def of(sets: Column, some: Ints, others: Column) -> Cells:
         """Of the sets of one column with some numbers, all intervals."""
-        assert sets.spans is not None
         assert others.spans is not None
-        low, high = (ends[some] for ends in sets.spans)
-        ends = np.unique(np.concatenate([low, high]))
-        steps = np.zeros((len(some), len(ends)), dtype=np.int32)
-        rows = np.broadcast_to(np.arange(len(some))[:, None], low.shape)
-        np.add.at(steps, (rows, np.searchsorted(ends, low)), 1)
-        np.add.at(steps, (rows, np.searchsorted(ends, high)), -1)
-        inside = np.cumsum(steps, axis=1)[:, :-1] > 0
-        kept = np.flatnonzero(inside.any(axis=0))
-        inside, cell = np.unique(inside[:, kept], axis=1, return_inverse=True)
+        inside, cell, low, high = _cells(sets, some.tobytes())
         length = np.zeros((len(others.sets), inside.shape[1]), dtype=np.int64)
         for begin, end in zip(others.spans[0].T, others.spans[1].T, strict=True):
-            both = np.minimum(end[:, None], ends[kept + 1]) - np.maximum(begin[:, None], ends[kept])
-            np.add.at(length.T, cell.reshape(-1), np.maximum(both, 0).T)
+            both = np.minimum(end[:, None], high) - np.maximum(begin[:, None], low)
+            np.add.at(length.T, cell, np.maximum(both, 0).T)
         return Cells(inside, length)
+
+
+@lru_cache(maxsize=16)
+def _cells(sets: Column, some: bytes) -> tuple[Any, Ints, Ints, Ints]:
+    """[set, cell] which sets have a cell; of every interval between ends of sets its cell, and where it begins and
+    ends."""
+    assert sets.spans is not None
+    low, high = (ends[np.frombuffer(some, dtype=np.int64)] for ends in sets.spans)
+    ends = np.unique(np.concatenate([low, high]))
+    inside = np.zeros((len(low), len(ends) - 1), dtype=bool)
+    for begin, end in zip(low.T, high.T, strict=True):
+        inside |= (begin[:, None] <= ends[:-1]) & (ends[:-1] < end[:, None])
+    kept = np.flatnonzero(inside.any(axis=0))
+    patterns = np.packbits(inside[:, kept].T, axis=1)
+    numbers: dict[bytes, int] = {}
+    cell = np.array([numbers.setdefault(pattern.tobytes(), len(numbers)) for pattern in patterns], dtype=np.int64)
+    first = np.unique(cell, return_index=True)[1]
+    return inside[:, kept[first]], cell, ends[kept], ends[kept + 1]
 
 
 @dataclass
@@ -115,23 +128,23 @@ class _Alike:
         step = max(1, ENTRIES // len(self.ranks))
         for begin in range(0, self.cells.inside.shape[1], step):
             cells = np.arange(begin, min(begin + step, self.cells.inside.shape[1]))
-            inside = self.cells.inside[self.at][:, cells]
-            folded = np.zeros(inside.shape, dtype=np.int64)
+            inside = self.cells.inside[:, cells].astype(np.float64)[self.at]
+            folded = np.zeros_like(inside)
             turn = np.cumsum(inside, axis=0) - 1
             for number in np.flatnonzero(self.cells.length[:, cells].any(axis=1)).tolist():
                 self._fold(number, cells, inside, turn, folded)
             for level, within in zip(self.source.levels, self.found.within, strict=True):
                 self._tell(level, within, inside, folded)
 
-    def _fold(self, number: int, cells: Ints, inside: Ints, turn: Ints, folded: Ints) -> None:
+    def _fold(self, number: int, cells: Ints, inside: Floats, turn: Floats, folded: Floats) -> None:
         """Of pieces with one set of the axis. ``inside``, ``turn``: [rank, cell] whether it is needed, and how many
-        ranks before need it; ``folded`` is added to."""
+        ranks before need it; ``folded`` is added to. Counts are whole numbers that floating point has exactly."""
         pieces, mine = self.pieces[number], self.holders[number]
         length = self.cells.length[number, cells]
         met = np.flatnonzero(length)
         if not len(pieces):
             return
-        holding = np.zeros((len(pieces), len(met)), dtype=np.int64)
+        holding = np.zeros((len(pieces), len(met)))
         if len(mine):
             self._contributing(mine, np.searchsorted(pieces, self.piece[mine]), holding, met, inside, length, folded)
         without = holding == 0
@@ -140,26 +153,26 @@ class _Alike:
             self._needing(pieces, without[:, some], met[some], inside, turn, length[met[some]], folded)
 
     def _contributing(
-        self, mine: Ints, group: Ints, holding: Ints, met: Ints, inside: Ints, length: Ints, folded: Ints
+        self, mine: Ints, group: Ints, holding: Floats, met: Ints, inside: Floats, length: Ints, folded: Floats
     ) -> None:
         """Those who need and contribute to a piece fold it. ``mine``: these ranks piece by piece; ``group``: the place
         of the piece of each."""
         wanted = inside[np.ix_(mine, met)]
-        before = np.cumsum(wanted, axis=0)
+        turn = np.cumsum(wanted, axis=0)
         start = np.flatnonzero(np.diff(group, prepend=-1))
         last = np.append(start[1:], len(mine)) - 1
-        base = before[start] - wanted[start]
-        holding[group[start]] = before[last] - base
-        times = np.diff(np.append(start, len(mine)))
-        turn, count = before - np.repeat(base, times, axis=0) - 1, holding[group]
+        base = turn[start] - wanted[start]
+        holding[group[start]] = turn[last] - base
+        turn -= np.repeat(base, np.diff(np.append(start, len(mine))), axis=0) + 1 if len(start) > 1 else 1
         piece = self.piece[mine]
-        shares = self._shares(turn, count, piece, length[met]) * wanted
-        self.found.shares[piece, self.ranks[mine]] += shares.sum(axis=1)
+        shares = self._shares(turn, holding[group] if len(start) > 1 else holding[group[:1]], piece, length[met])
+        shares *= wanted
+        self.found.shares[piece, self.ranks[mine]] += shares.sum(axis=1).astype(np.int64)
         folded[np.ix_(mine, met)] += shares
-        self.found.counts |= {*np.unique(holding).tolist()} - {0} if self.tangled.able else set()
+        self._count(holding)
 
     def _needing(
-        self, pieces: Ints, without: Ints, cells: Ints, inside: Ints, turn: Ints, length: Ints, folded: Ints
+        self, pieces: Ints, without: Any, cells: Ints, inside: Floats, turn: Floats, length: Ints, folded: Floats
     ) -> None:
         """Where no needer contributes, all of them fold. ``without``: [piece, cell] where that is so."""
         wanted, turn = inside[:, cells], turn[:, cells]
@@ -169,26 +182,48 @@ class _Alike:
         )[1:]
         for kind, one in enumerate(pieces[kinds].tolist()):
             alike = which.reshape(-1) == kind
-            shares = self._shares(turn, count, np.array([one]), length) * wanted
-            total = without[alike].astype(np.float64) @ shares.T.astype(np.float64)
+            shares = self._shares(turn, count, np.array([one]), length)
+            shares *= wanted
+            total = without[alike].astype(np.float64) @ shares.T
             self.found.shares[np.ix_(pieces[alike], self.ranks)] += total.astype(np.int64)
             folded[:, cells] += shares * without[alike].sum(axis=0)
-        self.found.counts |= {*np.unique(count).tolist()} if self.tangled.able else set()
+        self._count(count)
 
-    def _shares(self, turn: Ints, count: Ints, pieces: Ints, length: Ints) -> Ints:
-        longest = self.longest[pieces][:, None]
+    def _count(self, counts: Floats) -> None:
+        """How many ranks share pieces."""
+        if self.tangled.able:
+            self.found.counts |= {*map(int, np.unique(counts).tolist())} - {0}
+
+    def _shares(self, turn: Floats, count: Floats, pieces: Ints, length: Ints) -> Floats:
+        """What a rank folds whose turn it is among so many, of pieces with so many values of the axis."""
+        first = pieces[:1]
+        uniform = all((table[pieces] == table[first]).all() for table in (self.sizes, self.longest))
+        pieces = first if uniform else pieces
+        sizes, longest = self.sizes[pieces][:, None] * length, self.longest[pieces][:, None]
+        if not self.tangled.able:
+            return np.where(turn == 0, sizes, 0.0)
         if self.tangled.axis < self.tangled.able:
             longest = np.maximum(longest, length)
-        sizes = self.sizes[pieces][:, None] * length
-        return share(turn, np.maximum(count, 1), sizes, longest, cut=self.tangled.able > 0)
+        count = np.maximum(count, 1)
+        before = turn * longest
+        found: Floats = before + longest
+        for cut in (before, found):
+            cut /= count
+            np.floor(cut, out=cut)
+        found -= before
+        found *= sizes // longest
+        return found
 
-    def _tell(self, level: Level, within: Ints, inside: Ints, folded: Ints) -> None:
+    def _tell(self, level: Level, within: Ints, inside: Floats, folded: Floats) -> None:
         """What is folded is told to all others that need it."""
         order, start, group = _grouped(level.of[self.ranks])
-        heard, count = (np.add.reduceat(table[order], start, axis=0) for table in (folded, inside.astype(np.int64)))
-        received = np.einsum("rc,rc->r", inside, heard[group]) - folded.sum(axis=1)
-        within[IN, self.ranks] += received
-        within[OUT, self.ranks] += np.einsum("rc,rc->r", folded, count[group] - 1)
+        heard, count = (np.add.reduceat(table[order], start, axis=0) for table in (folded, inside))
+        alone = len(start) == 1
+        received = inside @ heard[0] if alone else np.einsum("rc,rc->r", inside, heard[group])
+        sent = folded @ count[0] if alone else np.einsum("rc,rc->r", folded, count[group])
+        own = folded.sum(axis=1)
+        within[IN, self.ranks] += (received - own).astype(np.int64)
+        within[OUT, self.ranks] += (sent - own).astype(np.int64)
 
 
 def _by(numbers: Ints, some: Ints, count: int) -> list[Ints]:
