@@ -89,7 +89,7 @@ def encode(out: Any, *rest: Any) -> int:
 
 
 @pytest.fixture(autouse=True)
-def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notes]:
+def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
     """A GPU that takes notes."""
     found = Notes()
 
@@ -110,7 +110,6 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     for cache in caches:
         cache.cache_clear()
     public._prepared.clear()
-    monkeypatch.setenv("TAPESTRY_CACHE", str(tmp_path_factory.getbasetemp() / "kernels"))
     monkeypatch.setattr(prepare, "_loaded", load)
     monkeypatch.setattr(weight_gradient, "kernels", all_of)
     monkeypatch.setattr(operands, "empty", empty)
