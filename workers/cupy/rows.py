@@ -17,6 +17,7 @@ from ...kernels.elementwise.types import Layout
 from ...kernels.errors import KernelError
 from ...kernels.normalization.kernel import RowKernel, compile_rows
 from ...program import Block, Operation
+from ...space import Grid
 from ..device import Chain, Evaluation, Stored
 from .arrays import DeviceArray, apart
 from .convolutions import convolution_of
@@ -37,6 +38,7 @@ def rows_of(chain: Chain) -> Written | None:
     arrays = arrays_of(chain.tasks) if _of_rows(chain.tasks) else None
     if arrays is None:
         return None
+    arrays |= _among_others(chain.tasks)
     names = numbered(arrays)
     layouts = {names[tensor]: _layout(stored.array) for tensor, stored in arrays.items()}
     outputs = [names[task.op.output] for task in chain.tasks if task.op.output in chain.stored]
@@ -109,6 +111,33 @@ def arrays_of(tasks: Sequence[Evaluation]) -> dict[str, Stored] | None:
             if stored.array.dtype.names:
                 return None
     return found
+
+
+def _among_others(tasks: Sequence[Evaluation]) -> dict[str, Stored]:
+    """Results that no task reads and that are stored between rows of others, as arrays of the rows that are written."""
+    read = {name for task in tasks for name in task.reads}
+    found = {task.op.output: _written(task) for task in tasks if task.op.output not in read}
+    return {name: stored for name, stored in found.items() if stored is not None}
+
+
+def _written(task: Evaluation) -> Stored | None:
+    """The rows of a storage that a task writes, where these are some of one axis and lie together."""
+    [points], stored = task.points.grids, task.write
+    axes = dict(zip((dim.name for dim in task.op.dims), points.axes, strict=True))
+    wanted = [axes.get(str(row)) for row in task.op.write]
+    axis = next((k for k, (a, b) in enumerate(zip(wanted, stored.grid.axes, strict=True)) if a != b), None)
+    if axis is None or any(held.size > 1 for held in stored.grid.axes[:axis]):
+        return None
+    mine, held = wanted[axis], stored.grid.axes[axis]
+    if mine is None or len(mine.runs) != 1 or len(held.runs) != 1 or mine.runs[0].step != held.runs[0].step:
+        return None
+    if wanted[axis + 1 :] != [*stored.grid.axes[axis + 1 :]] or mine.runs[0].start not in held.runs[0]:
+        return None
+    first, (_, *rest) = held.runs[0].index(mine.runs[0].start), stored.array.shape[axis:]
+    shape = (*stored.array.shape[:axis], mine.size, *rest)
+    offset = stored.array.offset + first * prod(rest) * stored.array.dtype.itemsize
+    grid = Grid((*stored.grid.axes[:axis], mine, *stored.grid.axes[axis + 1 :]))
+    return Stored(replace(stored.array, offset=offset, shape=shape), grid)
 
 
 def _local(task: Evaluation, arrays: Mapping[str, Stored]) -> Operation | None:

@@ -20,6 +20,7 @@ from tapestry.testing import assert_close
 from tapestry.workers.cupy import gathered, paired
 from tapestry.workers.cupy.device import CupyDevice
 from tapestry.workers.rank import Rank
+from tapestry.workers.result import RunResult
 
 from ...kernels.elementwise.host import needs_compiler
 from ..unchecked import run_unchecked
@@ -270,7 +271,28 @@ def read_around(
 @needs_compiler
 def test_a_product_is_added_to_rows_that_are_stored_with_their_neighbours(machine: HostMachine) -> None:
     """Rows of a single image: those of other ranks lie before and after, and the product writes between them."""
-    program = read_around.bind()
+    found = halves_of_an_image(read_around.bind())
+    assert [event.kernel for event in found.events].count("product, added") == 2
+
+
+@tp.program
+def normed_around(
+    x: param[f32[Tensor, "n=1 p=12 q=10 c=24"]], w: param[f32[Tensor, "c=24"]], b: param[f32[Tensor, "c=24"]]
+) -> Tensor:
+    return around(tp.layer_norm(x, w, b))
+
+
+@needs_compiler
+def test_a_norm_of_rows_that_are_stored_with_their_neighbours_is_one_kernel(machine: HostMachine) -> None:
+    """On the rank whose rows come first, and on the one that has rows of another before its own."""
+    found = halves_of_an_image(normed_around.bind())
+    norms = [event.kernel for event in found.events if event.name == "layer_norm.scale"]
+    assert len(norms) == 2
+    assert all(kernel.startswith("rows") for kernel in norms)
+
+
+def halves_of_an_image(program: Program) -> RunResult:
+    """The values are right where two ranks have half of the rows each."""
     shards = {}
     for op in program.operations:
         extents = [dim.extent for dim in op.dims]
@@ -280,7 +302,7 @@ def test_a_product_is_added_to_rows_that_are_stored_with_their_neighbours(machin
     inputs = random_inputs(program, 5)
     found = run_unchecked(Resolved(document, program), inputs, device="on_host", poison=True)
     assert_close(program, inputs, found.outputs, evaluate(program, inputs))
-    assert [event.kernel for event in found.events].count("product, added") == 2
+    return found
 
 
 @tp.program
