@@ -27,10 +27,10 @@ Box = tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """Where a chain has come to: its weighed seconds, the starts before it, and the box its place is anywhere in."""
+    """Where a chain has come to: its weighed seconds, those of starts alone, and the box its place is anywhere in."""
 
     seconds: float
-    starts: int
+    starts: float
     box: Box | None
     certain: bool
     rising: dict[int, float]
@@ -38,17 +38,22 @@ class Place(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Devices that are alike: their rates, and what a second of one of them counts in the load."""
+    """Devices that are alike: their rates, and what a second of one of them counts in the load. ``start``: seconds, of
+    a task of the operation that is looked at."""
 
     rates: Rates
     share: float
+    start: float = 0.0
 
 
 class Cost(NamedTuple):
     """Of an operation: what its tasks add to the load, a start included; of the chain's link the seconds that few tasks
-    take, and by kind of device what a share of its points has that share of."""
+    take, and by kind of device what a share of its points has that share of. ``start``: the least on any kind of
+    device; ``idle``: what it adds to the load."""
 
     load: float
+    start: float
+    idle: float
     shared: float
     parts: tuple[tuple[tuple[Kind, Part], ...], ...]
     triangle: tuple[tuple[Kind, Part], ...] = ()
@@ -103,68 +108,66 @@ def least_seconds(case: Case, kinds: Sequence[Kind], weight: float) -> float:
     known: dict[object, Cost] = {}
     links: dict[object, tuple[float, float]] = {}
     places: dict[str, Place] = {}
-    load, start = 0.0, weight * min(kind.rates.start_s for kind in kinds)
+    load = 0.0
     for op in case.program.operations:
         dtypes = tuple(case.program.tensor(name).dtype for name in (*op.operands, op.output))
         key = (case.shape(op).number, dtypes, *(kind.rates.own(op, case.program) for kind in kinds))
         if key not in known:
-            known[key] = _cost(case, op, kinds)
-            links[key] = _link(known[key], kinds, weight), _rising_link(known[key], kinds, weight)
+            known[key] = _cost(case, op, [kind._replace(start=kind.rates.start(op, case.program)) for kind in kinds])
+            links[key] = _link(known[key], weight), _rising_link(known[key], weight)
         load += known[key].load
         if known[key].load:
-            places[op.output] = _place(op, places, start, *links[key])
+            places[op.output] = _place(op, places, weight * known[key].start, *links[key])
     longest = max((max(place.seconds, *place.rising.values(), 0.0) for place in places.values()), default=0.0)
     return (1 - weight) * load + longest
 
 
-def _link(cost: Cost, kinds: Sequence[Kind], weight: float) -> float:
+def _link(cost: Cost, weight: float) -> float:
     """What an operation adds to the chain, with as many tasks as make it least: what few of them take, or what tasks of
     their size take on some kind of device, less what is in the load."""
-    start, idle = min(k.rates.start_s for k in kinds), min(k.share * k.rates.start_s for k in kinds)
-    found = _few(cost.shared, start, idle, weight)
+    found = _few(cost.shared, cost, weight)
     for paces in cost.parts:
-        sized = [least_weighed(part, k.rates.start_s, weight, (1 - weight) * k.share) for k, part in paces]
+        sized = [least_weighed(part, k.start, weight, (1 - weight) * k.share) for k, part in paces]
         found = max(found, min(sized, default=0.0) - (1 - weight) * cost.load)
     return found
 
 
-def _few(shared: float, start: float, idle: float, weight: float) -> float:
-    if not idle:
-        return weight * start
-    many = max(1.0, sqrt(weight * shared / ((1 - weight) * idle)))
-    return weight * (shared / many + start) + (1 - weight) * (many - 1) * idle
+def _few(shared: float, cost: Cost, weight: float) -> float:
+    if not cost.idle:
+        return weight * cost.start
+    many = max(1.0, sqrt(weight * shared / ((1 - weight) * cost.idle)))
+    return weight * (shared / many + cost.start) + (1 - weight) * (many - 1) * cost.idle
 
 
-def _rising_link(cost: Cost, kinds: Sequence[Kind], weight: float) -> float:
+def _rising_link(cost: Cost, weight: float) -> float:
     """The same for a place drawn evenly of a triangle of points, or of a box with twice the even density at most.
 
     There each task counts for no less than chain * probability + load * share of the points, where the probability is
     twice the share at most; probabilities and shares add up to 1.
     """
-    start, idle = min(k.rates.start_s for k in kinds), min(k.share * k.rates.start_s for k in kinds)
     loaded = (1 - weight) * cost.load
     if cost.triangle:
-        sized = [least_weighed(part, k.rates.start_s, weight, (1 - weight) * k.share) for k, part in cost.triangle]
-        return max(_few(0.0, start, idle, weight), min(sized) - loaded)
-    found = _few(cost.shared / 2, start, idle, weight)
+        sized = [least_weighed(part, k.start, weight, (1 - weight) * k.share) for k, part in cost.triangle]
+        return max(_few(0.0, cost, weight), min(sized) - loaded)
+    found = _few(cost.shared / 2, cost, weight)
     for paces in cost.parts:
         if not paces:
             continue
-        load = min(least_weighed(part, k.rates.start_s, 0.0, (1 - weight) * k.share) for k, part in paces)
+        load = min(least_weighed(part, k.start, 0.0, (1 - weight) * k.share) for k, part in paces)
         chain = []
         for k, part in paces:
-            twice = least_weighed(part, k.rates.start_s, 2 * weight, (1 - weight) * k.share)
-            half = weight * (k.rates.start_s + seconds_at(part[0], part[1] / 2))
+            twice = least_weighed(part, k.start, 2 * weight, (1 - weight) * k.share)
+            half = weight * (k.start + seconds_at(part[0], part[1] / 2))
             chain.append(min((twice - load) / 2, half))
         found = max(found, load + max(0.0, min(chain)) - loaded)
     return found
 
 
 def _place(op: Operation, places: dict[str, Place], start: float, link: float, rising_link: float) -> Place:
-    """The longest chain to an operation."""
+    """The longest chain to an operation. ``start``: weighed seconds of its own."""
     ends = _ends(op)
     reads = [read for read in op.reads if read.tensor in places and _always(read.guard, ends, set(ends))]
-    starts = max((1 + places[read.tensor].starts for read in reads if places[read.tensor].certain), default=0)
+    starts = max((places[read.tensor].starts for read in reads if places[read.tensor].certain), default=0.0)
     seconds = max((places[r.tensor].seconds for r in reads if _passes(op, r, ends, places[r.tensor].box)), default=0.0)
     box = _box(op.write, ends) if _always(op.where, ends, _names(op.write)) else None
     rising: dict[int, float] = {}
@@ -181,7 +184,7 @@ def _place(op: Operation, places: dict[str, Place], start: float, link: float, r
                 and _box(read.index, ends) == places[read.tensor].box
             ]
             rising[axis] = rising_link + max(before, default=0.0)
-    return Place(max(seconds, start * starts) + link, starts, box, not op.where, rising)
+    return Place(max(seconds, starts) + link, starts + start, box, not op.where, rising)
 
 
 def _alone(row: Affine) -> str:
@@ -256,14 +259,15 @@ def _cost(case: Case, op: Operation, kinds: Sequence[Kind]) -> Cost:
     """Of each part of what tasks take that counts which is least on some kind of device."""
     shape = case.shape(op)
     if not shape.count(shape.domain):
-        return Cost(0.0, 0.0, ())
+        return Cost(0.0, 0.0, 0.0, 0.0, ())
     whole = _parts(case, op, kinds, shape.count(shape.domain) if op.scan is None else 0, _touched(case, op))
     even = _parts(case, op, kinds, *_even(case, op))
     loads = [[kind.share * never_below(*part) for kind, part in paces] for paces in whole]
     shared = [[never_below(*part) for _, part in paces] for paces in even]
-    idle = min(kind.share * kind.rates.start_s for kind in kinds)
+    start, idle = min(kind.start for kind in kinds), min(kind.share * kind.start for kind in kinds)
     load = max((min(mine) for mine in loads if mine), default=0.0) + idle
-    return Cost(load, max((min(mine) for mine in shared if mine), default=0.0), even, _triangle(case, op, kinds))
+    even_s = max((min(mine) for mine in shared if mine), default=0.0)
+    return Cost(load, start, idle, even_s, even, _triangle(case, op, kinds))
 
 
 def _triangle(case: Case, op: Operation, kinds: Sequence[Kind]) -> tuple[tuple[Kind, Part], ...]:

@@ -21,6 +21,7 @@ _SCOPES = ("island", "host", "cluster")
 _MACHINE = ("name", "description", "device", "hosts", "devices_per_host", "links")
 # Fields that are there where they say something.
 _MACHINE_MORE, _LINK_MORE, _PACE_MORE = ("devices_per_island", "others"), ("shared_by",), ("shapes",)
+_OWN_MORE = ("start_s",)
 _DEVICE_MORE, _WORKSPACE = ("workspaces",), ("kernel", "nbytes", "of_result")
 
 
@@ -248,10 +249,12 @@ def _pace_faults(pace: object, at: str) -> Iterator[str]:
         every = pace.get(name, [])
         curves = [curve for curve in every if isinstance(curve, Mapping)]
         for k, curve in enumerate(every):
-            yield from _fields(curve, (*keys, *held), f"{at}.{name}[{k}]")
+            yield from _fields(curve, (*keys, *held), f"{at}.{name}[{k}]", _OWN_MORE if name == "operations" else ())
         for k, curve in enumerate(curves):
             here = f"{at}.{name}[{k}]"
             yield from _texts(curve, keys, here)
+            if name == "operations" and "start_s" in curve:
+                yield from _time(curve, "start_s", here)
             yield from (
                 shapes.faults(curve, here)
                 if name == "shapes"

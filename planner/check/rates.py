@@ -2,8 +2,8 @@
 
 A shard of an operation: max(points * operations a point / rate, bytes / bandwidth) + start, with the bytes of all
 elements that it reads and writes; where the machine was measured (`paces`, the one with the nearest number of ranks at
-work), its curves instead of its rates and no less than its table of shapes says, and the operation's own curve + start
-if it has one. A transfer: the busiest rank's bytes on the link that reaches all of them.
+work), its curves instead of its rates and no less than its table of shapes says, and the operation's own curve and
+start if it has them. A transfer: the busiest rank's bytes on the link that reaches all of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Rates:
         self._copies = pace["copy"] if pace is not None else []
         self._curves = {} if pace is None else {(c["kernel"], c["dtype"]): c["points"] for c in pace["curves"]}
         self._shapes = {} if pace is None else {(s["kernel"], s["dtype"]): s for s in pace.get("shapes", [])}
-        self._own = {} if pace is None else {c["operation"]: c["points"] for c in pace["operations"]}
+        measured = [] if pace is None else pace["operations"]
+        self._own = {one["operation"]: one["points"] for one in measured}
+        self._own_starts = {one["operation"]: float(one["start_s"]) for one in measured if "start_s" in one}
         self._bytes_per_s = float(device["tiers"][0]["read_gb_per_s"]) * 1e9
         self._peak = {(peak["kernel"], peak["dtype"]): float(peak["tflops"]) * 1e12 for peak in device["peak"]}
         self._tiers = {tier["name"]: tier for tier in device["tiers"]}
@@ -73,7 +75,11 @@ class Rates:
             return 0.0
         if op.scan is not None and self.own(op, program) is None:
             points = min(points, sum(touched))
-        return self._beyond_start(op, program, points, nbytes, touched) + self.start_s
+        return self._beyond_start(op, program, points, nbytes, touched) + self.start(op, program)
+
+    def start(self, op: Operation, program: Program) -> float:
+        """Of a task of an operation: its own where the machine says so, else that of all."""
+        return self._own_starts.get(self.own(op, program) or "", self.start_s)
 
     def own(self, op: Operation, program: Program) -> str | None:
         """What the machine calls an operation that was measured itself."""

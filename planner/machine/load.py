@@ -209,7 +209,8 @@ def _shapes(table: TomlTable) -> ShapeTable:
 
 
 def _operation_curve(table: TomlTable) -> OperationCurve:
-    curve = OperationCurve(table.text("digest"), _seconds(table, "points_and_us"))
+    start_s = table.number("start_us", least=0.0) * 1e-6 if "start_us" in table else None
+    curve = OperationCurve(table.text("digest"), _seconds(table, "points_and_us"), start_s)
     if "name" in table:  # for people: which operation of which program it was
         table.text("name")
     table.close()

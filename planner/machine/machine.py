@@ -155,11 +155,13 @@ class WorkCurve:
 @dataclass(frozen=True, slots=True)
 class OperationCurve:
     """A measured operation of a program, named by `ProgramGraph.digest`: `points` of (index points of one task, seconds
-    beyond its start). It comes before all that is known of its class.
+    beyond its start). It comes before all that is known of its class. `start_s`: what its tasks take to start, where
+    that is not what all do: one that is done within another's kernel has no start of its own.
     """
 
     operation: str
     points: Points
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ class Pace:
     curves: tuple[WorkCurve, ...] = ()
     operations: tuple[OperationCurve, ...] = ()
     shapes: tuple[ShapeTable, ...] = ()
+
+    def own(self, digest: str) -> OperationCurve | None:
+        """What was measured of an operation itself."""
+        return next((curve for curve in self.operations if curve.operation == digest), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +216,12 @@ class DeviceModel:
         """How fast it is with so many ranks at work; None where only rates are known."""
         return min(self.paces, key=lambda pace: (abs(log2(pace.ranks / ranks)), pace.ranks), default=None)
 
-    def start_s(self, ranks: int) -> float:
-        """The fixed cost of a task."""
+    def start_s(self, ranks: int, digest: str = "") -> float:
+        """The fixed cost of a task; ``digest``: of the operation, which may have a start of its own."""
         pace = self.pace(ranks)
+        own = None if pace is None or not digest else pace.own(digest)
+        if own is not None and own.start_s is not None:
+            return own.start_s
         return self.launch_overhead_s if pace is None else pace.start_s
 
     def work(self, kernel: str, dtype: str, ranks: int) -> Timing:
@@ -250,8 +259,8 @@ class DeviceModel:
     def operation(self, digest: str, ranks: int) -> Timing | None:
         """Seconds over the points of a measured operation, its start left out; None where it was not measured."""
         pace = self.pace(ranks)
-        found = [curve.points for curve in pace.operations if curve.operation == digest] if pace is not None else []
-        return Timing(found[0]) if found else None
+        own = None if pace is None else pace.own(digest)
+        return None if own is None else Timing(own.points)
 
     def ops_per_s(self, kernel: str, dtype: str) -> float:
         """Operations per second of a kernel class in a dtype (a multiply-add counts two).

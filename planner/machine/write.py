@@ -113,6 +113,8 @@ def _pace(pace: Pace, names: Mapping[str, str]) -> Iterator[str]:
         if own.operation in names:
             yield _entry("name", names[own.operation])
         yield _entry("digest", own.operation)
+        if own.start_s is not None:
+            yield _entry("start_us", own.start_s * 1e6)
         yield _times("points_and_us", own.points)
         yield ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -123,27 +122,34 @@ def _telling(found: Sequence[tuple[Sample, int]], copies: Points) -> list[Sample
     return telling or [sample for sample, _ in found]
 
 
-def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> dict[str, list[Sample]]:
-    """What the operations of a program took beyond a start, by their digest: points and seconds.
+def operation_curves(plan: Plan, times: TaskTimes, start_s: float) -> list[OperationCurve]:
+    """What the operations of a program took, by their digest.
 
-    One that is done within another takes no time, and is priced a start as all are: the other one takes so much less.
+    Of one that is done within another, here or there, the points say all that it takes: it has no start of its own.
     """
     found: dict[str, list[Sample]] = {}
-    within: Counter[int] = Counter()
     for shard in shards(plan, times):
-        starts = 1 + within[shard.rank]
-        within[shard.rank] = starts if shard.seconds - times.gap < 2 * LEAST_S else 0
-        sample = shard.points, max(LEAST_S, shard.seconds - starts * start_s)
-        found.setdefault(plan.program.graph.digest(shard.op), []).append(sample)
-    return found
+        found.setdefault(plan.program.graph.digest(shard.op), []).append((shard.points, shard.seconds))
+    curves = []
+    for digest, samples in found.items():
+        within = any(seconds - times.gap < 2 * LEAST_S for _, seconds in samples)
+        own = 0.0 if within else start_s
+        points = monotone([(points, max(LEAST_S, seconds - own)) for points, seconds in samples])
+        curves.append(OperationCurve(digest, points, own if within else None))
+    return curves
 
 
-def with_operations(pace: Pace, measured: Mapping[str, Sequence[Sample]]) -> tuple[OperationCurve, ...]:
-    """A pace's curves of operations; what was measured anew stands in place of what was known at the same size."""
-    known: dict[str, dict[float, float]] = {own.operation: dict(own.points) for own in pace.operations}
-    curves = {digest: tuple(sorted(points.items())) for digest, points in known.items()}
-    curves |= {digest: renewed(known.get(digest, {}), samples) for digest, samples in measured.items()}
-    return tuple(OperationCurve(digest, points) for digest, points in sorted(curves.items()))
+def with_operations(pace: Pace, measured: Sequence[OperationCurve]) -> tuple[OperationCurve, ...]:
+    """A pace's curves of operations; what was measured anew stands in place of what was known at the same size, and of
+    all that was known where it starts otherwise.
+    """
+    curves = {own.operation: own for own in pace.operations}
+    for own in measured:
+        known = curves.get(own.operation)
+        alike = known is not None and known.start_s == own.start_s
+        points = renewed(dict(known.points) if known is not None and alike else {}, own.points)
+        curves[own.operation] = replace(own, points=points)
+    return tuple(own for _, own in sorted(curves.items()))
 
 
 def renewed(known: Mapping[float, float], samples: Sequence[Sample]) -> Points:

@@ -18,7 +18,7 @@ from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
 from ..machine import Machine, Timing
-from ..strategy.cost import compute_dtype, flops_per_point, kernel_class
+from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, start_seconds
 from .forced import forced_seconds
 
 COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
@@ -44,9 +44,8 @@ class _Kind:
     ranks: int
     share: float = 0.0
 
-    @property
-    def start(self) -> float:
-        return self.machine.device.start_s(self.ranks)
+    def start(self, op: Operation, program: Program) -> float:
+        return start_seconds(op, program, self.machine, self.ranks)
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,13 @@ def _steep(paces: Sequence[_Pace], weight: float) -> float:
 
 @dataclass(frozen=True)
 class _Work:
-    """An operation in the chain. ``starts``: of tasks that must come before any of it. ``before``: operations whose
-    tasks, at places spread evenly over what they write, come before tasks at places spread so over ``written``.
-    ``slopes``: by axis of what is written the (operation, axis) before, where places get denser along that axis."""
+    """An operation in the chain. ``starts``: seconds that tasks which must come before any of it take to start.
+    ``before``: operations whose tasks, at places spread evenly over what they write, come before tasks at places spread
+    so over ``written``. ``slopes``: by axis of what is written the (operation, axis) before, where places get denser
+    along that axis."""
 
     cost: _Cost
-    starts: int
+    starts: float
     before: tuple[int, ...]
     written: tuple[int, ...] | None
     slopes: Mapping[int, tuple[tuple[int, int], ...]]
@@ -181,7 +181,7 @@ def _weighed(works: Sequence[_Work], weight: float) -> float:
         if id(cost) not in links:
             links[id(cost)] = cost.link(weight)
         before = max((chains[k] for k in work.before), default=0.0)
-        before = max(before, weight * cost.start * work.starts)
+        before = max(before, weight * work.starts)
         chains.append(before + links[id(cost)] if cost.whole else 0.0)
         if triangles and cost.whole and id(cost) not in sloped_links:
             sloped_links[id(cost)] = cost.sloped_link(weight)
@@ -223,14 +223,15 @@ def _works(program: Program, kinds: Sequence[_Kind]) -> list[_Work]:
             known[key] = _cost(op, program, kinds)
         extents = _inside(op)
         made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and _holds(r.guard, extents, [*extents])]
-        sure = [found[k].starts for k, _ in made if not program.operations[k].where and found[k].cost.whole]
+        certain = (found[k] for k, _ in made if not program.operations[k].where and found[k].cost.whole)
+        starts = max((before.starts + before.cost.start for before in certain), default=0.0)
         passing = [
             (k, _span(r.index, extents)) for k, r in made if _holds(op.where, extents, _dims(*r.index, *op.write))
         ]
         through = tuple(k for k, span in passing if span is not None and span == found[k].written)
         written = _span(op.write, extents) if _holds(op.where, extents, _dims(*op.write)) else None
         slopes = _slopes(op, made, extents, written, found)
-        found.append(_Work(known[key], max((1 + starts for starts in sure), default=0), through, written, slopes))
+        found.append(_Work(known[key], starts, through, written, slopes))
     return found
 
 
@@ -330,7 +331,8 @@ def _cost(op: Operation, program: Program, kinds: Sequence[_Kind]) -> _Cost:
     """Tasks are on any of the kinds, so of each part of what they take that counts which is least on some kind."""
     domain = Region.of(Grid(tuple(IntSet.interval(0, dim.extent) for dim in op.dims)))
     points = count_points(op, domain)
-    start, idle = min(kind.start for kind in kinds), min(kind.share * kind.start for kind in kinds)
+    starts = [kind.start(op, program) for kind in kinds]
+    start, idle = min(starts), min(kind.share * own for kind, own in zip(kinds, starts, strict=True))
     if not points.exact or not points.value:
         return _Cost(0.0, 0.0, start, idle)
     computed = 0 if op.scan is not None else points.value  # a scan need not go through its points one by one
@@ -361,8 +363,9 @@ def _paces(
         device = kind.machine.device
         measured = device.operation(program.graph.digest(op), kind.ranks) if device.paces else None
         work = measured or device.work(kernel_class(op), compute_dtype(op, program), kind.ranks)
-        arithmetic.append(_Pace(kind.share, kind.start, work, float(points if measured else operations)))
-        moved.append(_Pace(kind.share, kind.start, device.copying(kind.ranks), 0.0 if measured else float(nbytes)))
+        start, moving = kind.start(op, program), device.copying(kind.ranks)
+        arithmetic.append(_Pace(kind.share, start, work, float(points if measured else operations)))
+        moved.append(_Pace(kind.share, start, moving, 0.0 if measured else float(nbytes)))
     some = [tuple(paces) if all(pace.size for pace in paces) else () for paces in (arithmetic, moved)]
     return some[0], some[1]
 

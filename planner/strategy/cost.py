@@ -100,7 +100,14 @@ def machine_seconds(op: Operation, program: Program, machine: Machine, shard: To
     """The highest of its roofs + start; 0 for no points."""
     if not shard.points:
         return 0.0
-    return max(roof.seconds for roof in roofs(op, program, machine, shard, ranks)) + machine.device.start_s(ranks)
+    highest = max(roof.seconds for roof in roofs(op, program, machine, shard, ranks))
+    return highest + start_seconds(op, program, machine, ranks)
+
+
+def start_seconds(op: Operation, program: Program, machine: Machine, ranks: int) -> float:
+    """What a task of an operation takes to start."""
+    device = machine.device
+    return device.start_s(ranks, program.graph.digest(op) if device.paces else "")
 
 
 def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ranks: int) -> list[Roof]:

@@ -128,6 +128,10 @@ MACHINES: dict[str, Callable[[Json], None]] = {
     "a copy goes back": paced(pace(copy=[[8, 1.0], [4, 1.0]])),
     "a copy gets quicker": paced(pace(copy=[[4, 2.0], [8, 1.0]])),
     "an operation has no points": paced(pace(operations=[{"operation": "a", "points": []}])),
+    "an operation starts before it is asked": paced(
+        pace(operations=[{"operation": "a", "points": [[1, 1]], "start_s": -1.0}])
+    ),
+    "an operation starts at a word": paced(pace(operations=[{"operation": "a", "points": [[1, 1]], "start_s": "now"}])),
     "an operation is measured twice": paced(pace(operations=[{"operation": "a", "points": [[1, 1]]}] * 2)),
     "a curve is of no kernel": paced(pace(curves=[{"kernel": {}, "dtype": "f32", "points": [[1, 1.0]]}])),
     "an unknown field": lambda raw: raw["machine"].update(colour="red"),

@@ -6,11 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.planner import Plan, load_machine, plan
-from tapestry.planner.machine import Curve, Machine, MachineError, OperationCurve, Pace, WorkCurve
+from tapestry.planner.machine import (
+    Curve,
+    Machine,
+    MachineError,
+    OperationCurve,
+    Pace,
+    WorkCurve,
+    machine_from_json,
+    machine_to_json,
+)
 from tapestry.planner.machine.write import machine_toml
 
 ONE = Pace(1, 2e-6, ((1000.0, 1e-6), (1e6, 500e-6)), (WorkCurve("matmul", "f32", ((1e6, 20e-6), (1e8, 900e-6))),))
@@ -19,7 +30,10 @@ ALL = Pace(
     7e-6,
     ((1000.0, 4e-6),),
     (WorkCurve("matmul", "f32", ((1e6, 40e-6), (1e8, 1900e-6))), WorkCurve("elementwise", "f32", ((1e3, 3e-6),))),
-    (OperationCurve("0123456789abcdef", ((64.0, 1e-3), (256.0, 2e-3))),),
+    (
+        OperationCurve("0123456789abcdef", ((64.0, 1e-3), (256.0, 2e-3))),
+        OperationCurve("1123456789abcdef", ((64.0, 1e-9),), 0.0),
+    ),
 )
 
 
@@ -41,6 +55,8 @@ def test_a_written_machine_is_read_again(tmp_path: Path) -> None:
     found = load_machine(path)
     assert machine_toml(found) == machine_toml(machine)
     assert [time for _, time in found.device.paces[1].operations[0].points] == pytest.approx([1e-3, 2e-3])
+    assert [own.start_s for own in found.device.paces[1].operations] == [None, 0.0]
+    assert machine_from_json(machine_to_json(found)) == found
     assert found.device.overlap is False
     assert path.read_text(encoding="utf-8").startswith("# measured\n#\n# by hand\nname = ")
 
@@ -60,6 +76,8 @@ def test_the_pace_is_that_of_the_nearest_number_of_ranks() -> None:
     assert device.work("elementwise", "f32", 1).seconds(8.5e9) == pytest.approx(1, rel=0.5)  # a rate: not measured
     assert device.copying(4).seconds(2000) == 8e-6
     assert device.operation("0123456789abcdef", 1) is None
+    starts = [device.start_s(4, digest) for digest in ("0123456789abcdef", "1123456789abcdef", "unknown", "")]
+    assert starts == [7e-6, 0.0, 7e-6, 7e-6]
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +98,27 @@ def test_the_checker_finds_the_same_times_and_the_same_bound(made: Plan) -> None
     assert made.check().ok
     wrong = replace_predicted(made, made.document.predicted.makespan_s * 1.001)
     assert "predicted" in str(wrong.check())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([None, 0.0, 1e-6, 3e-6, 40e-6]), min_size=3, max_size=3), st.sampled_from([1, 4]))
+def test_operations_that_start_otherwise_take_their_own_start(starts: list[float | None], ranks: int) -> None:
+    """The checker finds the same times, and proves the same bound with code of its own; no plan is below it."""
+    program = net.bind(n=64, m=32, k=16)
+    points = {op.name: 64 * 16 * (32 if op.reduce_dims else 1) for op in program.operations}
+    curves = {
+        program.graph.digest(op): OperationCurve(program.graph.digest(op), ((float(points[op.name]), 5e-6),), start)
+        for op, start in zip(program.operations, starts, strict=True)
+    }
+    machine = measured(replace(ALL, ranks=1, operations=tuple(curves.values())))
+    made = plan(program, machine, mesh=(ranks,), time_limit=600)
+    assert made.check().ok, str(made.check())
+    assert made.document.bound is not None
+    assert made.document.bound.bound_s <= made.document.predicted.makespan_s
+    own = [ALL.start_s if curve.start_s is None else curve.start_s for curve in curves.values()]
+    if ranks == 1:
+        assert made.document.predicted.makespan_s == pytest.approx(sum(own) + 5e-6 * len(own))
+        assert made.document.bound.bound_s == pytest.approx(made.document.predicted.makespan_s)
 
 
 def test_a_machine_that_does_one_thing_at_a_time_hides_no_transfer() -> None:
@@ -114,6 +153,7 @@ BROKEN = [
     (HEAD + "[[device.at_work.curves]]\nkernel = 'matmull'", ["[device.at_work.0.curves.0]", "'matmull'"]),
     (HEAD + "[[device.at_work.operations]]\ndigest = 'a'", ["'points_and_us'", "nothing"]),
     (HEAD + "[[device.at_work.operations]]\ndigest = 'a'\npoints_and_us = [[1, 1]]\n" * 2, ["one curve each"]),
+    (HEAD + "[[device.at_work.operations]]\ndigest = 'a'\npoints_and_us = [[1, 1]]\nstart_us = -1", ["'start_us'"]),
 ]
 
 

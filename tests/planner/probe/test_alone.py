@@ -15,9 +15,10 @@ from tapestry.inputs import random_inputs
 from tapestry.planner import load_machine, plan
 from tapestry.planner.format import Compute, Resolved
 from tapestry.planner.interface import run_plans
+from tapestry.planner.machine import OperationCurve, Pace
 from tapestry.planner.machine.write import machine_toml
 from tapestry.planner.probe import here, measure
-from tapestry.planner.probe.curves import operation_curves
+from tapestry.planner.probe.curves import operation_curves, with_operations
 from tapestry.planner.probe.here import measured_program, ways_on
 from tapestry.planner.probe.measure import Host, probed
 from tapestry.planner.probe.sizes import Grid, Heads, Sizes
@@ -87,15 +88,32 @@ def maps(x: f32[Tensor, "n"]) -> Tensor:
 
 
 def test_what_is_done_within_another_is_priced_as_part_of_it() -> None:
-    """Three tasks of one kernel of 9 us are predicted to take 9 us together, each a start of 2 and the last 3 more."""
+    """Three tasks of one kernel of 9 us are predicted to take 9 us together: the others have no start of their own."""
     made = plan(maps.bind(n=8), "cpu-4", mesh=(1,), time_limit=20)
     numbers = [task.id for task in made.document.tasks if isinstance(task, Compute)]
     took = dict.fromkeys(((number, 0) for number in numbers), 5e-6) | {(number, 0): 1e-9 for number in numbers[:2]}
     times = TaskTimes(took | {(numbers[2], 0): 9e-6}, {}, 1.0, len(numbers), 0.0)
-    found = operation_curves(made, times, 2e-6)
+    found = {own.operation: own for own in operation_curves(made, times, 2e-6)}
     ops = [made.program.op_by_name[task.op] for task in made.document.tasks if isinstance(task, Compute)]
-    beyond = [took for op in ops for _, took in found[made.program.graph.digest(op)]]
-    assert beyond == pytest.approx([1e-9, 1e-9, 3e-6, 3e-6])
+    owns = [found[made.program.graph.digest(op)] for op in ops]
+    assert [own.start_s for own in owns] == [0.0, 0.0, None, None]
+    assert [took for own in owns for _, took in own.points] == pytest.approx([1e-9, 1e-9, 7e-6, 3e-6])
+
+
+def test_an_operation_that_was_done_within_another_once_has_no_start_anywhere() -> None:
+    """Its points say all that it takes; what was known of it with a start gives way."""
+
+    @tp.program
+    def twice(x: f32[Tensor, "n"]) -> Tensor:
+        return tp.exp(tp.exp(x))
+
+    made = plan(twice.bind(n=8), "cpu-4", mesh=(1,), time_limit=20)
+    one, other = [task.id for task in made.document.tasks if isinstance(task, Compute)]
+    (own,) = operation_curves(made, TaskTimes({(one, 0): 1e-9, (other, 0): 6e-6}, {}, 1.0, 2, 0.0), 2e-6)
+    assert own.start_s == 0.0
+    assert own.points == ((8, pytest.approx(3e-6, rel=1e-3)),)
+    known = Pace(1, 2e-6, (), operations=(OperationCurve(own.operation, ((8.0, 9e-6), (99.0, 20e-6))),))
+    assert with_operations(known, [own]) == (own,)
 
 
 def test_tasks_are_measured_alone_in_one_process_only() -> None:
