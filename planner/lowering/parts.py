@@ -128,4 +128,4 @@ def _restricted(held: Sequence[Layout], to: Region, layouts: Layouts) -> Layout:
 def _common(one: Layout, other: Layout, layouts: Layouts) -> Layout:
     if one.within(other):
         return one
-    return layouts.of(one.shape, [a & b for a, b in zip(one.regions, other.regions, strict=True)])
+    return layouts.both(one, other)

@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ...program import Operation
 from ...space import Grid, IntSet, Region
 from ...space.projection import operand_images, write_image
+from ..strategy.columns import Ints, column, of_those_there
+from ..strategy.layouts import Layout
 from ..strategy.strategies import Strategy, StrategyTable
 from .decisions import Decisions, Piece, Pieces
 
@@ -45,7 +49,13 @@ class Cutter:
 
     def equal(self, dim: str, count: int) -> Pieces | None:
         """As many pieces of equally many indices of a dimension on every rank that has any; None: there are fewer."""
-        axis = self._axis(dim)
+        axis, by_axes = self._axis(dim), self.strategy.domain.by_axes
+        if by_axes is not None:
+            sets = by_axes[axis].sets
+            if any(values and values.size < count for values in sets):
+                return None
+            slices = ([_slice(values.runs, k, count) for values in sets] for k in range(count))
+            return tuple((self._along(axis, mine, by_axes[axis].codes),) for mine in slices)
         rows = [_extent(region, axis) for region in self.strategy.shards]
         if any(row and row.size < count for row in rows):
             return None
@@ -132,8 +142,21 @@ class Cutter:
 
     def _task(self, axis: int, rows: Sequence[IntSet]) -> Strategy:
         """The points of every rank whose index on one axis is in a set."""
+        by_axes = self.strategy.domain.by_axes
+        if by_axes is not None:
+            mine = by_axes[axis]
+            numbers: dict[tuple[int, IntSet], int] = {}
+            codes = [numbers.setdefault(pair, len(numbers)) for pair in zip(mine.codes.tolist(), rows, strict=True)]
+            return self._along(axis, [mine.sets[code] & row for code, row in numbers], np.array(codes, dtype=np.int64))
         regions = [_restricted(region, axis, row) for region, row in zip(self.strategy.shards, rows, strict=True)]
-        return self.table.piece(self.op, self.strategy, regions)
+        return self.table.piece(self.op, self.strategy, Layout(self.strategy.domain.shape, tuple(regions)))
+
+    def _along(self, axis: int, sets: Sequence[IntSet], codes: Ints) -> Strategy:
+        """The points of every rank with indices on one axis, of these sets the one of its code."""
+        cut = [*(self.strategy.domain.by_axes or ())]
+        cut[axis] = column(sets, codes)
+        there = of_those_there(tuple(cut), np.all([one.sizes > 0 for one in cut], axis=0))
+        return self.table.piece(self.op, self.strategy, Layout(self.strategy.domain.shape, None, None, there))
 
     def _axis(self, dim: str) -> int:
         return [d.name for d in self.op.dims].index(dim)

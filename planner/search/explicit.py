@@ -52,7 +52,8 @@ def _pieces(question: Question, op: Operation, strategy: Strategy, given: Sequen
     columns = zip(*given, strict=True)
     if not all(Region.union(parts).same(shard) for parts, shard in zip(columns, strategy.shards, strict=True)):
         raise UsageError("the pieces of an operation make up its partition", where=f"operation {op.name}")
-    return tuple((question.table.piece(op, strategy, regions),) for regions in given)
+    shape = strategy.domain.shape
+    return tuple((question.table.piece(op, strategy, Layout(shape, tuple(regions))),) for regions in given)
 
 
 def decisions_of(

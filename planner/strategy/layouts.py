@@ -28,7 +28,7 @@ from .columns import (
 from .images import united_columns
 from .mesh import Cut, Mesh, Shards, full_box
 from .pairs import Pair, Related, Stack, facts, kept
-from .sets import everything, inside, without
+from .sets import everything, in_both, inside, without
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +354,12 @@ class Layouts:
         if layout.by_axes is not None and len(to.grids) == 1:
             return self.of_columns(layout.shape, inside(layout.by_axes, to.grids[0]), parts)
         return self.of(layout.shape, [region & to for region in layout.regions], parts)
+
+    def both(self, one: Layout, other: Layout) -> Layout:
+        """What each rank has in both, complete."""
+        if one.by_axes is not None and other.by_axes is not None:
+            return self.of_columns(one.shape, in_both(one.by_axes, other.by_axes))
+        return self.of(one.shape, [a & b for a, b in zip(one.regions, other.regions, strict=True)])
 
     def without(self, layout: Layout, other: Layout) -> Layout:
         """What each rank has of a layout that it has not of another one."""

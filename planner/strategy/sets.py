@@ -20,6 +20,13 @@ def inside(some: Columns, to: Grid) -> Columns:
     return of_those_there(cut, np.all([axis.sizes > 0 for axis in cut], axis=0))
 
 
+def in_both(some: Columns, others: Columns) -> Columns:
+    """What each rank has in both."""
+    axes = (met(mine, theirs) for mine, theirs in zip(some, others, strict=True))
+    cut = tuple(column([a & b for a, b in axis.pairs], axis.codes) for axis in axes)
+    return of_those_there(cut, np.all([axis.sizes > 0 for axis in cut], axis=0))
+
+
 def without(some: Columns, others: Columns) -> Columns | None:
     """What each rank has of some and not of others: all where they do not meet, else what one axis leaves."""
     both = [met(mine, theirs) for mine, theirs in zip(some, others, strict=True)]

@@ -87,7 +87,7 @@ class StrategyTable:
         self._known: dict[tuple[str, Cuts], Strategy] = {}
         self._given: dict[tuple[str, tuple[Region, ...]], Strategy] = {}
         self.turned: dict[tuple[Strategy, int | None], tuple[Strategy, ...]] = {}
-        self._pieces: dict[tuple[str, tuple[Region, ...], tuple[int, ...] | None], Strategy] = {}
+        self._pieces: dict[tuple[str, Columns | tuple[Region, ...], tuple[int, ...] | None], Strategy] = {}
         self._proved: set[tuple[str, Cuts]] = set()
 
     def signature(self, op: Operation) -> str:
@@ -164,12 +164,12 @@ class StrategyTable:
             self._given[key] = self._from_shards(op, (None,) * len(self.mesh.shape), _points(op, key[1]), parts)
         return self._given[key]
 
-    def piece(self, op: Operation, of: Strategy, regions: Iterable[Region]) -> Strategy:
+    def piece(self, op: Operation, of: Strategy, points: Layout) -> Strategy:
         """Some of a strategy's points on every rank, along parallel dimensions: the shares of a reduction stay whose
         they are."""
-        key = (self.signature(op), tuple(regions), of.writes.parts)
+        key = (self.signature(op), points.by_axes or points.regions, of.writes.parts)
         if key not in self._pieces:
-            self._pieces[key] = self._from_shards(op, of.cuts, _points(op, key[1]), of.writes.parts)
+            self._pieces[key] = self._from_shards(op, of.cuts, points, of.writes.parts)
         return self._pieces[key]
 
     def turn(

@@ -37,6 +37,7 @@ def test_of_all_ranks_as_of_each(data: st.DataObject) -> None:
     pairs = list(zip(one.regions, other.regions, strict=True))
     assert _same(table.inside(one, to), [region & to for region in one.regions])
     assert _same(table.without(one, other), [a - b for a, b in pairs])
+    assert _same(table.both(one, other), [a & b for a, b in pairs])
     assert _same(united([one, other], table), [Region.union(pair) for pair in pairs])
     assert one.everything.same(Region.union(one.regions))
 
