@@ -331,7 +331,7 @@ class Search:
         improved = True
         while improved and trials > 0:
             improved = False
-            for moved in self.blocks.around(best.choice)[:trials]:
+            for moved in self.blocks.around(best.choice, readers=self.question.toil <= FEW)[:trials]:
                 if self.question.clock.up:
                     return best
                 trials -= 1

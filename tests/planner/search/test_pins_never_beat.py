@@ -95,3 +95,9 @@ def test_nor_in_little_memory() -> None:
     """Two ways to cut a sum cost the same by the model, and one of them leaves work for while something is moved."""
     program = generated(8)
     assert shorter(program, [Pin("op", "product1", ((AXIS, "n"),)), Pin("tensor", "out", ((AXIS, "n"),))], 665728) == {}
+
+
+def test_all_that_reads_a_tensor_may_take_it_as_it_lies() -> None:
+    """Two products of one input, both cut along what they fold, need none of it moved; one alone gains nothing."""
+    pins = [Pin("op", "product1", ((AXIS, "c"),)), Pin("tensor", "x", ((AXIS, "d1"),))]
+    assert shorter(generated(8), pins, 466_009) == {}
