@@ -201,14 +201,15 @@ def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dic
     tasks = [[b.rank, b.lane, b.name, b.predicted_s, b.measured_s, b.kernel] for b in beside(timeline.events, settled)]
     kinds = Kinds.of(made.resolved)
     drawing = timeline_drawing(kinds, predicted_peers(timeline), measured_peers(middle.events))
-    bound = made.document.bound
+    bound, waits = made.document.bound, exposed(middle.events, middle.wall_s)
     return {
         "step_s": step_s,
         "noted_s": middle.wall_s,
         "predicted_s": predicted.makespan_s,
         "bound_s": None if bound is None else bound.bound_s,
         "predicted_exposed_s": predicted.exposed_transfer_s,
-        "exposed_s": exposed(middle.events, middle.wall_s),
+        "exposed_s": max(waits),
+        "exposed_least_s": min(waits),
         "bytes_moved": ours.bytes_moved,
         "shardings": shardings(made),
         "tasks": tasks,
@@ -216,8 +217,8 @@ def figures(made: Plan, ours: Ours, step_s: float, steps: Sequence[Step]) -> dic
     }
 
 
-def exposed(events: Sequence[Event], wall_s: float) -> float:
-    """Seconds of a step in which a rank computes nothing, of the rank that has most of them."""
+def exposed(events: Sequence[Event], wall_s: float) -> list[float]:
+    """Seconds of a step in which a rank computes nothing, of each rank."""
     busy: dict[int, float] = {event.rank: 0.0 for event in events}
     reached = dict.fromkeys(busy, 0.0)
     for event in sorted(events, key=lambda event: event.start_s):
@@ -225,7 +226,7 @@ def exposed(events: Sequence[Event], wall_s: float) -> float:
             start = max(event.start_s, reached[event.rank])
             busy[event.rank] += max(0.0, event.end_s - start)
             reached[event.rank] = max(reached[event.rank], event.end_s)
-    return max(wall_s - seconds for seconds in busy.values())
+    return [wall_s - seconds for _, seconds in sorted(busy.items())]
 
 
 def shardings(made: Plan) -> dict[str, int]:

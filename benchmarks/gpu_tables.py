@@ -108,21 +108,26 @@ def wanted(row: Row, step: float, best: float | None) -> str:
 
 def _where(jobs: dict[str, Any]) -> str:
     rows = [row for row in ROWS if "step_s" in jobs.get(row.name, {})]
-    head = ["program", "GPUs", "not computing, predicted", "measured", "MB moved", "cuts"]
+    head = ["program", "GPUs", "not computing, predicted", "measured", "on the other GPU", "MB moved", "cuts"]
     lines = []
     for row in rows:
         found = jobs[row.name]
         cuts = sorted(found["shardings"].items(), key=lambda cut: -cut[1]) if row.gpus > 1 else []
         lines.append([
-            row.title, str(row.gpus), _ms(found["predicted_exposed_s"]), _ms(found["exposed_s"]),
+            row.title, str(row.gpus), _ms(found["predicted_exposed_s"]), _ms(found["exposed_s"]), _least(row, found),
             f"{found['bytes_moved'] / 1e6:.0f}", "; ".join(f"{count} {cut}" for cut, count in cuts[:4]),
         ])  # fmt: skip
     return f"""## Where the time goes
 
-Milliseconds of a step in which a GPU computes nothing (transfers that nothing hides, and gaps), bytes between GPUs, and
-how many operations are cut how.
+Milliseconds of a step in which a GPU computes nothing (transfers that nothing hides, and gaps), of the GPU that waits
+longest and of the one that waits least: what only one of them waits is for the other, which takes longer for as much.
+Bytes between GPUs, and how many operations are cut how.
 
 {_table(head, lines)}"""
+
+
+def _least(row: Row, found: dict[str, Any]) -> str:
+    return _ms(found["exposed_least_s"]) if row.gpus > 1 and "exposed_least_s" in found else ""
 
 
 def _tasks(jobs: dict[str, Any]) -> Iterator[str]:
