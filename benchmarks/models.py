@@ -1,11 +1,12 @@
 """`make bench-models`: timm's models with our convolutions beside cuDNN's, in one run on one GPU.
 
-Training is forward and backward under bf16 autocast, inference forward alone; both channels-last, random
-weights and images. Fused inference is of `fuse_for_inference`, beside the model in bf16. `cudnn.benchmark` is off, as
-torch has it, unless asked for. Models come in the order of `MODELS`, and what was measured is written as it comes: a
-limit on time leaves out the last ones, and a second run goes on there. With `--jobs` several models are made ready side
-by side, each in a process of its own (cuDNN takes half a second for each pass of each layer that it meets first), and
-timed one at a time, when nobody makes anything ready: eager steps are the host's work.
+Training is forward and backward under bf16 autocast, with our convolutions alone and after `fuse_norms` too; inference
+is forward alone; both channels-last, random weights and images. Fused inference is of `fuse_for_inference`, beside the
+model in bf16. `cudnn.benchmark` is off, as torch has it, unless asked for. Models come in the order of `MODELS`, and
+what was measured is written as it comes: a limit on time leaves out the last ones, and a second run goes on there. With
+`--jobs` several models are made ready side by side, each in a process of its own (cuDNN takes half a second for each
+pass of each layer that it meets first), and timed one at a time, when nobody makes anything ready: eager steps are the
+host's work.
 
     python benchmarks/models.py [--limit 300] [--only efficientnet_b0] [--modes eager graph] [--doc docs/models.md]
 
@@ -55,7 +56,7 @@ class Measurement:
         import timm
         import torch
 
-        from tapestry.kernels.torch import replace_convolutions
+        from tapestry.kernels.torch import fuse_norms, replace_convolutions
 
         self.name, self.note, self.case, sizes = name, note, {}, MODELS[name]
         torch.manual_seed(0)
@@ -68,6 +69,8 @@ class Measurement:
         self.theirs, self.ours = Contender(model, sizes), Contender(copy.deepcopy(model), sizes)
         report = replace_convolutions(self.ours.model)
         self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
+        self.normed = Contender(copy.deepcopy(self.ours.model), sizes)
+        self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
         self.steps: dict[str, Step] = {}
         self.inferring: dict[str, Step] = {}
@@ -113,12 +116,20 @@ class Measurement:
         torch.cuda.empty_cache()
 
     def graph(self) -> None:
-        self.case["training_graph_ms"] = in_turns(self._steps(Contender.training, captured))
+        self.case["training_graph_ms"] = in_turns(self._training(captured))
         self.case["inference_graph_ms"] = self._in_evaluation(captured)
 
     def eager(self) -> None:
-        self.case["training_eager_ms"] = in_turns(self._steps(Contender.training))
+        self.case["training_eager_ms"] = in_turns(self._training())
         self.case["inference_eager_ms"] = self._in_evaluation()
+
+    def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
+        """cuDNN's, ours, and ours whose batch norms are fused too, where there are any."""
+        steps = self._steps(Contender.training, made)
+        if self.case["norms"]:
+            step = self.normed.training()
+            steps["norms"] = made(step) if made else step
+        return steps
 
     def _steps(self, kind: Callable[[Contender], Step], made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         steps = {"cudnn": kind(self.theirs), "ours": kind(self.ours)}
@@ -190,11 +201,13 @@ class Measurement:
 
     def loss(self) -> None:
         """The largest difference of the curves, ours from cuDNN's and two of cuDNN's from one another."""
-        first, again, mine = self.theirs.losses(), self.theirs.losses(), self.ours.losses()
+        contenders = (self.theirs, self.theirs, self.ours, self.normed)
+        first, again, mine, normed = (contender.losses() for contender in contenders)
         self.case["loss"] = {
             "first": first[0], "last": first[-1],
             "cudnn_again": max(abs(a - b) for a, b in zip(first, again, strict=True)),
             "ours": max(abs(a - b) for a, b in zip(first, mine, strict=True)),
+            "norms": max(abs(a - b) for a, b in zip(first, normed, strict=True)),
         }  # fmt: skip
 
 

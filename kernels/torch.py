@@ -2,19 +2,23 @@
 
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
-torch's current stream; on CPUs torch's own convolution, any float.
+torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms` is of batch norms in training.
 """
 
 from .torch_calls import compile_in_background
 from .torch_fusion import fuse_compiled, fuse_for_inference
 from .torch_layers import GroupedConv2d, Replaced, conv2d, replace_convolutions
+from .torch_norms import FusedNorms, NormAct2d, fuse_norms
 
 __all__ = [
+    "FusedNorms",
     "GroupedConv2d",
+    "NormAct2d",
     "Replaced",
     "compile_in_background",
     "conv2d",
     "fuse_compiled",
     "fuse_for_inference",
+    "fuse_norms",
     "replace_convolutions",
 ]

@@ -78,10 +78,11 @@ def _is_model(plan: Any) -> bool:
 
 
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
-    """The kernels of a model's layers, those left to cuDNN excepted."""
+    """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
     from .cost.cudnn import is_faster
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
+    from .torch_norms import kinds
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
@@ -90,6 +91,8 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
         for what in passes:
             if not is_faster(problem, what, gpu):
                 yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
+    if model.training:
+        yield from (kind.recipe("norm_apply") for kind in kinds(model, example))
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

@@ -61,6 +61,22 @@ def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, mon
     assert "Not measured in this run: convnext_tiny" in text
 
 
+def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp_path: Path) -> None:
+    measured = models.Measurement("efficientnet_b0", lambda case: None)
+    measured.run(["graph", "eager"], monotonic() + 100)
+    assert measured.case["norms"] == 1
+    assert set(measured.case["training_graph_ms"]) == {"cudnn", "ours", "norms"}
+    assert set(measured.case["inference_eager_ms"]) == {"cudnn", "ours"}
+    measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0}
+    measured.case["training_eager_ms"] = {"cudnn": 6.0, "ours": 4.0}  # of before there were norms
+    page = tmp_path / "page.md"
+    page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
+    found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
+    models.write_page(found, page)
+    cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | - | - | - | - | - |"
+    assert f"| efficientnet_b0, 2 | 1 of 2 | 1 | {cells}" in page.read_text(encoding="utf-8")
+
+
 def test_what_is_compiled_is_what_is_called(models: ModuleType) -> None:
     """A compiled module has a length, which raises for modules that have none."""
     measured = models.Measurement("efficientnet_b0", lambda case: None)

@@ -3,11 +3,12 @@
 
 namespace tapestry {
 
-enum class Activation { none, relu, silu, gelu, hardswish };
+enum class Activation { none, relu, relu6, silu, gelu, hardswish };
 
 template <Activation kind>
 __device__ __forceinline__ float activate(float v) {
     if constexpr (kind == Activation::relu) return fmaxf(v, 0.0f);
+    if constexpr (kind == Activation::relu6) return fminf(fmaxf(v, 0.0f), 6.0f);
     // Not v / ...: the slow path of a rounded division is a branch for each element, so that one waits for the other.
     if constexpr (kind == Activation::silu) return __fdividef(v, 1.0f + __expf(-v));
     if constexpr (kind == Activation::gelu) return 0.5f * v * (1.0f + erff(v * 0.70710678118654752f));

@@ -1,0 +1,95 @@
+"""Tensors of rows x channels, channels dense, cut for kernels that sum over rows: what `stretches.cu` takes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from importlib.resources import files
+from math import ceil, gcd
+from typing import Any, NamedTuple
+
+from ..elementwise.types import ELEMENT_TYPES
+
+DTYPES = ("f16", "bf16", "f32")
+ACCESS = 16  # bytes
+THREADS = 512
+MOST_LANES = 64  # vectors of a block side by side
+DEEP, SHALLOW = 8, 4  # rows of a thread under way, of one tensor and of several
+RESIDENTS = 1  # blocks of a multiprocessor
+
+
+class Cut(NamedTuple):
+    """`Cut` of stretches.cu, and the blocks along the channels."""
+
+    rows: int
+    channels: int
+    lanes: int
+    slots: int
+    stretch: int
+    blocks: int
+    parts: int
+
+    @property
+    def argument(self) -> bytes:
+        return struct.pack("<q5i4x", *self[:6])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.parts, self.blocks
+
+    @property
+    def workspace(self) -> int:
+        """f32 of two sums of every block."""
+        return 2 * self.channels * self.blocks
+
+
+class Launch(NamedTuple):
+    """One launch: operands are given as addresses, 0 for none."""
+
+    kernel: str
+    grid: tuple[int, ...]
+    block: int
+    arguments: tuple[Any, ...]
+
+
+def vector_of(channels: int, dtype: str) -> int:
+    """Channels of one access: they divide all of them."""
+    return gcd(channels, ACCESS // ELEMENT_TYPES[dtype].bytes)
+
+
+def balanced(rows: int, channels: int, vector: int, room: int) -> Cut:
+    """Rows and channels for a GPU that has room for so many blocks at a time: in one turn."""
+    parts, lanes = _across(channels // vector)
+    slots = THREADS // lanes
+    most = max(1, min(room // parts, ceil(rows / slots)))
+    stretch = ceil(rows / most)
+    return Cut(rows, channels, lanes, slots, stretch, ceil(rows / stretch), parts)
+
+
+def _across(vectors: int) -> tuple[int, int]:
+    """Blocks along the channels, and the vectors of each."""
+    parts = min(range(ceil(vectors / MOST_LANES), ceil(vectors / 16) + 1), key=lambda n: (_idle(vectors, n), n))
+    return parts, ceil(vectors / parts)
+
+
+def _idle(vectors: int, parts: int) -> float:
+    """The share of threads that have nothing to do, in steps that matter."""
+    lanes = ceil(vectors / parts)
+    busy = THREADS // lanes * lanes / THREADS * vectors / (parts * lanes)
+    return round(1 - busy, 1)
+
+
+def source(dtype: str, vector: int, name: str, facts: Sequence[str] = ()) -> str:
+    """The text of kernels over such tensors: what `parameters` are, stretches.cu and the file `name`."""
+    counts = {"vector": vector, "threads": THREADS, "deep": DEEP, "shallow": SHALLOW, "residents": RESIDENTS}
+    lines = [
+        "#include <tapestry/epilogue.cuh>",
+        "#include <tapestry/scalar.cuh>",
+        "namespace tapestry::parameters {",
+        f"using Element = {ELEMENT_TYPES[dtype].stored};",
+        *(f"constexpr int {count} = {number};" for count, number in counts.items()),
+        *facts,
+        "}",
+    ]
+    texts = [files(__package__).joinpath(part).read_text() for part in ("stretches.cu", name)]
+    return "\n".join([*lines, *texts])

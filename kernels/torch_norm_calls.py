@@ -1,0 +1,188 @@
+"""Batch norms of channels-last torch tensors on CUDA as prepared calls (see `torch_calls`): looked up by one key.
+
+Tensors are [n, c, h, w], dense and channels-last; weight and bias f32. Nothing here is differentiable, and nothing
+passes through torch's dispatcher but what allocates.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .normalization import batch_norm, stretches
+from .normalization.batch_norm import TOLD_BY_RESULT, Gradients, NormKind, Operands, Remembered
+from .normalization.stretches import Launch
+from .runtime import moving
+from .runtime.compiler import Recipe
+from .runtime.stream import torch_stream
+from .torch_calls import ALIGNED, REMEMBERED
+from .torch_norm_library import Norm
+
+_torch: Any = torch  # what is not typed by torch
+DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+
+
+class Running(NamedTuple):
+    """What a layer remembers and a call brings up to date: mean, variance (f32 a channel) and the number of batches.
+
+    A `momentum` of None is the mean over all batches.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    batches: Tensor
+    momentum: float | None
+
+
+class Compilable(Protocol):
+    """Kernels of one source."""
+
+    def recipe(self, kernel: Any) -> Recipe: ...
+
+
+class _Plan:
+    """One kind of call: its cut, its launches, once they are prepared, and the plan of its gradient."""
+
+    __slots__ = ("cut", "device", "gradient", "kind", "launches", "momentum")
+
+    def __init__(self, x: Tensor, norm: Norm, residual: bool, momentum: float | None) -> None:
+        """`momentum` is None in that of a gradient."""
+        from .runtime.device import properties
+
+        activation = norm.activation
+        rows, channels = x.numel() // x.shape[1], x.shape[1]
+        self.momentum = momentum
+        self.device: int = x.get_device()
+        self.kind = NormKind.of(channels, DTYPES[x.dtype], activation, residual)
+        room = stretches.RESIDENTS * properties(self.device).sms
+        self.cut = stretches.balanced(rows, channels, self.kind.vector, room)
+        self.launches: moving.Launches | None = None
+        passes = residual and activation != ""
+        self.gradient = self if momentum is None else _Plan(x, norm, passes, None)
+
+    def run(self, given: Sequence[Tensor | None], norm: Norm, stream: int) -> None:
+        """Launch with the tensors that are there."""
+        addresses = tuple([tensor.data_ptr() for tensor in given if tensor is not None])
+        if self.launches is None:
+            absent = [tensor is None for tensor in given]
+            self.launches = moving.launches(
+                lambda at: prepared(self.kind, self._described(_spread(absent, at), norm.epsilon), self.device),
+                addresses,
+            )
+        self.launches.run(addresses, stream)
+
+    def _described(self, at: Sequence[int], epsilon: float) -> Sequence[Launch]:
+        """The launches, of addresses that are 0 for what is not there."""
+        if self.momentum is None:
+            x, dy, dx, to_weight, to_bias, room, statistics, other, passed, weight, bias = at
+            operands = Operands(x, other, weight, bias, statistics, epsilon)
+            return batch_norm.gradient(self.cut, operands, Gradients(dy, dx, passed, to_weight, to_bias), room)
+        x, y, statistics, room, residual, weight, bias, mean, variance, batches = at
+        operands = Operands(x, residual, weight, bias, statistics, epsilon)
+        return batch_norm.forward(self.cut, operands, y, room, Remembered(mean, variance, batches, self.momentum))
+
+
+def prepared(kind: Compilable, launches: Sequence[Launch], device: int) -> list[Any]:
+    """Launches of kernels that come out of one compilation, loaded and packed."""
+    from .runtime.background import obtained
+    from .runtime.device import device_architecture
+    from .runtime.module import load
+
+    made, arch = [], device_architecture(device)
+    for launch in launches:
+        kernel = load(obtained(kind.recipe(launch.kernel), arch), device)
+        made.append(kernel.prepare(launch.grid, launch.block, launch.arguments, programmatic=True))
+    return made
+
+
+_plans: dict[tuple[Any, ...], _Plan] = {}
+_rooms: dict[tuple[int, int], Tensor] = {}  # what calls on a stream work in, one after another
+_turn = threading.Lock()  # nobody's launches come between those of a call: they share what they work in
+_capturing = _torch._C._cuda_isCurrentStreamCapturing
+
+
+def plan_of(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> _Plan:
+    """The plan of a call and of its gradient."""
+    weight, bias, epsilon, activation = norm
+    momentum = 0.0 if running is None else -1.0 if running.momentum is None else float(running.momentum)
+    there = (residual is None, weight is None, bias is None, running is None)
+    key = (x.shape, x.dtype, x.get_device(), there, momentum, epsilon, activation)
+    plan = _plans.get(key)
+    if plan is None:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        plan = _plans[key] = _Plan(x, norm, residual is not None, momentum)
+    return plan
+
+
+def _room(plan: _Plan, stream: int) -> Tensor:
+    """f32 to work in: a tensor of the stream's own, or of the graph that is being captured."""
+    size = plan.cut.workspace
+    if _capturing():
+        return torch.empty(size, dtype=torch.float32, device=plan.device)
+    found = _rooms.get((plan.device, stream))
+    if found is None or found.numel() < size:
+        made = torch.empty(2 * size, dtype=torch.float32, device=plan.device)
+        found = _rooms[plan.device, stream] = made
+    return found
+
+
+def _spread(absent: Sequence[bool], addresses: Sequence[int]) -> list[int]:
+    """The addresses of what is there, 0 for what is not."""
+    found = iter(addresses)
+    return [0 if missing else next(found) for missing in absent]
+
+
+def forward(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> tuple[Tensor, Tensor, _Plan]:
+    """(y, [mean, biased variance], the plan); what is remembered is brought up to date."""
+    plan = plan_of(x, residual, norm, running)
+    x, residual = fetchable(x), None if residual is None else fetchable(residual)
+    stream, y = torch_stream(plan.device), torch.empty_like(x)
+    statistics = x.new_empty((2, plan.cut.channels), dtype=torch.float32)
+    mean, variance, batches = (None, None, None) if running is None else running[:3]
+    with _turn:
+        room = _room(plan, stream)
+        plan.run((x, y, statistics, room, residual, norm.weight, norm.bias, mean, variance, batches), norm, stream)
+    return y, statistics, plan
+
+
+def gradient(
+    plan: _Plan, x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The gradients of x, weight, bias and, where an activation comes behind it, of a residual.
+
+    `other` is the residual or, where the derivative is known from that, y; None too where nothing comes behind. The
+    plan is that of the call.
+    """
+    plan = plan.gradient
+    x, dy, other = fetchable(x), fetchable(dy), None if other is None else fetchable(other)
+    stream, channels, dx = torch_stream(plan.device), plan.cut.channels, torch.empty_like(x)
+    to_weight, to_bias = statistics.new_empty(channels), statistics.new_empty(channels)
+    passed = None if other is None else torch.empty_like(x)
+    with _turn:
+        made = (dx, to_weight, to_bias, _room(plan, stream))
+        plan.run((x, dy, *made, statistics, other, passed, norm.weight, norm.bias), norm, stream)
+    return dx, to_weight, to_bias, passed
+
+
+def fetchable(x: Tensor) -> Tensor:
+    """Dense, channels-last, and at an address of whole accesses."""
+    if not x.is_contiguous(memory_format=torch.channels_last):
+        x = x.contiguous(memory_format=torch.channels_last)
+    return x.clone() if x.data_ptr() & ALIGNED else x
+
+
+def other_of(y: Tensor, residual: Tensor | None, activation: str) -> Tensor | None:
+    """What the gradient asks for besides x: less is kept where that is y."""
+    if residual is None or not activation:
+        return None
+    return y if activation in TOLD_BY_RESULT else residual
+
+
+def computed(x: Tensor) -> bool:
+    """Whether the kernels take such an input."""
+    return x.is_cuda and x.dtype in DTYPES and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,163 @@
+"""`tapestry::batch_norm_act` and its gradient as torch operators, and the same past torch's dispatcher.
+
+    y = activation((x - mean) / sqrt(variance + epsilon) * weight + bias + residual)
+
+with the mean and the variance of the batch, which are the second result, f32 [2, c]. x, residual and results are
+[n, c, h, w], channels-last; weight and bias are f32. CUDA tensors run the kernels of this package on torch's current
+stream, CPU tensors torch's functions. A gradient of a gradient is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import torch_norm_calls, torch_norm_library
+from .errors import WrongValue
+from .torch_norm_calls import Running, other_of
+from .torch_norm_library import Norm
+
+_torch: Any = torch
+_LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
+_NORM = "Tensor? weight, Tensor? bias, float epsilon, str activation"
+_LIBRARY.define(f"batch_norm_act(Tensor x, Tensor? residual, {_NORM}) -> (Tensor, Tensor)")
+_LIBRARY.define(
+    f"batch_norm_act_gradient(Tensor x, Tensor dy, Tensor? other, Tensor statistics, {_NORM})"
+    " -> (Tensor, Tensor, Tensor, Tensor)"
+)
+operator = torch.ops.tapestry.batch_norm_act
+gradient_operator = torch.ops.tapestry.batch_norm_act_gradient
+
+
+# -- what the operators do ---------------------------------------------------------------------------------------------
+
+
+def _cuda_forward(x: Tensor, residual: Tensor | None, *norm: Any) -> tuple[Tensor, Tensor]:
+    return torch_norm_calls.forward(x, residual, Norm(*norm), None)[:2]
+
+
+def _cpu_forward(x: Tensor, residual: Tensor | None, *norm: Any) -> tuple[Tensor, Tensor]:
+    return torch_norm_library.forward(x, residual, Norm(*norm))
+
+
+def _fake_forward(x: Tensor, residual: Tensor | None, *norm: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    return _like(x), x.new_empty((2, x.shape[1]), dtype=wide)
+
+
+def _cuda_gradient(x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, *norm: Any) -> tuple[Tensor, ...]:
+    named = Norm(*norm)
+    plan = torch_norm_calls.plan_of(x, other, named, None)
+    return _four(x, *torch_norm_calls.gradient(plan, x, dy, other, statistics, named))
+
+
+def _cpu_gradient(x: Tensor, dy: Tensor, other: Tensor | None, statistics: Tensor, *norm: Any) -> tuple[Tensor, ...]:
+    return _four(x, *torch_norm_library.gradient(x, dy, other, statistics, Norm(*norm)))
+
+
+def _fake_gradient(
+    x: Tensor,
+    dy: Tensor,  # noqa: ARG001
+    other: Tensor | None,
+    statistics: Tensor,
+    *norm: Any,  # noqa: ARG001
+) -> tuple[Tensor, ...]:
+    return _four(
+        x,
+        _like(x),
+        statistics.new_empty(x.shape[1]),
+        statistics.new_empty(x.shape[1]),
+        None if other is None else _like(x),
+    )
+
+
+def _like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.channels_last)
+
+
+def _four(x: Tensor, dx: Tensor, to_weight: Tensor, to_bias: Tensor, passed: Tensor | None) -> tuple[Tensor, ...]:
+    """Operators have as many results each time: an empty one where there is no residual."""
+    return dx, to_weight, to_bias, x.new_empty(0) if passed is None else passed
+
+
+# -- autograd ----------------------------------------------------------------------------------------------------------
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, residual, weight, bias, *ctx.settings = inputs
+    y, statistics = output
+    ctx.with_residual = residual is not None
+    ctx.mark_non_differentiable(statistics)
+    ctx.save_for_backward(x, other_of(y, residual, ctx.settings[1]), statistics, weight, bias)
+
+
+def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
+    x, other, statistics, weight, bias = ctx.saved_tensors
+    dx, to_weight, to_bias, passed = gradient_operator(x, dy, other, statistics, weight, bias, *ctx.settings)
+    to_residual = None if not ctx.with_residual else dy if other is None else passed
+    return dx, to_residual, None if weight is None else to_weight, None if bias is None else to_bias, None, None
+
+
+def _refused(*_: Any) -> Any:
+    raise WrongValue(
+        "gradients of a fused batch norm's gradients are not computed",
+        where="batch_norm_act",
+        expected="a first derivative",
+        hint="leave the model's batch norms to torch: do not call fuse_norms on it",
+    )
+
+
+def _register() -> None:
+    for name, on_cpu, on_cuda, fake, backward, save in (
+        ("batch_norm_act", _cpu_forward, _cuda_forward, _fake_forward, _backward, _save),
+        ("batch_norm_act_gradient", _cpu_gradient, _cuda_gradient, _fake_gradient, _refused, None),
+    ):
+        _LIBRARY.impl(name, on_cpu, "CPU")
+        _LIBRARY.impl(name, on_cuda, "CUDA")
+        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
+        _torch.library.register_autograd(f"tapestry::{name}", backward, setup_context=save, lib=_LIBRARY)
+
+
+_register()
+
+
+class _Recorded(torch.autograd.Function):
+    """The same for tensors that nothing traces, and what a layer remembers as well: one node, prepared calls."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, bias: Tensor | None,
+        norm: Norm, running: Running | None,
+    ) -> Tensor:  # fmt: skip
+        y, statistics, ctx.plan = torch_norm_calls.forward(x, residual, norm, running)
+        other = None if residual is None else other_of(y, residual, norm.activation)
+        ctx.save_for_backward(x, other, statistics, weight, bias)
+        ctx.settings, ctx.with_residual = norm[2:], residual is not None
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+        x, other, statistics, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():  # what is asked for may be a derivative of this, which the operator refuses
+            *made, passed = gradient_operator(x, dy, other, statistics, weight, bias, *ctx.settings)
+        else:
+            norm = Norm(weight, bias, *ctx.settings)
+            *made, passed = torch_norm_calls.gradient(ctx.plan, x, dy, other, statistics, norm)
+        dx, to_weight, to_bias = made
+        to_residual = None if not ctx.with_residual else dy if other is None else passed
+        given = (None if weight is None else to_weight, None if bias is None else to_bias)
+        return dx, to_residual, *given, None, None
+
+
+# `Function.apply` without its look at transforms, of which callers know that there are none.
+_recorded: Any = super(torch.autograd.Function, _Recorded).apply
+
+
+def direct(x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor:
+    """y of plain CUDA tensors; what is remembered is brought up to date."""
+    if torch.is_grad_enabled():
+        made: Tensor = _recorded(x, residual, norm.weight, norm.bias, norm, running)
+        return made
+    return torch_norm_calls.forward(x, residual, norm, running)[0]

@@ -1,0 +1,125 @@
+"""A residual that is added to a fused batch norm and the activation behind the sum: both become the norm's.
+
+    before:  y = act(norm(x) + residual)        three layers' work, in the forward of a block
+    after:   y = norm(x, residual)
+
+The block is traced by torch.fx, and computes from then on what its graph says. That is done only where the graph is the
+same in training and in evaluation, so that nothing in it is fixed but which parts are called, and in which order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from .torch_norms import ACTIVATIONS, NormAct2d, activation_name, bare, in_mode, same_places, tracer
+
+ADDITIONS = (operator.add, operator.iadd, torch.add)
+
+
+class Rewritten:
+    """The forward of a module as a graph says it; copied and pickled with the module."""
+
+    def __init__(self, module: nn.Module, source: str, known: Mapping[str, Any]) -> None:
+        """`source` defines `forward(self, ...)` of what is `known` by name."""
+        self.module, self.source, self.known = module, source, known
+        names = dict(known)
+        exec(compile(source, f"<{type(module).__name__}, rewritten>", "exec"), names)
+        self.function: Callable[..., Any] = names["forward"]
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.function(self.module, *given, **named)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        by_name = {name: found.__name__ for name, found in self.known.items() if isinstance(found, ModuleType)}
+        rest = {name: found for name, found in self.known.items() if name not in by_name}
+        return _rewritten, (self.module, self.source, rest, by_name)
+
+
+def _rewritten(module: nn.Module, source: str, known: dict[str, Any], by_name: dict[str, str]) -> Rewritten:
+    return Rewritten(module, source, known | {name: importlib.import_module(path) for name, path in by_name.items()})
+
+
+def fuse_sums(model: nn.Module) -> dict[NormAct2d, str]:
+    """Put residuals and activations into the fused norms of `model` without an activation: which, and what."""
+    taken: dict[NormAct2d, str] = {}
+    for block in list(model.modules()):
+        if "forward" in vars(block) or not _may_hold_one(block) or not bare(block):
+            continue
+        graph = graph_of(block)
+        found = [] if graph is None else list(_sums(block, graph))
+        if graph is None or not found or not same_places(model, [block, *(act for _, act in found)]):
+            continue
+        for norm, act in found:
+            norm.act, norm.activation, norm.summed = act, activation_name(act), True
+            taken[norm] = norm.activation or ""
+        code = graph.python_code("self")
+        block.forward = Rewritten(block, code.src, code.globals)
+    return taken
+
+
+def _may_hold_one(block: nn.Module) -> bool:
+    """A fused norm without an activation somewhere, and an activation of its own; not a layer of torch."""
+    own = any(type(part) in ACTIVATIONS and type(part) is not nn.Identity for part in block.children())
+    if not own or type(block).__module__.startswith("torch.nn"):
+        return False
+    return any(isinstance(part, NormAct2d) and part.activation == "" for part in block.modules())
+
+
+def graph_of(block: nn.Module) -> fx.Graph | None:
+    """What a block computes, in training and in evaluation alike; None where that differs or cannot be told."""
+    graphs = []
+    for training in (True, False):
+        try:
+            with in_mode(block, training):
+                graphs.append(tracer().trace(block))
+        except Exception:
+            return None
+    first, second = graphs
+    return first if first.python_code("self").src == second.python_code("self").src else None
+
+
+def _sums(block: nn.Module, graph: fx.Graph) -> Iterator[tuple[NormAct2d, nn.Module]]:
+    """Rewrites the sums of a graph that it finds: the norm of each, and its activation."""
+    called: dict[nn.Module, list[fx.Node]] = {}
+    for node in graph.find_nodes(op="call_module"):
+        called.setdefault(block.get_submodule(str(node.target)), []).append(node)
+    for act, readers in called.items():
+        if not activation_name(act) or not bare(act) or len(readers) != 1:
+            continue
+        (end,) = readers
+        for start in _summed(end):
+            norm = block.get_submodule(str(start.target)) if start.op == "call_module" else None
+            if isinstance(norm, NormAct2d) and norm.activation == "" and len(called[norm]) == 1 and bare(norm):
+                _rewrite(graph, start, end)
+                yield norm, act
+                break
+
+
+def _summed(end: fx.Node) -> tuple[fx.Node, ...]:
+    """The two summands of what an activation gets, each a call with one operand that nobody else reads."""
+    (total,) = end.args if len(end.args) == 1 and not end.kwargs else (None,)
+    if not isinstance(total, fx.Node) or total.target not in ADDITIONS or total.kwargs or len(total.args) != 2:
+        return ()
+    if len(total.users) != 1 or total.args[0] is total.args[1]:
+        return ()
+    both = [node for node in total.args if isinstance(node, fx.Node)]
+    return tuple(node for node in both if len(both) == 2 and len(node.users) == 1 and len(node.args) == 1)
+
+
+def _rewrite(graph: fx.Graph, start: fx.Node, end: fx.Node) -> None:
+    """One call in the place of norm, sum and activation."""
+    total = end.args[0]
+    assert isinstance(total, fx.Node)
+    other = next(node for node in total.args if node is not start)
+    with graph.inserting_before(end):
+        call = graph.call_module(str(start.target), (start.args[0], other))
+    end.replace_all_uses_with(call)
+    for node in (end, total, start):
+        graph.erase_node(node)

@@ -1,0 +1,293 @@
+"""Batch norms of a model in training, each with the activation behind it: the layer, and a swap of a model's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import torch_autograd, torch_norm_calls, torch_norm_operators
+from .normalization.batch_norm import NormKind
+from .torch_norm_calls import Running
+from .torch_norm_library import Norm
+
+_torch: Any = torch  # what is not typed by torch
+ACTIVATIONS: dict[type, str] = {
+    nn.Identity: "",
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+    nn.Hardswish: "hardswish",
+}
+
+
+def activation_name(module: nn.Module) -> str | None:
+    """What the kernels call an activation of torch; None for one that they do not compute."""
+    named = {"GELU": "gelu"} if type(module).__module__.startswith("timm.layers.") else {}  # the exact one, as torch's
+    found = named.get(type(module).__name__, ACTIVATIONS.get(type(module)))
+    return None if found == "gelu" and getattr(module, "approximate", "none") != "none" else found
+
+
+class NormAct2d(nn.BatchNorm2d):
+    """nn.BatchNorm2d and what follows it: `act(norm(x))`, and of `(x, residual)` `act(norm(x) + residual)`.
+
+    In training, of dense channels-last CUDA tensors of f16, bf16 or f32 with f32 parameters, the kernels compute both
+    in one pass over x after the one for the statistics, and keep x alone for the gradients, in two passes as well.
+    All else is torch's: evaluation, other tensors, tracing.
+    """
+
+    summed = False  # whether it is called with a residual
+
+    def __init__(self, norm: nn.modules.batchnorm._BatchNorm, act: nn.Module) -> None:
+        """With the parameters and buffers of `norm`, which are shared."""
+        settings: dict[str, Any] = {"eps": norm.eps, "momentum": norm.momentum, "affine": norm.affine}
+        track = norm.track_running_stats
+        super().__init__(norm.num_features, track_running_stats=track, device="meta", **settings)
+        self._parameters, self._buffers = dict(norm._parameters), dict(norm._buffers)
+        self.act, self.activation = act, activation_name(act)
+        self.train(norm.training)
+
+    def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[n, c, h, w]."""
+        if self.training or self.running_mean is None:
+            made = self._fused(input, residual)
+            if made is not None:
+                return made
+            y = super().forward(input)
+        else:  # as `fuse_for_inference` traces it
+            _torch._assert(input.ndim == 4, "images [n, c, h, w]")
+            known = (self.running_mean, self.running_var, self.weight, self.bias)
+            y = nn.functional.batch_norm(input, *known, False, 0.0, self.eps)
+        result: Tensor = self.act(y if residual is None else y + residual)
+        return result
+
+    def _fused(self, x: Tensor, residual: Tensor | None) -> Tensor | None:
+        """The same by the kernels; None where that is torch's."""
+        parameters, buffers = self._parameters, self._buffers
+        weight, bias = parameters["weight"], parameters["bias"]
+        if self.activation is None or not _fits(x, residual, weight, bias):
+            return None
+        norm, running = Norm(weight, bias, self.eps, self.activation), None
+        if self.training and self.track_running_stats:
+            mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
+            if mean is None or variance is None or batches is None or mean.dtype is not torch.float32:
+                return None
+            running = Running(mean, variance, batches, self.momentum)
+        if torch.compiler.is_compiling():
+            return self._traced(x, residual, norm, running)
+        plain = torch_autograd.plain(x) if residual is None else torch_autograd.plain(x, residual)
+        known = weight if weight is not None else buffers.get("running_mean")
+        if not plain or (known is not None and known.get_device() != x.get_device()):
+            return None
+        return torch_norm_operators.direct(x, residual, norm, running)
+
+    def _traced(self, x: Tensor, residual: Tensor | None, norm: Norm, running: Running | None) -> Tensor | None:
+        """By the operator, and what is remembered by torch's."""
+        share = 0.0 if running is None else running.momentum
+        if share is None:
+            return None
+        y: Tensor
+        y, statistics = torch_norm_operators.operator(x, residual, *norm)
+        if running is not None:
+            count, (mean, variance) = x.numel() // x.shape[1], statistics.detach().unbind()
+            running.batches.add_(1)
+            running.mean.lerp_(mean, share)
+            running.variance.lerp_(variance * (count / (count - 1)), share)
+        return y
+
+    def extra_repr(self) -> str:
+        settings: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{settings}, activation={self.activation or None}"
+
+
+def _fits(x: Tensor, residual: Tensor | None, *parameters: Tensor | None) -> bool:
+    """Whether the kernels compute a call, and are predicted to take less time than torch."""
+    if not torch_norm_calls.computed(x) or x.numel() <= x.shape[1]:
+        return False
+    if residual is not None and not (residual.shape == x.shape and residual.dtype is x.dtype):
+        return False
+    if residual is not None and not torch_norm_calls.computed(residual):
+        return False
+    for one in parameters:
+        if one is not None and (one.dtype is not torch.float32 or one.shape[0] != x.shape[1]):
+            return False
+    return True
+
+
+def kinds(model: nn.Module, example: Any) -> list[NormKind]:
+    """The kernels that the norms of a model in training ask for, of activations of the type that autocast makes."""
+    first = example[0] if isinstance(example, tuple) else example
+    where = first.device.type
+    dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else first.dtype
+    named = torch_norm_calls.DTYPES.get(dtype)
+    norms = [part for part in model.modules() if isinstance(part, NormAct2d) and part.activation is not None]
+    found = [NormKind.of(part.num_features, named, part.activation or "", part.summed) for part in norms if named]
+    return list(dict.fromkeys(found))
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FusedNorms:
+    """What `fuse_norms` did: of every norm that was taken the activation computed with it, or none; and why others were
+    left.
+    """
+
+    taken: dict[str, str]
+    left: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.taken)} batch norms taken, {len(self.left)} left"]
+        lines += [f"  {name}{f': with {activation}' if activation else ''}" for name, activation in self.taken.items()]
+        return "\n".join([*lines, *(f"  {name}: left, {why}" for name, why in self.left.items())])
+
+
+def fuse_norms(model: nn.Module) -> FusedNorms:
+    """Swap the batch norms of `model` for `NormAct2d`, in place, each one with the activation that follows it.
+
+    Taken are nn.BatchNorm2d and timm's BatchNormAct2d. That an activation follows is seen in a torch.fx trace of the
+    model, in training and in evaluation: every value of the norm goes to that layer alone, and it gets no others; its
+    place is then an nn.Identity's. Where a block adds a residual first, norm, sum and activation are one, and the block
+    computes what its trace says (`torch_norm_sums`). Parameters and buffers are shared with the old layers and keep
+    their names, so state_dicts load as before. SyncBatchNorm is left alone: convert before, not after.
+    """
+    from .torch_norm_sums import fuse_sums
+
+    followers, untraced = _followers(model)
+    places = list(model.named_modules(remove_duplicate=False))
+    swapped: dict[nn.Module, NormAct2d] = {}
+    taken: dict[str, str] = {}
+    left: dict[str, str] = {}
+    for name, module in places:
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm) or isinstance(module, NormAct2d):
+            continue
+        reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        if reason:
+            left[name] = reason
+            continue
+        if module not in swapped:
+            swapped[module] = NormAct2d(module, followers.get(module) or getattr(module, "act", None) or nn.Identity())
+        _set(model, name, swapped[module])
+        taken[name] = swapped[module].activation or ""
+    hidden = {act for norm, act in followers.items() if norm in swapped}
+    for name, module in places:
+        if module in hidden:
+            _set(model, name, nn.Identity())
+    summed = fuse_sums(model)
+    taken |= {name: f"a residual and {summed[norm]}" for name, norm in model.named_modules() if norm in summed}
+    if untraced and taken:
+        left["(activations)"] = untraced
+    return FusedNorms(taken, left)
+
+
+def same_places(model: nn.Module, parts: Sequence[nn.Module]) -> bool:
+    """Whether each of these has one place in a model: what is done to one is done for its place alone."""
+    names = [part for _, part in model.named_modules(remove_duplicate=False)]
+    return all(sum(part is other for other in names) == 1 for part in parts)
+
+
+def _set(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, module)
+
+
+def _own_activation(norm: nn.Module) -> bool:
+    """Whether it is timm's, with an activation in it."""
+    kind = type(norm)
+    return kind.__module__ == "timm.layers.norm_act" and kind.__name__ == "BatchNormAct2d"
+
+
+def _unfit(norm: nn.Module) -> str | None:
+    """Why a batch norm is left to torch, or None."""
+    timms = _own_activation(norm)
+    act: Any = getattr(norm, "act", None)
+    facts = {
+        f"{type(norm).__name__}, whose forward may differ": timms or type(norm) is nn.BatchNorm2d,
+        "hooks or parametrizations hang on it": bare(norm) and (not timms or bare(act)),
+        f"activation {act}": not timms or activation_name(act) is not None,
+        "it drops parts of its result": not timms or type(norm.drop) is nn.Identity,
+    }
+    return next((reason for reason, holds in facts.items() if not holds), None)
+
+
+def bare(layer: nn.Module) -> bool:
+    """Whether nothing hangs on a layer that its calls would set off."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return not any(hooks) and not hasattr(layer, "parametrizations")
+
+
+# -- what follows a norm -----------------------------------------------------------------------------------------------
+
+
+class _Tracer(fx.Tracer):
+    """Layers of torch, those without parts and norms of timm are leaves."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        childless = next(m.children(), None) is None
+        known = childless or isinstance(m, NormAct2d) or _own_activation(m)
+        return known or super().is_leaf_module(m, module_qualified_name)
+
+
+def tracer() -> fx.Tracer:
+    """Of models and of parts of them."""
+    return _Tracer()
+
+
+def _followers(model: nn.Module) -> tuple[dict[nn.Module, nn.Module], str]:
+    """The activation behind each norm, in training and in evaluation alike; and why nothing is known, if so."""
+    if not any(type(part) is nn.BatchNorm2d for part in model.modules()):
+        return {}, ""
+    found = []
+    for training in (True, False):
+        try:
+            with in_mode(model, training):
+                found.append(_pairs(model, tracer().trace(model)))
+        except Exception as error:
+            return {}, f"torch.fx cannot trace the model, {type(error).__name__}: {str(error).splitlines()[0]:.200}"
+    return {norm: act for norm, act in found[0].items() if found[1].get(norm) is act}, ""
+
+
+@contextmanager
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """A model in training or in evaluation for a while."""
+    before = {part: part.training for part in model.modules()}
+    model.train(training)
+    try:
+        yield
+    finally:
+        for part, was in before.items():
+            part.training = was
+
+
+def _pairs(model: nn.Module, graph: fx.Graph) -> dict[nn.Module, nn.Module]:
+    """Norms and activations that always come together: all values of a norm go to one, and it gets no others."""
+    called: dict[nn.Module, list[fx.Node]] = {}
+    for node in graph.find_nodes(op="call_module"):
+        called.setdefault(model.get_submodule(str(node.target)), []).append(node)
+    found: dict[nn.Module, nn.Module] = {}
+    fed: dict[nn.Module, set[fx.Node]] = {}  # the calls of an activation that get what a norm gives
+    for norm, calls in called.items():
+        readers = [_reader(model, node) for node in calls] if type(norm) is nn.BatchNorm2d else []
+        acts = {None if node is None else model.get_submodule(str(node.target)) for node in readers}
+        act = acts.pop() if len(acts) == 1 else None
+        if act is not None and activation_name(act) and bare(act):
+            found[norm] = act
+            fed.setdefault(act, set()).update(node for node in readers if node is not None)
+    return {norm: act for norm, act in found.items() if fed[act] == set(called[act])}
+
+
+def _reader(model: nn.Module, node: fx.Node) -> fx.Node | None:
+    """The module's call that alone gets a value, past what passes it on."""
+    while len(node.users) == 1:
+        (node,) = node.users
+        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+            return None
+        if type(model.get_submodule(str(node.target))) is not nn.Identity:
+            return node
+    return None

@@ -1,0 +1,194 @@
+"""Batch norms with what follows them on a GPU, against the definition in f64. Skipped where there is none."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tapestry.kernels.torch import fuse_norms
+from tapestry.kernels.torch_norm_library import FUNCTIONS
+from tapestry.kernels.torch_norms import NormAct2d
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+LAYERS: dict[str, nn.Module] = {
+    "": nn.Identity(), "relu": nn.ReLU(inplace=True), "relu6": nn.ReLU6(), "silu": nn.SiLU(inplace=True),
+    "gelu": nn.GELU(), "hardswish": nn.Hardswish(),
+}  # fmt: skip
+SHAPES = [
+    (8, 64, 28, 28), (4, 24, 57, 55), (128, 1152, 7, 7), (3, 2048, 5, 9), (2, 17, 31, 33), (5, 12, 20, 20),
+    (2, 8, 1, 1), (1, 8, 1000, 1000), (64, 96, 30, 31),
+]  # fmt: skip
+UNITS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-18}
+
+
+def images(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
+    random = torch.Generator("cuda").manual_seed(seed)
+    x = torch.randn(shape, generator=random, device="cuda") * 2
+    x += torch.randn(shape[1], generator=random, device="cuda")[:, None, None] * 4
+    return x.to(dtype).contiguous(memory_format=torch.channels_last)
+
+
+def layer(channels: int, activation: str, **settings: Any) -> NormAct2d:
+    norm = nn.BatchNorm2d(channels, device="cuda", **settings)
+    if norm.affine:
+        nn.init.uniform_(norm.weight, -1, 2)
+        nn.init.uniform_(norm.bias, -1, 1)
+    return NormAct2d(norm, LAYERS[activation])
+
+
+def exact(ours: NormAct2d, x: Tensor, residual: Tensor | None, dy: Tensor) -> list[Tensor]:
+    """y and the gradients of what has one, in f64."""
+    given = [t.detach().double().requires_grad_() for t in (x, residual, ours.weight, ours.bias) if t is not None]
+    rest = list(given[1:])
+    added = rest.pop(0) if residual is not None else None
+    y = nn.functional.batch_norm(given[0], None, None, *(rest or [None, None]), True, 0.1, ours.eps)
+    y = FUNCTIONS[ours.activation or ""](y if added is None else y + added)
+    return [y.detach(), *torch.autograd.grad(y, given, dy.double())]
+
+
+def away_from_corners(ours: NormAct2d, x: Tensor, residual: Tensor | None, dy: Tensor) -> Tensor:
+    """No gradient where rounding decides on which side of a corner of relu or the like a value is."""
+    parameters = [None if p is None else p.detach().double() for p in (ours.weight, ours.bias)]
+    before = nn.functional.batch_norm(x.detach().double(), None, None, *parameters, True, 0.1, ours.eps)
+    before = before if residual is None else before + residual.detach()
+    near = [(before - corner).abs() <= 2.0**-5 for corner in (-3, 0, 3, 6)]
+    return torch.where(torch.stack(near).any(0), 0, dy)
+
+
+def close(found: Tensor, expected: Tensor, unit: float) -> None:
+    scale = max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(found.double(), expected, rtol=unit, atol=unit * scale)
+
+
+def check(ours: NormAct2d, x: Tensor, residual: Tensor | None, unit: float) -> None:
+    given = [x.requires_grad_(), *([] if residual is None else [residual.requires_grad_()]), *ours.parameters()]
+    y = ours(x, residual)
+    dy = away_from_corners(ours, x, residual, images(tuple(x.shape), x.dtype, 7) / 4)
+    found, expected = torch.autograd.grad(y, given, dy), exact(ours, x, residual, dy)
+    assert "Recorded" in y.grad_fn.name()
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    close(y, expected[0], unit)
+    for number, (one, other) in enumerate(zip(found, expected[1:], strict=True)):
+        wide = one.dtype is torch.float32 and one.dim() == 1
+        close(one, other, max(unit, 1e-4) if wide else 4 * unit)
+        assert one.shape == given[number].shape
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("residual", [False, True])
+def test_values_and_gradients(shape: tuple[int, ...], residual: bool) -> None:
+    dtypes = list(UNITS)
+    for number, activation in enumerate(LAYERS):
+        dtype = dtypes[(number + shape[1]) % 3]
+        x, added = images(shape, dtype, 1), images(shape, dtype, 2) if residual else None
+        check(layer(shape[1], activation), x, added, UNITS[dtype])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"affine": False}, {"track_running_stats": False}, {"momentum": None}, {"eps": 0.1}]
+)
+def test_settings(settings: dict[str, Any]) -> None:
+    check(layer(40, "silu", **settings), images((4, 40, 9, 9), torch.bfloat16, 3), None, UNITS[torch.bfloat16])
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_what_is_remembered(momentum: float | None) -> None:
+    ours = layer(24, "relu", momentum=momentum)
+    theirs = nn.BatchNorm2d(24, momentum=momentum, device="cuda")
+    for seed in range(3):
+        x = images((4, 24, 9, 9), torch.float32, seed)
+        ours(x), theirs(x)
+    for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert int(ours.num_batches_tracked) == 3
+    ours.eval(), theirs.eval()
+    with torch.no_grad():
+        theirs.weight.copy_(ours.weight), theirs.bias.copy_(ours.bias)
+        torch.testing.assert_close(ours(x), torch.relu(theirs(x)), rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_that_are_not_dense() -> None:
+    """As of a mean over an image, whose gradient is one value a channel, and of a tensor in another order."""
+    ours = layer(64, "silu")
+    x = images((4, 64, 8, 8), torch.bfloat16, 1).requires_grad_()
+    for dy in (
+        torch.randn(4, 64, 1, 1, device="cuda", dtype=x.dtype).expand(x.shape),
+        images((4, 64, 8, 8), x.dtype, 5).contiguous(),
+    ):
+        (dx,) = torch.autograd.grad(ours(x), x, dy)
+        close(dx, exact(ours, x, None, dy)[1], 4 * UNITS[x.dtype])
+
+
+def test_addresses_that_are_not_aligned() -> None:
+    ours, held = layer(8, "silu"), torch.randn(1 + 2 * 8 * 9, device="cuda", dtype=torch.bfloat16)
+    x = held[1:].view(2, 3, 3, 8).permute(0, 3, 1, 2)
+    check(ours, x.detach(), None, UNITS[x.dtype])
+
+
+def test_in_a_graph_it_counts_and_follows() -> None:
+    ours, x = layer(32, "silu"), images((4, 32, 16, 16), torch.bfloat16, 1).requires_grad_()
+    dy = torch.randn_like(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.autograd.grad(ours(x), x, dy)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        (dx,) = torch.autograd.grad(ours(x), x, dy)
+    with torch.no_grad():
+        x.copy_(images((4, 32, 16, 16), torch.bfloat16, 9))
+    before = int(ours.num_batches_tracked)
+    graph.replay()
+    graph.replay()
+    assert int(ours.num_batches_tracked) == before + 2
+    close(dx, exact(ours, x, None, dy)[1], 4 * UNITS[x.dtype])
+
+
+def test_results_repeat() -> None:
+    ours, x = layer(144, "silu"), images((32, 144, 56, 56), torch.bfloat16, 1).requires_grad_()
+    dy = torch.randn_like(x)
+    first = [ours(x), *torch.autograd.grad(ours(x), [x, ours.weight, ours.bias], dy)]
+    again = [ours(x), *torch.autograd.grad(ours(x), [x, ours.weight, ours.bias], dy)]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+def test_compiled() -> None:
+    ours, x = layer(32, "silu"), images((4, 32, 16, 16), torch.bfloat16, 1).requires_grad_()
+    before, dy = copy.deepcopy(ours), torch.randn_like(x)
+    y = torch.compile(ours, fullgraph=True, backend="aot_eager")(x)
+    expected = before(x)
+    torch.testing.assert_close(y, expected)
+    for one, other in zip(torch.autograd.grad(y, x, dy), torch.autograd.grad(expected, x, dy), strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(ours.buffers(), before.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_model_trains_as_before_and_keeps_less() -> None:
+    torch.manual_seed(0)
+    parts: list[nn.Module] = []
+    for channels in (3, 64, 64):
+        parts += [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.SiLU(inplace=True)]
+    model = nn.Sequential(*parts).to("cuda", memory_format=torch.channels_last)
+    fused = copy.deepcopy(model)
+    assert set(fuse_norms(fused).taken.values()) == {"silu"}
+    x, found = images((16, 3, 64, 64), torch.float32, 1), []
+    for one, lowered in ((model, False), (model, True), (fused, True)):
+        torch.cuda.reset_peak_memory_stats()
+        with torch.autocast("cuda", torch.bfloat16, enabled=lowered):
+            loss = one(x).float().square().mean()
+        loss.backward()
+        gradients = [parameter.grad for parameter in one.parameters() if parameter.grad is not None]
+        found.append((loss.detach(), gradients, torch.cuda.max_memory_allocated()))
+        one.zero_grad()
+    exact, theirs, ours = found
+    torch.testing.assert_close(ours[0], exact[0], rtol=2e-3, atol=1e-3)
+    for right, before, now in zip(exact[1], theirs[1], ours[1], strict=True):
+        assert float((now - right).norm()) <= 1.2 * float((before - right).norm()) + 1e-3 * float(right.norm())
+    assert ours[2] < theirs[2]
