@@ -13,8 +13,6 @@ PLANNER_ARGS ?=
 GPU_ARGS ?=
 # A Python with torch for CUDA: the one of .venv has it where pip chose it.
 BENCH_PYTHON ?= $(BIN)/python
-# Tests start hundreds of interpreters: each would compile the whole package where containers forbid to keep bytecode.
-export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-gpu lint format fuzz bench bench-gpu bench-kernels bench-models bench-planner bench-solver docs docs-transcripts docs-notebooks docs-figures docs-operations docs-parallelisms clean

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,11 @@ from hypothesis import settings
 
 # The code of these folders is reached through `tapestry/`, once (docs/decisions/0001-symlinked-packages.md).
 collect_ignore = ["planner", "kernels", "workers", "build"]
+
+# Tests start hundreds of interpreters: each would compile the whole package where no bytecode is to be kept, as in many
+# containers.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+sys.dont_write_bytecode = False
 
 # Times say more about the machine than about the code; the same draws every time, except when fuzzing.
 settings.register_profile("tapestry", deadline=None, derandomize="TAPESTRY_FUZZ" not in os.environ)
