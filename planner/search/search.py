@@ -24,6 +24,7 @@ from .blocks import Blocks
 from .budgets import lesser
 from .candidates import best_candidate, decide, fitting, needed
 from .found import Found
+from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
 
@@ -133,17 +134,26 @@ class Search:
             found = None
         return found or self.fallback()
 
-    def asked(self, budget: int, exposed: int = EXPOSED[0]) -> Solution:
-        """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows."""
-        quick = self._solved(budget, QUICK, exposed)
-        known = quick.choice or quick.infeasible or exposed != EXPOSED[0]
+    def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: tuple[int, int] | None = None) -> Solution:
+        """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
+        ``without``: a node and an option that it may not take, which is not looked for longer.
+        """
+        quick = self._solved(budget, QUICK, exposed, without=without)
+        known = quick.choice or quick.infeasible or exposed != EXPOSED[0] or without is not None
         return quick if known else self._solved(budget, self._proving, exposed)
 
-    def _solved(self, budget: int, work: int, exposed: int, start: Mapping[int, int] | None = None) -> Solution:
+    def _solved(
+        self,
+        budget: int,
+        work: int,
+        exposed: int,
+        start: Mapping[int, int] | None = None,
+        without: tuple[int, int] | None = None,
+    ) -> Solution:
         q = self.question
         return solve(
             self.translation, budget, time_limit=max(0.05, q.clock.left), seed=q.seed, jobs=q.jobs, exposed=exposed,
-            gap=ENOUGH, work_limit=work, prove=work != QUICK, start=start,
+            gap=ENOUGH, work_limit=work, prove=work != QUICK, start=start, without=without,
         )  # fmt: skip
 
     @property
@@ -186,6 +196,8 @@ class Search:
                 return found
             if q.clock.up:
                 return None
+            if q.toil <= FEW and (other := otherwise(self, solution)) is not None:
+                return other
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
             budget -= 2 * (found.candidate.peak - q.capacity) + q.capacity // 128
             if budget < least:

@@ -226,15 +226,17 @@ class Translation:
         """The numbers [start, stop) of the counted instants within first..last."""
         return bisect_left(self.model.instants, first), bisect_right(self.model.instants, last)
 
-    def problem(self, capacity: int, exposed: int = 2) -> AssignmentProblem:
-        """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute."""
+    def problem(self, capacity: int, exposed: int = 2, without: tuple[int, int] | None = None) -> AssignmentProblem:
+        """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute.
+        ``without``: a node and an option that it may not take.
+        """
         builder = ProblemBuilder()
         memory = builder.add_resource(capacity + self.spare, "memory")
         timed = self.model.objective == "time"
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
             work = self.work[node] // self.unit
-            number = builder.add_node(work, self.model.nodes[node].name)
+            number = builder.add_node(_barred(work, node, without), self.model.nodes[node].name)
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
         self._hold(builder, memory)
@@ -322,6 +324,13 @@ class Translation:
         return dict(zip(self.decided, answer.choice, strict=True)) if answer.choice else {}
 
 
+def _barred(work: Ints, node: int, without: tuple[int, int] | None) -> Ints:
+    """The work of a node's options, but for the one that it may not take."""
+    if without is None or without[0] != node:
+        return work
+    return np.where(np.arange(len(work)) == without[1], assign.FORBIDDEN, work)
+
+
 def _sharing(asks: Sequence[Ints], within: NDArray[np.bool_]) -> list[list[int]]:
     """Groups of readers, by number: two are in one where some need of the one lies within some need of the other."""
     groups: list[list[int]] = []
@@ -354,14 +363,16 @@ def solve(
     work_limit: int | None = None,
     prove: bool = True,
     start: Mapping[int, int] | None = None,
+    without: tuple[int, int] | None = None,
 ) -> Solution:
     """Best choice within so many bytes on a rank.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
     proved to be that near to the best is good enough. work_limit: hundredths of CP-SAT's deterministic seconds;
-    prove: whether what it says is proved again. start: a choice to begin with.
+    prove: whether what it says is proved again. start: a choice to begin with. without: a node and an option of it
+    that no choice may have.
     """
-    problem = translation.problem(capacity, exposed)
+    problem = translation.problem(capacity, exposed, without)
     work = work_limit or _work_limit(time_limit)
     hint = None if start is None else [start[node] for node in translation.decided]
     answer = assign.solve(problem, time_limit, seed, jobs, work, hint, gap=gap, prove=prove)

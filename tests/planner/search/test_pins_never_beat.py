@@ -101,3 +101,9 @@ def test_all_that_reads_a_tensor_may_take_it_as_it_lies() -> None:
     """Two products of one input, both cut along what they fold, need none of it moved; one alone gains nothing."""
     pins = [Pin("op", "product1", ((AXIS, "c"),)), Pin("tensor", "x", ((AXIS, "d1"),))]
     assert shorter(generated(8), pins, 466_009) == {}
+
+
+def test_what_fits_by_the_model_and_not_once_packed_gives_way_to_what_does() -> None:
+    """And not to what takes less by the model alone."""
+    pins = [Pin("op", "relu", ((AXIS, "d1"),)), Pin("tensor", "x", ((AXIS, "d1"),))]
+    assert shorter(generated(5), pins, 124_518) == {}
