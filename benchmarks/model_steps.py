@@ -13,6 +13,7 @@ from typing import Any
 
 DEVICE = "cuda"
 ROUNDS, SECONDS = 3, 0.12  # of one contender: rounds, and how long each takes about
+HOST_ROUNDS = 7  # where the host is timed as much as the GPU: single rounds differ by a tenth
 SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
 LOSS_STEPS = 100
 Step = Callable[[], Any]
@@ -129,7 +130,7 @@ def alone(lock: Path | None, *, shared: bool = False) -> Iterator[None]:
         yield
 
 
-def in_turns(steps: dict[str, Step]) -> dict[str, float]:
+def in_turns(steps: dict[str, Step], rounds: int = ROUNDS) -> dict[str, float]:
     """Median milliseconds of a step of each, which are timed in turns."""
     import torch
 
@@ -142,7 +143,7 @@ def in_turns(steps: dict[str, Step]) -> dict[str, float]:
         step()
         torch.cuda.synchronize()
         counts[who] = max(3, min(40, int(SECONDS / (perf_counter() - begun))))
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for who, step in steps.items():
             for _ in range(SETTLING):
                 step()

@@ -31,7 +31,9 @@ from typing import Any
 
 from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     DEVICE,
+    HOST_ROUNDS,
     MODELS,
+    ROUNDS,
     Contender,
     Step,
     alone,
@@ -120,8 +122,8 @@ class Measurement:
         self.case["inference_graph_ms"] = self._in_evaluation(captured)
 
     def eager(self) -> None:
-        self.case["training_eager_ms"] = in_turns(self._training())
-        self.case["inference_eager_ms"] = self._in_evaluation()
+        self.case["training_eager_ms"] = in_turns(self._training(), HOST_ROUNDS)
+        self.case["inference_eager_ms"] = self._in_evaluation(rounds=HOST_ROUNDS)
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         """cuDNN's, ours, and ours whose batch norms are fused too, where there are any."""
@@ -135,13 +137,13 @@ class Measurement:
         steps = {"cudnn": kind(self.theirs), "ours": kind(self.ours)}
         return {who: made(step) if made else step for who, step in steps.items()}
 
-    def _in_evaluation(self, made: Callable[[Step], Step] | None = None) -> dict[str, float]:
+    def _in_evaluation(self, made: Callable[[Step], Step] | None = None, rounds: int = ROUNDS) -> dict[str, float]:
         """Milliseconds of inference of both."""
         models = (self.theirs.model, self.ours.model)
         for model in models:
             model.eval()
         try:
-            return in_turns(self._steps(Contender.inference, made))
+            return in_turns(self._steps(Contender.inference, made), rounds)
         finally:
             for model in models:
                 model.train()
@@ -167,7 +169,7 @@ class Measurement:
         exact = self.theirs.exact()
         self.case["fused_error"] = {who: float((found - exact).norm() / exact.norm()) for who, found in results.items()}
         torch.cuda.synchronize()
-        self.case["fused_eager_ms"] = in_turns(steps)
+        self.case["fused_eager_ms"] = in_turns(steps, HOST_ROUNDS)
         self.case["fused_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
 
     def fusion(self) -> None:

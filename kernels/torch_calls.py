@@ -23,7 +23,7 @@ from . import torch_library
 from .convolution import prepare
 from .convolution.prepare import NOTHING, Fused, Steps
 from .convolution.problem import BadConvolution, ConvolutionProblem
-from .convolution.recipes import Pass
+from .convolution.recipes import PASSES, Pass
 from .runtime import moving
 from .runtime.array import DeviceArray, array
 from .runtime.background import Coming, not_waiting
@@ -312,6 +312,15 @@ def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> b
     return is_faster(problem, what, described_gpu(properties(operand.get_device())))
 
 
+def left_entirely(x: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype, recorded: bool) -> bool:
+    """Whether cuDNN makes the forward pass of x in `dtype` and, where it is `recorded`, both gradients."""
+    try:
+        problem = _problem_of(x.shape, w.shape, geometry, dtype)
+    except BadConvolution:  # said by the call itself
+        return False
+    return all(left_to_cudnn(problem, what, x) for what in (PASSES if recorded else PASSES[:1]))
+
+
 def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
     """Launches, or None where their kernels are being compiled in the background."""
     if not _background:
@@ -365,12 +374,15 @@ def _problem(x: Ints, w: Ints, geometry: Geometry, *used: Tensor) -> Convolution
         expected = "all torch.float16 or all torch.bfloat16 (try autocast)"
         came = ", ".join(sorted(str(dtype) for dtype in dtypes))
         raise BadConvolution("operand types on CUDA", where="conv2d", expected=expected, came=came)
+    return _problem_of(x, w, geometry, dtypes.pop())
+
+
+def _problem_of(x: Ints, w: Ints, geometry: Geometry, dtype: torch.dtype) -> ConvolutionProblem:
     n, c, h, width = (int(extent) for extent in x)
     r, s = int(w[2]), int(w[3])
     stride, padding, dilation, groups = geometry
-    dtype = DTYPES[dtypes.pop()]
     extents, k = (n, h, width, c, groups, r, s), int(w[0])
-    problem = ConvolutionProblem(*extents, stride, dilation, padding, dtype, channels_out=k)
+    problem = ConvolutionProblem(*extents, stride, dilation, padding, DTYPES[dtype], channels_out=k)
     if tuple(w) != (k, problem.width, r, s):
         expected = f"[k, {problem.width}, r, s] for {groups} groups"
         raise BadConvolution("weights", where="conv2d", expected=expected, came=list(w))
@@ -405,4 +417,6 @@ def _wide(bias: Tensor, x: Tensor) -> Tensor:
     if bias.dtype not in (torch.float32, *DTYPES):
         expected = "torch.float32, torch.float16 or torch.bfloat16"
         raise BadConvolution("the type of the bias on CUDA", where="conv2d", expected=expected, came=str(bias.dtype))
+    if bias.dtype is torch.float32 and bias.is_contiguous() and not bias.requires_grad:
+        return bias
     return bias.detach().float().contiguous()

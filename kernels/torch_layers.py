@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from . import torch_autograd
+from . import torch_autograd, torch_calls
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER
 from .convolution.recipes import PASSES
 from .errors import WrongValue
-from .torch_calls import DTYPES
+from .torch_calls import DTYPES, REMEMBERED
 from .torch_geometry import Geometry, Ints, geometry_of, known_geometry
 from .torch_operators import forward
 
@@ -54,6 +55,7 @@ class GroupedConv2d(nn.Conv2d):
     """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too)."""
 
     _moved: Geometry | None = None  # what stride, padding, dilation and groups say together, once it was asked for
+    _left: dict[Hashable, bool]  # whether calls of a kind are left to torch altogether; there where `_moved` is
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Geometry._fields:
@@ -90,10 +92,24 @@ class GroupedConv2d(nn.Conv2d):
             return None
         if self._moved is None:
             steps = (self.stride, self.padding, self.dilation, self.groups)
-            self._moved = geometry_of(*steps, (weight.shape[2], weight.shape[3]))
+            self._moved, self._left = geometry_of(*steps, (weight.shape[2], weight.shape[3])), {}
+        if self._left_to_torch(x, weight, dtype):
+            return super().forward(x)
         if x.dtype is not dtype:
             x = x.to(dtype)
         return torch_autograd.forward(x, weight, bias, self._moved, lowered=lowered)
+
+    def _left_to_torch(self, x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+        """Whether cuDNN computes all passes that such a call has: torch gets there in less time by itself."""
+        assert self._moved is not None
+        recorded = torch.is_grad_enabled()
+        key = x.shape, x.get_device(), dtype, recorded
+        left = self._left.get(key)
+        if left is None:
+            if len(self._left) >= REMEMBERED:
+                self._left.clear()
+            left = self._left[key] = torch_calls.left_entirely(x, weight, self._moved, dtype, recorded)
+        return left
 
 
 def _computed_here(x: Tensor) -> bool:
@@ -180,7 +196,7 @@ def _unfit(layer: nn.Conv2d) -> str | None:
         f"group width {width}, not below {CUDNN_WIDTH}, where cuDNN was measured to be faster": max(width, wide)
         < CUDNN_WIDTH,
         "one group of many channels, a product that cuDNN is made for": layer.groups > 1 or width in GROUP_WIDTHS,
-        f"{layer.in_channels} channels, no multiple of 8": width in GROUP_WIDTHS or octets,
+        f"{layer.in_channels} channels, no multiple of 8": octets,
         f"filter {size[0]}x{size[1]}, larger than {MAX_FILTER}": max(size) <= MAX_FILTER,
         f"stride {layer.stride}, not 1 or 2": set(layer.stride) <= {1, 2},
         f"dilation {layer.dilation}, not 1 or 2": set(layer.dilation) <= {1, 2},

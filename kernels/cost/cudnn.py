@@ -112,7 +112,7 @@ def ours_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 def is_faster(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> bool:
     """Whether a pass is better left to cuDNN: also where none but the plain kernel computes it."""
-    if not problem.narrow and wide.predicted_s(problem, what, gpu) is None:
+    if not problem.octets or (not problem.narrow and wide.predicted_s(problem, what, gpu) is None):
         return True
     theirs = cudnn_s(problem, what, gpu)
     return theirs is not None and theirs < ours_s(problem, what, gpu)

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from tapestry.kernels import torch_autograd, torch_calls, torch_layers, torch_library, torch_operators
-from tapestry.kernels.convolution import prepare, weight_gradient
+from tapestry.kernels.convolution import prepare, recipes, weight_gradient
 from tapestry.kernels.convolution.launch import View
-from tapestry.kernels.convolution.problem import BadConvolution
+from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
 from tapestry.kernels.cost import cudnn
 from tapestry.kernels.runtime import device
 from tapestry.kernels.runtime.array import DeviceArray
 from tapestry.kernels.runtime.background import Coming
 from tapestry.kernels.runtime.device import DeviceProperties
-from tapestry.kernels.torch import conv2d
+from tapestry.kernels.torch import GroupedConv2d, conv2d
 from tapestry.kernels.torch_geometry import Geometry
 
 GEOMETRY = Geometry((2, 1), (1, 2, 0, 1), (1, 2), 2)
@@ -64,6 +64,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return first, torch_calls.filter_gradient(x, dy, w.shape, geometry, dtype)
 
     monkeypatch.setattr(torch_calls, "gradients", both)
+    monkeypatch.setattr(torch_calls, "left_entirely", lambda *_: False)
     monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
     return made
 
@@ -153,6 +154,36 @@ def test_a_transform_is_no_place_for_a_direct_call(computed: list[str]) -> None:
     torch.func.grad(call)(torch.ones(3))
     call(torch.ones(3))
     assert seen == [False, True]
+
+
+# -- layers that are left to torch -------------------------------------------------------------------------------------
+
+
+def test_a_layer_whose_passes_are_all_by_cudnn_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without gradients the forward pass alone counts; each shape is asked for once."""
+    asked: list[tuple[int, str]] = []
+    faster = {8: {"forward"}, 9: set(recipes.PASSES), 10: set(recipes.PASSES[1:])}
+
+    def left(problem: ConvolutionProblem, what: str, operand: Tensor) -> bool:
+        asked.append((problem.h, what))
+        return what in faster[problem.h]
+
+    ours: list[int] = []
+    monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(torch_calls, "left_to_cudnn", left)
+    monkeypatch.setattr(torch_autograd, "forward", lambda x, *_, **__: ours.append(x.shape[2]) or x)
+    conv = GroupedConv2d(16, 16, 3, padding=1, groups=16, bias=False).bfloat16()
+    for _ in range(2):
+        for h in (8, 9, 10):
+            x = torch.randn(1, 16, h, h).bfloat16()
+            y = conv(x)
+            assert (y.grad_fn is not None) == (h == 9)
+            with torch.no_grad():
+                conv(x)
+    assert ours == [8, 10, 10] * 2
+    assert len(set(asked)) == len([found for found in asked if found[1] != "forward"]) + 3
+    conv.padding = (0, 0)
+    assert conv(torch.randn(1, 16, 9, 9).bfloat16()).shape[2] == 7
 
 
 # -- prepared calls ----------------------------------------------------------------------------------------------------

@@ -63,7 +63,9 @@ def test_what_only_the_plain_kernel_computes_is_left_to_cudnn() -> None:
     widths = ConvolutionProblem(64, 28, 28, 96, 4, 3, 3, padding=(1, 1, 1, 1))
     assert [is_faster(widths, what, ampere) for what in PASSES] == [True] * 3
     odd = ConvolutionProblem(64, 28, 28, 36, 12, 3, 3, padding=(1, 1, 1, 1), channels_out=60)
-    assert [is_faster(odd, what, GPU) for what in PASSES] == [True] * 3
+    no_octets = ConvolutionProblem(64, 28, 28, 54, 54, 3, 3, padding=(1, 1, 1, 1))
+    for problem in (odd, no_octets):
+        assert [is_faster(problem, what, GPU) for what in PASSES] == [True] * 3
 
 
 def test_what_is_shipped_knows_every_pass() -> None:
