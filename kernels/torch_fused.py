@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from . import torch_autograd, torch_calls, torch_library
+from .convolution.problem import BadConvolution
 from .torch_calls import DTYPES, Following
 from .torch_geometry import Geometry
 from .torch_operators import geometry_from, output_like
@@ -45,7 +46,10 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
 
 
 def _on_cuda(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
-    made = torch_calls.fused(x, w, then, geometry)
+    try:
+        made = torch_calls.fused(x, w, then, geometry)
+    except BadConvolution:  # more elements than the kernels count, or a type that they do not compute
+        made = None
     return in_steps(x, w, then, geometry) if made is None else made
 
 
@@ -132,14 +136,34 @@ class FusedConv2d(nn.Module):
         return f"{tuple(self.weight.shape)}, {self.geometry}, activation={self.activation or None}"
 
 
-class Pointwise(nn.Module):
-    """A 1 x 1 convolution as a matrix product over channels, which adds the bias itself."""
+_LIBRARY.define("linear_relu(Tensor x, Tensor w, Tensor bias) -> Tensor")
+_LIBRARY.impl("linear_relu", lambda x, w, bias: torch._addmm_activation(bias, x, w.t()), "CompositeExplicitAutograd")
+_torch.library.register_fake(
+    "tapestry::linear_relu", lambda x, w, _bias: x.new_empty(x.shape[0], w.shape[0]), lib=_LIBRARY
+)
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+
+class Pointwise(nn.Module):
+    """A 1 x 1 convolution as a matrix product over channels, which adds the bias itself and, `clamped`, is relu of it.
+
+    torch.compile, which would take relu apart from the product again, does not see into that operator.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, clamped: bool = False, followed: bool = False) -> None:
+        """`followed`: by something that is computed value by value."""
         super().__init__()
+        self.clamped, self.followed = clamped, followed
         self.weight = nn.Parameter(weight.detach().flatten(1), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        self.bias = nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] -> [n, k, h, w], channels-last."""
+        if self.clamped:
+            n, c, h, w = x.shape
+            made: Tensor = torch.ops.tapestry.linear_relu(x.permute(0, 2, 3, 1).reshape(-1, c), self.weight, self.bias)
+            return made.view(n, h, w, -1).permute(0, 3, 1, 2)
+        if self.followed and torch.compiler.is_compiling():
+            # cuBLASLt's products that add a bias take up to twice as long; what follows adds it for nothing.
+            bare = nn.functional.linear(x.permute(0, 2, 3, 1), self.weight).permute(0, 3, 1, 2)
+            return bare + self.bias[:, None, None]
         return nn.functional.linear(x.permute(0, 2, 3, 1), self.weight, self.bias).permute(0, 3, 1, 2)

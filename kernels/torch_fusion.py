@@ -19,15 +19,20 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from .convolution.problem import MOST_WIDTH
+from .cost.gpu import WARPGROUP_PRODUCTS
 from .errors import WrongValue
+from .torch_calls import DTYPES
 from .torch_fused import FusedConv2d, Pointwise
 from .torch_fused import operator as fused_operator
 from .torch_geometry import geometry_of
 from .torch_layers import GroupedConv2d, replace_convolutions
 from .torch_operators import forward as convolution
+from .torch_stem import Stem, in_blocks
 
 _torch: Any = torch
 _functions = nn.functional
+NARROW = 24  # channels in of 1 x 1 convolutions that are one launch with what follows
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout2d)
 ADDITIONS = (operator.add, operator.iadd, torch.add)
 ACTIVATION_FUNCTIONS: dict[Any, str] = {
@@ -191,10 +196,12 @@ def _same_extents(node: fx.Node, given: fx.Node) -> bool:
 def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) -> fx.GraphModule:
     """A copy of `model` for inference in `dtype` whose grouped convolutions do what follows them: one launch each.
 
-    What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish. Batch norms
-    behind other convolutions are folded into their filters, in f32; 1 x 1 ones become matrix products. The copy is in
-    evaluation and has no gradients; parameters are rounded to `dtype` last. Raises `WrongValue` for a model that
-    `torch.fx` cannot trace, because its control flow depends on values.
+    What is in one launch: convolution, batch norm, a residual that is added, relu, silu, gelu or hardswish; in f16 and
+    bf16 that of the first convolution too, where it has up to four channels and stride 2, and of 1 x 1 ones of up to 24
+    channels. Batch norms behind other convolutions are folded into their filters, in f32; 1 x 1 ones become matrix
+    products, with relu where that follows. The copy is in evaluation and has no gradients; parameters are rounded to
+    `dtype` last. Raises `WrongValue` for a model that `torch.fx` cannot trace, because its control flow depends on
+    values.
     """
     model = copy.deepcopy(model).eval()
     replace_convolutions(model)
@@ -212,9 +219,10 @@ def fuse_for_inference(model: nn.Module, dtype: torch.dtype = torch.bfloat16) ->
     for node in traced.graph.find_nodes(op="call_function", target=torch._assert):  # they read what is to be hidden
         traced.graph.erase_node(node)
     traced.graph.eliminate_dead_code()
+    dense = dtype in DTYPES and _multiplies_from_shared_memory()
     with torch.no_grad():
         for number, start in enumerate(list(_convolutions(traced))):
-            _fuse_layer(traced, Reader(traced.graph, traced), start, f"fused_{number}")
+            _fuse_layer(traced, Reader(traced.graph, traced), start, f"fused_{number}", dense)
     traced.delete_all_unused_submodules()
     traced.recompile()
     return traced.to(dtype).requires_grad_(False)
@@ -233,14 +241,19 @@ def _convolutions(traced: fx.GraphModule) -> Iterator[fx.Node]:
             yield node
 
 
-def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str) -> None:
-    """Put one module in the place of a convolution and of what it does as well."""
+def _multiplies_from_shared_memory() -> bool:
+    """Whether the kernels of wide groups, which compute dense convolutions, run on the GPU here, if there is one."""
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability() == WARPGROUP_PRODUCTS
+
+
+def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: str, dense: bool) -> None:
+    """Put one module in the place of a convolution and of what it does as well; of some `dense` ones too."""
     layer, chain = traced.get_submodule(str(start.target)), reader.chain(start)
     assert isinstance(layer, nn.Conv2d)
-    if isinstance(layer, GroupedConv2d):
-        made: nn.Module = _grouped(layer, chain)
+    if isinstance(layer, GroupedConv2d) or (dense and (in_blocks(layer) or _narrow_product(layer, chain))):
+        made = _in_one_launch(layer, chain)
     elif chain.norm is not None and layer.padding_mode == "zeros":
-        made, chain = _folded(layer, chain.norm), reader.chain(start, norm_alone=True)
+        made, chain = _folded(layer, chain, reader.chain(start, norm_alone=True))
     else:
         return
     traced.add_submodule(name, made)
@@ -251,27 +264,46 @@ def _fuse_layer(traced: fx.GraphModule, reader: Reader, start: fx.Node, name: st
     chain.erase()
 
 
-def _grouped(layer: nn.Conv2d, chain: Chain) -> nn.Module:
-    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.weight.shape[2:])
+def _in_one_launch(layer: nn.Conv2d, chain: Chain) -> nn.Module:
     scale, shift = (None, layer.bias) if chain.norm is None else chain.norm.affine()
     if layer.bias is not None and scale is not None and shift is not None:
         shift = shift + layer.bias.float() * scale
+    if in_blocks(layer):
+        return Stem(layer, scale, shift, chain.activation)
+    geometry = geometry_of(layer.stride, layer.padding, layer.dilation, layer.groups, layer.weight.shape[2:])
     return FusedConv2d(layer.weight, scale, shift, chain.activation, geometry)
 
 
-def _folded(layer: nn.Conv2d, norm: Norm) -> nn.Module:
-    """A convolution with the batch norm in its filter and bias, which are in f32 until the model is converted."""
-    scale, shift = norm.affine()
+def _narrow_product(layer: nn.Conv2d, chain: Chain) -> bool:
+    """Whether a 1 x 1 convolution moves so much more than it multiplies that it is worth a launch with what follows."""
+    few = layer.in_channels <= NARROW and layer.out_channels <= MOST_WIDTH
+    octets = layer.in_channels % 8 == layer.out_channels % 8 == 0
+    return _is_product(layer) and few and octets and bool(chain.activation)
+
+
+def _is_product(layer: nn.Conv2d) -> bool:
+    steps = (layer.kernel_size, layer.stride, layer.padding, layer.groups, layer.padding_mode)
+    return steps == ((1, 1), (1, 1), (0, 0), 1, "zeros")
+
+
+def _folded(layer: nn.Conv2d, chain: Chain, to_norm: Chain) -> tuple[nn.Module, Chain]:
+    """A convolution with the batch norm in its filter and bias, which are in f32 until the model is converted.
+
+    And which of the two chains it is: one of a product may end with relu, the other ends with the batch norm.
+    """
+    assert chain.norm is not None
+    scale, shift = chain.norm.affine()
     weight = layer.weight.float() * scale[:, None, None, None]
     bias = shift if layer.bias is None else shift + layer.bias.float() * scale
-    plain = (layer.kernel_size, layer.stride, layer.padding, layer.groups) == ((1, 1), (1, 1), (0, 0), 1)
-    if plain:
-        return Pointwise(weight, bias)
+    if _is_product(layer):
+        clamped = chain.activation == "relu" and chain.residual is None
+        followed = len(chain.nodes) > len(to_norm.nodes)
+        return Pointwise(weight, bias, clamped, followed), chain if clamped else to_norm
     made = copy.copy(layer)
     made._parameters = {
         "weight": nn.Parameter(weight.contiguous(memory_format=torch.channels_last)), "bias": nn.Parameter(bias),
     }  # fmt: skip
-    return made
+    return made, to_norm
 
 
 # -- compiled graphs ---------------------------------------------------------------------------------------------------

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor, fx, nn
 
-from tapestry.kernels import torch_fused
+from tapestry.kernels import torch_calls, torch_fused
+from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
+from tapestry.kernels.torch_calls import Following
 from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
 from tapestry.kernels.torch_fusion import fuse_graph
+from tapestry.kernels.torch_geometry import Geometry
+from tapestry.kernels.torch_stem import Stem, in_blocks
 
 
 class NormAct(nn.BatchNorm2d):
@@ -90,6 +96,58 @@ def test_what_is_in_one_launch() -> None:
     assert not any(isinstance(part, nn.BatchNorm2d) for part in fused.modules())
 
 
+@pytest.mark.parametrize(("activation", "clamped"), [(nn.ReLU, 1), (nn.SiLU, 0)])
+def test_products_take_relu_along(activation: Callable[[], nn.Module], clamped: int) -> None:
+    layers = seen(
+        nn.Sequential(
+            nn.Conv2d(8, 40, 1), nn.BatchNorm2d(40), activation(), nn.Conv2d(40, 16, 1), nn.BatchNorm2d(16), nn.Tanh()
+        )
+    )
+    fused = fuse_for_inference(layers, torch.float32)
+    products = [part for part in fused.modules() if isinstance(part, Pointwise)]
+    assert sum(part.clamped for part in products) == clamped
+    assert len(products) == 2
+    torch.testing.assert_close(fused(IMAGES), layers(IMAGES))
+    compiled = torch.compile(fused, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(IMAGES), layers(IMAGES))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_few_channels_and_stride_two_are_computed_over_blocks_of_pixels(data: st.DataObject) -> None:
+    extents, sides = st.tuples(st.integers(2, 7), st.integers(2, 7)), st.tuples(st.integers(0, 4), st.integers(0, 4))
+    channels, out = data.draw(st.integers(1, 4)), data.draw(st.sampled_from((8, 16, 24)))
+    layer = nn.Conv2d(channels, out, data.draw(extents), 2, data.draw(sides), bias=False, dtype=torch.float64)
+    assert in_blocks(layer)
+    x = torch.randn(2, channels, data.draw(st.integers(7, 17)), data.draw(st.integers(7, 17)), dtype=torch.float64)
+    x = x.contiguous(memory_format=data.draw(st.sampled_from((torch.contiguous_format, torch.channels_last))))
+    bias = torch.randn(out)
+    made = Stem(layer, None, bias, "relu").double()
+    torch.testing.assert_close(made(x), torch.relu(layer(x) + bias.double()[:, None, None]))
+
+
+def test_what_the_kernels_refuse_is_computed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Tensor:
+        raise BadConvolution("too many", where="conv2d", expected="fewer", came="more")
+
+    monkeypatch.setattr(torch_calls, "fused", refuse)
+    x, w, bias = torch.randn(2, 8, 5, 5), torch.randn(8, 1, 3, 3), torch.randn(8)
+    made = torch_fused._on_cuda(x, w, Following(None, bias, None, "relu"), Geometry((1, 1), (1,) * 4, (1, 1), 8))
+    torch.testing.assert_close(made, torch.relu(nn.functional.conv2d(x, w, bias, padding=1, groups=8)))
+
+
+def test_the_first_layer_of_a_model_in_halves_is_one_launch() -> None:
+    layers = seen(nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 8, 1)))
+    images = torch.randn(2, 3, 21, 22, generator=torch.Generator().manual_seed(3))
+    fused = fuse_for_inference(layers)
+    (stem,) = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
+    assert isinstance(stem, Stem)
+    assert stem.activation == "silu"
+    torch.testing.assert_close(fused(images.bfloat16()).float(), layers(images), atol=0.05, rtol=0.05)
+    assert not any(isinstance(part, Stem) for part in fuse_for_inference(layers, torch.float32).modules())
+
+
 def test_the_model_stays_as_it_is() -> None:
     model = seen(Block()).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -107,7 +165,7 @@ def test_what_a_channel_has_stays_in_f32() -> None:
     launches = [part for part in fused.modules() if isinstance(part, FusedConv2d)]
     assert [(part.weight.dtype, part.scale.dtype, part.bias.dtype) for part in launches if part.scale is not None] == [
         (torch.bfloat16, torch.float32, torch.float32)
-    ] * 2
+    ] * 3
     torch.testing.assert_close(fused(IMAGES.bfloat16()).float(), model(IMAGES), atol=0.1, rtol=0.1)
 
 

@@ -249,6 +249,29 @@ def test_a_fused_model_computes_what_it_did_in_f32() -> None:
     assert error <= 1.1 * usual + 1e-3
 
 
+@pytest.mark.parametrize(("channels", "out", "size"), [(3, 32, 3), (3, 16, 3), (3, 64, 7), (1, 24, 2)])
+def test_the_first_layer_is_computed_over_blocks_of_pixels(channels: int, out: int, size: int) -> None:
+    from tapestry.kernels.torch_stem import Stem
+
+    layer = nn.Conv2d(channels, out, size, 2, size // 2).to("cuda")
+    scale, bias = torch.rand(out, device="cuda") + 0.5, torch.randn(out, device="cuda")
+    x = torch.randn(3, channels, 61, 64, device="cuda").contiguous(memory_format=torch.channels_last).bfloat16()
+    layer.weight.data = layer.weight.bfloat16().float()
+    made = Stem(layer, scale, bias, "silu").bfloat16()
+    y = nn.functional.conv2d(x.float(), layer.weight, None, 2, size // 2)
+    close(made(x), nn.functional.silu(y * scale[:, None, None] + bias[:, None, None]))
+
+
+@pytest.mark.parametrize(("channels", "out"), [(16, 96), (24, 72), (40, 120)])
+def test_products_take_what_follows_along(channels: int, out: int) -> None:
+    model = nn.Sequential(nn.Conv2d(channels, out, 1), nn.BatchNorm2d(out), nn.ReLU()).to("cuda").eval()
+    x = torch.randn(3, channels, 28, 28, device="cuda").contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected, found = model(x), fuse_for_inference(model)(x.bfloat16())
+    assert float((found.float() - expected).norm() / expected.norm()) < 0.01
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("activation", ["", "relu", "silu", "gelu", "hardswish"])
 def test_the_fused_operator_on_cuda_is_the_one_in_steps(activation: str) -> None:
     from tapestry.kernels import torch_fused
