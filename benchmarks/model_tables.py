@@ -19,7 +19,8 @@ Goals = Mapping[str, float]
 def tables(data: Mapping[str, Any], goals: Goals) -> str:
     """Everything that was measured, as Markdown. `goals` are those of training in a CUDA graph, by model."""
     cases = {name: data["models"][name] for name in goals if name in data["models"]}
-    parts = [_head(data["machine"]), _training(cases, goals), _inference(cases), _first(cases), _losses(cases)]
+    parts = [_head(data["machine"]), _training(cases, goals), _excited(cases), _inference(cases), _first(cases)]
+    parts.append(_losses(cases))
     missing = [name for name in goals if name not in cases]
     failed = [
         f"- {name}, {what.removesuffix('_failed')}: {case[what]}"
@@ -69,6 +70,22 @@ def _training(cases: Cases, goals: Goals) -> str:
         " goal of eager and of\ncompiled models is 1.00:\n\n"
     )
     return title + table(head, rows) if rows else ""
+
+
+def _excited(cases: Cases) -> str:
+    rows = []
+    for name, case in cases.items():
+        if "excited_graph_ms" in case:
+            cells = [_two(case[what]) for what in ("excited_graph_ms", "excited_eager_ms")]
+            rows.append([name, str(case["excitations"]), *cells[0], *cells[1]])
+    head = ["model", "modules", "graph: + norms", "+ excitations", "×", "eager: + norms", "+ excitations", "×"]
+    title = "Training with fused norms, and with squeeze-and-excitations by kernels too, ms:\n\n"
+    return title + table(head, rows) if rows else ""
+
+
+def _two(times: Mapping[str, float]) -> list[str]:
+    norms, excited = times["norms"], times["excited"]
+    return [f"{norms:.1f}", f"{excited:.1f}", f"{norms / excited:.2f}"]
 
 
 def _inference(cases: Cases) -> str:

@@ -46,7 +46,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NO_GPU = 2
 MODES = {  # what is measured, and what of the results says that it was
     "first": "first_ours_s", "graph": "inference_graph_ms", "eager": "inference_eager_ms", "fused": "fused_graph_ms",
-    "loss": "loss", "compile": "training_compile_ms", "compile-inference": "fused_compile_ms",
+    "loss": "loss", "excitations": "excited_graph_ms", "compile": "training_compile_ms",
+    "compile-inference": "fused_compile_ms",
 }  # fmt: skip
 LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
 
@@ -80,7 +81,7 @@ class Measurement:
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
             "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
-            "compile": self.compiled, "compile-inference": self.compiled_inference,
+            "excitations": self.excitations, "compile": self.compiled, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
             "fused": self.fusion, "compile": self.compilation, "compile-inference": self.inference_compilation,
@@ -124,6 +125,19 @@ class Measurement:
     def eager(self) -> None:
         self.case["training_eager_ms"] = in_turns(self._training(), HOST_ROUNDS)
         self.case["inference_eager_ms"] = self._in_evaluation(rounds=HOST_ROUNDS)
+
+    def excitations(self) -> None:
+        """Training with fused norms, and with fused excitations too, of models that have any."""
+        from tapestry.kernels.torch import fuse_excitations
+
+        excited = copy.copy(self.normed)
+        excited.model = copy.deepcopy(self.normed.model)
+        self.case["excitations"] = len(fuse_excitations(excited.model))
+        if not self.case["excitations"]:
+            return
+        steps = {"norms": self.normed.training(), "excited": excited.training()}
+        self.case["excited_eager_ms"] = in_turns(steps)
+        self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
         """cuDNN's, ours, and ours whose batch norms are fused too, where there are any."""

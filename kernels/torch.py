@@ -2,10 +2,12 @@
 
 Importing this module registers `tapestry::grouped_conv2d` and its two gradients as torch operators (autograd of any
 order, fake tensors, autocast; see `torch_operators`). On CUDA they run the kernels of this package, f16 and bf16, on
-torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms` is of batch norms in training.
+torch's current stream; on CPUs torch's own convolution, any float. `fuse_norms` and `fuse_excitations` are
+for training.
 """
 
 from .torch_calls import compile_in_background
+from .torch_excitation import fuse_excitations
 from .torch_fusion import fuse_compiled, fuse_for_inference
 from .torch_layers import GroupedConv2d, Replaced, conv2d, replace_convolutions
 from .torch_norms import FusedNorms, NormAct2d, fuse_norms
@@ -18,6 +20,7 @@ __all__ = [
     "compile_in_background",
     "conv2d",
     "fuse_compiled",
+    "fuse_excitations",
     "fuse_for_inference",
     "fuse_norms",
     "replace_convolutions",

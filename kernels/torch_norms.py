@@ -119,11 +119,16 @@ def _fits(x: Tensor, residual: Tensor | None, *parameters: Tensor | None) -> boo
     return True
 
 
-def kinds(model: nn.Module, example: Any) -> list[NormKind]:
-    """The kernels that the norms of a model in training ask for, of activations of the type that autocast makes."""
+def lowered(example: Any) -> torch.dtype:
+    """The type that autocast, where it is on, makes of what a model is called with."""
     first = example[0] if isinstance(example, tuple) else example
     where = first.device.type
-    dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else first.dtype
+    made: torch.dtype = torch.get_autocast_dtype(where) if torch.is_autocast_enabled(where) else first.dtype
+    return made
+
+
+def kinds(model: nn.Module, dtype: torch.dtype) -> list[NormKind]:
+    """The kernels that the norms of a model in training ask for, of activations of a type."""
     named = torch_norm_calls.DTYPES.get(dtype)
     norms = [part for part in model.modules() if isinstance(part, NormAct2d) and part.activation is not None]
     found = [NormKind.of(part.num_features, named, part.activation or "", part.summed) for part in norms if named]

@@ -80,9 +80,10 @@ def _is_model(plan: Any) -> bool:
 def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Iterator[Recipe]:
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
     from .cost.cudnn import is_faster
+    from .torch_excitation import excitation_kinds
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
-    from .torch_norms import kinds
+    from .torch_norms import kinds, lowered
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
@@ -92,7 +93,8 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
             if not is_faster(problem, what, gpu):
                 yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
     if model.training:
-        yield from (kind.recipe("norm_apply") for kind in kinds(model, example))
+        yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
+        yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

@@ -66,6 +66,12 @@ def balanced(rows: int, channels: int, vector: int, room: int) -> Cut:
     return Cut(rows, channels, lanes, slots, stretch, ceil(rows / stretch), parts)
 
 
+def by_image(images: int, pixels: int, channels: int, vector: int) -> Cut:
+    """An image a block."""
+    parts, lanes = _across(channels // vector)
+    return Cut(images * pixels, channels, lanes, THREADS // lanes, pixels, images, parts)
+
+
 def _across(vectors: int) -> tuple[int, int]:
     """Blocks along the channels, and the vectors of each."""
     parts = min(range(ceil(vectors / MOST_LANES), ceil(vectors / 16) + 1), key=lambda n: (_idle(vectors, n), n))

@@ -63,18 +63,43 @@ def test_every_part_is_measured_and_kept(models: ModuleType, tmp_path: Path, mon
 
 def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp_path: Path) -> None:
     measured = models.Measurement("efficientnet_b0", lambda case: None)
-    measured.run(["graph", "eager"], monotonic() + 100)
+    measured.run(["graph", "eager", "excitations"], monotonic() + 100)
     assert measured.case["norms"] == 1
+    assert measured.case["excitations"] == 0
+    assert "excited_graph_ms" not in measured.case
     assert set(measured.case["training_graph_ms"]) == {"cudnn", "ours", "norms"}
     assert set(measured.case["inference_eager_ms"]) == {"cudnn", "ours"}
     measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0}
     measured.case["training_eager_ms"] = {"cudnn": 6.0, "ours": 4.0}  # of before there were norms
+    measured.case["excited_graph_ms"] = measured.case["excited_eager_ms"] = {"norms": 3.0, "excited": 2.0}
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
     models.write_page(found, page)
     cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | - | - | - | - | - |"
     assert f"| efficientnet_b0, 2 | 1 of 2 | 1 | {cells}" in page.read_text(encoding="utf-8")
+    assert "| efficientnet_b0 | 0 | 3.0 | 2.0 | 1.50 | 3.0 | 2.0 | 1.50 |" in page.read_text(encoding="utf-8")
+
+
+def test_training_with_excitations(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Excite(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reduce, self.expand = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = x * torch.sigmoid(self.expand(self.reduce(x.mean((2, 3), keepdim=True))))
+            return out
+
+    def created(name: str, **settings: Any) -> nn.Module:
+        layers = [nn.Conv2d(3, 16, 3, 4, 1), nn.BatchNorm2d(16), Excite(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(16, 1000))
+
+    monkeypatch.setattr(sys.modules["timm"], "create_model", created)
+    measured = models.Measurement("efficientnet_b0", lambda case: None)
+    measured.run(["excitations"], monotonic() + 100)
+    assert measured.case["excitations"] == 1
+    assert set(measured.case["excited_graph_ms"]) == set(measured.case["excited_eager_ms"]) == {"norms", "excited"}
 
 
 def test_what_is_compiled_is_what_is_called(models: ModuleType) -> None:

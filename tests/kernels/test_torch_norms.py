@@ -25,7 +25,7 @@ from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_models import convolutions
 from tapestry.kernels.torch_norm_library import FUNCTIONS
 from tapestry.kernels.torch_norm_operators import operator
-from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds
+from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds, lowered
 
 from . import host_compiler
 from .convolution import emulated
@@ -338,7 +338,7 @@ def test_kernels_that_a_model_needs_are_known_before_it_runs() -> None:
     fuse_norms(model)
     x = images(torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
-        found, met = kinds(model, (x,)), convolutions(model, x)
+        found, met = kinds(model, lowered((x,))), convolutions(model, x)
     assert found == [
         NormKind("bf16", 2, "relu"), NormKind("bf16", 2, "relu", True), NormKind("bf16", 2),
         NormKind("bf16", 8, "silu"),

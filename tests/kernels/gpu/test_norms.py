@@ -75,7 +75,11 @@ def check(ours: NormAct2d, x: Tensor, residual: Tensor | None, unit: float) -> N
     close(y, expected[0], unit)
     for number, (one, other) in enumerate(zip(found, expected[1:], strict=True)):
         wide = one.dtype is torch.float32 and one.dim() == 1
-        close(one, other, max(unit, 1e-4) if wide else 4 * unit)
+        if wide:  # sums of f32 over all images
+            terms = float(dy.double().abs().sum()) / x.shape[1]
+            torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=4e-6 * terms + unit)
+        else:
+            close(one, other, 4 * unit)
         assert one.shape == given[number].shape
 
 

@@ -1,0 +1,228 @@
+"""Squeeze-and-excitation of a model in training: y = x * gate(mean of x over each image), the gate a part of the model.
+
+    before:  m = x.mean((2, 3), keepdim=True);  y = x * gate(m)
+    after:   x, m, link = squeezed(x);          y = excited(x, gate(m), link)
+
+Torch makes fifteen passes over x and tensors of its size, forward and backward; here they are seven. x is handed from
+`squeezed` to `excited`, and its gradient back, which is dy until `squeezed` knows the mean's too:
+
+    dx = dy * gate + dm / pixels        one pass, in the backward of `squeezed`
+
+The gradients of plain channels-last CUDA tensors are computed by kernels (`normalization/images.cu`); all else is
+torch's, in evaluation and under torch.compile too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import torch_autograd
+from .errors import WrongValue
+from .normalization import images, stretches
+from .normalization.images import ImageKind
+from .normalization.stretches import Launch
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import REMEMBERED
+from .torch_norm_calls import DTYPES, computed, fetchable, prepared
+from .torch_norm_sums import Rewritten, graph_of
+from .torch_norms import bare
+
+FEWEST_IMAGES = 64  # a block each: fewer would leave multiprocessors idle that torch's sums over parts of an image use
+
+
+class Link:
+    """What `excited` tells the gradient of `squeezed`: the gate."""
+
+    __slots__ = ("gate",)
+
+    def __init__(self) -> None:
+        self.gate: Tensor | None = None
+
+
+def squeezed(x: Tensor) -> tuple[Tensor, Tensor, Link | None]:
+    """x, its mean over each image [n, c, 1, 1], and what connects it with `excited`, which alone may take the x."""
+    if not isinstance(x, Tensor) or not torch.is_grad_enabled() or not x.requires_grad or not _fits(x):
+        return x, x.mean((2, 3), keepdim=True), None
+    link = Link()
+    passed, mean = _squeeze(x, link)
+    return passed, mean, link
+
+
+def excited(x: Tensor, gate: Tensor, link: Link | None) -> Tensor:
+    """x * gate."""
+    if link is None:
+        return x * gate
+    if gate.shape != (*x.shape[:2], 1, 1) or gate.dtype is not x.dtype:  # torch's, once the gradient is x's own again
+        link.gate = torch.ones_like(x[:, :, :1, :1])
+        return x * gate
+    made: Tensor = _excite(x, gate, link)
+    return made
+
+
+def _fits(x: Tensor) -> bool:
+    if torch.compiler.is_compiling() or not torch_autograd.plain(x) or not computed(x) or not x.numel():
+        return False
+    return x.shape[0] >= FEWEST_IMAGES
+
+
+class _Squeeze(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, link: Link) -> tuple[Tensor, Tensor]:
+        ctx.link = link
+        (mean,) = _launched("means", [x], x.new_empty((*x.shape[:2], 1, 1)))
+        return x.view_as(x), mean
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor, dm: Tensor) -> tuple[Tensor, None]:
+        _once()
+        gate = ctx.link.gate
+        dy, dm = fetchable(dy), dm.contiguous()
+        (dx,) = _launched("mapped", [dy, gate, dm], torch.empty_like(dy))
+        return dx, None
+
+
+class _Excite(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, link: Link) -> Tensor:
+        link.gate = gate = gate.detach().contiguous()
+        ctx.save_for_backward(x)
+        (y,) = _launched("scaled", [x, gate], torch.empty_like(x))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+        _once()
+        (x,) = ctx.saved_tensors
+        dy = fetchable(dy)
+        (dgate,) = _launched("products", [x, dy], x.new_empty((*x.shape[:2], 1, 1)))
+        return dy, dgate, None
+
+
+# `Function.apply` without its look at transforms, of which `plain` knows that there are none.
+_squeeze: Any = super(torch.autograd.Function, _Squeeze).apply
+_excite: Any = super(torch.autograd.Function, _Excite).apply
+
+
+def _once() -> None:
+    """Gradients are not recorded: what is between the two is known to neither of them."""
+    if torch.is_grad_enabled():
+        raise WrongValue(
+            "gradients of a fused squeeze-and-excitation's gradients are not computed",
+            where="fuse_excitations",
+            expected="a first derivative, without create_graph",
+            hint="leave the model's excitations to torch: do not call fuse_excitations on it",
+        )
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+_known: dict[tuple[Any, ...], tuple[moving.Launches, int]] = {}
+
+
+def _launched(what: str, given: Sequence[Tensor], out: Tensor) -> tuple[Tensor]:
+    """Run one of the kernels on dense tensors, the first of them images."""
+    x = given[0]
+    addresses = (*[tensor.data_ptr() for tensor in given], out.data_ptr())
+    key = (what, x.shape, x.dtype, x.get_device())
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        found = _known[key] = _prepare(what, x, addresses)
+    launches, device = found
+    launches.run(addresses, torch_stream(device))
+    return (out,)
+
+
+def _prepare(what: str, x: Tensor, addresses: tuple[int, ...]) -> tuple[moving.Launches, int]:
+    n, channels, h, w = x.shape
+    kind, device = ImageKind.of(channels, DTYPES[x.dtype]), x.get_device()
+    cut = stretches.by_image(n, h * w, channels, kind.vector)
+
+    def described(at: Sequence[int]) -> Launch:
+        if what == "means":
+            return images.means(cut, *at)
+        if what == "products":
+            return images.products(cut, *at)
+        first, gate, *added, out = at
+        return images.mapped(cut, first, gate, added[0] if added else 0, out)
+
+    return moving.launches(lambda at: prepared(kind, [described(at)], device), addresses), device
+
+
+def excitation_kinds(model: nn.Module, dtype: torch.dtype) -> list[ImageKind]:
+    """The kernels that the squeeze-and-excitations of a model in training ask for, of activations of a type."""
+    named, found = DTYPES.get(dtype), []
+    for part in model.modules():
+        made = vars(part).get("forward")
+        if named and isinstance(made, Rewritten) and squeezed in made.known.values():
+            channels = [child.out_channels for child in part.children() if isinstance(child, nn.Conv2d)]
+            found.append(ImageKind.of(channels[-1], named))
+    return list(dict.fromkeys(found))
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def fuse_excitations(model: nn.Module) -> list[str]:
+    """Have kernels compute the squeeze-and-excitations of `model` in training, in place: the names of those modules.
+
+    Taken is a module that a torch.fx trace shows to take the mean of its one input over each image, to compute a gate
+    of that, and to return their product; it computes from then on what the trace says, with its own parts.
+    """
+    taken = []
+    for name, part in model.named_modules():
+        if "forward" in vars(part) or not _may_be_one(part) or not bare(part):
+            continue
+        graph = graph_of(part)
+        if graph is not None and _rewrite(part, graph):
+            code = graph.python_code("self")
+            part.forward = Rewritten(part, code.src, code.globals)
+            taken.append(name)
+    return taken
+
+
+def _may_be_one(part: nn.Module) -> bool:
+    """Two layers of single pixels, and nothing in them."""
+    children = list(part.children())
+    small = [child for child in children if isinstance(child, nn.Conv2d) and child.kernel_size == (1, 1)]
+    return len(small) == 2 and not type(part).__module__.startswith("torch.nn")
+
+
+def _rewrite(part: nn.Module, graph: fx.Graph) -> bool:
+    """Put `squeezed` and `excited` into a graph, if it is that of a squeeze-and-excitation."""
+    inputs, (end,) = graph.find_nodes(op="placeholder"), graph.find_nodes(op="output")
+    if len(inputs) != 1 or len(inputs[0].users) != 2:
+        return False
+    (x,), product = inputs, end.args[0]
+    means = [node for node in x.users if _is_mean(part, node, x)]
+    if len(means) != 1 or not isinstance(product, fx.Node) or product not in x.users:
+        return False
+    if product.target not in (operator.mul, torch.mul) or product.kwargs or len(product.args) != 2:
+        return False
+    gate = product.args[1] if product.args[0] is x else product.args[0]
+    (mean,) = means
+    with graph.inserting_before(mean):
+        first = graph.call_function(squeezed, (x,))
+        passed, given, link = (graph.call_function(operator.getitem, (first, k)) for k in range(3))
+    with graph.inserting_before(product):
+        last = graph.call_function(excited, (passed, gate, link))
+    mean.replace_all_uses_with(given)
+    product.replace_all_uses_with(last)
+    graph.erase_node(product)
+    graph.erase_node(mean)
+    return True
+
+
+def _is_mean(part: nn.Module, node: fx.Node, x: fx.Node) -> bool:
+    if node.op == "call_module":
+        module: Any = part.get_submodule(str(node.target))
+        return isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1))
+    named = node.op == "call_method" and node.target == "mean"
+    return named and node.args in ((x, (2, 3)), (x, [2, 3])) and dict(node.kwargs) == {"keepdim": True}

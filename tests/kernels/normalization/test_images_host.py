@@ -1,0 +1,68 @@
+"""Sums over pixels and maps of images: the kernels' very text, run on the host against the definition in f64."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tapestry.kernels.normalization import images
+from tapestry.kernels.normalization.images import ImageKind
+from tapestry.kernels.normalization.stretches import Launch, by_image
+
+from .. import host_compiler
+from ..convolution import emulated
+
+pytestmark = pytest.mark.long
+
+host_compiler.compiler()
+DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
+UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-20}
+KINDS = [ImageKind("bf16", 8), ImageKind("f16", 2), ImageKind("f32", 4)]
+
+
+@functools.cache
+def library(kind: ImageKind) -> Any:
+    return host_compiler.emulated(kind.source(), *images.KERNELS)
+
+
+def run(kind: ImageKind, launch: Launch, seed: int) -> None:
+    held = [np.float32(v).tobytes() if isinstance(v, float) else v for v in launch.arguments]
+    emulated.start(getattr(library(kind), f"run_{launch.kernel}"), launch.grid, (launch.block,), held, seed)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(KINDS), st.integers(1, 4), st.integers(1, 150), st.integers(1, 70), st.booleans(),
+    st.integers(0, 99),
+)  # fmt: skip
+def test_the_kernels_compute_the_definition(
+    kind: ImageKind, count: int, pixels: int, vectors: int, added: bool, seed: int
+) -> None:
+    channels, dtype, unit = vectors * kind.vector, DTYPES[kind.dtype], UNITS[kind.dtype]
+    random, cut = np.random.default_rng(seed), by_image(count, pixels, channels, kind.vector)
+    x, dy = (random.standard_normal((count, pixels, channels)).astype(dtype) for _ in range(2))
+    gate, shift = (random.standard_normal((count, channels)).astype(dtype) for _ in range(2))
+    mean, product, y = np.full_like(gate, np.nan), np.full_like(gate, np.nan), np.full_like(x, np.nan)
+    px, pdy, pg, ps, pm, pp, py = (array.ctypes.data for array in (x, dy, gate, shift, mean, product, y))
+    run(kind, images.means(cut, px, pm), seed)
+    run(kind, images.products(cut, px, pdy, pp), seed)
+    run(kind, images.mapped(cut, px, pg, ps if added else 0, py), seed)
+    wide = [array.astype(np.float64) for array in (x, dy, gate, shift)]
+    np.testing.assert_allclose(mean.astype(np.float64), wide[0].mean(1), rtol=unit, atol=unit)
+    np.testing.assert_allclose(product.astype(np.float64), (wide[0] * wide[1]).sum(1), rtol=unit, atol=unit * pixels)
+    expected = wide[0] * wide[2][:, None] + (wide[3][:, None] / pixels if added else 0)
+    np.testing.assert_allclose(y.astype(np.float64), expected, rtol=unit, atol=4 * unit)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ImageKind("f32", 1)], ids=str)
+def test_no_register_is_spilled(kind: ImageKind) -> None:
+    report = kind.recipe("image_map").compile().report
+    assert set(report) == set(images.KERNELS)
+    assert all((used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0) for used in report.values())
+    assert all(used.registers <= 128 for used in report.values())
