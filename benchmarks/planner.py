@@ -47,7 +47,7 @@ CASES = (
     Case("forward", "8b", 1, "4x4x4", 30),
     *(Case(p, "8b", n, m, 10) for p in ("forward", "train_step") for m in MESHES for n in DEPTHS),
     Case("forward", "70b", 80, "64x8", 60),
-    Case("forward", "70b", 80, "512x8", 300),
+    Case("forward", "70b", 80, "512x8", 300, limit_s=3600),
 )
 
 

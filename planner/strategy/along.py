@@ -57,7 +57,10 @@ def elements(have: Columns, ranks: Ints, need: Columns, others: Ints) -> Ints:
     """Elements that regions of some ranks have in common with regions of others, rank by rank."""
     found: Ints = np.ones(np.broadcast_shapes(ranks.shape, others.shape), dtype=np.int64)
     for mine, theirs in zip(have, need, strict=True):
-        found *= overlap(mine, mine.codes[ranks], theirs, theirs.codes[others])
+        if len(mine.sets) == len(theirs.sets) == 1:
+            found *= overlap(mine, mine.codes[:1], theirs, theirs.codes[:1])
+        else:
+            found *= overlap(mine, mine.codes[ranks], theirs, theirs.codes[others])
     return found
 
 
