@@ -114,7 +114,8 @@ def _shared_out(have: Layout, need: Layout, lacking: Sequence[Mapping[int, Regio
         for piece, ranks in refined(group):
             for rank, share in zip(ranks, shares(piece, len(ranks), False), strict=True):
                 regions[rank] = regions[rank] | share
-    yield regions
+    if need.everything <= Region.union(regions):  # what a rank has for others of its group alone is not there
+        yield regions
 
 
 def different(regions: Sequence[Region], *ends: Layout) -> bool:

@@ -182,3 +182,12 @@ def test_no_path_is_cheaper_than_what_crosses_the_cut(hosts: int, mesh: tuple[in
             lacking = have.union(ranks)
             crossing = (need.union(ranks) - lacking).size * 2
             assert seconds >= crossing / 4 / 10e9
+
+
+def test_what_others_of_a_host_need_is_not_dropped_on_the_way() -> None:
+    """Columns that a rank has are of rows that others of its host need: on the way someone has to keep them."""
+    case = Case("h200x8-2node", (4, 4), (8192, 14336))
+    have = case.cut("1", "1")
+    need = case.layouts.cut(case.shape, [Cut("0", "zigzag"), None])
+    for mid in case.traffic.path(have, need, BF16):
+        assert need.everything <= mid.everything
