@@ -8,11 +8,12 @@ hand: what is not pinned follows.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..sharding.model import Costs, Model, combine
 from ..sharding.nodes import OperationNode
+from .near import cheapest
 
 STEPS = 60  # decisions that are looked at after one is changed
 CHANGES = 20_000  # prices of changed choices that are asked for in all: a fraction of a second
@@ -26,14 +27,17 @@ class Moved(NamedTuple):
 
 
 class Blocks:
-    """What follows from changes of single decisions."""
+    """What follows from changes of single decisions, by what choices cost, or cost at least."""
 
     def __init__(self, model: Model, costs: Costs) -> None:
         self.model, self.costs = model, costs
 
-    def around(self, choice: Mapping[int, int], *, readers: bool = False) -> list[Moved]:
-        """What follows from every change of one decision that others follow, the cheapest by the model first.
-        ``readers``: and what follows where all that reads what the decision is about takes it as it then lies.
+    def around(
+        self, choice: Mapping[int, int], cost: Callable[[Mapping[int, int]], int], count: int, *, readers: bool = False
+    ) -> list[dict[int, int]]:
+        """What follows from every change of one decision that others follow: so many choices at most, the cheapest by
+        the model first. ``cost``: what one costs. ``readers``: and what follows where all that reads what the decision
+        is about takes it as it then lies.
         """
         found: dict[tuple[int, ...], Moved] = {}
         parts = self.costs.parts(choice)
@@ -47,7 +51,7 @@ class Blocks:
                 left -= asked
             if left < 0:
                 break
-        return sorted(found.values(), key=lambda moved: moved.cost)
+        return cheapest(found.values(), cost, count)
 
     def _starts(self, choice: Mapping[int, int], parts: Mapping[str, int]) -> list[tuple[int, int]]:
         """Single changes (decision, option), the cheapest first: not all may be followed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..sharding.assignment import Solution
+from ..sharding.solving import Solution
 from .candidates import Candidate
 
 

@@ -15,9 +15,10 @@ from ...program import Operation, Program, Tensor
 from ...records import width_of
 from ..clock import Clock
 from ..lowering.decisions import Decisions
-from ..sharding.assignment import OutOfTime, Solution
+from ..sharding.assignment import OutOfTime
 from ..sharding.model import PICO, TIE
 from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, placed
+from ..sharding.solving import Solution
 from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.mesh import Mesh

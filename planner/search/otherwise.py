@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..sharding.assignment import Solution
+from ..sharding.solving import Solution
 from .found import Found
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ...records import width_of
 from ..lowering.decisions import Decisions, Pieces, Schedule
 from ..lowering.order import listed
 from ..lowering.pieces import Cutter
-from ..sharding.assignment import Solution
 from ..sharding.model import PICO, TIE
+from ..sharding.solving import Solution
 from ..sharding.stages import Chain, anchors, carried, extents, stages
 from ..strategy.grouping import Grouping, groupings
 from .candidates import least_peak, lower

@@ -15,18 +15,21 @@ from functools import cached_property
 
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock
-from ..sharding.assignment import OutOfTime, Solution, Translation, least_memory, solve
+from ..sharding.assignment import OutOfTime, Translation
 from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate, least_objective
-from ..sharding.nodes import Node, OperationNode, SinkNode, SourceNode, all_nodes
+from ..sharding.nodes import all_nodes
 from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
+from ..sharding.solving import Solution, least_memory, solve
 from .blocks import Blocks
 from .budgets import lesser
 from .candidates import best_candidate, decide, fitting, needed
 from .found import Found
+from .near import changed, cheapest
 from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
+from .starts import cut, uncut
 
 # Transfers of values count fully, half, not at all (numerators over 2).
 EXPOSED = (2, 1, 0)
@@ -91,7 +94,12 @@ class Search:
     @cached_property
     def costs(self) -> Costs:
         """What choices cost by the model."""
-        return Costs(self.model)
+        return self.translation.costs if self.written else Costs(self.model)
+
+    @property
+    def written(self) -> bool:
+        """Whether the model has been written down for the solver."""
+        return "translation" in vars(self)
 
     def allow(self, clock: Clock) -> None:
         """Take what time is left on another clock from now on."""
@@ -280,7 +288,8 @@ class Search:
             answer = self.asked(budget, exposed)
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
             best = self.shorter(best, self._other(answer, seen, best))
-        return self.in_less_memory(best, first, seen) if c.toil <= FEW else best
+        few = c.toil <= FEW and not self.translation.lazy
+        return self.in_less_memory(best, first, seen) if few else best
 
     def in_less_memory(self, best: Found, first: Mapping[int, dict[int, int]], seen: list[dict[int, int]]) -> Found:
         """The shortest of the answers with less memory, as far down as one may be shorter if all transfers are hidden.
@@ -325,7 +334,7 @@ class Search:
         improved = True
         while improved and trials > 0:
             improved = False
-            for choice in self.neighbours(best.choice)[:trials]:
+            for choice in self.neighbours(best.choice, trials):
                 if self.question.clock.up:
                     return best
                 trials -= 1
@@ -343,11 +352,12 @@ class Search:
         improved = True
         while improved and trials > 0:
             improved = False
-            for moved in self.blocks.around(best.choice, readers=self.question.toil <= FEW)[:trials]:
+            readers, blocks = self.question.toil <= FEW, Blocks(self.model, self.least_costs)
+            for choice in blocks.around(best.choice, self.costs.of, trials, readers=readers):
                 if self.question.clock.up:
                     return best
                 trials -= 1
-                found = self._best_order(moved.choice, best)
+                found = self._best_order(choice, best)
                 if found is not None and found.makespan_s < WORTH * best.makespan_s:
                     best, improved = self.refined(found), True
                     break
@@ -367,45 +377,15 @@ class Search:
         other = fitting(self.question, decisions, replace(mine, listed=True))
         return found if other is None else min(found, replace(found, candidate=other), key=lambda f: f.makespan_s)
 
-    @cached_property
-    def blocks(self) -> Blocks:
-        return Blocks(self.model, self.costs)
-
-    def neighbours(self, choice: Mapping[int, int]) -> list[dict[int, int]]:
-        """All choices one decision away, the cheapest by the model first."""
-        changed = [
-            {**choice, node: option}
-            for node in sorted(choice)
-            for option in range(len(self.model.nodes[node].labels))
-            if option != choice[node]
-        ]
-        if len(changed) * len(self.model.nodes) > 300_000:
+    def neighbours(self, choice: Mapping[int, int], count: int) -> list[dict[int, int]]:
+        """The choices one decision away, so many at most, the cheapest by the model first."""
+        if sum(len(self.model.nodes[node].labels) - 1 for node in choice) * len(self.model.nodes) > 300_000:
             return []
-        costs = []
-        for other in changed:
-            if self.question.clock.up:
-                return []
-            costs.append(self.costs.of(other))
-        return [changed[k] for k in sorted(range(len(changed)), key=costs.__getitem__)]
+        return cheapest(changed(self.least_costs, choice, self.question.clock), self.costs.of, count)
 
-
-def uncut(model: Model) -> dict[int, int]:
-    """Everything computed everywhere, from copies where there may be copies."""
-    return {k: _option(model.nodes[k], least_cut=True) for k in sorted(set(model.tied_to))}
-
-
-def cut(model: Model) -> dict[int, int]:
-    """Everything cut as far as it goes."""
-    return {k: _option(model.nodes[k], least_cut=False) for k in sorted(set(model.tied_to))}
-
-
-def _option(node: Node, *, least_cut: bool) -> int:
-    """Strategies are listed the most cut first; of homes the one that holds most, or least."""
-    match node:
-        case OperationNode():
-            return len(node.strategies) - 1 if least_cut else 0
-        case SourceNode():
-            sizes = [home.storage_size for home in node.homes]
-            return sizes.index(max(sizes) if least_cut and node.tensor.role != "input" else min(sizes))
-        case SinkNode():
-            return 0
+    @property
+    def least_costs(self) -> Costs:
+        """What choices cost at least, as far as prices are known: all of it where they are asked for at once."""
+        if not self.written or not self.translation.lazy:
+            return self.costs
+        return self.translation.least_costs

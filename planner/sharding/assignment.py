@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -25,64 +24,52 @@ from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..solvers.assign.places import Places, places_of
 from ..strategy.layouts import relate
+from ..strategy.least import Least
 from ..strategy.rooms import Room
-from .model import TIE, Flow, Model
+from .model import TIE, Costs, Flow, Model
 from .nodes import SinkNode
+from .priced import Priced
 
 Ints = NDArray[np.int64]
 
 UNLIMITED = assign.FORBIDDEN
+MANY = 20_000  # pairs of layouts, of which none is priced before it may matter
 _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
 
 
-@dataclass(frozen=True)
-class Solution:
-    """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units.
-
-    ``status``: optimal, feasible, infeasible or unknown; in brackets whose word goes further, where nothing proves it.
-    """
-
-    status: str
-    choice: dict[int, int]
-    objective: int
-    bound: int
-
-    @property
-    def infeasible(self) -> bool:
-        """Whether nothing fits, by a proof or by the solver's word."""
-        return self.status.startswith("infeasible")
-
-    @property
-    def gap(self) -> float:
-        """How far from the best the choice may be; infinite where there is none."""
-        if not self.choice:
-            return 0.0 if self.infeasible else inf
-        return max(0.0, 1 - self.bound / self.objective) if self.objective else 0.0
-
-
 @dataclass(frozen=True, eq=False)
-class _Moved:
+class Moved:
     """Flows that cost the same, as one supply to the readers numbered ``group``: a need per item, [home option, item]
-    what moving it costs and, by room, takes.
+    by room what moving it takes.
 
-    ``serves[i, j]``: whether the j-th of the group may use a copy made for item i.
+    ``priced``: what it costs, of the layouts numbered ``at`` by home option and ``asked`` by item. ``serves[i, j]``:
+    whether the j-th of the group may use a copy made for item i.
     """
 
     flows: list[Flow]
     group: list[int]
     asks: tuple[Ints, ...]
     within: NDArray[np.bool_]
-    prices: Ints
+    priced: Priced
+    at: Ints
+    asked: Ints
     stored: list[Ints]
     serves: NDArray[np.bool_]
 
+    @property
+    def prices(self) -> Ints:
+        """[home option, item]"""
+        found: Ints = self.priced.prices[np.ix_(self.at, self.asked)]
+        return found
+
 
 class _Tables(NamedTuple):
-    """Of all layouts that are asked for of a tensor: ``within[i, j]`` the i-th lies within the j-th, and [home option,
-    layout] what moving it costs and, by room, takes."""
+    """Of all layouts that are asked for of a tensor: ``within[i, j]`` the i-th lies within the j-th, what moving it
+    costs, by home option which layout that is, and by room [home option, layout] what a copy takes."""
 
     within: NDArray[np.bool_]
-    prices: Ints
+    priced: Priced
+    at: Ints
     stored: list[Ints]
 
 
@@ -105,21 +92,47 @@ class OutOfTime(Exception):
 
 
 class Translation:
-    """A model written down once, as problems under different views of overlap and budgets. Raises OutOfTime."""
+    """A model written down once, as problems under different views of overlap and budgets. Raises OutOfTime.
 
-    def __init__(self, model: Model, clock: Clock) -> None:
+    ``lazy``: more than ``many`` pairs of layouts have a price, and among ranks that are all near none is asked for
+    before it may matter (`narrow`).
+    """
+
+    def __init__(self, model: Model, clock: Clock, many: int = MANY) -> None:
         self.model, self.clock = model, clock
         self.decided = sorted(set(model.tied_to))
         self.number = {node: k for k, node in enumerate(self.decided)}
         self.rooms: tuple[Room | None, ...] = model.rooms or (None,)
         self.spare = max((room.spare for room in model.rooms), default=0)
         self.work = {node: self._work(node) for node in self.decided}
-        self.moved = [moved for flows in model.alike() for moved in self._moved(flows)]
+        alike = model.alike()
+        near = len(model.traffic.levels[1]) == 1  # over several levels transfers take far more than they must
+        several = sum(_pairs(model, flows[0]) for flows in alike) > many
+        self.lazy = model.objective == "time" and several and near
+        least = Least(model.traffic) if self.lazy else None
+        self.moved = [moved for flows in alike for moved in self._moved(flows, least)]
         self.held = [self._held(room) for room in self.rooms]
         self.exchanged = [self._exchanged(room) for room in self.rooms]
+
+    @property
+    def unit(self) -> int:
+        """Picoseconds in which costs are counted."""
+        if self.model.objective == "bytes":
+            return 1
         most = sum(int(work.max()) for work in self.work.values())
         most += sum(int(m.prices.max(initial=0)) * len(m.asks) * len(m.flows) for m in self.moved)
-        self.unit = 1 if model.objective == "bytes" else 1 + 2 * (TIE + 1) * most // _LARGEST
+        return 1 + 2 * (TIE + 1) * most // _LARGEST
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What choices cost by the model."""
+        return Costs(self.model)
+
+    @property
+    def least_costs(self) -> Costs:
+        """What they cost at least, by the prices that are known so far."""
+        priced = {id(flow): moved.priced for moved in self.moved for flow in moved.flows}
+        return Costs(self.model, lambda flow, have, need: priced[id(flow)].least(have, need))
 
     def _work(self, node: int) -> Ints:
         """Per option, of the node and all that are tied to it."""
@@ -127,7 +140,7 @@ class Translation:
         times = self.model.weight[node]
         return np.array([times * self.model.work(node, k) for k in options], dtype=np.int64)
 
-    def _moved(self, flows: list[Flow]) -> list[_Moved]:
+    def _moved(self, flows: list[Flow], least: Least | None) -> list[Moved]:
         """Readers none of whose needs lies within another's share no copy: a supply each."""
         model, flow = self.model, flows[0]
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
@@ -137,28 +150,28 @@ class Translation:
         asks = [np.array([asked[need] for need in mine], dtype=np.int64) for mine in needs]
         within = relate(list(asked), list(asked)).inside.astype(bool)
         different = {home: i for i, home in enumerate(dict.fromkeys(homes))}
-        prices = model.prices(list(different), list(asked), flow.width)
-        complete = np.array([home.parts is None for home in different])
-        free = complete[:, None] & (model.traffic.costs(list(different), list(asked), flow.width)[1] == 0)
+        priced = Priced(model, list(different), list(asked), flow.width, least)
         at = np.array([different[home] for home in homes], dtype=np.int64)
         taken = [np.array([model.stored(n, flow.width, room) for n in asked], dtype=np.int64) for room in self.rooms]
-        stored = [np.where(free, 0, mine)[at] for mine in taken]
-        tables = _Tables(within, np.where(free, 0, prices)[at], stored)
+        stored = [np.where(priced.free, 0, mine)[at] for mine in taken]
+        tables = _Tables(within, priced, at, stored)
         return [self._together(flows, group, asks, tables) for group in _sharing(asks, within)]
 
-    def _together(self, flows: list[Flow], group: list[int], asks: Sequence[Ints], tables: _Tables) -> _Moved:
+    def _together(self, flows: list[Flow], group: list[int], asks: Sequence[Ints], tables: _Tables) -> Moved:
         if self.clock.spent(0.75):
             raise OutOfTime
         asked = list(dict.fromkeys(i for j in group for i in asks[j].tolist()))
         number = np.zeros(len(tables.within), dtype=np.int64)
         number[asked] = np.arange(len(asked))
         serves = [tables.within[asks[j]][:, asked].any(axis=0) for j in group]
-        return _Moved(
+        return Moved(
             flows,
             group,
             tuple(number[asks[j]] for j in group),
             _strictly(tables.within[np.ix_(asked, asked)]),
-            tables.prices[:, asked],
+            tables.priced,
+            tables.at,
+            np.array(asked, dtype=np.int64),
             [stored[:, asked] for stored in tables.stored],
             np.array(serves, dtype=bool).T,
         )
@@ -232,17 +245,17 @@ class Translation:
         """
         builder = ProblemBuilder()
         memory = builder.add_resource(capacity + self.spare, "memory")
-        timed = self.model.objective == "time"
+        timed, unit = self.model.objective == "time", self.unit
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
-            work = self.work[node] // self.unit
+            work = self.work[node] // unit
             number = builder.add_node(_barred(work, node, without), self.model.nodes[node].name)
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
         self._hold(builder, memory)
         for moved in self.moved:
             uses = self._copies(moved, memory)
-            prices = len(moved.flows) * moved.prices // self.unit
+            prices = len(moved.flows) * moved.prices // unit
             for span in spans if prices.any() else ():
                 before = 0 if moved.flows[0].source else exposed
                 uses.append(SupplyUse(span, ((0, 1),), before * prices))
@@ -284,12 +297,12 @@ class Translation:
         """By room the number of its first instant."""
         return [k * (len(self.model.instants) + 1) for k in range(len(self.rooms))]
 
-    def _supply(self, moved: _Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
+    def _supply(self, moved: Moved, prices: Ints, uses: list[SupplyUse]) -> Supply:
         flow = moved.flows[0]
         readers = tuple(self.number[flow.readers[j][0]] for j in moved.group)
         return Supply(self.number[flow.home], readers, moved.asks, moved.within, prices, tuple(uses))
 
-    def _copies(self, moved: _Moved, memory: int) -> list[SupplyUse]:
+    def _copies(self, moved: Moved, memory: int) -> list[SupplyUse]:
         """The memory of moved copies, each from the first to the last consumer that may use it."""
         of_lifetime: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for item, serves in enumerate(moved.serves):
@@ -319,9 +332,15 @@ class Translation:
         """Where the peak of memory may be."""
         return places_of(self.lean_problem())
 
-    def choice(self, answer: assign.Assignment) -> dict[int, int]:
-        """Option per representative node."""
-        return dict(zip(self.decided, answer.choice, strict=True)) if answer.choice else {}
+    def choice(self, options: Sequence[int]) -> dict[int, int]:
+        """Option per representative node; none where there are no options."""
+        return dict(zip(self.decided, options, strict=True)) if options else {}
+
+
+def _pairs(model: Model, flow: Flow) -> int:
+    """How many pairs of layouts a tensor may lie in and be asked for in."""
+    needs = {model.need(reader, k) for reader in flow.readers for k in range(len(model.nodes[reader[0]].labels))}
+    return len(set(model.homes(flow))) * len(needs)
 
 
 def _barred(work: Ints, node: int, without: tuple[int, int] | None) -> Ints:
@@ -349,53 +368,3 @@ def _strictly(within: NDArray[np.bool_]) -> NDArray[np.bool_]:
     later = np.triu(np.ones(matrix.shape, dtype=bool))
     strict: NDArray[np.bool_] = matrix & ~(matrix.T & later)
     return strict
-
-
-def solve(
-    translation: Translation,
-    capacity: int,
-    *,
-    time_limit: float,
-    seed: int,
-    jobs: int,
-    exposed: int = 2,
-    gap: float = 0.0,
-    work_limit: int | None = None,
-    prove: bool = True,
-    start: Mapping[int, int] | None = None,
-    without: tuple[int, int] | None = None,
-) -> Solution:
-    """Best choice within so many bytes on a rank.
-
-    exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
-    proved to be that near to the best is good enough. work_limit: hundredths of CP-SAT's deterministic seconds;
-    prove: whether what it says is proved again. start: a choice to begin with. without: a node and an option of it
-    that no choice may have.
-    """
-    problem = translation.problem(capacity, exposed, without)
-    work = work_limit or _work_limit(time_limit)
-    hint = None if start is None else [start[node] for node in translation.decided]
-    answer = assign.solve(problem, time_limit, seed, jobs, work, hint, gap=gap, prove=prove)
-    bound = (answer.bound or 0) * translation.unit
-    status = answer.status if answer.claimed_by is None else f"{answer.status} ({answer.claimed_by})"
-    return Solution(status, translation.choice(answer), (answer.cost or 0) * translation.unit, bound)
-
-
-@dataclass(frozen=True)
-class Lean:
-    """A choice that takes little memory, and the bytes that every choice takes at least."""
-
-    choice: dict[int, int]
-    least: int
-
-
-def least_memory(translation: Translation, *, time_limit: float, seed: int, jobs: int) -> Lean | None:
-    """The leanest choice that is found in time."""
-    answer = assign.solve(translation.lean_problem(), time_limit, seed, jobs, _work_limit(time_limit), prove=False)
-    least = max(0, (answer.bound or 0) - translation.spare)
-    return Lean(translation.choice(answer), least) if answer.choice else None
-
-
-def _work_limit(time_limit: float) -> int:
-    """Ends long searches at the same place on every machine, where the time limit does not end them first."""
-    return int(50 * time_limit)

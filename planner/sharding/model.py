@@ -11,7 +11,7 @@ tensors, which can run ahead of their use. Objective ``bytes``: all bytes receiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -265,15 +265,20 @@ def evaluate(model: Model, choice: Mapping[int, int], exposed: int = 2) -> tuple
     for node in range(len(model.nodes)):
         parts["compute"] += model.work(node, model.option(choice, node))
     for flow in model.flows:
-        parts["resident" if flow.source else "values"] += _moved(model, flow, choice)
+        parts["resident" if flow.source else "values"] += _moved(
+            model, flow, choice, lambda flow, have, need: model.price(have, need, flow.width)
+        )
     return combine(model.objective, parts, exposed), parts
 
 
 class Costs:
-    """What `evaluate` says, for many choices that have most in common: what is alike in several is looked up."""
+    """What `evaluate` says, for many choices that have most in common: what is alike in several is looked up.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    ``price``: of a transfer of a flow, where it is not the model's own.
+    """
+
+    def __init__(self, model: Model, price: Callable[[Flow, Layout, Layout], int] | None = None) -> None:
+        self.model, self._price = model, price or (lambda flow, have, need: model.price(have, need, flow.width))
         self._work = {
             node: [model.weight[node] * model.work(node, option) for option in range(len(model.nodes[node].labels))]
             for node in sorted(model.weight)
@@ -318,7 +323,7 @@ class Costs:
         flow, count, nodes = self._flows[number]
         key, known = tuple(choice[node] for node in nodes), self._known[number]
         if key not in known:
-            known[key] = count * _moved(self.model, flow, choice)
+            known[key] = count * _moved(self.model, flow, choice, self._price)
         return known[key]
 
 
@@ -327,11 +332,11 @@ def _deciding(flow: Flow) -> tuple[int, ...]:
     return tuple(dict.fromkeys((flow.home, *(node for node, _ in flow.readers))))
 
 
-def _moved(model: Model, flow: Flow, choice: Mapping[int, int]) -> int:
+def _moved(model: Model, flow: Flow, choice: Mapping[int, int], price: Callable[[Flow, Layout, Layout], int]) -> int:
     """What moving one tensor costs."""
     have = model.home(flow, choice[flow.home])
     wanted = [model.need(reader, choice[reader[0]]) for reader in flow.readers]
-    return sum(model.price(have, need, flow.width) for need in maximal([n for n in wanted if not have.satisfies(n)]))
+    return sum(price(flow, have, need) for need in maximal([n for n in wanted if not have.satisfies(n)]))
 
 
 def least_objective(model: Model) -> int:

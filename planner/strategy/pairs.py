@@ -7,7 +7,7 @@ axis are apart, ranks have the same cell or none in common.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,10 +109,21 @@ class Stack:
 
 def facts(haves: Sequence[Columns], needs: Sequence[Columns]) -> tuple[Ints, ...]:
     """The fields of `Pair`, [have, need] each."""
+    blocks = [block.facts() for block in _blocks(haves, needs)]
+    return tuple(np.concatenate(fields) for fields in zip(*blocks, strict=True))
+
+
+def common(haves: Sequence[Columns], needs: Sequence[Columns]) -> Iterator[Ints]:
+    """[have, need, rank] elements of both, of some haves after others."""
+    for block in _blocks(haves, needs):
+        yield block.common
+
+
+def _blocks(haves: Sequence[Columns], needs: Sequence[Columns]) -> Iterator[_Block]:
     have, need = Stack.of(haves), Stack.of(needs)
     step = max(1, _AT_ONCE // need.sizes.size)
-    blocks = [_Block(have.some(start, start + step), need).facts() for start in range(0, len(haves), step)]
-    return tuple(np.concatenate(fields) for fields in zip(*blocks, strict=True))
+    for start in range(0, len(haves), step):
+        yield _Block(have.some(start, start + step), need)
 
 
 def kept(have: Columns, need: Columns) -> int | None:

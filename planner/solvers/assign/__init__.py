@@ -9,6 +9,7 @@ from .answer import (
     PartedCertificate,
     SplitCertificate,
 )
+from .outlook import Outlook, outlook
 from .problem import FORBIDDEN, AssignmentProblem, InvalidProblem, ProblemBuilder
 from .solve import solve
 from .supply import Supply, SupplyUse
@@ -22,10 +23,12 @@ __all__ = [
     "EliminationCertificate",
     "EngineClaim",
     "InvalidProblem",
+    "Outlook",
     "PartedCertificate",
     "ProblemBuilder",
     "SplitCertificate",
     "Supply",
     "SupplyUse",
+    "outlook",
     "solve",
 ]

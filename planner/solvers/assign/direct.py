@@ -29,6 +29,7 @@ from .standing import Terms
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
 _ENTRIES_PER_S = 20_000_000  # that one elimination goes through: what fits the time, where that is short
+_ENTRIES_PER_WORK = 200_000  # that are told to CP-SAT at most for each of its deterministic seconds
 _LOOK_S = 0.1  # for every node, to see how much narrower a problem is once that is decided
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
@@ -281,11 +282,25 @@ def _allowed(
     return open_ if spare is None else [mask & (spare[v] <= reach) for v, mask in enumerate(open_)]
 
 
+def _entries(problem: AssignmentProblem, allowed: list[NDArray[np.bool_]]) -> int:
+    """About how much CP-SAT would be told of: the strategies, and what they supply item by item."""
+    strategies = [int(mask.sum()) for mask in allowed]
+    return sum(strategies) + sum(strategies[supply.source] * supply.item_count for supply in problem.supplies)
+
+
 def _within(state: _State, allowed: list[NDArray[np.bool_]], outside: int | None) -> bool:
-    """CP-SAT on some strategies; `outside` is the least cost of any other choice. Whether it came to an end."""
+    """CP-SAT on some strategies; `outside` is the least cost of any other choice. Whether it came to an end.
+
+    It is not asked where it would only be told of the problem in the time that it has.
+    """
+    request = state.request
+    if (
+        request.work_limit is not None
+        and _entries(state.places.problem, allowed) > request.work_limit * _ENTRIES_PER_WORK
+    ):
+        return False
     from .integer import engine, solve_integer
 
-    request = state.request
     found = solve_integer(
         state.places, allowed, state.best.choice if state.best is not None else None,
         time_limit=request.left, work_limit=request.work_limit, seed=request.seed, jobs=request.jobs,

@@ -18,14 +18,21 @@ from .supply import supplied
 Kept = tuple[tuple[int, ...], ...]
 
 
-def undominated(places: Places) -> Kept:
-    """Per node the strategies that are left, in order. Of equal ones the first is."""
+def undominated(places: Places, known: Sequence[NDArray[np.bool_]] | None = None) -> Kept:
+    """Per node the strategies that are left, in order. Of equal ones the first is.
+
+    `known`: of every supply [strategy of the source, item] whether its cost is more than a bound from below. What is
+    not all known beats nothing.
+    """
     kept = []
     joined = {v for pair in places.problem.edges.tolist() for v in pair}
     facts, asks = _facts(places), _asks(places)
+    sure = [np.ones(len(costs), dtype=bool) for costs in facts]
+    for supply, table in zip(places.problem.supplies if known is not None else (), known or (), strict=True):
+        sure[supply.source] &= table.all(axis=1)
     for v, costs in enumerate(facts):
         one_by_one = v in joined
-        kept.append(tuple(range(len(costs))) if one_by_one else _best(costs, asks[v]))
+        kept.append(tuple(range(len(costs))) if one_by_one else _best(costs, asks[v], sure[v]))
     return tuple(kept)
 
 
@@ -51,9 +58,9 @@ def _asks(places: Places) -> list[Ints]:
     return [np.array(rows, dtype=np.int64).reshape(-1, count).T for rows, count in zip(found, counts, strict=True)]
 
 
-def _best(facts: Ints, asks: Ints) -> tuple[int, ...]:
+def _best(facts: Ints, asks: Ints, sure: NDArray[np.bool_]) -> tuple[int, ...]:
     left: NDArray[np.bool_] = np.ones(len(facts), dtype=bool)
-    for s in range(len(facts)):
+    for s in np.flatnonzero(sure).tolist():
         if left[s]:
             beaten = left & (facts >= facts[s]).all(axis=1) & (asks == asks[s]).all(axis=1)
             beaten[s] = False

@@ -11,9 +11,10 @@ from tapestry import Tensor, f32
 from tapestry.planner.clock import Clock
 from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.search.candidates import decide, least_peak
-from tapestry.planner.sharding.assignment import UNLIMITED, Translation, least_memory
+from tapestry.planner.sharding.assignment import UNLIMITED, Translation
 from tapestry.planner.sharding.model import evaluate, memory_at
 from tapestry.planner.sharding.shortage import least_held
+from tapestry.planner.sharding.solving import least_memory
 from tapestry.planner.solvers.assign import solve
 from tapestry.planner.solvers.assign.check import check, check_choice
 

@@ -16,11 +16,12 @@ from tapestry.planner.clock import Clock
 from tapestry.planner.lowering.decisions import Schedule
 from tapestry.planner.search.candidates import decide, lower
 from tapestry.planner.search.question import Question
-from tapestry.planner.sharding.assignment import UNLIMITED, Solution, Translation, solve
+from tapestry.planner.sharding.assignment import UNLIMITED, Translation
 from tapestry.planner.sharding.bound import lower_bound
 from tapestry.planner.sharding.model import Costs, Model, build_model, evaluate, memory_at
 from tapestry.planner.sharding.nodes import all_nodes
 from tapestry.planner.sharding.repetition import Repetitions, find_repetitions
+from tapestry.planner.sharding.solving import Solution, solve
 from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 

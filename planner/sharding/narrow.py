@@ -1,0 +1,162 @@
+"""A model solved while most transfers are known from below alone: prices are asked for where they may matter.
+
+Elimination says how much more than its bound every choice with some decision costs at least. Choices that it finds are
+priced as they are, and what no choice as cheap as the best of them may have is left out. Among what is left the pairs
+are priced, the most promising first, and bound and choices get better with them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solvers import assign
+from ..solvers.assign import Assignment, AssignmentProblem
+from .model import combine
+
+if TYPE_CHECKING:
+    from .assignment import Moved, Translation
+
+_ROUNDS = 12  # looks ahead
+_PAIRS = 8000  # that are priced after one of them
+_ANSWERS = 3  # answers that are asked for while the last one costs more than it seemed to
+
+Options = Sequence[Sequence[int]]
+"""Of every decision some of its options."""
+Ask = Callable[[AssignmentProblem, Sequence[int] | None], Assignment]
+"""For an answer, given a choice to begin with."""
+
+
+class Answer(NamedTuple):
+    """As an `Assignment`, of all options; ``cost`` as it is."""
+
+    status: str
+    choice: Sequence[int]
+    cost: int
+    bound: int
+
+
+@dataclass(eq=False)
+class Lazily:
+    """A model as a problem within so many bytes, in a view of overlap. ``gap``, ``exposed``, ``without``: as for
+    `solving.solve`.
+
+    ``best``: the cheapest choice so far with its cost.
+    """
+
+    translation: Translation
+    capacity: int
+    exposed: int
+    gap: float
+    until: float
+    without: tuple[int, int] | None = None
+    best: tuple[int, list[int]] | None = None
+
+    def solved(self, ask: Ask, start: Mapping[int, int] | None) -> Answer:
+        """What an engine says once it matters no more what is not priced."""
+        kept = self._narrowed()
+        for _ in range(_ANSWERS):
+            answer = ask(self._problem().restricted(kept), self._hint(kept, start))
+            if not answer.choice:
+                break
+            choice = _named(answer.choice, kept)
+            known = not self._settle_around(choice, kept)
+            self._offer(choice)
+            if known or self._enough(answer.cost) or time.monotonic() > self.until:
+                break
+        if self.best is None:
+            return Answer(answer.status, (), 0, answer.bound or 0)
+        cost, choice = self.best
+        bound = min(answer.bound or 0, cost)
+        claim = "" if answer.claimed_by is None else f" ({answer.claimed_by})"
+        return Answer("optimal" if bound == cost else f"feasible{claim}", choice, cost, bound)
+
+    def _enough(self, cost: int | None) -> bool:
+        return cost is not None and self.best is not None and self.best[0] <= (1 + self.gap) * cost
+
+    def _narrowed(self) -> Options:
+        """The options that some choice may have which is cheaper than the best one seen."""
+        kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
+        for _ in range(_ROUNDS):
+            ahead = assign.outlook(self._problem(), self._known(), self.gap / 2, self.until)
+            if ahead is None:
+                break
+            for choice in ahead.choices:
+                self._offer(choice)
+            assert self.best is not None
+            whole = reach = max(0, self.best[0] - ahead.bound)
+            while reach and self._unknown(ahead.within(reach)) > _PAIRS:
+                reach //= 2
+            settled = self._settle(near := ahead.within(reach))
+            among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
+            for choice in among.choices if among is not None else ():
+                self._offer(_named(choice, near))
+            kept = ahead.within(max(0, self.best[0] - ahead.bound))
+            if not settled or reach == whole or time.monotonic() > self.until:
+                break
+        return kept
+
+    def _problem(self) -> AssignmentProblem:
+        return self.translation.problem(self.capacity, self.exposed, self.without)
+
+    def _offer(self, choice: Sequence[int]) -> None:
+        """Takes a choice that is cheaper; what it costs is rounded up."""
+        t = self.translation
+        parts = t.costs.parts(dict(zip(t.decided, choice, strict=True)))
+        cost = -(-combine(t.model.objective, parts, self.exposed) // t.unit)
+        if self.best is None or cost < self.best[0]:
+            self.best = cost, list(choice)
+
+    def _hint(self, kept: Options, start: Mapping[int, int] | None) -> list[int] | None:
+        """The best choice, or one that is given, in the numbers of some options; None where it has others."""
+        choice = [start[node] for node in self.translation.decided] if start else []
+        choice = choice if self.best is None else self.best[1]
+        both = list(zip(kept, choice, strict=False))
+        return [mine.index(s) for mine, s in both] if both and all(s in mine for mine, s in both) else None
+
+    def _known(self) -> list[NDArray[np.bool_]]:
+        """Of every supply of the problem [option of the source, item] whether its cost is known."""
+        found = [np.ones(each.stored.shape, dtype=bool) for some in self.translation.exchanged for each in some]
+        return found + [moved.priced.known[np.ix_(moved.at, moved.asked)] for moved in self.translation.moved]
+
+    def _unknown(self, kept: Options) -> int:
+        """How many pairs are not priced yet that some of these options have."""
+        return sum(moved.priced.unknown(*self._pairs(moved, kept)) for moved in self.translation.moved)
+
+    def _settle(self, kept: Options) -> int:
+        """Prices them; how many there were."""
+        return sum(moved.priced.settle(*self._pairs(moved, kept)) for moved in self.translation.moved)
+
+    def _settle_around(self, choice: Sequence[int], kept: Options) -> int:
+        """Prices the pairs of a choice, and those of choices one decision away, where some of its own have no price;
+        how many there were.
+        """
+        own = [[option] for option in choice]
+        if not self._unknown(own):
+            return 0
+        found = 0
+        for moved in self.translation.moved:
+            (rows, columns), (all_rows, all_columns) = self._pairs(moved, own), self._pairs(moved, kept)
+            found += moved.priced.settle(rows, all_columns) + moved.priced.settle(all_rows, columns)
+        return found
+
+    def _pairs(self, moved: Moved, kept: Options) -> tuple[list[int], list[int]]:
+        """The numbers of the layouts in which a tensor lies or is asked for, with some options of every decision."""
+        number, flow = self.translation.number, moved.flows[0]
+        rows = {int(moved.at[k]) for k in kept[number[flow.home]]}
+        columns = {
+            int(moved.asked[asks[k]])
+            for j, asks in zip(moved.group, moved.asks, strict=True)
+            for k in kept[number[flow.readers[j][0]]]
+        }
+        return sorted(rows), sorted(columns)
+
+
+def _named(choice: Sequence[int], kept: Options) -> list[int]:
+    """A choice among some options in the numbers of all."""
+    return [mine[s] for mine, s in zip(kept, choice, strict=True)]

@@ -1,0 +1,78 @@
+"""A look ahead where what some strategies cost is known from below alone: what elimination says without an answer.
+
+The bound holds for whatever such strategies cost in truth, and so does how much more than it every choice with one of
+them costs at least. What no choice within reach of a known one has need not be found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dominance import undominated
+from .eliminate import MOST_WORK
+from .factors import TooWide
+from .lagrange import Relaxation
+from .places import places_of
+from .problem import FORBIDDEN, AssignmentProblem, Ints
+
+Known = Sequence[NDArray[np.bool_]]
+"""Of every supply [strategy of the source, item] whether the cost is what it is, and not only no more than that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """`spare`: per node, for each strategy how much more than the bound all choices with it cost at least.
+
+    `choices` are some that fit, by the costs as they are known.
+    """
+
+    bound: int
+    spare: tuple[Ints, ...]
+    choices: tuple[tuple[int, ...], ...]
+
+    def within(self, reach: int) -> list[list[int]]:
+        """Per node the strategies of the choices that cost at most so much more than the bound."""
+        return [np.flatnonzero(mine <= reach).tolist() for mine in self.spare]
+
+
+def outlook(
+    problem: AssignmentProblem, known: Known | None = None, gap: float = 0.0, until: float = inf
+) -> Outlook | None:
+    """What elimination says of a problem with supplies; None where it is too wide, or nothing was seen to fit.
+
+    `known`: all of it by default.
+    `gap` and `until` as in `Relaxation.ascend`.
+    """
+    kept = undominated(places_of(problem), known)
+    smaller = problem.restricted(kept)
+    relaxation = _relaxation(smaller)
+    if relaxation is None:
+        return None
+    relaxation.ascend(gap, until)
+    choices = [trial.choice for trial in relaxation.trials if trial.fits]
+    if relaxation.impossible or not choices:
+        return None
+    spare = relaxation.spare()
+    whole = []
+    for v, (mine, count) in enumerate(zip(kept, problem.strategy_counts.tolist(), strict=True)):
+        every = np.full(count, FORBIDDEN, dtype=np.int64)
+        every[list(mine)] = spare[v]
+        whole.append(every)
+    named = tuple(tuple(mine[s] for mine, s in zip(kept, choice, strict=True)) for choice in choices)
+    return Outlook(relaxation.bound, tuple(whole), named)
+
+
+def _relaxation(problem: AssignmentProblem) -> Relaxation | None:
+    """Of the problem, else of it in parts."""
+    try:
+        return Relaxation.of(places_of(problem), MOST_WORK)
+    except TooWide:
+        try:
+            return Relaxation.of_parts(problem)
+        except TooWide:
+            return None
