@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Answers without one of the best one's decisions that are lowered.
 LOWERED = 6
+# Options of all decisions together, beyond which an answer takes too long to be asked for again without each of them.
+MANY = 300
 
 
 def otherwise(search: Search, best: Solution) -> Found | None:
@@ -22,6 +24,8 @@ def otherwise(search: Search, best: Solution) -> Found | None:
     What takes as much by the model may take less packed, and where less is asked for it is left out.
     """
     found = []
+    if sum(len(search.model.nodes[node].labels) for node in best.choice) > MANY:
+        return None
     for node, option in best.choice.items():
         if len(search.model.nodes[node].labels) > 1 and not search.question.clock.up:
             found.append(search.asked(search.budget, without=(node, option)))
