@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapestry.planner.strategy.layouts import Layout, Layouts, united
-from tapestry.planner.strategy.mesh import Mesh
+from tapestry.planner.strategy.mesh import Cut, Mesh, Shards, choices_per_axis, full_box
 from tapestry.space import Grid, IntSet, Region
 
 SHAPE = (6, 4)
@@ -40,6 +40,26 @@ def test_of_all_ranks_as_of_each(data: st.DataObject) -> None:
     assert _same(table.both(one, other), [a & b for a, b in pairs])
     assert _same(united([one, other], table), [Region.union(pair) for pair in pairs])
     assert one.everything.same(Region.union(one.regions))
+
+
+@given(st.sampled_from([(6,), (2, 3), (3, 2, 2)]), st.data())
+def test_cut_axis_by_axis_as_rank_by_rank(shape: tuple[int, ...], data: st.DataObject) -> None:
+    """The same regions, and the same layout as of these; what rests is each element on the first that needs it."""
+    mesh = Mesh.of(shape, 12)
+    table = Layouts(mesh)
+    options = [None, Cut("0"), Cut("1"), Cut("1", "zigzag"), Cut("0", "cyclic"), Cut("@1")]
+    cuts = data.draw(st.sampled_from([*choices_per_axis(options, mesh)]))
+    regions = Shards.of(mesh, {"0": 7, "1": 12}, cuts).regions
+    found = table.cut((7, 12), cuts)
+    assert found.regions == regions
+    assert [found.region(rank) for rank in range(mesh.size)] == list(regions)
+    assert table.of((7, 12), regions) is found
+    shared = found.shared_out(single=True)
+    if shared is not None:
+        first = [region if regions.index(region) == rank else Region() for rank, region in enumerate(regions)]
+        assert list(table.of_columns((7, 12), shared).regions) == first
+    whole = found.everything == full_box((7, 12))
+    assert (found.shared_out(single=False) is not None) == whole
 
 
 def _same(layout: Layout, regions: list[Region]) -> bool:
