@@ -38,7 +38,7 @@ demo: $(VENV)/.tapestry-demo  ## plan, check, run and draw the corner detector: 
 	@mkdir -p build
 	$(BIN)/python examples/corners.py --build build
 
-test: lint  ## every check and every test (about half an hour on 2 cores)
+test: lint  ## every check and every test (about 20 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 test-gpu: $(VENV)/.tapestry-dev  ## what needs an NVIDIA GPU, or two: kernels, the CuPy device, 1,000 generated programs, faults; build/test-gpu.jsonl
