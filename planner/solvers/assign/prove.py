@@ -87,6 +87,9 @@ class _Prover:
         first = [v for v, some in closed.items() if len(some) and len(open_[v])]
         if not first:
             return self._each(problem, _telling(spare, open_), prices)
+        each = _SET_UP * problem.node_count
+        if self.cases + len(first) >= _CASES or self.work + (len(first) + 1) * each > _WORK:
+            raise _TooLong  # a case for each of these nodes and one for what is left will not do
         cases: list[tuple[int, tuple[int, ...], tuple[int, ...], Proof]] = []
         for v in first:
             dear, rest = tuple(closed[v].tolist()), tuple(open_[v].tolist())
