@@ -49,6 +49,8 @@ QUICK, PROVING = 20, 5
 # Of programs of no more operations: answers with less memory in each view of overlap, answers that are improved beside
 # the shortest, and lowered operations in the trials of each of them.
 FEW, RUNGS, STARTS, LATER = 20, 6, 3, 150
+# Options of all decisions together of programs that are asked for less memory though nothing waits for gathers.
+OPTIONS = 100
 # A choice is tried in another order, too, if it takes no more of the shortest.
 ABOUT = 1.1
 # An answer is improved beside the shortest if hiding all that it waits for would take that much off.
@@ -278,7 +280,8 @@ class Search:
         c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
         asked = [(c.capacity, exposed) for exposed in EXPOSED[1:]] if small else []
-        if best.makespan_s > 1.02 * ideal and best.candidate.peak > c.capacity * 9 // 10:
+        waits = best.makespan_s > 1.02 * ideal
+        if waits and best.candidate.peak > c.capacity * 9 // 10:
             asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen, first = [best.choice], {EXPOSED[0]: best.choice}
@@ -289,7 +292,8 @@ class Search:
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
             best = self.shorter(best, self._other(answer, seen, best))
         few = c.toil <= FEW and not self.translation.lazy
-        return self.in_less_memory(best, first, seen) if few else best
+        quick = sum(len(self.model.nodes[node].labels) for node in best.choice) <= OPTIONS
+        return self.in_less_memory(best, first, seen) if few and (quick or waits) else best
 
     def in_less_memory(self, best: Found, first: Mapping[int, dict[int, int]], seen: list[dict[int, int]]) -> Found:
         """The shortest of the answers with less memory, as far down as one may be shorter if all transfers are hidden.
