@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The code of these folders is reached through `tapestry/`, once (docs/decisions/0001-symlinked-packages.md).
 collect_ignore = ["planner", "kernels", "workers", "build"]
@@ -18,7 +18,12 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 sys.dont_write_bytecode = False
 
 # Times say more about the machine than about the code; the same draws every time, except when fuzzing.
-settings.register_profile("tapestry", deadline=None, derandomize="TAPESTRY_FUZZ" not in os.environ)
+settings.register_profile(
+    "tapestry",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="TAPESTRY_FUZZ" not in os.environ,
+)
 settings.load_profile("tapestry")
 
 
