@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +68,7 @@ class Column:
 
 
 Columns = tuple[Column, ...]
+_living: WeakValueDictionary[tuple[tuple[IntSet, ...], bytes], Column] = WeakValueDictionary()
 
 
 def columns(shape: Sequence[int], regions: Sequence[Region]) -> Columns | None:
@@ -101,8 +103,8 @@ def column(sets: Sequence[IntSet], codes: Ints) -> Column:
 
 @lru_cache(maxsize=8192)
 def _known(sets: tuple[IntSet, ...], codes: bytes) -> Column:
-    """``sets``: in the order in which ranks have them."""
-    return Column(sets, np.frombuffer(codes, dtype=np.int64))
+    """``sets``: in the order in which ranks have them. What the cache forgot is found again while somebody has it."""
+    return _living.setdefault((sets, codes), Column(sets, np.frombuffer(codes, dtype=np.int64)))
 
 
 def joined(some: Sequence[Column]) -> tuple[Ints, list[int]]:

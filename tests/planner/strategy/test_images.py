@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.planner import load_machine
-from tapestry.planner.strategy.columns import different
+from tapestry.planner.strategy.columns import column, columns, different
 from tapestry.planner.strategy.cost import compute_seconds, touched
 from tapestry.planner.strategy.layouts import Layout, Layouts
 from tapestry.planner.strategy.mesh import Mesh
 from tapestry.planner.strategy.strategies import StrategyTable
 from tapestry.planner.strategy.work import Works
 from tapestry.program import Program
-from tapestry.space import Region
+from tapestry.space import Box, IntSet, Region
 from tapestry.testing import programs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
@@ -47,6 +48,17 @@ def test_a_strategy_is_what_its_shards_are(program: Program, shape: tuple[int, .
             _same(need, [table._whole_records(name, shard.reads[name].region) for shard in alone])
         _same(strategy.writes, [shard.written for shard in alone])
         assert strategy.exact == all(image.exact for shard in alone for image in shard.reads.values())
+
+
+def test_equal_axes_are_one_object_whatever_came_between() -> None:
+    """Layouts are told apart by it: more axes than any cache holds make no second one."""
+    regions, sets, codes = [Box((0,), (3,)).region()] * 2, [IntSet.of(range(3))], np.zeros(2, dtype=np.int64)
+    found = columns((3,), regions)
+    assert found is not None
+    for n in range(10_000):
+        column([IntSet.of(range(n, n + 4))], codes)
+    assert column(sets, codes) is found[0]
+    assert columns((3,), regions) == found
 
 
 def _same(layout: Layout, regions: list[Region]) -> None:
