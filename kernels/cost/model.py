@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import exp
@@ -63,10 +64,25 @@ def predicted_s(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> float:
 
 @lru_cache(maxsize=16384)
 def _chosen(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
+    times = _measured(problem, what, gpu)
+    if len(times) >= ENOUGH and any(map(_in_pairs, times)):
+        fastest = min(times, key=times.__getitem__)
+        return fastest, _one_s(problem, what, fastest, gpu)
     found = _of_octets(problem, what, gpu)
     if FAMILY[what] == "forward" and (by_pairs := paired_candidates.best(problem, gpu, found[1])):
         return by_pairs
     return found
+
+
+def _in_pairs(cut: Configuration) -> bool:
+    return isinstance(cut, ForwardConfiguration) and cut.pairs > 0
+
+
+def _one_s(problem: ConvolutionProblem, what: Pass, cut: Configuration, gpu: Gpu) -> float:
+    """Seconds of one configuration of either kernel."""
+    if isinstance(cut, ForwardConfiguration) and cut.pairs:
+        return 1e-9 * paired_candidates.guess(problem, cut, gpu.sms)
+    return predict_one_s(problem, what, cut, gpu)
 
 
 def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Configuration | None, float]:
@@ -79,8 +95,7 @@ def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Confi
         return None, gpu.launch_s + max(
             gpu.roofline_s(problem.bytes_moved), problem.flops / (gpu.sms * COUNTED.plain_flops)
         )
-    measured = measured_us().get((problem, what), {}) if gpu.tuned else {}
-    times = {cut: us for cut, us in measured.items() if _legal(problem, cut, gpu)}
+    times = {cut: us for cut, us in _measured(problem, what, gpu).items() if not _in_pairs(cut)}
     if times and len(times) >= min(ENOUGH, len(options)):
         fastest = min(times, key=times.__getitem__)
         return fastest, predict_one_s(problem, what, fastest, gpu)
@@ -90,6 +105,17 @@ def _of_octets(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> tuple[Confi
         seconds[pool.index(cut)] = us * 1e-6
     best = int(np.argmin(seconds))
     return pool[best], float(seconds[best])
+
+
+def _measured(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> dict[Configuration, float]:
+    """Microseconds of the legal configurations that were measured, of whichever half precision."""
+    found = measured_us().get((_key(problem), what), {}) if gpu.tuned else {}
+    return {cut: us for cut, us in found.items() if _legal(problem, cut, gpu)}
+
+
+def _key(problem: ConvolutionProblem) -> ConvolutionProblem:
+    """The same problem for both half precisions, which take the same time."""
+    return replace(problem, dtype="f16")
 
 
 def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
@@ -103,10 +129,11 @@ def measured_us() -> dict[tuple[ConvolutionProblem, Pass], dict[Configuration, f
     """Microseconds by configuration of the problems that were measured: there nothing has to be predicted."""
     from .measurements import table
 
-    return {
-        (item.problem, item.what): dict(zip(item.configurations, item.microseconds, strict=True))
-        for item in table().measured
-    }
+    found: dict[tuple[ConvolutionProblem, Pass], dict[Configuration, float]] = {}
+    for item in table().measured:
+        known = found.setdefault((_key(item.problem), item.what), {})
+        known.update(zip(item.configurations, item.microseconds, strict=True))
+    return found
 
 
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:

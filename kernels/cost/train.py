@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,18 @@ class Sample:
 
 
 def samples(measured: Sequence[Measured], gpu: Gpu) -> list[Sample]:
-    """Features and targets: log(time / roofline) less the logarithm of the prediction by counting."""
-    return [_sample(item, gpu) for item in measured]
+    """Features and targets: log(time / roofline) less the logarithm of the prediction by counting.
+
+    Pairs of channels have a guess of their own (`convolution/paired_candidates.py`): nothing is learned from them.
+    """
+    found = (_of_octets(item) for item in measured)
+    return [_sample(item, gpu) for item in found if len(item.configurations) > 1]
+
+
+def _of_octets(item: Measured) -> Measured:
+    """Without the configurations that compute channels in pairs."""
+    rows = [row for row in zip(item.configurations, item.microseconds, strict=True) if not getattr(row[0], "pairs", 0)]
+    return replace(item, configurations=tuple(cut for cut, _ in rows), microseconds=tuple(us for _, us in rows))
 
 
 def _sample(item: Measured, gpu: Gpu) -> Sample:

@@ -37,7 +37,7 @@ def test_large_depthwise_layers_are_computed_by_pairs(problem: ConvolutionProble
     found = paired_candidates.configurations(problem, gpu())
     assert all(legal(problem, cut, gpu().shared_per_block) for cut in found)
     chosen = choose(problem, "forward", gpu())
-    assert chosen == found[0]
+    assert chosen in found
     assert footprint(problem, chosen).threads <= 1024
 
 
