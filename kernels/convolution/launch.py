@@ -5,12 +5,16 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cost.columns import Number, ceil, pick, smaller
-from .configuration import ForwardConfiguration, footprint
+from .configuration import RESERVED_SHARED, ForwardConfiguration, footprint
 from .divisor import packed as packed_divisor
 from .problem import ConvolutionProblem
+
+if TYPE_CHECKING:
+    from ..cost.gpu import Gpu
+    from ..runtime.device import DeviceProperties
 
 SWIZZLES = {128: "128B", 64: "64B", 32: "32B", 16: "none"}
 
@@ -79,6 +83,37 @@ class Every(NamedTuple):
 
 
 ALL = Every()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel's grid, threads, arguments, dynamic shared memory, and blocks of a cluster.
+
+    `residents` blocks of it are to share a multiprocessor; 0 where as many may as fit.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared: int = 0
+    cluster: tuple[int, ...] = (1,)
+    residents: int = 0
+
+
+SHARED_UNIT, MOST_RESIDENTS = 128, 32  # bytes that shared memory is dealt in; blocks of a multiprocessor
+
+
+def uncrowded(shared: int, residents: int, blocks: int, gpu: DeviceProperties | Gpu) -> int:
+    """Shared memory to launch `blocks` blocks with that need `shared`: no more are on a multiprocessor than are to be.
+
+    That are `residents`, or as many as all of the grid are then. Where more fit, those of a kernel that starts while
+    the one ahead ends crowd onto the multiprocessors that end first, and the others stay idle.
+    """
+    most = max(residents, -(-blocks // gpu.sms))
+    if not residents or most > MOST_RESIDENTS:
+        return shared
+    beyond = (gpu.shared_per_sm // (most + 1) // SHARED_UNIT + 1) * SHARED_UNIT  # so that one more is too many
+    return max(shared, min(beyond - RESERVED_SHARED, gpu.shared_per_block))
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from ..errors import WrongLayout, WrongValue
 from ..runtime.array import DeviceArray, array
 from ..runtime.compiler import Recipe
 from . import direct, forward_walk, input_gradient, launch, weight_gradient, wide, wide_forward, wide_weight_gradient
-from .banded_weight_gradient_configuration import BandedWeightGradient
 from .configuration import ForwardConfiguration, footprint
-from .launch import Rows, Taps, View
+from .launch import Rows, Taps, View, uncrowded
 from .operands import apart, dense, fetchable, filters, like, per_channel, room, view
+from .paired_weight_gradient_configuration import PairedWeightGradient
 from .problem import ConvolutionProblem
 from .recipes import direct_recipe, forward_recipe
 from .weight_gradient_configuration import WeightGradientConfiguration, plain
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..cost.gpu import Gpu
     from ..runtime.module import Prepared
 
-GradientConfiguration = WeightGradientConfiguration | BandedWeightGradient | WideWeightGradient
+GradientConfiguration = WeightGradientConfiguration | PairedWeightGradient | WideWeightGradient
 REMEMBERED = 1024
 ACTIVATIONS = ("relu", "silu", "gelu", "hardswish")
 
@@ -227,12 +227,15 @@ def by_copy_engine(
     """
     from ..runtime.device import properties
 
-    cells = launch.grid(problem, cut, rows, properties(device).sms)
+    gpu = properties(device)
+    cells = launch.grid(problem, cut, rows, gpu.sms)
     taken = footprint(problem, cut)
     arguments = launch.arguments(problem, cut, cells, rows, inputs, output, residual, pointers)
     kernel = _forward_kernel(problem, cut, taps, tuple(flags.items()), device)
     early = not flags.get("sharded", False)
-    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, taken.shared, programmatic=early)
+    # Interior and boundary of a shard run side by side.
+    shared = taken.shared if "sharded" in flags else uncrowded(taken.shared, cut.blocks, cells.blocks, gpu)
+    prepared: Prepared = kernel.prepare(cells.blocks, taken.threads, arguments, shared, programmatic=early)
     return prepared
 
 
@@ -264,7 +267,8 @@ def by_warpgroups(
             sweep, properties(device).sms, source, part.of(output), added, pointers
         )
         kernel = _loaded(wide.recipe(part, cut, dict(flags)), device)
-        made.append(kernel.prepare(blocks, sweep.threads, arguments, sweep.shared, programmatic=True))
+        shared = uncrowded(sweep.shared, cut.blocks, blocks, properties(device))
+        made.append(kernel.prepare(blocks, sweep.threads, arguments, shared, programmatic=True))
     return tuple(made)
 
 

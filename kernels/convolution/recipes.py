@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import WrongValue
 from ..runtime.compiler import Recipe
 from . import direct, forward, forward_walk, input_gradient, weight_gradient, wide
-from .banded_weight_gradient_configuration import BandedWeightGradient
 from .configuration import ForwardConfiguration, trades
 from .launch import Walk
+from .paired_weight_gradient_configuration import PairedWeightGradient
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import WeightGradientConfiguration
 
@@ -37,7 +37,7 @@ def direct_recipe(problem: ConvolutionProblem, flags: Mapping[str, Any]) -> Reci
 
 
 def weight_gradient_recipes(
-    problem: ConvolutionProblem, choice: WeightGradientConfiguration | BandedWeightGradient, partial: bool = False
+    problem: ConvolutionProblem, choice: WeightGradientConfiguration | PairedWeightGradient, partial: bool = False
 ) -> list[Recipe]:
     """The one kernel of a weight gradient; or the one that leaves partial sums and the one that adds them."""
     source = weight_gradient.source(problem, choice)

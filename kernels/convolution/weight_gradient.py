@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 from ..dimensions.declarations import declarations
 from ..errors import WrongValue
-from . import banded_weight_gradient as banded
-from . import banded_weight_gradient_configuration as bands
 from . import direct_weight_gradient as plain
-from .banded_weight_gradient_configuration import BandedWeightGradient
+from . import fold_quadruples, paired_weight_gradient
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
-from .launch import View, tensor_map
+from .launch import Launch, View, tensor_map, uncrowded
+from .paired_weight_gradient_configuration import PairedWeightGradient, paired
+from .paired_weight_gradient_configuration import legal as legal_in_pairs
 from .problem import ConvolutionProblem
 from .weight_gradient_configuration import (
     Cut,
@@ -36,18 +36,7 @@ from .weight_gradient_dimensions import plain_specification, specification
 
 FOLD_BATCH, MOST_FOLD_WARPS = 8, 16  # of weight_gradient_apart.cu
 NONE = range(0)
-Chosen: TypeAlias = WeightGradientConfiguration | BandedWeightGradient
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel's grid, threads, arguments, dynamic shared memory, and blocks of a cluster."""
-
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared: int = 0
-    cluster: tuple[int, ...] = (1,)
+Chosen: TypeAlias = WeightGradientConfiguration | PairedWeightGradient
 
 
 def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
@@ -55,8 +44,8 @@ def source(problem: ConvolutionProblem, chosen: Chosen) -> str:
 
     Problems that differ in extents, padding or channels alone share one source.
     """
-    if isinstance(chosen, BandedWeightGradient):
-        return banded.source(problem, chosen)
+    if isinstance(chosen, PairedWeightGradient):
+        return paired_weight_gradient.source(problem, chosen)
     constants = {
         "all_rows": problem.r,
         "filter_columns": problem.s,
@@ -99,9 +88,9 @@ def _tile_constants(cut: Cut) -> dict[str, int]:
 
 def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
     """The kernels' names in the source, in the order they run. The last leaves f32, or rounds to the problem's type."""
+    if isinstance(chosen, PairedWeightGradient):
+        return paired_weight_gradient.NAME, fold_quadruples.NAMES[0 if partial else 1]
     fold = "fold_partials" if partial else "fold_rounded"
-    if isinstance(chosen, BandedWeightGradient):
-        return banded.NAME, fold
     first = "direct_weight_gradient" if chosen.direct else "weight_gradient"
     if chosen.together:
         return (f"{first}_partial" if partial else f"{first}_rounded",)
@@ -110,7 +99,7 @@ def kernel_names(chosen: Chosen, partial: bool) -> tuple[str, ...]:
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: Chosen) -> int:
     """Bytes of the partials between two kernels; none where there is one."""
-    if isinstance(chosen, BandedWeightGradient):
+    if isinstance(chosen, PairedWeightGradient):
         return 4 * problem.weight_elements * chosen.splits
     if chosen.together:
         return 0
@@ -122,16 +111,17 @@ def launches(
     problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, workspace: int, out: int
 ) -> tuple[Launch, ...]:
     """The launches of `kernel_names`: partials into `workspace` and their sum into `out`, or that at once."""
-    if isinstance(chosen, WeightGradientConfiguration) and chosen.together:
+    if isinstance(chosen, PairedWeightGradient):
+        return paired_weight_gradient.launches(problem, chosen, x, dy, workspace, out)
+    if chosen.together:
         return (first_launch(problem, chosen, x, dy, out),)
     return first_launch(problem, chosen, x, dy, workspace), second_launch(problem, chosen, workspace, out)
 
 
-def first_launch(problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View, target: int) -> Launch:
+def first_launch(
+    problem: ConvolutionProblem, chosen: WeightGradientConfiguration, x: View, dy: View, target: int
+) -> Launch:
     """The launch that leaves the partials in a workspace, or where the splits add together the gradient itself."""
-    if isinstance(chosen, BandedWeightGradient):
-        made, shared = banded.arguments(problem, chosen, x, dy, target), bands.shared_bytes(chosen)
-        return Launch(banded.grid(problem, chosen), (chosen.threads,), made, shared)
     if chosen.direct:
         made = plain.arguments(problem, chosen.splits, x, dy, target)
         return Launch(plain.grid(problem, chosen.splits), plain.block(problem), made)
@@ -145,14 +135,15 @@ def first_launch(problem: ConvolutionProblem, chosen: Chosen, x: View, dy: View,
     shape = b"".join([edges, *divisors, struct.pack("<2i", *divmod(cut.work, chosen.splits))])
     grid = (cut.channel_blocks, chosen.splits, chosen.row_parts)
     if not chosen.together:
-        return Launch(grid, (cut.threads,), (x_map, dy_map, target, shape), cut.shared_bytes)
+        made = (x_map, dy_map, target, shape)
+        return Launch(grid, (cut.threads,), made, cut.shared_bytes, residents=chosen.residents)
     arguments = (x_map, dy_map, target, problem.c, shape)
-    return Launch(grid, (cut.threads,), arguments, cut.shared_bytes, (1, chosen.splits))
+    return Launch(grid, (cut.threads,), arguments, cut.shared_bytes, (1, chosen.splits), chosen.residents)
 
 
-def second_launch(problem: ConvolutionProblem, chosen: Chosen, workspace: int, out: int) -> Launch:
+def second_launch(problem: ConvolutionProblem, chosen: WeightGradientConfiguration, workspace: int, out: int) -> Launch:
     """The launch that adds the partials into `out`, dense [k, r, s, c / groups]."""
-    if isinstance(chosen, BandedWeightGradient) or chosen.direct:
+    if chosen.direct:
         elements = problem.weight_elements
         grid = (-(-elements // plain.FOLD_THREADS),)
         return Launch(grid, (plain.FOLD_THREADS,), (workspace, chosen.splits, elements, out))
@@ -163,8 +154,8 @@ def second_launch(problem: ConvolutionProblem, chosen: Chosen, workspace: int, o
 
 def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
     """Refuse a configuration that is none of this problem's on a GPU with `shared` bytes a block."""
-    if isinstance(chosen, BandedWeightGradient):
-        fits = bands.in_bands(problem) and bands.legal(chosen, shared)
+    if isinstance(chosen, PairedWeightGradient):
+        fits = paired(problem) and legal_in_pairs(problem, chosen, shared)
     else:
         fits = chosen.direct or (reads_by_copy_engine(problem) and legal(Cut(problem, chosen), shared))
     if not fits:
@@ -196,12 +187,14 @@ def prepared(kernels: tuple[Any, ...], made: tuple[Launch, ...], behind_event: r
     They start while the kernel ahead still runs and wait for its memory themselves; not those, by number, that an event
     announces operands to.
     """
+    from ..runtime.device import properties
+
     return tuple(
         kernel.prepare(
             launch.grid,
             launch.block,
             launch.arguments,
-            launch.shared,
+            uncrowded(launch.shared, launch.residents, prod(launch.grid), properties(kernel.device)),
             programmatic=number not in behind_event,
             cluster=launch.cluster,
         )

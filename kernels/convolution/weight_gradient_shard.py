@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ..runtime.array import DeviceArray
 from . import prepare, weight_gradient
-from .launch import View
+from .launch import Launch, View
 from .operands import dense, fetchable, like, room, view
 from .problem import ConvolutionProblem
 from .sharded import Halo, ShardSteps, check
@@ -108,9 +108,7 @@ def steps(
     return ShardSteps(prepare.Steps(ordered[:1]), prepare.Steps(ordered[1:]))
 
 
-def _launches(
-    found: tuple[Term, ...], buffers: list[View | None], dy: View, workspace: int
-) -> Iterator[weight_gradient.Launch]:
+def _launches(found: tuple[Term, ...], buffers: list[View | None], dy: View, workspace: int) -> Iterator[Launch]:
     for term in found:
         x = buffers[term.buffer]
         assert x is not None

@@ -199,37 +199,6 @@ struct Worker {
     }
 };
 
-constexpr int MOST_FOLD_WARPS = 16, FOLD_BATCH = 8;
-
-__device__ __forceinline__ float4 plus(const float4& a, const float4& b) {
-    return float4{a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-
-// Four elements a lane; warp f adds splits f, f + warps, ... in that order, then the warps' sums are added in theirs.
-template <class Store>
-__device__ void fold(const float4* partials, int splits, int quadruples, const Store& store) {
-    __shared__ float4 sums[MOST_FOLD_WARPS][WARP];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    const int own = blockIdx.x * WARP + lane, from = min(own, quadruples - 1);
-    wait_for_previous_kernel();
-    let_next_kernel_start();
-    float4 sum{0, 0, 0, 0};
-    for (int start = warp; start < splits; start += FOLD_BATCH * warps) {
-        float4 batch[FOLD_BATCH];
-#pragma unroll
-        for (int i = 0; i < FOLD_BATCH; ++i)
-            batch[i] = load_in_order(partials + (long long)min(start + i * warps, splits - 1) * quadruples + from);
-#pragma unroll
-        for (int i = 0; i < FOLD_BATCH; ++i)
-            if (start + i * warps < splits) sum = plus(sum, batch[i]);
-    }
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp != 0 || own >= quadruples) return;
-    for (int other = 1; other < warps; ++other) sum = plus(sum, sums[other][lane]);
-    store(own, sum);
-}
-
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
@@ -268,15 +237,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     meet(READY, THREADS);
     wait_for_previous_kernel();
     load_rows(x, dy, work, barriers, shared);
-}
-
-extern "C" __global__ void __launch_bounds__(MOST_FOLD_WARPS * WARP)
-    wide_fold_partial(const float4* partials, int splits, int quadruples, float4* dw) {
-    fold(partials, splits, quadruples, [=](int at, const float4& sum) { dw[at] = sum; });
-}
-
-extern "C" __global__ void __launch_bounds__(MOST_FOLD_WARPS * WARP)
-    wide_fold_rounded(const float4* partials, int splits, int quadruples, uint2* dw) {
-    fold(partials, splits, quadruples,
-         [=](int at, const float4& sum) { dw[at] = uint2{Half::pack(sum.x, sum.y), Half::pack(sum.z, sum.w)}; });
 }

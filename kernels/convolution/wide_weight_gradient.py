@@ -12,20 +12,19 @@ from math import ceil
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
+from . import fold_quadruples
 from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
-from .launch import View, tensor_map
+from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
-from .weight_gradient import Launch
 from .wide_forward import WARPS_A_GROUP, product, row_map, together
 
-NAMES = ("wide_weight_gradient", "wide_fold_partial", "wide_fold_rounded")
+NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
 ARCH = "sm_90a"
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
 REGISTER_ROOM = 28  # beside sums and what is loaded for the next products
 BATCH = 4  # steps of wide_weight_gradient.cu
-FOLD_BATCH, MOST_FOLD_WARPS, LANES = 8, 16, 32
 BARRIER_BYTES = 8
 SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
 
@@ -197,7 +196,7 @@ def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
     includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "wgmma")]
     half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
     instance = product(cut.written, problem.dtype, "turned")
-    texts = [kernel_text(name) for name in ("wide_rows.cu", "wide_weight_gradient.cu")]
+    texts = [kernel_text(name) for name in ("wide_rows.cu", "wide_weight_gradient.cu", fold_quadruples.TEXT)]
     return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
 
@@ -221,8 +220,6 @@ def launches(
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)
-    first = Launch(grid, (cut.threads,), (x_map, dy_map, workspace, work), cut.shared)
-    quadruples = problem.weight_elements // 4
-    warps = min(MOST_FOLD_WARPS, ceil(chosen.splits / FOLD_BATCH))
-    fold = (workspace, chosen.splits, quadruples, out)
-    return first, Launch((ceil(quadruples / LANES),), (LANES * warps,), fold)
+    made = (x_map, dy_map, workspace, work)
+    first = Launch(grid, (cut.threads,), made, cut.shared, residents=chosen.blocks)
+    return first, fold_quadruples.launch(problem, chosen.splits, workspace, out)

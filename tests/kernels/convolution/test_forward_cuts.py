@@ -147,6 +147,17 @@ def test_a_filter_in_shared_memory_takes_its_bytes_and_no_registers(cut: Forward
     assert not legal(problem, replace(cut, filter="shared", late=True), SHARED)
 
 
+@given(st.integers(0, SHARED), st.integers(1, 8), st.integers(1, 132 * 32))
+def test_no_more_blocks_than_are_to_be_fit_a_multiprocessor(shared: int, residents: int, blocks: int) -> None:
+    gpu, reserved = tuned_gpu(), 1024
+    taken = launch.uncrowded(shared, residents, blocks, gpu) + reserved
+    most = max(residents, -(-blocks // gpu.sms))
+    assert taken >= shared + reserved
+    assert (most + 1) * taken > gpu.shared_per_sm
+    if most * (shared + reserved) <= gpu.shared_per_sm:
+        assert most * taken <= gpu.shared_per_sm
+
+
 def test_sources_are_the_same_every_time_and_do_not_depend_on_extents() -> None:
     small, large = (ConvolutionProblem(n, 32, 32, 64, 8, 3, 3, padding=(1,) * 4) for n in (1, 9))
     cut = ForwardConfiguration()

@@ -100,7 +100,7 @@ def test_the_kernels_sum_the_weight_gradient(
         patch.setattr(wide_weight_gradient, "tensor_map", emulated.tensor_map)
         views = (dense_view(x, kind.dtype), dense_view(dy, kind.dtype))
         made = wide_weight_gradient.launches(problem, chosen, *views, room.ctypes.data, dw.ctypes.data)
-    names = ("wide_weight_gradient", "wide_fold_partial" if partial else "wide_fold_rounded")
+    names = ("wide_weight_gradient", "fold_quadruples_partial" if partial else "fold_quadruples_rounded")
     for name, launch in zip(names, made, strict=True):
         emulated.start(getattr(loaded, f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
     unit = 2.0**-9 if kind.dtype == "f16" else 2.0**-7

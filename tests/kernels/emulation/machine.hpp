@@ -106,14 +106,19 @@ struct Exchanged {
     int with;
     float* other;
 };
-inline float __shfl_xor_sync(unsigned, float value, int distance) {
+inline float exchanged(float value, int with) {
     float other = 0;
-    emulated::together<Exchanged>("shuffle", {value, emulated::lane() % emulated::lanes_a_warp ^ distance, &other},
-                                  [](const Exchanged* const* lanes) {
-                                      for (int lane = 0; lane < emulated::lanes_a_warp; ++lane)
-                                          *lanes[lane]->other = lanes[lanes[lane]->with]->value;
-                                  });
+    emulated::together<Exchanged>("shuffle", {value, with, &other}, [](const Exchanged* const* lanes) {
+        for (int lane = 0; lane < emulated::lanes_a_warp; ++lane) *lanes[lane]->other = lanes[lanes[lane]->with]->value;
+    });
     return other;
+}
+inline float __shfl_xor_sync(unsigned, float value, int distance) {
+    return exchanged(value, emulated::lane() % emulated::lanes_a_warp ^ distance);
+}
+inline float __shfl_down_sync(unsigned, float value, int distance) {
+    const int own = emulated::lane() % emulated::lanes_a_warp, with = own + distance;
+    return exchanged(value, with < emulated::lanes_a_warp ? with : own);
 }
 inline unsigned __float_as_uint(float value) {
     unsigned bits;

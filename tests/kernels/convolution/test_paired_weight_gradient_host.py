@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tapestry.kernels.convolution import banded_weight_gradient, weight_gradient
-from tapestry.kernels.convolution.banded_weight_gradient_configuration import BandedWeightGradient as Configuration
-from tapestry.kernels.convolution.banded_weight_gradient_configuration import configurations
+from tapestry.kernels.convolution import paired_weight_gradient, weight_gradient
 from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.paired_weight_gradient_configuration import PairedWeightGradient as Configuration
+from tapestry.kernels.convolution.paired_weight_gradient_configuration import configurations
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import recipes
 from tapestry.kernels.cost import depthwise as cost
@@ -35,12 +35,12 @@ host_compiler.compiler()
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 Kind = emulated.Kind[Configuration]
-KINDS = [  # octets, images, eights, pairs, stages, residents, chunk, splits
-    Kind(Configuration(2, 1, 2, 1, 2, 1, 4, 3), 7, 7, width=1),
-    Kind(Configuration(8, 2, 1, 2, 2, 1, 6, 2), 5, 5, width=1, dtype="bf16"),
-    Kind(Configuration(4, 3, 1, 1, 3, 1, 5, 4), 4, 6, width=1),
-    Kind(Configuration(1, 1, 5, 2, 2, 1, 16, 1), 3, 2, width=1),
-    Kind(Configuration(1, 4, 2, 1, 2, 1, 8, 5), 1, 7, width=1),
+KINDS = [  # octets, shares, images, eights, rows, stages, dy_stages, residents, splits
+    Kind(Configuration(2, 2, 1, 2, 2, 2, 8, 1, 3), 7, 7, width=1),
+    Kind(Configuration(8, 1, 2, 1, 4, 2, 4, 1, 2), 5, 5, width=1, dtype="bf16"),
+    Kind(Configuration(4, 3, 2, 2, 4, 3, 2, 1, 2), 4, 6, width=1),
+    Kind(Configuration(1, 2, 1, 5, 2, 2, 4, 1, 1), 3, 2, width=1),
+    Kind(Configuration(1, 3, 4, 2, 2, 3, 8, 1, 1), 1, 7, width=1),
 ]
 
 
@@ -84,7 +84,7 @@ def run(kind: Kind, problem: ConvolutionProblem, x: Array, dy: Array, out: Array
     views = [View.dense(each.ctypes.data, each.shape, problem.dtype) for each in (x, dy)]
     partials = np.full(weight_gradient.workspace_bytes(problem, kind.cut) // 4, np.nan, np.float32)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(banded_weight_gradient, "tensor_map", emulated.tensor_map)
+        patch.setattr(paired_weight_gradient, "tensor_map", emulated.tensor_map)
         made = weight_gradient.launches(problem, kind.cut, *views, partials.ctypes.data, out.ctypes.data)
     for name, launch in zip(weight_gradient.kernel_names(kind.cut, out.dtype == np.float32), made, strict=True):
         emulated.start(getattr(library(kind), f"run_{name}"), launch.grid, launch.block, launch.arguments, seed)
@@ -119,9 +119,23 @@ def depthwise(extent: int, channels: int, size: int, **more: Any) -> Convolution
 @pytest.mark.parametrize("problem", [depthwise(56, 96, 7, dtype="bf16"), depthwise(14, 384, 7), depthwise(28, 240, 5)])
 def test_nothing_is_spilled_where_registers_are_scarcest(problem: ConvolutionProblem) -> None:
     options = configurations(problem, tuned_gpu())
-    tightest = max(options, key=lambda cut: (cut.octets * cut.residents, cut.stages, cut.images))
-    made = compile_source(weight_gradient.source(problem, tightest), name=banded_weight_gradient.NAME)
+    tightest = max(options, key=lambda cut: (cut.threads * cut.residents, cut.rows, cut.images))
+    made = compile_source(weight_gradient.source(problem, tightest), name=paired_weight_gradient.NAME)
     assert (made.spill_stores, made.spill_loads, made.stack) == (0, 0, 0), (tightest, made.registers)
+
+
+def test_what_is_packed_is_as_large_as_the_parameters() -> None:
+    problem = depthwise(28, 192, 7)
+    cut = configurations(problem, tuned_gpu())[0]
+    views = View.dense(0, problem.input_shape, "f16"), View.dense(0, problem.output_shape, "f16")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paired_weight_gradient, "tensor_map", emulated.tensor_map)
+        made = weight_gradient.launches(problem, cut, *views, 0, 0)
+    entries = compile_source(weight_gradient.source(problem, cut), name=paired_weight_gradient.NAME).entries
+    for name, launch in zip(weight_gradient.kernel_names(cut, partial=False), made, strict=True):
+        given = [len(value) if isinstance(value, bytes) else size for value, size in
+                 zip(launch.arguments, entries[name].parameters, strict=True)]  # fmt: skip
+        assert given == list(entries[name].parameters)
 
 
 @pytest.mark.parametrize("other", [depthwise(28, 20, 7), depthwise(28, 240, 5, stride=(2, 2)),
@@ -132,7 +146,7 @@ def test_other_problems_have_no_configuration_and_are_refused_one(other: Convolu
         weight_gradient.require(other, Configuration(), tuned_gpu().shared_per_block)
 
 
-@pytest.mark.parametrize("problem", [depthwise(56, 96, 7), depthwise(28, 192, 7, dtype="bf16")])
+@pytest.mark.parametrize("problem", [depthwise(56, 96, 7), depthwise(28, 192, 7, dtype="bf16"), depthwise(14, 384, 7)])
 def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(problem: ConvolutionProblem) -> None:
     chosen = cost.choose(problem, tuned_gpu())
     assert isinstance(chosen, Configuration)
@@ -142,7 +156,7 @@ def test_it_is_chosen_where_it_was_the_faster_and_what_is_compiled_is_what_runs(
     assert found == [(name, text) for name in weight_gradient.kernel_names(chosen, partial=False)]
 
 
-SLOWER = [depthwise(14, 384, 7), depthwise(7, 768, 7), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
+SLOWER = [depthwise(7, 768, 7), depthwise(14, 480, 3), depthwise(28, 240, 5), depthwise(112, 96, 3, stride=(2, 2))]
 
 
 @pytest.mark.parametrize("problem", SLOWER)

@@ -1,0 +1,58 @@
+"""The weight gradient of depthwise convolutions by pairs of channels: its sources, specialised, and its launches.
+
+The kernel leaves one f32 partial for every split, a second one adds them in a fixed order.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import ceil
+
+from ..dimensions.declarations import declarations
+from ..dimensions.specification import Parameter, Specification
+from . import fold_quadruples
+from .divisor import packed as packed_divisor
+from .forward import HALVES, kernel_text
+from .launch import Launch, View, tensor_map
+from .paired_weight_gradient_configuration import PairedWeightGradient, line, row_groups, shared_bytes
+from .problem import ConvolutionProblem
+
+NAME = "paired_weight_gradient"
+
+
+def source(problem: ConvolutionProblem, cut: PairedWeightGradient) -> str:
+    """The CUDA source. Problems that differ in extents, padding and channels alone share one."""
+    numbers = {
+        "R": problem.r,
+        "S": problem.s,
+        "OCTETS": cut.octets,
+        "SHARES": cut.shares,
+        "IMAGES": cut.images,
+        "EIGHTS": cut.eights,
+        "ROWS": cut.rows,
+        "X_STAGES": cut.stages,
+        "DY_STAGES": cut.dy_stages,
+        "RESIDENTS": cut.residents,
+        "SHARED_BYTES": shared_bytes(cut),
+    }
+    parameters = tuple(Parameter(name, value) for name, value in numbers.items())
+    half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
+    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "registers")]
+    declared = declarations(Specification("spec", (), parameters=parameters))
+    texts = [kernel_text(name) for name in ("paired_weight_gradient.cu", fold_quadruples.TEXT)]
+    return "\n".join([*includes, declared, half, "using namespace tapestry;", *texts])
+
+
+def launches(
+    problem: ConvolutionProblem, cut: PairedWeightGradient, x: View, dy: View, workspace: int, out: int
+) -> tuple[Launch, Launch]:
+    """The launch that leaves the sums of every split, and the one that adds them into `out`."""
+    box = (cut.images, 1, cut.columns)
+    maps = [tensor_map(view, box, cut.channels) for view in (x, dy)]
+    extents = (problem.c, problem.p, problem.h, problem.padding[0], problem.padding[2])
+    stretches = divmod(line(problem, cut), cut.splits)
+    divisors = (row_groups(problem, cut), ceil(problem.q / (8 * cut.eights)))
+    work = struct.pack("<q7i", workspace, *extents, *stretches) + b"".join(map(packed_divisor, divisors)) + bytes(4)
+    grid = (ceil(problem.c / cut.channels), cut.splits)
+    first = Launch(grid, (cut.threads,), (*maps, work), shared_bytes(cut), residents=cut.residents)
+    return first, fold_quadruples.launch(problem, cut.splits, workspace, out)
