@@ -7,7 +7,7 @@ arguments, as the language says; its text is that of its entry in `tapestry.expr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,10 +120,13 @@ class Emitter:
 
     def let(self, text: str, kind: str, uniform: bool) -> Value:
         """A new name for a computed value."""
-        name = f"{self.prefix}{self._count}"
-        self._count += 1
+        name = self._name()
         (self.outer if uniform else self.inner).append(f"const {kind} {name} = {text};")
         return Value(name, kind, uniform)
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"{self.prefix}{self._count - 1}"
 
     # -- leaves ------------------------------------------------------------------------------------------------------
 
@@ -136,13 +139,33 @@ class Emitter:
         return _COMPUTE[DTYPES[dtype].compute]
 
     def _reading(self, read: Read) -> Value:
+        return self.let(*self._element(read, read.guard))
+
+    def _element(self, read: Read, guard: tuple[Bound, ...]) -> tuple[str, str, bool]:
+        """Text of what is read where a guard holds, its type, and whether it is uniform."""
         text, uniform = self.read(read)
         kind = self.wide(self.dtypes[read.tensor])
-        if read.guard:
-            inside, also = self.condition(read.guard)
-            fill = literal(_as(read.fill, kind), kind)
-            text, uniform = f"({inside}) ? {kind}({text}) : {fill}", uniform and also
-        return self.let(text, kind, uniform)
+        if guard:
+            inside, also = self.condition(guard)
+            text, uniform = f"({inside}) ? {kind}({text}) : {self._fill(read, kind)}", uniform and also
+        return text, kind, uniform
+
+    def _fill(self, read: Read, kind: str) -> str:
+        return literal(_as(read.fill, kind), kind)
+
+    def read_together(self, found: Sequence[Read], shared: tuple[Bound, ...]) -> None:
+        """Reads whose guards have bounds in common, one after another under the one condition, before what uses them.
+
+        A compiler that meets them one by one may wait for some before it asks for others, by what the bounds look like.
+        """
+        asked = []
+        for read in found:
+            text, kind, _ = self._element(read, tuple(bound for bound in read.guard if bound not in shared))
+            name = self._name()
+            self.inner.append(f"{kind} {name} = {self._fill(read, kind)};")
+            asked.append(f"    {name} = {text};")
+            self._known[self._key(read)] = Value(name, kind, False)
+        self.inner += [f"if ({self.condition(shared)[0]}) {{", *asked, "}"]
 
     # -- conversions -------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ...kernels.elementwise.loop import MAX_32
 from ...kernels.elementwise.source import coordinates, indented
 from ...kernels.elementwise.types import ELEMENT_TYPES
 from .arrays import DeviceArray
+from .guards import ask_together
 from .jobs import Dims, Field, Fold, Job, Store
 from .limits import limits
 from .machine import THREADS, Unit
@@ -318,6 +319,7 @@ class Writer:
         steps = [(None if fold.whole else component.step) or component.combine for component in components]
         read = {node.tensor for step in steps for node in reads(step)}
         emitter = self._emitter()
+        ask_together(emitter, [v for c, v in zip(components, fold.values, strict=True) if f"b.{c.name}" in read])
         lines, second = [], {}
         for k, (value, (_, kind)) in enumerate(zip(fold.values, self._components(), strict=True)):
             second[f"{k}"] = f"b{k}"
