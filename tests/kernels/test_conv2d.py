@@ -59,6 +59,8 @@ class Notes:
 class FakeKernel:
     """Packs arguments as a real one would."""
 
+    device = 0
+
     def __init__(self, notes: Notes, name: str, source: str) -> None:
         self.notes, self.name, self.source = notes, name, source
 
