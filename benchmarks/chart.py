@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 300, 60, 44, 44, 120
-COLOURS = ("#3b78c4", "#d9822b", "#4a9c5d")
+COLOURS = ("#3b78c4", "#d9822b", "#4a9c5d", "#8a5bb0")
 
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #444 }
@@ -36,16 +36,24 @@ def line_chart(title: str, x_label: str, xs: Sequence[float], series: Mapping[st
         parts.append(f'<text x="{x_of(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:g}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{x_label}</text>')
-    for (name, values), colour in zip(series.items(), COLOURS, strict=False):
+    heights = apart([y_of(values[-1]) for values in series.values()])
+    for (name, values), colour, height in zip(series.items(), COLOURS, heights, strict=False):
         points = [(x_of(x), y_of(y)) for x, y in zip(xs, values, strict=True)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         parts.append(f'<path class="line" stroke="{colour}" d="M{path}"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
-        x, y = points[-1]
-        parts.append(f'<text x="{x + 10:.1f}" y="{y + 4:.1f}" style="fill:{colour}">{name}</text>')
+        parts.append(f'<text x="{points[-1][0] + 10:.1f}" y="{height + 4:.1f}" style="fill:{colour}">{name}</text>')
     body = "\n".join(parts)
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<style>{STYLE}</style>\n{body}\n</svg>\n'
+
+
+def apart(heights: Sequence[float], least: float = 15) -> list[float]:
+    """Heights of names, in the order given, moved down where two would lie over one another (`least` in pixels)."""
+    placed, below = list(heights), float("-inf")
+    for k in sorted(range(len(heights)), key=lambda k: heights[k]):
+        placed[k] = below = max(heights[k], below + least)
+    return placed
 
 
 def nice(value: float) -> float:
