@@ -18,6 +18,7 @@ from tapestry.planner import load_machine, plan
 from tapestry.planner.format import resolve
 from tapestry.planner.format.document import Document
 from tapestry.planner.search.explicit import plan_partitions
+from tapestry.planner.strategy import columns
 from tapestry.program import Operation, Pin, PinKind, Program, Tensor
 from tapestry.space import Region, parse_region, projection
 from tapestry.space.cuts import KINDS
@@ -68,6 +69,7 @@ def _forget() -> None:
                 value.cache_clear()
     projection._PREPARED.clear()
     resolve._cache.clear()
+    columns._living.clear()
 
 
 # Programs, with a region of each operation's points for every rank
