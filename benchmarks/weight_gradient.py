@@ -29,7 +29,8 @@ from shapes import SHAPES, TABLE
 from tapestry.kernels.convolution.launch import View
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import kernel_names, run, source, workspace_bytes
-from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
+from tapestry.kernels.convolution.weight_gradient_candidates import configurations
+from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration
 from tapestry.kernels.cost.gpu import described_gpu
 from tapestry.kernels.runtime.device import properties
 

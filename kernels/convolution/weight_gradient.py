@@ -162,7 +162,7 @@ def require(problem: ConvolutionProblem, chosen: Chosen, shared: int) -> None:
         raise WrongValue(
             "a configuration of another problem",
             where="conv2d_weight_gradient",
-            expected=f"one of weight_gradient_configuration.configurations({problem})",
+            expected=f"one of weight_gradient_candidates.configurations({problem})",
             came=chosen,
         )
 

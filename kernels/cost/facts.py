@@ -15,16 +15,9 @@ from ..convolution.candidates import filter_ns, guess
 from ..convolution.configuration import REGISTERS, Filter, ForwardConfiguration, footprint, group_block
 from ..convolution.launch import Rows, grid
 from ..convolution.problem import ConvolutionProblem
-from ..convolution.weight_gradient_configuration import FIT as WEIGHT_GRADIENT
-from ..convolution.weight_gradient_configuration import (
-    Cut,
-    WeightGradientConfiguration,
-    estimate,
-    fold_passes,
-    launch_saved_s,
-    live_rows,
-    places,
-)
+from ..convolution.weight_gradient_candidates import FIT as WEIGHT_GRADIENT
+from ..convolution.weight_gradient_candidates import estimate, fold_passes, launch_saved_s, places
+from ..convolution.weight_gradient_configuration import Cut, WeightGradientConfiguration, live_rows
 from .columns import Number, anywhere, ceil, each, larger, pick, smaller
 from .gpu import Gpu, fitted, tuned_gpu
 

@@ -21,12 +21,12 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from ..convolution import candidates as forward_cuts
-from ..convolution import paired_candidates, wide
-from ..convolution import weight_gradient_configuration as weight_cuts
+from ..convolution import paired_candidates, weight_gradient_candidates, wide
 from ..convolution.configuration import ForwardConfiguration
 from ..convolution.configuration import legal as forward_legal
 from ..convolution.problem import ConvolutionProblem
-from ..convolution.weight_gradient_configuration import WeightGradientConfiguration
+from ..convolution.weight_gradient_configuration import Cut, WeightGradientConfiguration
+from ..convolution.weight_gradient_configuration import legal as legal_weight_gradient
 from .columns import columns
 from .facts import COUNTED, FEATURES, Facts, forward_facts, weight_gradient_facts
 from .gpu import Gpu
@@ -121,7 +121,7 @@ def _key(problem: ConvolutionProblem) -> ConvolutionProblem:
 def _legal(problem: ConvolutionProblem, cut: Configuration, gpu: Gpu) -> bool:
     if isinstance(cut, ForwardConfiguration):
         return bool(forward_legal(problem, cut, gpu.shared_per_block))
-    return not cut.direct and bool(weight_cuts.legal(weight_cuts.Cut(problem, cut), gpu.shared_per_block))
+    return not cut.direct and bool(legal_weight_gradient(Cut(problem, cut), gpu.shared_per_block))
 
 
 @cache
@@ -139,7 +139,7 @@ def measured_us() -> dict[tuple[ConvolutionProblem, Pass], dict[Configuration, f
 def candidates(problem: ConvolutionProblem, what: Pass, gpu: Gpu) -> Sequence[Configuration]:
     """All configurations of a pass, the analytic guess first. Empty where only the plain kernel will do."""
     if what == "weight_gradient":
-        found = weight_cuts.configurations(problem, gpu)
+        found = weight_gradient_candidates.configurations(problem, gpu)
         # The plain kernel is never the faster one.
         return [cut for cut in found if not cut.direct] or found
     return forward_cuts.configurations(problem, gpu)

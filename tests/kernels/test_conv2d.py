@@ -22,7 +22,7 @@ from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight
 from tapestry.kernels.convolution import operands, prepare, weight_gradient
 from tapestry.kernels.convolution.configuration import ForwardConfiguration
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
-from tapestry.kernels.convolution.weight_gradient_configuration import configurations
+from tapestry.kernels.convolution.weight_gradient_candidates import configurations
 from tapestry.kernels.cost.gpu import tuned_gpu
 from tapestry.kernels.errors import KernelError, WrongDevice, WrongDtype, WrongLayout, WrongShape, WrongType, WrongValue
 from tapestry.kernels.runtime import bindings, device, tensor_map

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tapestry.kernels.convolution import weight_gradient
 from tapestry.kernels.convolution.problem import ConvolutionProblem
+from tapestry.kernels.convolution.weight_gradient_candidates import configurations
 from tapestry.kernels.convolution.weight_gradient_configuration import (
     Cut,
     WeightGradientConfiguration,
-    configurations,
     legal,
     live_rows,
 )

@@ -12,7 +12,8 @@ import pytest
 from tapestry.kernels.convolution.forward import kernel_text
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.weight_gradient import source
-from tapestry.kernels.convolution.weight_gradient_configuration import Cut, configurations
+from tapestry.kernels.convolution.weight_gradient_candidates import configurations
+from tapestry.kernels.convolution.weight_gradient_configuration import Cut
 from tapestry.kernels.cost.gpu import tuned_gpu
 
 from .toolchain import compiler, shared_library

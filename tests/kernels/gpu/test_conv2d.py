@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parents[1])]
 
 from tapestry.kernels.conv2d import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from tapestry.kernels.convolution import weight_gradient_configuration
+from tapestry.kernels.convolution import weight_gradient_candidates
 from tapestry.kernels.convolution.candidates import configurations
 from tapestry.kernels.convolution.problem import ConvolutionProblem
 from tapestry.kernels.convolution.recipes import (
@@ -235,7 +235,7 @@ def alternatives(problem: ConvolutionProblem, what: Pass, count: int, seed: int)
     """None, for the chosen configuration, and others at random."""
     pick = random.Random(seed)
     if what == "weight_gradient":
-        known: Any = weight_gradient_configuration.configurations(problem, described_gpu(properties(0)))
+        known: Any = weight_gradient_candidates.configurations(problem, described_gpu(properties(0)))
         return [None, *pick.sample(known, min(count, len(known)))]
     known = configurations(walk(problem, what).problem, described_gpu(properties(0)))
     return [None, *pick.sample(known, min(count, len(known)))]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tapestry.kernels.convolution.problem import ConvolutionProblem
-from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration, configurations
+from tapestry.kernels.convolution.weight_gradient_candidates import configurations
+from tapestry.kernels.convolution.weight_gradient_configuration import WeightGradientConfiguration
 from tapestry.kernels.cost.gpu import described_gpu
 from tapestry.kernels.runtime.device import properties
 
