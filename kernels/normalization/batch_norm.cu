@@ -34,6 +34,16 @@ struct Sums {
     __device__ void fold(const Sums& other) { plain += other.plain, weighed += other.weighed; }
 };
 
+// Folds what the threads of a block have, and leaves two numbers a channel of it: [block][2][channels].
+template <auto one, auto other, class Part>
+__device__ inline void leave(Part (&own)[vector], const Place& at, const Cut& cut, float* partials) {
+    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
+    if (at.slot != 0 || at.channel >= cut.channels) return;
+    float* const to = partials + (long long)(blockIdx.y) * 2 * cut.channels + at.channel;
+#pragma unroll
+    for (int e = 0; e < vector; ++e) to[e] = own[e].*one, to[cut.channels + e] = own[e].*other;
+}
+
 // What a channel is multiplied with, and more of the like: 1 and 0 where there is none.
 __device__ inline float parameter(const float* values, int channel, float otherwise) {
     return values ? values[channel] : otherwise;
@@ -89,12 +99,7 @@ norm_statistics(const tapestry::parameters::Element* x, float* partials, const _
     const float part = count ? 1.0f / float(count) : 0.0f;
 #pragma unroll
     for (int e = 0; e < vector; ++e) own[e] = {float(count), origin[e] + sum[e] * part, fmaxf(square[e] - sum[e] * sum[e] * part, 0.0f)};
-    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
-    if (at.slot == 0 && at.channel < cut.channels) {
-        float* const to = partials + (long long)(blockIdx.y) * 2 * cut.channels + at.channel;
-#pragma unroll
-        for (int e = 0; e < vector; ++e) to[e] = own[e].mean, to[cut.channels + e] = own[e].squares;
-    }
+    leave<&Moments::mean, &Moments::squares>(own, at, cut, partials);
 }
 
 // Mean and (biased) variance, [2][channels], and what a layer remembers of them. `momentum` below 0: the mean over all batches.
@@ -193,12 +198,7 @@ norm_gradient_sums(const tapestry::parameters::Element* x, const tapestry::param
         const Element* const from[2] = {x, dy};
         over_rows<2, shallow, false>(at, cut, from, add);
     }
-    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
-    if (at.slot == 0 && at.channel < cut.channels) {
-        float* const to = partials + (long long)(blockIdx.y) * 2 * cut.channels + at.channel;
-#pragma unroll
-        for (int e = 0; e < vector; ++e) to[e] = own[e].plain, to[cut.channels + e] = own[e].weighed;
-    }
+    leave<&Sums::plain, &Sums::weighed>(own, at, cut, partials);
 }
 
 // The gradients of weight and bias.
