@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Generic, Protocol, TypeVar
 
+import ml_dtypes
+import numpy as np
 from hypothesis import strategies as st
 
 from tapestry.kernels.convolution.launch import SWIZZLES, View
@@ -16,6 +18,7 @@ from tapestry.kernels.convolution.problem import ConvolutionProblem
 
 Cut = TypeVar("Cut")
 Wide = TypeVar("Wide", bound="WideCuts")
+DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 @dataclass(frozen=True)

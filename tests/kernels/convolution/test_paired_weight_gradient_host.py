@@ -6,7 +6,6 @@ import ctypes
 import functools
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +31,6 @@ pytestmark = pytest.mark.long
 
 Array = NDArray[Any]
 host_compiler.compiler()
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 Kind = emulated.Kind[Configuration]
 KINDS = [  # octets, shares, images, eights, rows, stages, dy_stages, residents, splits
@@ -98,13 +96,13 @@ def test_it_is_the_definition_and_the_same_bits_whatever_the_order_of_lanes(
     kind, problem, seed = case
     rng = np.random.default_rng(seed)
     shapes = problem.input_shape, problem.output_shape
-    x, dy = (rng.normal(size=shape).astype(DTYPES[problem.dtype]) for shape in shapes)
+    x, dy = (rng.normal(size=shape).astype(emulated.DTYPES[problem.dtype]) for shape in shapes)
     wide = [np.full(problem.weight_shape, np.nan, np.float32) for _ in range(2)]
     for number, out in enumerate(wide):
         run(kind, problem, x, dy, out, seed + number)
     assert np.allclose(wide[0], expected(problem, x, dy), rtol=1e-5, atol=1e-5 * problem.n * problem.p * problem.q)
     assert wide[0].tobytes() == wide[1].tobytes()
-    rounded = np.full(problem.weight_shape, np.nan, DTYPES[problem.dtype])
+    rounded = np.full(problem.weight_shape, np.nan, emulated.DTYPES[problem.dtype])
     run(kind, problem, x, dy, rounded, seed)
     assert np.array_equal(rounded, wide[0].astype(rounded.dtype))
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.long
 
 Array = NDArray[Any]
 host_compiler.compiler()
-DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 Kind = emulated.Kind[Configuration]
@@ -119,7 +117,7 @@ def test_the_kernels_compute_the_gradient(case: tuple[Kind, ConvolutionProblem, 
     x, dy = tensors(problem, seed)
     sums, rounded = gradient(kind, problem, [Term(problem, chosen, 0)], [x], dy, seed)
     np.testing.assert_array_equal(sums, expected(problem, x, dy))  # small integers: every sum is exact
-    np.testing.assert_array_equal(rounded, sums.astype(DTYPES[problem.dtype]))
+    np.testing.assert_array_equal(rounded, sums.astype(emulated.DTYPES[problem.dtype]))
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -150,7 +148,7 @@ def one_tile(problem: ConvolutionProblem, chosen: Configuration) -> bool:
 def tensors(problem: ConvolutionProblem, seed: int) -> list[Array]:
     numbers = np.random.default_rng(seed)
     shapes = problem.input_shape, problem.output_shape
-    return [numbers.integers(-4, 5, shape).astype(DTYPES[problem.dtype]) for shape in shapes]
+    return [numbers.integers(-4, 5, shape).astype(emulated.DTYPES[problem.dtype]) for shape in shapes]
 
 
 def gradient(
@@ -176,4 +174,4 @@ def gradient(
         if not alone:
             made = weight_gradient.second_launch(problem, whole, workspace, out.ctypes.data)
             run_launch(getattr(library(kind, whole), f"run_{last}"), made, seed)
-    return sums, rounded.view(DTYPES[problem.dtype])
+    return sums, rounded.view(emulated.DTYPES[problem.dtype])

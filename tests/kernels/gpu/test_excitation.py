@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from tapestry.kernels.torch import fuse_excitations
 
+from .graphs import captured
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 UNITS = {torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6, torch.float32: 2.0**-17}
@@ -75,14 +77,7 @@ def test_gradients_that_are_not_dense() -> None:
 def test_in_a_graph_it_follows() -> None:
     model, exact = models(32, torch.float32)
     x, dy = images((64, 32, 8, 8), torch.float32, 1).requires_grad_(), images((64, 32, 8, 8), torch.float32, 2)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        torch.autograd.grad(model(x), x, dy)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        (dx,) = torch.autograd.grad(model(x), x, dy)
+    graph, dx = captured(lambda: torch.autograd.grad(model(x), x, dy)[0])
     with torch.no_grad():
         x.copy_(images((64, 32, 8, 8), torch.float32, 9))
     graph.replay()

@@ -13,6 +13,8 @@ from tapestry.kernels.torch import fuse_norms
 from tapestry.kernels.torch_norm_library import FUNCTIONS
 from tapestry.kernels.torch_norms import NormAct2d
 
+from .graphs import captured
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 LAYERS: dict[str, nn.Module] = {
@@ -137,14 +139,7 @@ def test_addresses_that_are_not_aligned() -> None:
 def test_in_a_graph_it_counts_and_follows() -> None:
     ours, x = layer(32, "silu"), images((4, 32, 16, 16), torch.bfloat16, 1).requires_grad_()
     dy = torch.randn_like(x)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        torch.autograd.grad(ours(x), x, dy)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        (dx,) = torch.autograd.grad(ours(x), x, dy)
+    graph, dx = captured(lambda: torch.autograd.grad(ours(x), x, dy)[0])
     with torch.no_grad():
         x.copy_(images((4, 32, 16, 16), torch.bfloat16, 9))
     before = int(ours.num_batches_tracked)
