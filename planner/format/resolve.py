@@ -20,7 +20,7 @@ from .messages import Message, Way, moves, received
 from .senders import Groups, among, levels_of, moves_by_host
 
 if TYPE_CHECKING:
-    from ..machine import Scope
+    from ..machine import Machine, Scope
 
 
 class Resolved:
@@ -55,18 +55,18 @@ class Resolved:
     @cached_property
     def levels(self) -> tuple[tuple[Scope, ...], Groups]:
         """How near the devices of the ranks are to one another."""
+        return levels_of(self._machine.reaches, self.document.devices)
+
+    @cached_property
+    def _machine(self) -> Machine:
         from ..machine.embed import machine_from_json  # here, because few who read a plan ask
 
-        return levels_of(machine_from_json(self.document.machine).reaches, self.document.devices)
+        return machine_from_json(self.document.machine)
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """Per rank as which of the machine's others its device is described, counted from 1; 0: as none of them."""
-        others = [other["ranges"] for other in self.document.machine.get("others", ())]
-        return tuple(
-            next((k for k, mine in enumerate(others, 1) if any(a <= device < b for a, b in mine)), 0)
-            for device in self.document.devices
-        )
+        return tuple(map(self._machine.kind_of, self.document.devices))
 
     @cached_property
     def buffers(self) -> dict[str, Buffer]:

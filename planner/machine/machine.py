@@ -335,10 +335,12 @@ class Machine:
 
     def device_of(self, number: int) -> DeviceModel:
         """What a device is."""
-        for other in self.others:
-            if any(first <= number < end for first, end in other.ranges):
-                return other.device
-        return self.device
+        return self.devices[self.kind_of(number)]
+
+    def kind_of(self, number: int) -> int:
+        """As which of ``others`` a device is described, counted from 1; 0: as none of them."""
+        found = (k for k, other in enumerate(self.others, 1) if any(a <= number < b for a, b in other.ranges))
+        return next(found, 0)
 
     @property
     def devices(self) -> tuple[DeviceModel, ...]:

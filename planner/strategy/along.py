@@ -8,7 +8,7 @@ members have is looked at. Nothing is said (None) of layouts that are not so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -146,21 +146,21 @@ class Along:
         received = self._all_received(need, cut)
         if received is None:
             return None
-        own = elements(self.cut, self.everyone, cut, self.everyone)
-        within = []
+        sent = self._all_sent(need, cut)
+        return self.between(lambda holders, ranks: elements(self.cut, holders, cut, ranks), received, sent)
+
+    def between(self, wanted: Callable[[Ints, Ints], Ints], received: Ints, sent: Ints) -> Ints:
+        """[received or sent, level, rank] elements, where one rank alone holds what another wants of it. ``wanted``: of
+        what holders have, what ranks want; ``received`` and ``sent``: from and to all, a rank itself among them.
+        """
+        here = self.everyone[:, None]
+        own = wanted(self.everyone, self.everyone)
+        within: list[Any] = []
         for level in self.levels[:-1]:
             members = level.members[level.of]
-            there = members >= 0
-            here = self.everyone[:, None]
-            within.append(
-                np.stack(
-                    [
-                        np.where(there, elements(self.cut, members, cut, here), 0).sum(axis=1) - own,
-                        np.where(there, elements(self.cut, here, cut, members), 0).sum(axis=1) - own,
-                    ]
-                )
-            )
-        within.append(np.stack([received - own, self._all_sent(need, cut) - own]))
+            both = (np.where(members >= 0, of, 0).sum(axis=1) for of in (wanted(members, here), wanted(here, members)))
+            within.append(np.stack([*both]) - own)
+        within.append(np.stack([received, sent]) - own)
         return np.diff(np.stack(within, axis=1), axis=1, prepend=0)
 
     def _all_received(self, need: Layout, cut: Columns) -> Ints | None:

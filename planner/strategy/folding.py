@@ -68,22 +68,8 @@ class Folding(Along):
     def _given_by_one(self, shares: Ints) -> Ints:
         """What comes to those who fold, where each part of a piece is one rank's."""
         codes = self.held.codes
-        own = shares[codes, self.everyone]
-        within = []
-        for level in self.levels[:-1]:
-            members = level.members[level.of]
-            there, here = members >= 0, self.everyone[:, None]
-            within.append(
-                np.stack(
-                    [
-                        np.where(there, shares[codes[members], here], 0).sum(axis=1) - own,
-                        np.where(there, shares[codes[here], members], 0).sum(axis=1) - own,
-                    ]
-                )
-            )
-        received = self.held.count @ shares - own
-        within.append(np.stack([received, shares.sum(axis=1)[codes] - own]))
-        return np.diff(np.stack(within, axis=1), axis=1, prepend=0)
+        received, sent = self.held.count @ shares, shares.sum(axis=1)[codes]
+        return self.between(lambda holders, ranks: shares[codes[holders], ranks], received, sent)
 
     def _given_in_turn(self, found: Ints, shares: Ints) -> None:
         held, pieces = self.contributions

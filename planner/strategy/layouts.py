@@ -325,10 +325,9 @@ class Layouts:
         known = self._cut.get((shape, cut, parts))
         if known is not None:
             return known
-        found = Layout(shape, None, parts, cut)
         if few(shape, len(cut[0].codes)):
             return self._of_columns(shape, None, parts, cut)
-        return self.of(shape, found.regions, parts)
+        return self.of(shape, Layout(shape, None, parts, cut).regions, parts)
 
     def _of_columns(
         self, shape: tuple[int, ...], regions: tuple[Region, ...] | None, parts: tuple[int, ...] | None, cut: Columns

@@ -20,15 +20,10 @@ class Room:
 
 def rooms_of(machine: Machine, tier: str, ranks: int) -> tuple[Room, ...]:
     """One for each kind of device of the first ranks; none where all may use as much."""
-    kinds = [_kind(machine, number) for number in range(ranks)] if machine.others else []
+    kinds = [machine.kind_of(number) for number in range(ranks)] if machine.others else []
     sizes = {kind: machine.capacity_bytes(tier, kinds.index(kind)) for kind in sorted(set(kinds))}
     if len(set(sizes.values())) < 2:
         return ()
     least = min(sizes.values())
     members = {kind: tuple(rank for rank, mine in enumerate(kinds) if mine == kind) for kind in sizes}
     return tuple(Room(kind, members[kind], size - least) for kind, size in sizes.items())
-
-
-def _kind(machine: Machine, number: int) -> int:
-    found = (k for k, other in enumerate(machine.others, 1) if any(a <= number < b for a, b in other.ranges))
-    return next(found, 0)
