@@ -5,6 +5,7 @@ None of them says what devices compute or hold: that is taken from a machine tha
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -19,11 +20,11 @@ from .nominal import nominal
 def imported(path: Path, devices_from: Machine) -> Machine:
     """The machine that a file describes, its devices those of another. MachineError: the file, and what is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "not UTF-8 text"
         raise MachineError(f"cannot be read: {reason}", where=str(path)) from cause
-    name = "".join(letter if letter.isalnum() else "-" for letter in path.stem).strip("-") or "imported"
+    name = re.sub("[^A-Za-z0-9]+", "-", path.stem).strip("-") or "imported"
     if text.lstrip().startswith("<"):
         return _on_one_host(read_nccl(text, str(path)), name, devices_from)
     if "npus_count" in text:
@@ -52,10 +53,12 @@ def _on_one_host(fabric: Fabric, name: str, known: Machine) -> Machine:
         across = Link("processors", fabric.processors_gb_per_s, latency, "host", shared_by=fabric.processor)
         narrower = fabric.processor < count and across.gb_per_s / across.shared_by < up.gb_per_s / up.shared_by
         links.append(across if narrower else up)
+    dropped = fabric.nvlinks and fabric.nvlink_island == 1
+    said = "says, without its NVLinks (they join no equal groups of neighbours)" if dropped else "says"
     return replace(
         known,
         name=name,
-        description=f"{count} GPUs of one host, linked as {fabric.source} says; devices of {known.name}",
+        description=f"{count} GPUs of one host, linked as {fabric.source} {said}; devices of {known.name}",
         hosts=1,
         devices_per_host=count,
         devices_per_island=near if 1 < near < count else 0,

@@ -20,10 +20,12 @@ _PCIE = "16.0 GT/s"  # where nothing says it: PCIe 4.0, of the A100 and of hosts
 @dataclass(frozen=True)
 class Fabric:
     """The links of ``count`` GPUs of a host. ``nvlink_island``, ``switch``, ``processor``: how many next to one another
-    NVLink joins, share one PCIe switch, hang at one processor; 1 where there is no such equal grouping."""
+    NVLink joins, share one PCIe switch, hang at one processor; 1 where there is no such equal grouping. ``nvlinks``:
+    whether there are any at all."""
 
     source: str
     count: int
+    nvlinks: bool
     nvlink_island: int
     nvlink_gb_per_s: float
     switch: int
@@ -32,18 +34,27 @@ class Fabric:
     processors_gb_per_s: float
 
 
-def blocks(count: int, together: Callable[[int, int], bool]) -> int:
-    """How many GPUs next to one another are a group, where all are in such groups of one size; else 1.
+def blocks(count: int, together: Callable[[int, int], bool], *, apart: bool = True) -> int:
+    """How many GPUs next to one another are a group, where all are in such groups of one size; else 1. ``apart``: and
+    none is together with one of another group.
 
     >>> blocks(4, lambda a, b: a // 2 == b // 2), blocks(4, lambda a, b: abs(a - b) == 2)
     (2, 1)
+    >>> blocks(4, lambda a, b: abs(a - b) < 3), blocks(4, lambda a, b: abs(a - b) < 3, apart=False)
+    (1, 2)
     """
+    pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     for size in range(count, 1, -1):
         if count % size == 0 and all(
-            together(a, b) == (a // size == b // size) for a in range(count) for b in range(count) if a != b
+            together(a, b) if a // size == b // size else not (apart and together(a, b)) for a, b in pairs
         ):
             return size
     return 1
+
+
+def pcie_rate() -> float:
+    """GB/s of a GPU's PCIe slot where nothing says it."""
+    return nominal().pcie_lane[_PCIE] * _LANES
 
 
 def nvlink_rate(counts: Sequence[Sequence[int]], island: int, each: float) -> float:
@@ -59,7 +70,7 @@ def read_matrix(text: str, file: str) -> Fabric:
     rows = _rows(text, file)
     count = len(rows)
     joined = [[int(cell[2:]) if cell.startswith("NV") else 0 for cell in row] for row in rows]
-    island = blocks(count, lambda a, b: joined[a][b] > 0)
+    island = blocks(count, lambda a, b: joined[a][b] > 0, apart=False)
     # Behind NVLink nobody sees the PCIe path: such pairs count as near as their island's.
     switch = blocks(count, lambda a, b: rows[a][b] in SWITCHED)
     processor = blocks(count, lambda a, b: rows[a][b] != "SYS")
@@ -67,10 +78,11 @@ def read_matrix(text: str, file: str) -> Fabric:
     return Fabric(
         "nvidia-smi topo -m",
         count,
+        any(map(any, joined)),
         island,
         nvlink_rate(joined, island, figures.nvlink_of(None)),
         switch,
-        figures.pcie_lane[_PCIE] * _LANES,
+        pcie_rate(),
         processor,
         figures.processors["intel"],
     )
@@ -87,7 +99,7 @@ def _rows(text: str, file: str) -> list[list[str]]:
         if row is None or len(row) < len(names) or row[k] != "X":
             raise MachineError(f"no row of {name} with {len(names)} columns", where=file, hint="paste the whole table")
         for other, cell in zip(names, row, strict=True):
-            if cell != "X" and cell not in PATHS and not re.fullmatch(r"NV[1-9]\d*", cell):
+            if cell != "X" and cell not in PATHS and not re.fullmatch(r"NV[1-9]\d?", cell):
                 sides = {"expected": f"X, NV and a number, {', '.join(PATHS)}", "got": cell}
                 raise MachineError(f"{name} to {other}", where=file, sides=sides)
         found.append(row)

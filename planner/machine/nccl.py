@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
 from .machine import MachineError
-from .matrix import Fabric, blocks, nvlink_rate
+from .matrix import Fabric, blocks, nvlink_rate, pcie_rate
 from .nominal import nominal
 
 _SWITCH = "0x068000"  # the PCI class of an NVSwitch
@@ -32,33 +32,36 @@ def read_nccl(text: str, file: str) -> Fabric:
     gpus = sorted(((gpu, path) for path, gpu in _gpus(root)), key=lambda each: _number(each[0], "dev", file))
     if not gpus:
         raise MachineError("there is no <gpu>", where=file)
+    numbers = [gpu.get("dev", "") for gpu, _ in gpus]
+    if len(set(numbers)) < len(numbers):
+        sides, hint = {"dev": ", ".join(numbers)}, "a topology is of one host"
+        raise MachineError("two GPUs have one number", where=file, sides=sides, hint=hint)
     paths = [path for _, path in gpus]
     count = len(gpus)
     joined = _joined([gpu for gpu, _ in gpus], paths, file)
-    island = blocks(count, lambda a, b: joined[a][b] > 0)
+    island = blocks(count, lambda a, b: joined[a][b] > 0, apart=False)
     figures = nominal()
     return Fabric(
         "NCCL",
         count,
+        any(map(any, joined)),
         island,
         nvlink_rate(joined, island, figures.nvlink_of(_number(gpus[0][0], "sm", file, 80))),
         blocks(count, lambda a, b: len(paths[a]) > 2 and paths[a][1] is paths[b][1]),
-        min(_lanes(device, file) for path in paths for device in path[1:] if device.get("link_speed")),
+        min(
+            (_lanes(device, file) for path in paths for device in path[1:] if _says_lanes(device)), default=pcie_rate()
+        ),
         blocks(count, lambda a, b: paths[a][0] is paths[b][0]),
         figures.processors[_VENDORS.get(paths[0][0].get("vendor", ""), "other")],
     )
 
 
 def _gpus(root: Element) -> Iterator[tuple[Path, Element]]:
-    def below(path: Path) -> Iterator[tuple[Path, Element]]:
-        for child in path[-1]:
-            if child.tag == "gpu":
-                yield path, child
-            elif child.tag == "pci":
-                yield from below((*path, child))
-
-    for cpu in root.iter("cpu"):
-        yield from below((cpu,))
+    left: list[Path] = [(cpu,) for cpu in root.iter("cpu")]
+    while left:
+        path = left.pop()
+        yield from ((path, child) for child in path[-1] if child.tag == "gpu")
+        left += [(*path, child) for child in path[-1] if child.tag == "pci"]
 
 
 def _joined(gpus: Sequence[Element], paths: Sequence[Path], file: str) -> list[list[int]]:
@@ -77,6 +80,12 @@ def _joined(gpus: Sequence[Element], paths: Sequence[Path], file: str) -> list[l
         for b, other in switched.items():
             found[a][b] += min(count, other) if a != b else 0
     return found
+
+
+def _says_lanes(device: Element) -> bool:
+    """Virtual machines have devices of no lanes, or of a speed that is not known."""
+    speed = device.get("link_speed", "")
+    return bool(speed) and not speed.startswith("Unknown") and device.get("link_width") != "0"
 
 
 def _lanes(device: Element, file: str) -> float:
