@@ -22,7 +22,7 @@ from .kinds import complete_kind, partial_kind
 from .layouts import Layout
 from .pairs import Pair, Related
 
-MANY = 64  # ranks
+MANY = 128  # ranks, among which looking at every pair of regions takes longer than arithmetic on their axes
 
 Where = tuple[Any, ...]
 """Numbers of layouts that are there, and of those that are needed: of pairs."""
@@ -195,7 +195,7 @@ class Counts:
 
     @cached_property
     def _many(self) -> bool:
-        """Whether there are so many ranks that each transfer is counted by axes, if it can be."""
+        """Whether there are so many ranks that transfers are counted one by one by axes, where they can be."""
         return len(self.groups[0]) >= MANY
 
     def _moved(self, have: Layout, needs: list[tuple[Layout, Pair]]) -> list[Moved]:

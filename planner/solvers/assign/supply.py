@@ -91,7 +91,7 @@ def _matrix_fault(supply: Supply, strategies: int) -> tuple[str, str] | None:
             return f"{what} down to {matrix.min()}", "at least 0: an item that nobody asks for must not pay"
     if inside.shape != (items, items) or inside.diagonal().any():
         return "an item within itself" if inside.shape == (items, items) else "another shape", "a strict order"
-    through = (inside.astype(np.int64) @ inside.astype(np.int64)) > 0
-    if (through & ~inside).any():
+    steps = inside.astype(np.float32)  # sums of ones are above 0 in any precision, and products of floats are quick
+    if (((steps @ steps) > 0) & ~inside).any():
         return "an item within one that is within another, but not within that other", "a transitive order"
     return None
