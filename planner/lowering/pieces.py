@@ -19,6 +19,7 @@ from ..strategy.columns import Ints, column, of_those_there
 from ..strategy.layouts import Layout
 from ..strategy.strategies import Strategy, StrategyTable
 from .decisions import Decisions, Piece, Pieces
+from .held import NOWHERE, alike
 
 # Stretches of one rank's shard of which it is asked whether they can be computed from what the rank holds.
 QUESTIONS = 128
@@ -95,7 +96,7 @@ class Cutter:
                 read = operand_images(self.op, self.shapes, points)[tensor].region
                 return read.meet_size(have.regions[rank]), read.size
 
-            self._known[tensor, dim] = None if have.parts is not None else self._apart(dim, shares)
+            self._known[tensor, dim] = None if have.parts is not None else self._apart(dim, shares, tensor)
         return self._known[tensor, dim]
 
     def _unsent(self, rank: int, points: Region) -> tuple[int, int]:
@@ -103,15 +104,22 @@ class Cutter:
         others = [region for need in self.wanted for r, region in enumerate(need.regions) if r != rank]
         return written.size - written.meet_size(Region.union(others)), written.size
 
-    def _apart(self, dim: str, shares: Shares) -> _Apart | None:
-        """The indices of a dimension at which all is as wanted, and the others; None as there are none of either."""
+    def _apart(self, dim: str, shares: Shares, tensor: str = "") -> _Apart | None:
+        """The indices of a dimension at which all is as wanted, and the others; None as there are none of either.
+        ``tensor``: of which ranks are asked what they hold.
+        """
         axis = self._axis(dim)
+        numbers = alike(self.op, tensor, self.strategy.domain, self.held[tensor], axis) if tensor else None
+        found = {NOWHERE: range(0)}
         inner, outer = [], []
         for rank, region in enumerate(self.strategy.shards):
             row = _extent(region, axis)
             if len(row.runs) > 1 or any(run.step > 1 for run in row.runs):
                 return None
-            inside = self._longest(rank, axis, row.runs[0], shares) if row else range(0)
+            number = rank if numbers is None else numbers[rank]
+            if number not in found:
+                found[number] = self._longest(rank, axis, row.runs[0], shares) if row else range(0)
+            inside = found[number]
             inner.append(IntSet.of(inside))
             above, below = (row.hi, row.lo) if row else (0, 0)
             rest = (range(inside.stop, above), range(below, inside.start)) if inside else (range(below, above),)

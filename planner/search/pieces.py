@@ -126,6 +126,7 @@ class PieceSearch:
                 self.members.setdefault(model.tied_to[k], []).append(node.op)
         self.sources = {node.name: k for k, node in enumerate(model.nodes) if isinstance(node, SourceNode)}
         self.cutters: dict[tuple[object, ...], Cutter] = {}
+        self.sketches: dict[tuple[_State, tuple[str, ...]], float] = {}
         self.trials = min(TRIALS, EFFORT // question.toil)
         self.waits = TRIALS // question.crowd
 
@@ -192,8 +193,14 @@ class PieceSearch:
         if decisions is None:
             return 0.0
         copies = min(len(self.members[node]) for node in way.cuttings)
-        before = sketched(self.question, state.found.candidate.decisions, way.ops)
-        return copies * (before - sketched(self.question, decisions, way.ops))
+        return copies * (self._before(state, way.ops) - sketched(self.question, decisions, way.ops))
+
+    def _before(self, state: _State, ops: tuple[Operation, ...]) -> float:
+        """Seconds that some operations take by a sketch as they are."""
+        key = (state, tuple(op.name for op in ops))
+        if key not in self.sketches:
+            self.sketches[key] = sketched(self.question, state.found.candidate.decisions, ops)
+        return self.sketches[key]
 
     def _cut(self, state: _State, way: _Way, ops: Sequence[Operation]) -> Decisions | None:
         """What is decided with some operations cut; None where one of them cannot be."""
