@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...program import Operation, Program, Tensor
 from ...records import width_of
 from ..clock import Clock
@@ -21,6 +24,7 @@ from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, p
 from ..sharding.solving import Solution
 from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout, Layouts
+from ..strategy.least import lacks_parts
 from ..strategy.mesh import Mesh
 from ..strategy.strategies import Cuts, Strategy
 from .candidates import best_candidate, decide
@@ -52,12 +56,12 @@ def side_by_side(question: Question, best: Found, below: float) -> Found | None:
 def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
     """The plan with these groups; None where none can be that short, or it does not fit."""
     program = question.program
-    if not _promising(program, Scaled(question, everywhere, len(grouping.places)), below):
+    if not _promising(program, Scaled(question, grouping, everywhere), below):
         return None
     inner = within(question, grouping, len(grouping.places) * question.capacity)
     if inner is None:
         return None
-    costs = GroupCosts(question, grouping, inner, everywhere)
+    costs = GroupCosts(question, grouping, everywhere, inner)
     if not _promising(program, costs, below):
         return None
     question.say("placing")
@@ -84,13 +88,48 @@ def realised(question: Question, costs: GroupCosts, placement: Placement, least:
     return Found(candidate, {}, Solution("feasible", {}, objective, min(bound, objective)))
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """What operations would take on groups at best: as much longer as there are fewer ranks, less their starts."""
+@dataclass(eq=False)
+class _Split:
+    """A program on all ranks, some of it on groups instead. ``everywhere``: what is decided for all ranks."""
 
     question: Question
+    grouping: Grouping
     everywhere: Decisions
-    count: int
+
+    @property
+    def count(self) -> int:
+        return len(self.grouping.places)
+
+    def crossing(self, tensor: str, reader: Operation, *, onto: bool) -> float:
+        """See `placement.Works`: the fastest links bring what the busiest rank of a group lacks, however that is cut,
+        or the busiest of all others.
+        """
+        need = self.everywhere.strategies[reader.name].needs[reader.operands.index(tensor)]
+        groups = np.array(self.grouping.ranks)
+        busiest = self._lacking(tensor, need, groups) if onto else _wanted(need, groups)
+        (start, rate), width = self.question.pricing.quickest, width_of(self.question.program, tensor)
+        least = max(0.0, float(busiest.min()))
+        return start + least * min(width.complete, width.partial) / rate if least else 0.0
+
+    def _lacking(self, tensor: str, need: Layout, groups: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Per group the elements that a rank of it lacks of all that is needed, if they share that out."""
+        have, of = self.everywhere.made(self.question.program, tensor), np.zeros(groups.size, dtype=np.int64)
+        of[groups] = np.arange(len(groups))[:, None]
+        held = np.where(lacks_parts(have, tuple(of.tolist())), 0, have.sizes[groups].sum(axis=1))
+        lacking: NDArray[np.float64] = (float(need.everything.size) - held) / groups.shape[1]
+        return lacking
+
+
+def _wanted(need: Layout, groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """By the group that has something all elements that the busiest rank sends, or one beyond the group receives."""
+    own, ranks = need.sizes[groups].sum(axis=1), np.arange(groups.size)
+    sent = (need.total - own) / groups.shape[1] if need.disjoint else np.zeros(len(groups))
+    received = [need.sizes[~np.isin(ranks, mine)].max(initial=0) for mine in groups]
+    return np.maximum(sent, received)
+
+
+class Scaled(_Split):
+    """What operations would take on groups at best: as much longer as there are fewer ranks, less their starts."""
 
     def seconds(self, op: Operation, group: int) -> float:
         seconds = self.everywhere.strategies[op.name].slowest
@@ -161,18 +200,10 @@ class Inner:
 
 
 @dataclass(eq=False)
-class GroupCosts:
-    """What operations take on groups, and what it takes to move between them. ``everywhere``: the decisions for
-    operations on all ranks."""
+class GroupCosts(_Split):
+    """What operations take on groups, and what it takes to move between them."""
 
-    question: Question
-    grouping: Grouping
     inner: Inner
-    everywhere: Decisions
-
-    @property
-    def count(self) -> int:
-        return len(self.grouping.places)
 
     @cached_property
     def program(self) -> Program:

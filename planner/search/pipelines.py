@@ -75,7 +75,7 @@ def _piped(question: Question, everywhere: Decisions, grouping: Grouping, below:
             continue
         seen.append(inner)
         question.say("stages")
-        found = Pipeline(question, GroupCosts(question, grouping, inner, everywhere), dims).found(below)
+        found = Pipeline(question, GroupCosts(question, grouping, everywhere, inner), dims).found(below)
         if found is not None:
             return found
     return None

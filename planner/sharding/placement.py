@@ -30,6 +30,11 @@ class Works(Protocol):
 
     def seconds(self, op: Operation, group: int) -> float: ...
 
+    def crossing(self, tensor: str, reader: Operation, *, onto: bool) -> float:
+        """No less than it takes to move what is computed on all ranks to a reader on a group (``onto``), or the other
+        way round."""
+        ...
+
 
 class Costs(Works, Protocol):
     """And of moving what an operation reads to where it is computed."""
@@ -72,7 +77,8 @@ def _ancestors(program: Program) -> NDArray[np.float64]:
 
 
 def least_seconds(program: Program, costs: Works, apart: Mapping[str, int]) -> float:
-    """No placement of this kind ends before: the longest chain, and all work shared out evenly.
+    """No placement of this kind ends before: the longest chain with what has to be moved on it between groups and all
+    ranks, and all work shared out evenly.
 
     ``apart``: ALL for operations that stay on all ranks, anything else for the others.
     """
@@ -81,7 +87,11 @@ def least_seconds(program: Program, costs: Works, apart: Mapping[str, int]) -> f
     for op in program.operations:
         group = ALL if apart[op.name] == ALL else 0
         seconds = costs.seconds(op, group)
-        before = max((longest[name] for name in op.operands if name in longest), default=0.0)
+        before = 0.0
+        for name in (name for name in op.operands if name in longest):
+            onto = group != ALL
+            crosses = (apart[program.producer[name].name] != ALL) != onto
+            before = max(before, longest[name] + (costs.crossing(name, op, onto=onto) if crosses else 0.0))
         longest[op.output] = before + seconds
         load += seconds if group == ALL else seconds / costs.count
     return max(load, max(longest.values(), default=0.0))

@@ -92,7 +92,7 @@ def _from_beyond(haves: Sequence[Layout], needs: Sequence[Layout], of: Group) ->
     need = [axes for axes in cut[1] if axes is not None]
     shares, numbers = _shares(needs, Stack.of(need).regions, of), np.array(of)
     sizes = np.array([layout.sizes for layout in needs])
-    apart = np.array([_lacks_parts(have, of) for have in haves])  # [have, group]
+    apart = np.array([lacks_parts(have, of) for have in haves])  # [have, group]
     start = 0
     for both in common(together, need):
         rows = slice(start, start + len(both))
@@ -114,7 +114,7 @@ def _shares(needs: Sequence[Layout], regions: Ints, of: Group) -> Floats:
     return shares
 
 
-def _lacks_parts(have: Layout, of: Group) -> list[bool]:
+def lacks_parts(have: Layout, of: Group) -> list[bool]:
     """Per group whether some part of each element is with other groups alone."""
     if have.parts is None or not _everywhere(have):
         return [False] * (max(of) + 1)

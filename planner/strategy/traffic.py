@@ -181,7 +181,7 @@ class Traffic:
         seconds[where] = np.array([self._moving(moved, width) for moved in classes])[of]
         if self.mesh.size > MOST_RANKS:
             return
-        start, rate = self._quickest
+        start, rate = self.quickest
         least = related.busiest[where].astype(np.float64) * width.complete / rate
         crooked = np.array(
             [any(map(max, moved.received[1:], moved.sent[1:])) or _one_sided(moved) for moved in classes]
@@ -214,7 +214,7 @@ class Traffic:
         wide = [j for j, need in enumerate(needs) if need.total > need.everything.size]
         for j in (j for j in wide if self.ways.number(needs[j], width) is None):
             for i, have in enumerate(haves):
-                if have.parts is not None and seconds[i, j] > 2 * self._quickest[0]:
+                if have.parts is not None and seconds[i, j] > 2 * self.quickest[0]:
                     seconds[i, j] = self.move(have, needs[j], width).seconds
 
     def _moving(self, moved: Moved, width: Width) -> float:
@@ -259,12 +259,12 @@ class Traffic:
 
     def _least(self, have: Layout, need: Layout, width: Width) -> float:
         """What a path of two transfers or more takes at least: two starts, and what the busiest rank lacks."""
-        start, rate = self._quickest
+        start, rate = self.quickest
         lacking = 0 if have.parts is not None else have.pair(need).busiest * width.complete
         return start + max(start, lacking / rate)
 
     @cached_property
-    def _quickest(self) -> tuple[float, float]:
+    def quickest(self) -> tuple[float, float]:
         """What a transfer takes at least, in seconds, and the bytes a second of the fastest link."""
         links = self.machine.links
         starts = [link.latency_s for link in links]

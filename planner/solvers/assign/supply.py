@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,14 @@ def _matrix_fault(supply: Supply, strategies: int) -> tuple[str, str] | None:
             return f"{what} down to {matrix.min()}", "at least 0: an item that nobody asks for must not pay"
     if inside.shape != (items, items) or inside.diagonal().any():
         return "an item within itself" if inside.shape == (items, items) else "another shape", "a strict order"
-    steps = inside.astype(np.float32)  # sums of ones are above 0 in any precision, and products of floats are quick
-    if (((steps @ steps) > 0) & ~inside).any():
+    if not _transitive(inside.tobytes(), items):
         return "an item within one that is within another, but not within that other", "a transitive order"
     return None
+
+
+@lru_cache(maxsize=1024)
+def _transitive(order: bytes, items: int) -> bool:
+    """Of [item, item]. Problems of one search have the same orders over and over."""
+    inside = np.frombuffer(order, dtype=bool).reshape(items, items)
+    steps = inside.astype(np.float32)  # sums of ones are above 0 in any precision, and products of floats are quick
+    return not (((steps @ steps) > 0) & ~inside).any()

@@ -7,19 +7,31 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 import tapestry as tp
 from tapestry import Tensor
-from tapestry.planner import Plan, load_machine, plan
+from tapestry.planner import Machine, Plan, load_machine, plan
 from tapestry.planner.check import check
 from tapestry.planner.check.report import Code, Report
 from tapestry.planner.cli.plan_text import plan_text
 from tapestry.planner.explain import explain
 from tapestry.planner.format import Compute
+from tapestry.planner.lowering.decisions import Decisions
+from tapestry.planner.search.candidates import decided
+from tapestry.planner.search.groups import GroupCosts, Inner
+from tapestry.planner.search.question import Question
+from tapestry.planner.search.search import Search, searched
+from tapestry.planner.sharding.placement import ALL
+from tapestry.planner.strategy.grouping import groupings
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close
+
+TWO_HOSTS = replace(load_machine("h200x8-2node"), devices_per_host=2)
 
 
 @tp.program
@@ -102,6 +114,34 @@ def test_ranks_are_named() -> None:
 def test_what_has_nothing_beside_it_stays_on_all_ranks() -> None:
     made = plan(chains.bind(ways=1, n=4096), "h200x8", mesh=(8,), time_limit=600)
     assert set(ranks_of(made).values()) == {None}
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_crossing_takes_no_less_than_said(data: st.DataObject) -> None:
+    """Between all ranks and a group, whatever either is cut into."""
+    machine, mesh = data.draw(st.sampled_from([(load_machine("h200x8"), (2, 2, 2)), (TWO_HOSTS, (2, 2))]))
+    search = asked(machine, mesh)
+    grouping = data.draw(st.sampled_from(groupings(search.question.mesh, machine)))
+    alone = asked(machine, grouping.inner.shape)
+    everywhere, within = (chosen(data, each) for each in (search, alone))
+    inner = Inner({name: found.cuts for name, found in within.strategies.items()}, within.homes, within.ends)
+    costs = GroupCosts(search.question, grouping, everywhere, inner)
+    for op in search.question.program.operations:
+        for name in (name for name in op.operands if name in search.question.program.producer):
+            for group in range(costs.count):
+                assert costs.crossing(name, op, onto=True) <= costs.moving(name, ALL, op, group)
+                assert costs.crossing(name, op, onto=False) <= costs.moving(name, group, op, ALL)
+
+
+@cache
+def asked(machine: Machine, mesh: tuple[int, ...]) -> Search:
+    return searched(Question.of(forked.bind(ways=2), machine, Mesh.of(mesh, 8), time_limit=600))
+
+
+def chosen(data: st.DataObject, search: Search) -> Decisions:
+    nodes = search.model.nodes
+    return decided(nodes, [data.draw(st.integers(0, len(node.labels) - 1)) for node in nodes])
 
 
 @cache
