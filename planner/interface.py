@@ -195,6 +195,7 @@ def plan(
     rewrite: bool = False,
     pieces: bool = True,
     time_limit: float = 60.0,
+    since: float | None = None,
     seed: int = 0,
     jobs: int = 1,
     progress: Callable[[str], None] | None = None,
@@ -210,7 +211,9 @@ def plan(
     inputs, params, states and outputs as they were. pieces: operations beside exposed transfers may be computed in
     pieces.
 
-    The plan is the same for the same arguments while the solver ends within ``time_limit`` seconds.
+    The plan is the same for the same arguments while ``time_limit`` seconds do not end the search. They count from the
+    call, or from ``since``, a moment by `time.monotonic`: what there is by then is kept, and where there is none, none
+    is looked for much longer.
 
     Raises UsageError (bad arguments or pins), Infeasible (with the binding tensors and the least budget), TimeLimit.
     """
@@ -219,7 +222,7 @@ def plan(
     from ..rewrites import Rewritten
     from ..verify import verify
     from .arguments import demand_limits, given_machine, given_memory, given_mesh, given_pins, given_program
-    from .clock import Clock
+    from .clock import Clock, now
     from .origin import origin_of, with_origin
     from .search.meshes import shares
     from .search.pipeline import make_best_plan, make_plan
@@ -229,7 +232,7 @@ def plan(
 
     started = time.perf_counter()
     demand_limits(objective, time_limit, seed, jobs)
-    clock = Clock(time_limit)
+    clock = Clock(time_limit, now() if since is None else since)
     program = given_program(program).with_pins(*given_pins(pins))
     model = given_memory(memory, given_machine(machine))
     verify(program)

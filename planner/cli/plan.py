@@ -25,6 +25,7 @@ Settings = Annotated[
 
 @guarded
 def plan(
+    context: typer.Context,
     program: Programs,
     machine: Annotated[str, typer.Option(metavar="NAME|FILE", help="See `tapestry machine list`, or a TOML file.")],
     settings: Settings = None,
@@ -44,7 +45,10 @@ def plan(
     pieces: Annotated[
         bool, typer.Option("--pieces/--no-pieces", help="Hide transfers behind pieces of the operations beside them.")
     ] = True,
-    time_limit: Annotated[float | None, typer.Option(min=0.0, metavar="S", help="Seconds for the solver.")] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="S", help="Seconds for all of it, reading the program included."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same plan.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Threads of the solver.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="plan.json", help="Write the plan.")] = None,
@@ -61,6 +65,7 @@ def plan(
         raise UsageError("-o - and --json both write to stdout", hint="give one of them a file, or leave it out")
     spec, more = split_programs(program)
     options: dict[str, Any] = {"objective": objective, "time_limit": time_limit, "seed": seed, "jobs": jobs}
+    options["since"] = context.obj
     options["rewrite"], options["pieces"] = rewrite, pieces
     options["mesh"] = parse_mesh(mesh) if mesh is not None else None
     options["memory"] = parse_memory(memory) if memory is not None else None

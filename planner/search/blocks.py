@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..clock import Clock
 from ..sharding.model import Costs, Model, combine
 from ..sharding.nodes import OperationNode
 from .near import cheapest
@@ -29,15 +30,15 @@ class Moved(NamedTuple):
 class Blocks:
     """What follows from changes of single decisions, by what choices cost, or cost at least."""
 
-    def __init__(self, model: Model, costs: Costs) -> None:
-        self.model, self.costs = model, costs
+    def __init__(self, model: Model, costs: Costs, clock: Clock) -> None:
+        self.model, self.costs, self.clock = model, costs, clock
 
     def around(
         self, choice: Mapping[int, int], cost: Callable[[Mapping[int, int]], int], count: int, *, readers: bool = False
     ) -> list[dict[int, int]]:
         """What follows from every change of one decision that others follow: so many choices at most, the cheapest by
-        the model first. ``cost``: what one costs. ``readers``: and what follows where all that reads what the decision
-        is about takes it as it then lies.
+        the model first; fewer where the time is up. ``cost``: what one costs. ``readers``: and what follows where all
+        that reads what the decision is about takes it as it then lies.
         """
         found: dict[tuple[int, ...], Moved] = {}
         parts = self.costs.parts(choice)
@@ -49,15 +50,19 @@ class Blocks:
                 if sum(moved.choice[k] != choice[k] for k in choice) > 1:
                     found.setdefault(tuple(moved.choice[k] for k in sorted(choice)), moved)
                 left -= asked
-            if left < 0:
+            if left < 0 or self.clock.up:
                 break
         return cheapest(found.values(), cost, count)
 
     def _starts(self, choice: Mapping[int, int], parts: Mapping[str, int]) -> list[tuple[int, int]]:
-        """Single changes (decision, option), the cheapest first: not all may be followed."""
+        """Single changes (decision, option), the cheapest first: not all may be followed. None where there is no time
+        for all.
+        """
         priced = []
         for node in sorted(choice):
             for option in range(len(self.model.nodes[node].labels)):
+                if self.clock.up:
+                    return []
                 if option != choice[node]:
                     changed = self.costs.changed(dict(choice), parts, node, option)
                     priced.append((combine(self.model.objective, changed), node, option))

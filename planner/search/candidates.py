@@ -133,16 +133,21 @@ def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
 
 
 def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate:
-    """One plan document for given decisions, with its simulated timeline."""
-    return _placed(question, decisions, schedule, _stepped(question, decisions, schedule))
+    """One plan document for given decisions, with its simulated timeline. Raises TimeLimit where it is the first, and
+    late.
+    """
+    question.clock.demand()
+    with question.clock.last_of_all():
+        return _placed(question, decisions, schedule, _stepped(question, decisions, schedule))
 
 
 def fitting(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate | None:
     """The same, if it fits into memory. Where no places would do, none are looked for."""
-    steps = _stepped(question, decisions, schedule)
-    if least_arena(steps, question.rooms) > question.capacity:
-        return None
-    found = _placed(question, decisions, schedule, steps)
+    with question.clock.last_of_all():
+        steps = _stepped(question, decisions, schedule)
+        if least_arena(steps, question.rooms) > question.capacity:
+            return None
+        found = _placed(question, decisions, schedule, steps)
     return found if found.peak <= question.capacity else None
 
 

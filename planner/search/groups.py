@@ -158,7 +158,7 @@ def within(question: Question, grouping: Grouping, budget: int) -> Inner | None:
 def _alone(question: Question, mesh: Mesh) -> Search:
     """The program on one group by itself, written down once for all groups of that shape: axes are named by nothing
     that is asked."""
-    clock, searches = Clock(max(0.05, question.clock.left)), question.searches
+    clock, searches = Clock(max(0.05, question.clock.left), secured=True), question.searches
     if mesh.shape in searches:
         searches[mesh.shape].allow(clock)
     else:

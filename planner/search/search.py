@@ -38,9 +38,11 @@ EFFORT = 2500
 # Trials of decisions that are moved together, and lowered operations in all of them.
 TOGETHER, BESIDE = 40, 400
 WORTH = 0.999
+# The share of the time after which, while there is no plan, no solver is asked: the rest is for lowering one.
+FIRST_UNTIL = 0.8
 # Choices counted for a plan that needs no solver, and the share of the time after which no more are.
 DESCENT = 2000
-DESCENT_UNTIL = 0.9
+DESCENT_UNTIL = 0.75
 # Programs of more operations are looked at in one view of overlap only.
 MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
@@ -65,6 +67,7 @@ def searched(question: Question, *, turning: bool = False) -> Search:
     prices = question.pricing if turning else None
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
     repetition = find_repetitions(question.program)
+    question.clock.demand()
     model = build_model(question.program, nodes, repetition, question.pricing, question.objective, question.rooms)
     question.say("solving")
     return Search(question, model)
@@ -142,7 +145,9 @@ class Search:
             found = answer()
         except OutOfTime:
             found = None
-        return found or self.fallback()
+        found = found or self.fallback()
+        self.question.clock.secured = True
+        return found
 
     def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: tuple[int, int] | None = None) -> Solution:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
@@ -162,9 +167,15 @@ class Search:
     ) -> Solution:
         q = self.question
         return solve(
-            self.translation, budget, time_limit=max(0.05, q.clock.left), seed=q.seed, jobs=q.jobs, exposed=exposed,
+            self.translation, budget, time_limit=max(0.05, self._asking), seed=q.seed, jobs=q.jobs, exposed=exposed,
             gap=ENOUGH, work_limit=work, prove=work != QUICK, start=start, without=without,
         )  # fmt: skip
+
+    @property
+    def _asking(self) -> float:
+        """Seconds for the solver."""
+        clock = self.question.clock
+        return clock.left if clock.secured else clock.left_of(FIRST_UNTIL)
 
     @property
     def _proving(self) -> int:
@@ -193,6 +204,8 @@ class Search:
         if (least := least_held(self.model)) > budget:
             raise OutOfReach(self, least)
         for _ in range(6):
+            if not q.clock.secured and q.clock.spent(FIRST_UNTIL):
+                return None
             solution, self.budget = self.asked(budget), budget
             if solution.infeasible and budget == q.capacity:
                 raise OutOfReach(self, least)
@@ -258,7 +271,7 @@ class Search:
     def leanest(self) -> Found | None:
         """The choice of least memory if that fits once packed; None if none is found in time. Raises Infeasible."""
         c, model = self.question, self.model
-        least = least_memory(self.translation, time_limit=max(0.05, c.clock.left), seed=c.seed, jobs=c.jobs)
+        least = least_memory(self.translation, time_limit=max(0.05, self._asking), seed=c.seed, jobs=c.jobs)
         if least is None:
             return None
         choice = least.choice
@@ -356,7 +369,7 @@ class Search:
         improved = True
         while improved and trials > 0:
             improved = False
-            readers, blocks = self.question.toil <= FEW, Blocks(self.model, self.least_costs)
+            readers, blocks = self.question.toil <= FEW, Blocks(self.model, self.least_costs, self.question.clock)
             for choice in blocks.around(best.choice, self.costs.of, trials, readers=readers):
                 if self.question.clock.up:
                     return best

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...errors import Infeasible
+from ...errors import Infeasible, TimeLimit
 from ..sharding.nodes import OperationNode
 from ..strategy.strategies import Strategy
 from ..strategy.turning import in_turns
@@ -44,7 +44,10 @@ def first_answer(question: Question) -> tuple[Search, Found]:
     if question.clock.up or not _would_help(question, first):
         return search, first
     turned = searched(question, turning=True)
-    other = turned.first()
+    try:
+        other = turned.first()
+    except (Infeasible, TimeLimit):
+        return search, first
     return (turned, other) if other.makespan_s < first.makespan_s else (search, first)
 
 
@@ -95,6 +98,8 @@ def _hidden(question: Question, best: Found) -> Found:
     """Operations put in turns while that makes the run shorter, all that are alike together."""
     timeline = best.candidate.timeline
     if not question.machine.device.overlap or timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
+        return best
+    if question.clock.up:
         return best
     trials = EFFORT // question.toil
     for name, turned, whole in list(_turned(question, best)):

@@ -34,6 +34,7 @@ Ints = NDArray[np.int64]
 
 UNLIMITED = assign.FORBIDDEN
 MANY = 20_000  # pairs of layouts, of which none is priced before it may matter
+WRITING = 0.65  # share of the time after which a model is not written down further
 _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
 
 
@@ -158,7 +159,7 @@ class Translation:
         return [self._together(flows, group, asks, tables) for group in _sharing(asks, within)]
 
     def _together(self, flows: list[Flow], group: list[int], asks: Sequence[Ints], tables: _Tables) -> Moved:
-        if self.clock.spent(0.75):
+        if self.clock.spent(WRITING):
             raise OutOfTime
         asked = list(dict.fromkeys(i for j in group for i in asks[j].tolist()))
         number = np.zeros(len(tables.within), dtype=np.int64)

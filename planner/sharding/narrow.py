@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class Lazily:
     """A model as a problem within so many bytes, in a view of overlap. ``gap``, ``exposed``, ``without``: as for
     `solving.solve`.
 
-    ``best``: the cheapest choice so far with its cost.
+    ``best``: the cheapest choice so far with its cost. ``bound``: what every choice costs at least.
     """
 
     translation: Translation
@@ -56,18 +57,21 @@ class Lazily:
     until: float
     without: tuple[int, int] | None = None
     best: tuple[int, list[int]] | None = None
+    bound: int = 0
 
     def solved(self, ask: Ask, start: Mapping[int, int] | None) -> Answer:
         """What an engine says once it matters no more what is not priced."""
         kept = self._narrowed()
         for _ in range(_ANSWERS):
+            if self._late and self.best is not None:
+                return Answer("feasible", self.best[1], self.best[0], min(self.bound, self.best[0]))
             answer = ask(self._problem().restricted(kept), self._hint(kept, start))
             if not answer.choice:
                 break
             choice = _named(answer.choice, kept)
-            known = not self._settle_around(choice, kept)
+            known = self._late or not self._settle_around(choice, kept)
             self._offer(choice)
-            if known or self._enough(answer.cost) or time.monotonic() > self.until:
+            if known or self._enough(answer.cost) or self._late:
                 break
         if self.best is None:
             return Answer(answer.status, (), 0, answer.bound or 0)
@@ -83,12 +87,15 @@ class Lazily:
         """The options that some choice may have which is cheaper than the best one seen."""
         kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
         for _ in range(_ROUNDS):
+            if self._late:
+                break
             ahead = assign.outlook(self._problem(), self._known(), self.gap / 2, self.until)
             if ahead is None:
                 break
             for choice in ahead.choices:
                 self._offer(choice)
             assert self.best is not None
+            self.bound = max(self.bound, ahead.bound)
             whole = reach = max(0, self.best[0] - ahead.bound)
             while reach and self._unknown(ahead.within(reach)) > _PAIRS:
                 reach //= 2
@@ -97,9 +104,13 @@ class Lazily:
             for choice in among.choices if among is not None else ():
                 self._offer(_named(choice, near))
             kept = ahead.within(max(0, self.best[0] - ahead.bound))
-            if not settled or reach == whole or time.monotonic() > self.until:
+            if not settled or reach == whole:
                 break
         return kept
+
+    @property
+    def _late(self) -> bool:
+        return time.monotonic() > self.until
 
     def _problem(self) -> AssignmentProblem:
         return self.translation.problem(self.capacity, self.exposed, self.without)
@@ -129,18 +140,19 @@ class Lazily:
         return sum(moved.priced.unknown(*self._pairs(moved, kept)) for moved in self.translation.moved)
 
     def _settle(self, kept: Options) -> int:
-        """Prices them; how many there were."""
-        return sum(moved.priced.settle(*self._pairs(moved, kept)) for moved in self.translation.moved)
+        """Prices them while there is time; how many there were."""
+        in_time = takewhile(lambda _: not self._late, self.translation.moved)
+        return sum(moved.priced.settle(*self._pairs(moved, kept)) for moved in in_time)
 
     def _settle_around(self, choice: Sequence[int], kept: Options) -> int:
-        """Prices the pairs of a choice, and those of choices one decision away, where some of its own have no price;
-        how many there were.
+        """Prices the pairs of a choice, and those of choices one decision away, where some of its own have no price,
+        while there is time; how many there were.
         """
         own = [[option] for option in choice]
         if not self._unknown(own):
             return 0
         found = 0
-        for moved in self.translation.moved:
+        for moved in takewhile(lambda _: not self._late, self.translation.moved):
             (rows, columns), (all_rows, all_columns) = self._pairs(moved, own), self._pairs(moved, kept)
             found += moved.priced.settle(rows, all_columns) + moved.priced.settle(all_rows, columns)
         return found

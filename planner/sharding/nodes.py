@@ -21,6 +21,8 @@ from ..strategy.turning import in_turns
 
 Needs = tuple[Layout, ...]  # of every operand
 
+PRICING = 0.4  # share of the time after which only a few strategies of an operation are looked at
+
 
 @dataclass(frozen=True, eq=False)
 class SourceNode:
@@ -113,6 +115,7 @@ def op_node(
 
     ``turning``: also those strategies in turns, with transfers at these prices.
     """
+    clock.demand()
     options = _evaluated(op, table, _pinned_cuts(op, table, pins), clock)
     options = [s for s in options if _tensor_pin_allows(s, op, table, pins)]
     if not options:
@@ -127,10 +130,10 @@ def op_node(
 
 
 def _evaluated(op: Operation, table: StrategyTable, cuts: Sequence[Cuts], clock: Clock) -> list[Strategy]:
-    """All strategies; once half of the time is spent, those known already, the most and the least cut one."""
+    """All strategies; once much of the time is spent, those known already, the most and the least cut one."""
     found = []
     for k, chosen in enumerate(cuts):
-        if k in (0, len(cuts) - 1) or table.knows(op, chosen) or not clock.spent(0.5):
+        if k in (0, len(cuts) - 1) or table.knows(op, chosen) or not clock.spent(PRICING):
             found.append(table.strategy(op, chosen))
     return found
 

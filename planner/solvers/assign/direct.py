@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .answer import Assignment, Certificate, EngineClaim, Status
 from .condition import Cases
 from .dominance import Kept, settled, undominated
-from .eliminate import MOST_WORK
+from .eliminate import affordable
 from .factors import TooWide
 from .first import first_choices
 from .lagrange import Relaxation, Trial, examine
@@ -28,7 +28,6 @@ from .standing import Terms
 
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
-_ENTRIES_PER_S = 20_000_000  # that one elimination goes through: what fits the time, where that is short
 _ENTRIES_PER_WORK = 200_000  # that are told to CP-SAT at most for each of its deterministic seconds
 _LOOK_S = 0.1  # for every node, to see how much narrower a problem is once that is decided
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
@@ -177,7 +176,7 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
 
 def _relaxed(state: _State) -> Relaxation | None:
     """Elimination under multipliers, in parts where the problem is too wide; None where it is too wide even so."""
-    most_work = min(MOST_WORK, int(_ENTRIES_PER_S * state.request.left))
+    most_work = affordable(state.request.left)
     try:
         relaxation = Relaxation.of(state.places, most_work)
     except TooWide:

@@ -18,7 +18,13 @@ from .problem import FORBIDDEN, Ints
 
 MOST_ENTRIES = 12_000_000  # in the largest array of an elimination
 MOST_WORK = 60_000_000  # entries in all of its arrays together
+_ENTRIES_PER_S = 20_000_000  # that one elimination goes through: what fits the time, where that is short
 _ADDENDS = 7  # forbidden entries whose sum still fits 64 bits
+
+
+def affordable(seconds: float) -> int:
+    """Entries of an elimination that fit into so much time."""
+    return int(min(MOST_WORK, _ENTRIES_PER_S * max(0.0, seconds)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ them costs at least. What no choice within reach of a known one has need not be 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dominance import undominated
-from .eliminate import MOST_WORK
+from .eliminate import affordable
 from .factors import TooWide
 from .lagrange import Relaxation
 from .places import places_of
@@ -50,7 +51,7 @@ def outlook(
     """
     kept = undominated(places_of(problem), known)
     smaller = problem.restricted(kept)
-    relaxation = _relaxation(smaller)
+    relaxation = _relaxation(smaller, affordable(until - time.monotonic()))
     if relaxation is None:
         return None
     relaxation.ascend(gap, until)
@@ -67,12 +68,12 @@ def outlook(
     return Outlook(relaxation.bound, tuple(whole), named)
 
 
-def _relaxation(problem: AssignmentProblem) -> Relaxation | None:
+def _relaxation(problem: AssignmentProblem, most_work: int) -> Relaxation | None:
     """Of the problem, else of it in parts."""
     try:
-        return Relaxation.of(places_of(problem), MOST_WORK)
+        return Relaxation.of(places_of(problem), most_work)
     except TooWide:
         try:
-            return Relaxation.of_parts(problem)
+            return Relaxation.of_parts(problem, most_work)
         except TooWide:
             return None

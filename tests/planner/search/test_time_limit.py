@@ -9,10 +9,14 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32
-from tapestry.planner import clock, plan
-from tapestry.planner.search import candidates, ready
+from tapestry.errors import TimeLimit
+from tapestry.planner import clock, load_machine, plan
+from tapestry.planner.search import candidates, ready, turns
 from tapestry.planner.search import search as searching
+from tapestry.planner.search.blocks import Blocks
+from tapestry.planner.search.question import Question
 from tapestry.planner.sharding import nodes
+from tapestry.planner.strategy.mesh import Mesh
 
 
 @tp.program
@@ -80,3 +84,90 @@ def test_what_is_proved_does_not_depend_on_what_was_done_before(hands: Hands, mo
     hands.now += 0.9
     plan(program, "cpu-4", time_limit=600, rewrite=True)
     assert works == first
+
+
+def test_what_went_before_the_call_counts(hands: Hands) -> None:
+    """As on the command line, where the program is read first: what the search may do is the same, it ends earlier."""
+    program = layered.bind(n=64, c=128)
+    hands.now = 15.0
+    made = plan(program, "cpu-4", mesh=(2, 2), time_limit=30.0, since=0.0)
+    assert made.check().ok
+    assert hands.now <= 30.0 + 4.0
+
+
+def test_the_first_plan_is_given_time(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that takes all that it is given leaves enough for lowering what it says."""
+    solve, given = searching.solve, list[float]()
+
+    def slow(*some: Any, time_limit: float, **named: Any) -> Any:
+        given.append(time_limit)
+        hands.now += time_limit
+        return solve(*some, time_limit=time_limit, **named)
+
+    monkeypatch.setattr(searching, "solve", slow)
+    made = plan(layered.bind(n=64, c=128), "cpu-4", mesh=(4,), time_limit=40.0)
+    assert made.check().ok
+    assert given[0] > 0
+    assert hands.now <= 40.0
+
+
+def test_a_plan_that_would_come_much_too_late_is_not_made(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "op_node", hands.taking(nodes.op_node, 1.0))
+    with pytest.raises(TimeLimit, match="no plan was found within 4 s"):
+        plan(layered.bind(n=64, c=128), "cpu-4", mesh=(4,), time_limit=4.0)
+    assert hands.now <= 1.2 * 4.0 + 2.0  # one more step of the work
+
+
+def test_a_plan_that_is_there_is_kept(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory is short operations in turns are asked for next; no time is left for them."""
+    searched = turns.searched
+
+    def asked(question: Any, *, turning: bool = False) -> Any:
+        hands.now += 100.0 * turning
+        return searched(question, turning=turning)
+
+    monkeypatch.setattr(turns, "searched", asked)
+    monkeypatch.setattr(turns, "_would_help", lambda *_: True)
+    monkeypatch.setattr(searching, "least_held", late(searching.least_held, hands))
+    made = plan(layered.bind(n=64, c=128), "cpu-4", mesh=(4,), time_limit=60.0)
+    assert made.check().ok
+
+
+def late(work: Any, hands: Hands) -> Any:
+    """The same; once the time is over it finds nothing."""
+
+    def limited(*given: Any) -> Any:
+        if hands.now > 60.0:
+            raise TimeLimit("nothing fits")
+        return work(*given)
+
+    return limited
+
+
+def test_a_clock_keeps_what_its_last_step_takes(hands: Hands) -> None:
+    mine = clock.Clock(10.0)
+    with mine.last_of_all():
+        hands.now += 3.0
+    with mine.last_of_all():
+        hands.now += 1.0
+    assert (mine.left, mine.left_of(0.5)) == (3.0, 0.0)
+    hands.now += 3.0
+    assert mine.up
+    mine.demand()  # in time: the last step may still be taken
+    hands.now += 5.0
+    with pytest.raises(TimeLimit):
+        mine.demand()
+    mine.secured = True
+    mine.demand()
+
+
+def test_nothing_follows_from_changes_once_the_time_is_up(hands: Hands) -> None:
+    """What follows from changes takes prices that nobody has asked for."""
+    program = layered.bind(n=64, c=128)
+    question = Question.of(program, load_machine("cpu-4"), Mesh.of((4,), 4), time_limit=60.0)
+    search = searching.searched(question)
+    found = search.first()
+    blocks = Blocks(search.model, search.costs, question.clock)
+    assert blocks.around(found.choice, search.costs.of, 10)
+    hands.now += 100.0
+    assert not blocks.around(found.choice, search.costs.of, 10)

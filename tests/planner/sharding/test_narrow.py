@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +18,9 @@ from tapestry.planner.search.question import Question
 from tapestry.planner.search.search import searched
 from tapestry.planner.sharding.assignment import UNLIMITED, Translation
 from tapestry.planner.sharding.model import Costs, Model
+from tapestry.planner.sharding.narrow import Lazily
 from tapestry.planner.sharding.solving import Solution, solve
+from tapestry.planner.solvers import assign
 from tapestry.planner.strategy.mesh import Mesh
 
 
@@ -94,3 +99,27 @@ def test_the_cheapest_are_those_that_sorting_all_would_give(found: list[tuple[in
     best = cheapest([(least, number) for number, (least, _) in enumerate(found)], cost, count)
     assert best == sorted(range(len(found)), key=lambda number: sum(found[number]))[:count]
     assert len(asked) == len(set(asked))
+
+
+def test_once_the_time_is_up_the_best_choice_seen_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine is asked then, and the bound is that of the look ahead."""
+    translation = Translation(modelled((2, 2, 2), "h200x8", SIZES[2]), Clock(600), 0)
+    whole = solve(translation, UNLIMITED, time_limit=600, seed=0, jobs=1)
+    lazily = Lazily(Translation(translation.model, Clock(600), 0), UNLIMITED, 2, 0.0, until=inf)
+    outlook = assign.outlook
+
+    def last(*given: Any, **named: Any) -> Any:
+        lazily.until = -inf
+        return outlook(*given, **named)
+
+    monkeypatch.setattr(assign, "outlook", last)
+    found = lazily.solved(never, None)
+    assert found.status == "feasible"
+    assert 0 < found.bound <= found.cost
+    assert found.cost * translation.unit >= whole.objective
+    choice = dict(zip(translation.decided, found.choice, strict=True))
+    assert Costs(translation.model).of(choice) <= found.cost * translation.unit
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError
