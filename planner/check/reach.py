@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 
 from ...expr import Affine, Bound
+from .between import points_between
 from .cells import Form, Runs, Spend, Tile, last, length
 from .listing import evaluated, fits, listed, names_in, satisfying, values_of
 
@@ -225,6 +226,9 @@ def _satisfying(group: Group, sets: Tile, spend: Spend) -> int:
         return prod(map(length, dims.values()))
     fits(dims, (), conditions)
     longest = max(dims, key=lambda name: length(dims[name]))
+    found = points_between(longest, dims, conditions, spend)
+    if found is not None:
+        return found
     if length(dims[longest]) > 1 and _along(longest, dims, conditions):
         return _counted_along(longest, dims, conditions, spend)
     return satisfying(conditions, dims, spend)

@@ -40,6 +40,8 @@ Asked = Callable[[Mesh, Clock], Question]  # the question on a mesh, to be answe
 TRYING, ONE_TRY = 0.6, 0.4
 # Operations, each as often as it takes longer than for a few ranks, of answers that are improved beside the best.
 OTHERS = 60
+# Operations, counted so, of programs whose answers are improved however little there is to be gained.
+TINY = 6
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ class _Meshes:
         while more := [answer for answer in self.sorted() if self._promising(answer, found, seen)]:
             answer, others = more[0], others - 1
             seen.append(answer)
-            full = others >= 0 and answer.found.least_s < HOPE * found.makespan_s
+            hope = 1 if answer.search.question.toil <= TINY else HOPE
+            full = others >= 0 and answer.found.least_s < hope * found.makespan_s
             other = self._improved(answer) if full else self._in_pieces(answer)
             if other.makespan_s < WORTH * found.makespan_s:
                 best, found = answer, other

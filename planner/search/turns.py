@@ -17,12 +17,14 @@ from ..strategy.turning import in_turns
 from .candidates import Candidate, fitting
 from .found import Found
 from .question import Question
-from .search import Search, searched
+from .search import FEW, Search, searched
 
 # Turns are asked for where more than this share of memory is taken, and some operation takes that share less of it.
 TIGHT, SAVING = 0.9, 0.05
 # Ranks wait, if they do for this share of the time. A plan is worth having that is as much shorter.
 WAITING, WORTH = 0.01, 0.99
+# What the solver finds in turns is taken if it is as much shorter.
+SHORTER = 0.999
 # Lowered operations in all trials together, of plans for few ranks.
 EFFORT = 2500
 # Turns that are tried at most, those of all ranks together, and how many of each rank whatever the number of ranks.
@@ -54,7 +56,26 @@ def first_answer(question: Question) -> tuple[Search, Found]:
 def improved(search: Search, first: Found) -> Found:
     """An answer made better: by the search, and by turns that hide transfers, unless operations are left whole."""
     question, best = search.question, search.improved(first)
-    return _hidden(question, best) if question.objective == "time" and question.pieces else best
+    if question.objective != "time" or not question.pieces:
+        return best
+    best = _hidden(question, best)
+    small = question.toil <= FEW and not question.clock.up
+    return _asked_for(question, best) if small and _waits(question, first) and any(_turned(question, first)) else best
+
+
+def _asked_for(question: Question, best: Found) -> Found:
+    """What the solver finds where operations may be in turns, if that is shorter: what they read then lies before the
+    run as they begin with it.
+    """
+    search = searched(question, turning=True)
+    other = search.first() if _offered(search) else best
+    return replace(best, candidate=other.candidate) if other.makespan_s < SHORTER * best.makespan_s else best
+
+
+def _waits(question: Question, found: Found) -> bool:
+    """Whether ranks wait for transfers that could be hidden."""
+    timeline = found.candidate.timeline
+    return question.machine.device.overlap and timeline.exposed_transfer_s > WAITING * timeline.makespan_s
 
 
 def _offered(search: Search) -> bool:
@@ -96,15 +117,12 @@ def _turned(question: Question, found: Found) -> Iterator[tuple[str, Strategy, S
 
 def _hidden(question: Question, best: Found) -> Found:
     """Operations put in turns while that makes the run shorter, all that are alike together."""
-    timeline = best.candidate.timeline
-    if not question.machine.device.overlap or timeline.exposed_transfer_s <= WAITING * timeline.makespan_s:
+    if not _waits(question, best):
         return best
     if question.clock.up:
         return best
     trials = EFFORT // question.toil
-    for name, turned, whole in list(_turned(question, best)):
-        if question.program.op_by_name[name].where:
-            continue  # many turns within conditions are more than `check` proves of a plan of its size
+    for _, turned, whole in list(_turned(question, best)):
         if trials <= 0 or question.clock.up:
             break
         trials -= 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tapestry.dtypes import DTYPES
 from tapestry.expr import Affine, Bound
 from tapestry.planner.check import cells, lattice
+from tapestry.planner.check.between import points_between
 from tapestry.planner.check.cells import Form
 from tapestry.planner.check.listing import runs_of
 from tapestry.planner.check.reach import Reach
@@ -108,6 +109,35 @@ def test_texts_and_storage_are_those_of_regions(data: st.DataObject, ndim: int) 
     assert points(cells.read(text)) == points(cells.bare(region)) == points(Form((tile,)))
     assert grid is not None
     assert stored(cells.read(text)) == grid.size
+
+
+ends = st.one_of(st.none(), st.integers(-60, 60))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_points_between_lines_are_counted_without_listing_them(data: st.DataObject) -> None:
+    """Along one dimension intervals, along the other any runs; limits that rise, fall and cross."""
+    low, step = data.draw(st.integers(-9, 9)), data.draw(st.integers(1, 3))
+    end = low + data.draw(st.integers(1, 40))
+    dims = {"a": (range(low, end), range(end + 3, end + 6)), "b": (range(0, 30, step), range(40, 45))}
+    slopes = st.tuples(st.sampled_from([1, -1]), st.integers(-3, 3), st.integers(-40, 40), ends, ends)
+    conditions = [
+        Bound(Affine((("a", factor), *([("b", slope)] if slope else [])), const), lo, hi)
+        for factor, slope, const, lo, hi in data.draw(st.lists(slopes, min_size=1, max_size=3))
+    ]
+    found = points_between("a", dims, conditions, spend)
+    places = ({"a": a, "b": b} for a in chain(*dims["a"]) for b in chain(*dims["b"]))
+    assert found == sum(all(bound.holds(place) for bound in conditions) for place in places)
+
+
+def test_a_triangle_of_any_size_is_counted_at_once() -> None:
+    n, t, s = 1 << 40, Affine.dim("t"), Affine.dim("s")
+    chosen = Form((((range(n),), (range(n),)),))
+    units: list[int] = []
+    reach = Reach("ts", [t], [Bound(s - t, None, 1)], lambda work, _: units.append(work))
+    assert reach.count(chosen) == n * (n + 1) // 2
+    assert sum(units) < 1000
 
 
 def test_what_is_too_large_to_list_is_asked_of_isl() -> None:

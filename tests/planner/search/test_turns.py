@@ -67,6 +67,16 @@ def test_a_million_tokens_of_one_head_go_round_a_ring() -> None:
     assert made.document.predicted.makespan_s <= roomy.document.predicted.makespan_s
 
 
+def test_a_million_tokens_are_proved_under_a_causal_mask_too() -> None:
+    """Gathered, and in turns, which are no longer where there is more memory."""
+    program = causal.bind(t=1 << 20, h=1, d=128)
+    ring = planned(program, (8,), 300 * MIB)
+    roomy = planned(program, (8,), 4096 * MIB)
+    assert turns(ring) > 0
+    assert ring.document.predicted.exposed_transfer_s < 0.01 * ring.document.predicted.makespan_s
+    assert roomy.document.predicted.makespan_s <= ring.document.predicted.makespan_s
+
+
 @pytest.mark.parametrize(("budget", "shares"), [(15 * KIB, 2), (20 * KIB, 3)], ids=["contiguous", "zigzag"])
 def test_a_small_causal_ring_gives_the_values_of_the_reference(budget: int, shares: int) -> None:
     """Contiguous chunks receive half of what is gathered, zigzag pairs three quarters."""
