@@ -159,10 +159,10 @@ class Plan:
         return {"image/svg+xml": plan_svg(self), "text/plain": plan_text(self)}
 
     def __repr__(self) -> str:
-        claims, predicted = self.document.claims, self.document.predicted
+        predicted = self.document.predicted
         mesh = "x".join(map(str, self.document.mesh))
         return (
-            f"<Plan of {self.program.name} on {self.machine.name} mesh {mesh}: claimed {claims.status}, "
+            f"<Plan of {self.program.name} on {self.machine.name} mesh {mesh}: "
             f"makespan {predicted.makespan_s:.3g} s, {self.document.traffic.bytes_total} bytes moved>"
         )
 

@@ -10,7 +10,7 @@ from ...printable import columns
 from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
 from ..views.graph import cut_text
-from ..views.text import of_workspace, workspace_bytes
+from ..views.text import backed, of_workspace, solved, workspace_bytes
 
 if TYPE_CHECKING:
     from ..interface import Plan
@@ -47,7 +47,10 @@ def _bound(plan: Plan) -> str:
     bound = plan.document.bound
     if bound is None:
         return "none proved"
-    return f"no plan takes less than {format_seconds(bound.bound_s)} (gap {bound.gap:.1%})"
+    known = f"no plan takes less than {format_seconds(bound.bound_s)} (gap {bound.gap:.1%})"
+    if not bound.bound_s:
+        return known
+    return f"within {plan.document.predicted.makespan_s / bound.bound_s - 1:.1%} of the bound: {known}"
 
 
 def _claims(plan: Plan) -> str:
@@ -55,7 +58,7 @@ def _claims(plan: Plan) -> str:
     claims = plan.document.claims
     if not claims.searched:
         return claims.status
-    return f"{claims.status}, within {claims.model_gap:.2%} of the best of the solver's model"
+    return f"{solved(claims)}within {claims.model_gap:.2%} of the best of the solver's model{backed(claims)}"
 
 
 def _others(plan: Plan) -> list[list[str]]:

@@ -20,7 +20,7 @@ from .picture import Background, background
 from .shardmap import legend, shard_drawing
 from .shards import ShardMap, shard_maps
 from .tables import TAB, bar, named, row, table, wide
-from .text import figures, headline, peaks
+from .text import backed, figures, headline, peaks, solved
 from .timeline import Kinds, ratio, timeline_drawing
 
 if TYPE_CHECKING:
@@ -108,8 +108,9 @@ def _tiles(plan: Plan, run: Run | None) -> str:
     for tier, rank, peak, full in peaks(plan):
         found.append((format_bytes(peak), f"{tier} at most, of {format_bytes(full)}; rank {rank} is the fullest"))
     if claims.searched:
-        objective = f"claimed, not proved: {claims.status}, model gap; objective ({claims.objective})"
-        found.append((f"{claims.model_gap:.2%}", f"{objective} {format_seconds(claims.objective_s)}"))
+        objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}"
+        words = f"claimed, not proved: {solved(claims)}model gap{backed(claims)}; {objective}"
+        found.append((f"{claims.model_gap:.2%}", words))
     tiles = (f'<div class="tile"><b>{clean(value)}</b><span>{clean(words)}</span></div>' for value, words in found)
     return f'<div class="tiles">{"".join(tiles)}</div>'
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...drawing.folding import anonymous
 from ...printable import columns
-from ..format import Document, Resolved
+from ..format import Claims, Document, Resolved
 from ..machine.units import format_bytes, format_seconds
 from ..origin import origin_text
 from ..timeline import Timeline
@@ -69,7 +69,22 @@ def figures(plan: Plan) -> list[list[str]]:
     objective = f"objective ({claims.objective}) {format_seconds(claims.objective_s)}, model gap {claims.model_gap:.2%}"
     if claims.origin is not None:
         rows.append(["rewritten", origin_text(claims.origin, len(plan.program.operations))])
-    return [*rows, ["claimed", f"{claims.status}, {objective}" if claims.searched else claims.status]]
+    claimed = f"{solved(claims)}{objective}{backed(claims)}" if claims.searched else claims.status
+    return [*rows, ["claimed", claimed]]
+
+
+def solved(claims: Claims) -> str:
+    """What comes before the gap of the solver's model, which says all but whether the solver was asked at all.
+
+    What is optimal in a model that sums times need not be the best plan, so that word stands in no line beside a plan.
+    """
+    return "no solver, " if claims.status == "fallback" else ""
+
+
+def backed(claims: Claims) -> str:
+    """On whose word a model has no better choice, where that is not proved."""
+    engine, _, said = claims.status.partition(" (")[2].rpartition(": ")
+    return f" (none better, says {engine})" if said == "optimal)" else ""
 
 
 def _traffic(plan: Plan) -> str:
