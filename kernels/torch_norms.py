@@ -148,7 +148,7 @@ class FusedNorms:
     left: dict[str, str]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.taken)} batch norms taken, {len(self.left)} left"]
+        lines = [f"{len(self.taken)} norms taken, {len(self.left)} left"]
         lines += [f"  {name}{f': with {activation}' if activation else ''}" for name, activation in self.taken.items()]
         return "\n".join([*lines, *(f"  {name}: left, {why}" for name, why in self.left.items())])
 
@@ -156,12 +156,15 @@ class FusedNorms:
 def fuse_norms(model: nn.Module) -> FusedNorms:
     """Swap the batch norms of `model` for `NormAct2d`, in place, each one with the activation that follows it.
 
+    And its layer norms, nn.LayerNorm over one dimension and timm's LayerNorm and LayerNorm2d, for `FusedLayerNorm`.
+
     Taken are nn.BatchNorm2d and timm's BatchNormAct2d. That an activation follows is seen in a torch.fx trace of the
     model, in training and in evaluation: every value of the norm goes to that layer alone, and it gets no others; its
     place is then an nn.Identity's. Where a block adds a residual first, norm, sum and activation are one, and the block
     computes what its trace says (`torch_norm_sums`). Parameters and buffers are shared with the old layers and keep
     their names, so state_dicts load as before. SyncBatchNorm is left alone: convert before, not after.
     """
+    from .torch_layer_norms import fuse_layer_norms
     from .torch_norm_sums import fuse_sums
 
     followers, untraced = _followers(model)
@@ -178,16 +181,19 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
             continue
         if module not in swapped:
             swapped[module] = NormAct2d(module, followers.get(module) or getattr(module, "act", None) or nn.Identity())
-        _set(model, name, swapped[module])
+        set_module(model, name, swapped[module])
         taken[name] = swapped[module].activation or ""
     hidden = {act for norm, act in followers.items() if norm in swapped}
     for name, module in places:
         if module in hidden:
-            _set(model, name, nn.Identity())
+            set_module(model, name, nn.Identity())
     summed = fuse_sums(model)
     taken |= {name: f"a residual and {summed[norm]}" for name, norm in model.named_modules() if norm in summed}
     if untraced and taken:
         left["(activations)"] = untraced
+    rows, others = fuse_layer_norms(model)
+    taken |= dict.fromkeys(rows, "")
+    left |= others
     return FusedNorms(taken, left)
 
 
@@ -197,7 +203,8 @@ def same_places(model: nn.Module, parts: Sequence[nn.Module]) -> bool:
     return all(sum(part is other for other in names) == 1 for part in parts)
 
 
-def _set(model: nn.Module, name: str, module: nn.Module) -> None:
+def set_module(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put a module in the place of that name."""
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, module)
 

@@ -81,6 +81,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     """The kernels of a model's layers, those left to cuDNN excepted; of fused norms in training."""
     from .cost.cudnn import is_faster
     from .torch_excitation import excitation_kinds
+    from .torch_layer_norms import row_kinds
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
     from .torch_norms import kinds, lowered
@@ -92,6 +93,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
         for what in passes:
             if not is_faster(problem, what, gpu):
                 yield from recipes(problem, what, gpu, {"bias": biased} if biased else None)
+    yield from (kind.recipe("layer_norm") for kind in row_kinds(model, lowered(example)))
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))

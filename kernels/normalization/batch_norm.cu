@@ -11,8 +11,6 @@ namespace tapestry::batch_norm {
 using namespace parameters;
 using namespace stretches;
 
-constexpr int columns = 32, fold_threads = 1024;    // of a fold of what blocks left: channels side by side
-
 // -- folds ---------------------------------------------------------------------------------------------------------------
 
 // Mean and sum of squared differences from it, of `count` values.
@@ -26,28 +24,6 @@ struct Moments {
         count = all;
     }
 };
-
-// Two sums, of gradients and of gradients by distances from the mean.
-struct Sums {
-    float plain, weighed;
-
-    __device__ void fold(const Sums& other) { plain += other.plain, weighed += other.weighed; }
-};
-
-// Folds what the threads of a block have, and leaves two numbers a channel of it: [block][2][channels].
-template <auto one, auto other, class Part>
-__device__ inline void leave(Part (&own)[vector], const Place& at, const Cut& cut, float* partials) {
-    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
-    if (at.slot != 0 || at.channel >= cut.channels) return;
-    float* const to = partials + (long long)(blockIdx.y) * 2 * cut.channels + at.channel;
-#pragma unroll
-    for (int e = 0; e < vector; ++e) to[e] = own[e].*one, to[cut.channels + e] = own[e].*other;
-}
-
-// What a channel is multiplied with, and more of the like: 1 and 0 where there is none.
-__device__ inline float parameter(const float* values, int channel, float otherwise) {
-    return values ? values[channel] : otherwise;
-}
 
 // The channels of a thread: pre-activation = (x - mean) * scale + bias.
 struct Channels {
@@ -108,17 +84,12 @@ norm_fold_statistics(const float* partials, float* statistics, float* running_me
                      float momentum, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry::batch_norm;
     tapestry::follow();
-    const int lane = threadIdx.x % columns, slot = threadIdx.x / columns, channel = blockIdx.x * columns + lane;
+    int channel;
     Moments own[1] = {{0.0f, 0.0f, 0.0f}};
-    if (channel < cut.channels)
-#pragma unroll 4
-        for (int block = slot; block < cut.blocks; block += fold_threads / columns) {
-            const float* const from = partials + (long long)(block) * 2 * cut.channels + channel;
-            const float count = float(min((long long)(cut.stretch), cut.rows - (long long)(block) * cut.stretch));
-            own[0].fold({count, from[0], from[cut.channels]});
-        }
-    fold_slots<fold_threads, 1>(own, lane, slot, columns, fold_threads / columns);
-    if (slot > 0 || channel >= cut.channels) return;
+    if (!fold_blocks(own, channel, partials, cut, [&](int block, float mean, float squares) {
+            return Moments{float(min((long long)(cut.stretch), cut.rows - (long long)(block) * cut.stretch)), mean, squares};
+        }))
+        return;
     const float count = float(cut.rows), variance = own[0].squares / count;
     statistics[channel] = own[0].mean;
     statistics[cut.channels + channel] = variance;
@@ -207,16 +178,9 @@ norm_fold_gradient(const float* partials, const float* statistics, float epsilon
                    const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry::batch_norm;
     tapestry::follow();
-    const int lane = threadIdx.x % columns, slot = threadIdx.x / columns, channel = blockIdx.x * columns + lane;
+    int channel;
     Sums own[1] = {};
-    if (channel < cut.channels)
-#pragma unroll 4
-        for (int block = slot; block < cut.blocks; block += fold_threads / columns) {
-            const float* const from = partials + (long long)(block) * 2 * cut.channels + channel;
-            own[0].fold({from[0], from[cut.channels]});
-        }
-    fold_slots<fold_threads, 1>(own, lane, slot, columns, fold_threads / columns);
-    if (slot > 0 || channel >= cut.channels) return;
+    if (!fold_blocks(own, channel, partials, cut, [](int, float plain, float weighed) { return Sums{plain, weighed}; })) return;
     to_weight[channel] = own[0].weighed * tapestry::reciprocal_root(statistics[cut.channels + channel] + epsilon);
     to_bias[channel] = own[0].plain;
 }

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from ..runtime.compiler import Recipe
 from . import stretches
-from .stretches import THREADS, Cut, Launch
+from .stretches import FOLD_CHANNELS, FOLD_THREADS, THREADS, Cut, Launch
 
 Kernel = Literal[
     "norm_statistics", "norm_fold_statistics", "norm_apply",
@@ -23,7 +23,6 @@ Kernel = Literal[
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 ACTIVATIONS = ("", "relu", "relu6", "silu", "gelu", "hardswish")
 TOLD_BY_RESULT = ("relu", "relu6")  # whose derivative is known from what they made
-FOLD_THREADS, FOLD_CHANNELS = 1024, 32
 
 
 @dataclass(frozen=True)

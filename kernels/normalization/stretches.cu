@@ -1,7 +1,8 @@
 // Rows of a tensor [rows, channels], channels dense, shared out among threads: what kernels that sum over rows begin with.
 //
 // A thread has `vector` neighbouring channels and every `slots`-th row of its block's stretch; a block has `lanes` vectors side by
-// side. In front stands what `tapestry::parameters` are: Element, vector, threads and more.
+// side. In front stands what `tapestry::parameters` are: Element, vector, threads and more. What blocks leave of their sums is folded
+// by a launch of its own, `fold_blocks`.
 
 #include <tapestry/elements.cuh>
 #include <tapestry/order.cuh>
@@ -17,9 +18,15 @@ struct Cut {
 
 using Vector = Raw<Element, vector>;
 
-// Where a thread is: its channels, and its rows of the stretch, first and end.
-struct Place {
+constexpr int columns = 32, fold_threads = 1024;    // of a fold of what blocks left: channels side by side
+
+// Which of a block's threads one is: its vector, its row, and the first channel of the vector.
+struct Spot {
     int lane, slot, channel;
+};
+
+// Where a thread is: its channels, and its rows of the stretch, first and end.
+struct Place : Spot {
     long long first, end;
 
     __device__ explicit Place(const Cut& cut) {
@@ -70,6 +77,46 @@ __device__ inline void fold_slots(Part (&own)[each], int lane, int slot, int lan
 #pragma unroll
             for (int e = 0; e < each; ++e) own[e].fold(waiting[e][slot * lanes + lane]);
     }
+}
+
+// -- what blocks leave ---------------------------------------------------------------------------------------------------
+
+// Two sums, of gradients and of gradients by distances from the mean.
+struct Sums {
+    float plain, weighed;
+
+    __device__ void fold(const Sums& other) { plain += other.plain, weighed += other.weighed; }
+};
+
+// Folds what the threads of a block have, and leaves two numbers a channel of it: [block][2][channels].
+template <auto one, auto other, class Part>
+__device__ inline void leave(Part (&own)[vector], const Spot& at, const Cut& cut, float* partials) {
+    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
+    if (at.slot != 0 || at.channel >= cut.channels) return;
+    float* const to = partials + (long long)(blockIdx.y) * 2 * cut.channels + at.channel;
+#pragma unroll
+    for (int e = 0; e < vector; ++e) to[e] = own[e].*one, to[cut.channels + e] = own[e].*other;
+}
+
+// In a launch of `fold_threads` threads for each `columns` channels: folds into `own` what blocks left, as `read` makes a part of a block's
+// number and its two numbers. Whether this thread has the whole of a `channel`.
+template <class Part, class Read>
+__device__ inline bool fold_blocks(Part (&own)[1], int& channel, const float* partials, const Cut& cut, const Read& read) {
+    const int lane = threadIdx.x % columns, slot = threadIdx.x / columns;
+    channel = blockIdx.x * columns + lane;
+    if (channel < cut.channels)
+#pragma unroll 4
+        for (int block = slot; block < cut.blocks; block += fold_threads / columns) {
+            const float* const from = partials + (long long)(block) * 2 * cut.channels + channel;
+            own[0].fold(read(block, from[0], from[cut.channels]));
+        }
+    fold_slots<fold_threads, 1>(own, lane, slot, columns, fold_threads / columns);
+    return slot == 0 && channel < cut.channels;
+}
+
+// What a channel is multiplied with, and more of the like: 1 and 0 where there is none.
+__device__ inline float parameter(const float* values, int channel, float otherwise) {
+    return values ? values[channel] : otherwise;
 }
 
 }  // namespace tapestry::stretches

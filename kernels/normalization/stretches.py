@@ -16,6 +16,7 @@ THREADS = 512
 MOST_LANES = 64  # vectors of a block side by side
 DEEP, SHALLOW = 8, 4  # rows of a thread under way, of one tensor and of several
 RESIDENTS = 1  # blocks of a multiprocessor
+FOLD_THREADS, FOLD_CHANNELS = 1024, 32  # of a launch that folds what blocks left
 
 
 class Cut(NamedTuple):
@@ -85,9 +86,16 @@ def _idle(vectors: int, parts: int) -> float:
     return round(1 - busy, 1)
 
 
-def source(dtype: str, vector: int, name: str, facts: Sequence[str] = ()) -> str:
+class Sizes(NamedTuple):
+    """Threads of a block, and blocks that share a multiprocessor."""
+
+    threads: int = THREADS
+    residents: int = RESIDENTS
+
+
+def source(dtype: str, vector: int, name: str, facts: Sequence[str] = (), sizes: Sizes = Sizes()) -> str:
     """The text of kernels over such tensors: what `parameters` are, stretches.cu and the file `name`."""
-    counts = {"vector": vector, "threads": THREADS, "deep": DEEP, "shallow": SHALLOW, "residents": RESIDENTS}
+    counts = {"vector": vector, "deep": DEEP, "shallow": SHALLOW, **sizes._asdict()}
     lines = [
         "#include <tapestry/epilogue.cuh>",
         "#include <tapestry/scalar.cuh>",

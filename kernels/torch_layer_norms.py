@@ -1,0 +1,289 @@
+"""Layer norms of a model in training: the layer, and a swap of a model's layers.
+
+Under autocast torch computes a layer norm in f32 and what reads it, mostly a product, casts the result down again: five
+passes over the tensor forward, in f32 most of them, where the kernels (`normalization/layer_norm.cu`) make two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from . import torch_autograd
+from .normalization import layer_norm
+from .normalization.layer_norm import Gradients, Operands, RowKind
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import ALIGNED, REMEMBERED
+from .torch_norm_calls import DTYPES, prepared
+from .torch_norms import bare, in_mode, set_module, tracer
+
+_torch: Any = torch  # what is not typed by torch
+PASSED_ON = (nn.Identity, nn.Dropout)
+LOWERED = (nn.Linear, nn.Conv2d)  # what autocast casts the input of
+
+
+class FusedLayerNorm(nn.LayerNorm):
+    """nn.LayerNorm over the last dimension or, `first`, over the channels of [n, c, h, w].
+
+    The kernels compute what is dense in memory, channels innermost, of f16, bf16 or f32 with f32 parameters. All else is
+    torch's: other tensors, tracing, torch.compile (which fuses by itself).
+    """
+
+    def __init__(self, norm: nn.LayerNorm, first: bool = False, read_lowered: bool = False) -> None:
+        """With the parameters of `norm`, which are shared. `read_lowered`: autocast casts the result for who reads it."""
+        super().__init__(norm.normalized_shape, norm.eps, norm.elementwise_affine, device="meta")
+        self._parameters = dict(norm._parameters)
+        self.first, self.read_lowered = first, read_lowered
+        self.train(norm.training)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., c], or [n, c, h, w]."""
+        if not torch.compiler.is_compiling() and (made := self._by_kernels(input)) is not None:
+            return made
+        if not self.first:
+            return super().forward(input)
+        return super().forward(input.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    def _by_kernels(self, x: Tensor) -> Tensor | None:
+        """None where that is torch's."""
+        weight, bias = self._parameters["weight"], self._parameters["bias"]
+        if not torch_autograd.plain(*[one for one in (x, weight, bias) if one is not None]):
+            return None
+        plan = _plan(x, self._result(x), self.first, (weight, bias), self.eps)
+        return None if plan is None or x.data_ptr() & ALIGNED else _recorded(x, weight, bias, plan)
+
+    def _result(self, x: Tensor) -> torch.dtype:
+        """As torch gives it; lower already, where it would be cast to that anyway."""
+        if not torch.is_autocast_enabled("cuda"):
+            return x.dtype
+        return torch.get_autocast_dtype("cuda") if self.read_lowered else torch.float32
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, first={self.first}, read_lowered={self.read_lowered}"
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """One kind of call: its kernels, its cut, and its launches, once they are prepared."""
+
+    def __init__(self, kind: RowKind, x: Tensor, result: torch.dtype, first: bool, epsilon: float) -> None:
+        from .runtime.device import properties
+
+        self.device: int = x.get_device()
+        channels = x.shape[1 if first else -1]
+        self.kind, self.result, self.first, self.epsilon = kind, result, first, epsilon
+        self.cut = kind.cut(x.numel() // channels, channels, properties(self.device).sms)
+        self.forward: moving.Launches | None = None
+        self.gradient: moving.Launches | None = None
+
+    def run_forward(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """y, and of each row mean and one over the deviation."""
+        y = torch.empty_like(x, dtype=self.result)
+        statistics = x.new_empty((self.cut.rows, 2), dtype=torch.float32)
+        at = _addresses(x, y, statistics, weight, bias)
+        if self.forward is None:
+
+            def described(x: int, y: int, statistics: int, *rest: int) -> Sequence[Any]:
+                operands = Operands(x, *_parameters(weight, bias, rest), statistics)
+                return layer_norm.forward(self.kind, self.cut, operands, self.epsilon, y)
+
+            self.forward = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
+        self.forward.run(at, torch_stream(self.device))
+        return y, statistics
+
+    def run_gradient(self, x: Tensor, dy: Tensor, statistics: Tensor, weight: Tensor | None) -> tuple[Tensor, ...]:
+        """Of x, weight and bias."""
+        dx, room = torch.empty_like(x), statistics.new_empty(self.cut.workspace)
+        to_weight, to_bias = (statistics.new_empty(self.cut.channels) for _ in range(2))
+        at = _addresses(x, dy, statistics, dx, to_weight, to_bias, room, weight)
+        if self.gradient is None:
+
+            def described(x: int, dy: int, statistics: int, dx: int, *rest: int) -> Sequence[Any]:
+                to_weight, to_bias, room, *given = rest
+                operands = Operands(x, *_parameters(weight, None, given), statistics)
+                gradients = Gradients(dy, dx, to_weight, to_bias)
+                return layer_norm.gradient(self.kind, self.cut, operands, gradients, room)
+
+            self.gradient = moving.launches(lambda at: prepared(self.kind, described(*at), self.device), at)
+        self.gradient.run(at, torch_stream(self.device))
+        return dx, to_weight, to_bias
+
+
+def _addresses(*tensors: Tensor | None) -> tuple[int, ...]:
+    """Of those that are there."""
+    return tuple([tensor.data_ptr() for tensor in tensors if tensor is not None])
+
+
+def _parameters(weight: Tensor | None, bias: Tensor | None, addresses: Sequence[int]) -> tuple[int, int]:
+    """Their addresses, of which those are given that are there; 0 for one that is not."""
+    found = iter(addresses)
+    first, second = (0 if one is None else next(found) for one in (weight, bias))
+    return first, second
+
+
+_plans: dict[tuple[Any, ...], _Plan | None] = {}
+
+
+def _plan(
+    x: Tensor, result: torch.dtype, first: bool, parameters: tuple[Tensor | None, ...], epsilon: float
+) -> _Plan | None:
+    """None for what is torch's."""
+    layouts = [None if one is None else (one.dtype, one.shape, one.get_device()) for one in parameters]
+    key = (x.shape, x.stride(), x.dtype, x.get_device(), result, first, *layouts, epsilon)
+    if key not in _plans:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        _plans[key] = _made(x, result, first, parameters, epsilon)
+    return _plans[key]
+
+
+def _made(
+    x: Tensor, result: torch.dtype, first: bool, parameters: tuple[Tensor | None, ...], epsilon: float
+) -> _Plan | None:
+    memory = torch.channels_last if first else torch.contiguous_format
+    if x.dim() != (4 if first else max(2, x.dim())) or not x.is_contiguous(memory_format=memory) or not x.numel():
+        return None
+    channels, types = x.shape[1 if first else -1], (DTYPES.get(x.dtype), DTYPES.get(result))
+    like = (torch.float32, (channels,), x.get_device())
+    if any(one is not None and (one.dtype, tuple(one.shape), one.get_device()) != like for one in parameters):
+        return None
+    kind = RowKind.of(channels, *types) if all(types) else None  # type: ignore[arg-type]
+    return None if kind is None else _Plan(kind, x, result, first, epsilon)
+
+
+class _Recorded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, plan: _Plan) -> Tensor:
+        y, statistics = plan.run_forward(x, weight, bias)
+        ctx.save_for_backward(x, weight, bias, statistics)
+        ctx.plan = plan
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, statistics = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *_differentiable(x, weight, bias, dy, ctx.plan), None
+        if dy.stride() != x.stride() or dy.data_ptr() & ALIGNED:
+            dy = torch.empty_like(x, dtype=dy.dtype).copy_(dy)
+        dx, to_weight, to_bias = ctx.plan.run_gradient(x, dy, statistics, weight)
+        return dx, None if weight is None else to_weight, None if bias is None else to_bias, None
+
+
+# `Function.apply` without its look at transforms, of which callers know that there are none.
+_recorded: Any = super(torch.autograd.Function, _Recorded).apply
+
+
+def _differentiable(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, dy: Tensor, plan: _Plan
+) -> tuple[Tensor | None, ...]:
+    """The gradients by torch's functions, whose own derivatives may be asked for."""
+    with torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        rows = x.permute(0, 2, 3, 1) if plan.first else x
+        y = nn.functional.layer_norm(rows.float(), (plan.cut.channels,), weight, bias, plan.epsilon).to(plan.result)
+        given = [one for one in (x, weight, bias) if one is not None and one.requires_grad]
+        made = torch.autograd.grad(y.permute(0, 3, 1, 2) if plan.first else y, given, dy, create_graph=True)
+    found = iter(made)
+    return tuple(next(found) if one is not None and one.requires_grad else None for one in (x, weight, bias))
+
+
+def row_kinds(model: nn.Module, dtype: torch.dtype) -> list[RowKind]:
+    """The kernels that the layer norms of a model ask for, of activations of a type."""
+    named, found = DTYPES.get(dtype), []
+    for part in model.modules():
+        if named and isinstance(part, FusedLayerNorm):
+            results = (named,) if part.read_lowered else (named, "f32")
+            found += [RowKind.of(part.normalized_shape[0], given, made) for given in (named, "f32") for made in results]
+    return [kind for kind in dict.fromkeys(found) if kind is not None]
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def fuse_layer_norms(model: nn.Module) -> tuple[list[str], dict[str, str]]:
+    """Swap the layer norms of `model` for `FusedLayerNorm`, in place: which, and why others are left."""
+    places = list(model.named_modules(remove_duplicate=False))
+    norms = [part for _, part in places if isinstance(part, nn.LayerNorm) and not isinstance(part, FusedLayerNorm)]
+    readers = _read_lowered(model) if norms else set()
+    swapped: dict[nn.Module, FusedLayerNorm] = {}
+    taken, left = [], {}
+    for name, module in places:
+        if module not in norms:
+            continue
+        assert isinstance(module, nn.LayerNorm)
+        reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
+        if reason:
+            left[name] = reason
+            continue
+        if module not in swapped:
+            swapped[module] = FusedLayerNorm(module, _timms(module) == "LayerNorm2d", module in readers)
+        set_module(model, name, swapped[module])
+        taken.append(name)
+    return taken, left
+
+
+def _timms(norm: nn.Module) -> str:
+    """The name of a class of timm that computes nothing else, or an empty one."""
+    kind = type(norm)
+    named = kind.__module__ == "timm.layers.norm" and kind.__name__ in ("LayerNorm", "LayerNorm2d")
+    return kind.__name__ if named and not getattr(norm, "_fast_norm", False) else ""
+
+
+def _unfit(norm: nn.LayerNorm) -> str | None:
+    """Why a layer norm is left to torch, or None."""
+    facts = {
+        f"{type(norm).__name__}, whose forward may differ": type(norm) is nn.LayerNorm or _timms(norm) != "",
+        "hooks or parametrizations hang on it": bare(norm),
+        f"over {len(norm.normalized_shape)} dimensions": len(norm.normalized_shape) == 1,
+        f"rows of {norm.normalized_shape[-1]} values": RowKind.of(norm.normalized_shape[-1], "f16", "f16") is not None,
+    }
+    return next((reason for reason, holds in facts.items() if not holds), None)
+
+
+def _read_lowered(model: nn.Module) -> set[nn.Module]:
+    """Layer norms whose results go to linear layers and convolutions alone, in training and in evaluation."""
+    found: set[nn.Module] | None = None
+    for training in (True, False):
+        with in_mode(model, training):
+            graphs = list(_traces(model))
+        readers: dict[nn.Module, bool] = {}
+        for root, graph in graphs:
+            for node in graph.find_nodes(op="call_module"):
+                norm = root.get_submodule(str(node.target))
+                if isinstance(norm, nn.LayerNorm):
+                    readers[norm] = readers.get(norm, True) and _lowered_by_all(root, node)
+        these = {norm for norm, lowered in readers.items() if lowered}
+        found = these if found is None else found & these
+    return found or set()
+
+
+def _traces(model: nn.Module) -> Any:
+    """Graphs that have all calls of the layer norms of a model, as far as torch.fx can tell."""
+    try:
+        yield model, tracer().trace(model)
+    except Exception:
+        for block in model.modules():
+            if block is not model and any(isinstance(part, nn.LayerNorm) for part in block.children()):
+                try:
+                    yield block, tracer().trace(block)
+                except Exception:
+                    continue
+
+
+def _lowered_by_all(root: nn.Module, node: fx.Node) -> bool:
+    """Whether autocast casts a value for everybody who reads it."""
+    return bool(node.users) and all(_lowered_by(root, reader) for reader in node.users)
+
+
+def _lowered_by(root: nn.Module, reader: fx.Node) -> bool:
+    if reader.op == "call_module":
+        module = root.get_submodule(str(reader.target))
+        return isinstance(module, LOWERED) or (isinstance(module, PASSED_ON) and _lowered_by_all(root, reader))
+    moves = reader.op == "call_method" and reader.target in ("permute", "transpose", "flatten", "reshape", "view")
+    return moves and _lowered_by_all(root, reader)
