@@ -15,7 +15,6 @@ torch's, in evaluation and under torch.compile too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,17 +22,11 @@ from torch import Tensor, fx, nn
 
 from . import torch_autograd
 from .errors import WrongValue
-from .normalization import images, stretches
 from .normalization.images import ImageKind
-from .normalization.stretches import Launch
-from .runtime import moving
-from .runtime.stream import torch_stream
-from .torch_calls import REMEMBERED
-from .torch_norm_calls import DTYPES, computed, fetchable, prepared
+from .torch_image_calls import FEWEST_IMAGES, launched
+from .torch_norm_calls import DTYPES, computed, fetchable
 from .torch_norm_sums import Rewritten, graph_of
 from .torch_norms import bare
-
-FEWEST_IMAGES = 64  # a block each: fewer would leave multiprocessors idle that torch's sums over parts of an image use
 
 
 class Link:
@@ -75,15 +68,17 @@ class _Squeeze(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, link: Link) -> tuple[Tensor, Tensor]:
         ctx.link = link
-        (mean,) = _launched("means", [x], x.new_empty((*x.shape[:2], 1, 1)))
+        mean = x.new_empty((*x.shape[:2], 1, 1))
+        launched("means", x, mean)
         return x.view_as(x), mean
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor, dm: Tensor) -> tuple[Tensor, None]:
         _once()
         gate = ctx.link.gate
-        dy, dm = fetchable(dy), dm.contiguous()
-        (dx,) = _launched("mapped", [dy, gate, dm], torch.empty_like(dy))
+        dy = fetchable(dy)
+        dx = torch.empty_like(dy)
+        launched("mapped", dy, gate, dm.contiguous(), dx)
         return dx, None
 
 
@@ -92,15 +87,16 @@ class _Excite(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gate: Tensor, link: Link) -> Tensor:
         link.gate = gate = gate.detach().contiguous()
         ctx.save_for_backward(x)
-        (y,) = _launched("scaled", [x, gate], torch.empty_like(x))
+        y = torch.empty_like(x)
+        launched("scaled", x, gate, y)
         return y
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
         _once()
         (x,) = ctx.saved_tensors
-        dy = fetchable(dy)
-        (dgate,) = _launched("products", [x, dy], x.new_empty((*x.shape[:2], 1, 1)))
+        dy, dgate = fetchable(dy), x.new_empty((*x.shape[:2], 1, 1))
+        launched("products", x, dy, dgate)
         return dy, dgate, None
 
 
@@ -120,40 +116,7 @@ def _once() -> None:
         )
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-
-_known: dict[tuple[Any, ...], tuple[moving.Launches, int]] = {}
-
-
-def _launched(what: str, given: Sequence[Tensor], out: Tensor) -> tuple[Tensor]:
-    """Run one of the kernels on dense tensors, the first of them images."""
-    x = given[0]
-    addresses = (*[tensor.data_ptr() for tensor in given], out.data_ptr())
-    key = (what, x.shape, x.dtype, x.get_device())
-    found = _known.get(key)
-    if found is None:
-        if len(_known) >= REMEMBERED:
-            _known.clear()
-        found = _known[key] = _prepare(what, x, addresses)
-    launches, device = found
-    launches.run(addresses, torch_stream(device))
-    return (out,)
-
-
-def _prepare(what: str, x: Tensor, addresses: tuple[int, ...]) -> tuple[moving.Launches, int]:
-    n, channels, h, w = x.shape
-    kind, device = ImageKind.of(channels, DTYPES[x.dtype]), x.get_device()
-    cut = stretches.by_image(n, h * w, channels, kind.vector)
-
-    def described(at: Sequence[int]) -> Launch:
-        if what == "means":
-            return images.means(cut, *at)
-        if what == "products":
-            return images.products(cut, *at)
-        first, gate, *added, out = at
-        return images.mapped(cut, first, gate, added[0] if added else 0, out)
-
-    return moving.launches(lambda at: prepared(kind, [described(at)], device), addresses), device
+# -- models ------------------------------------------------------------------------------------------------------------
 
 
 def excitation_kinds(model: nn.Module, dtype: torch.dtype) -> list[ImageKind]:
@@ -165,9 +128,6 @@ def excitation_kinds(model: nn.Module, dtype: torch.dtype) -> list[ImageKind]:
             channels = [child.out_channels for child in part.children() if isinstance(child, nn.Conv2d)]
             found.append(ImageKind.of(channels[-1], named))
     return list(dict.fromkeys(found))
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
 
 
 def fuse_excitations(model: nn.Module) -> list[str]:

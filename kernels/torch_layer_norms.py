@@ -1,4 +1,4 @@
-"""Layer norms of a model in training: the layer, and a swap of a model's layers.
+"""Layer norms of a model: the layer, and its calls.
 
 Under autocast torch computes a layer norm in f32 and what reads it, mostly a product, casts the result down again: five
 passes over the tensor forward, in f32 most of them, where the kernels (`normalization/layer_norm.cu`) make two.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from . import torch_autograd
 from .normalization import layer_norm
@@ -19,22 +19,19 @@ from .runtime import moving
 from .runtime.stream import torch_stream
 from .torch_calls import ALIGNED, REMEMBERED
 from .torch_norm_calls import DTYPES, prepared
-from .torch_norms import bare, in_mode, set_module, tracer
 
 _torch: Any = torch  # what is not typed by torch
-PASSED_ON = (nn.Identity, nn.Dropout)
-LOWERED = (nn.Linear, nn.Conv2d)  # what autocast casts the input of
 
 
 class FusedLayerNorm(nn.LayerNorm):
     """nn.LayerNorm over the last dimension or, `first`, over the channels of [n, c, h, w].
 
-    The kernels compute what is dense in memory, channels innermost, of f16, bf16 or f32 with f32 parameters. All else is
-    torch's: other tensors, tracing, torch.compile (which fuses by itself).
+    The kernels compute what is dense in memory, channels innermost, of f16, bf16 or f32 with f32 parameters. All else
+    is torch's: other tensors, tracing, torch.compile (which fuses by itself).
     """
 
     def __init__(self, norm: nn.LayerNorm, first: bool = False, read_lowered: bool = False) -> None:
-        """With the parameters of `norm`, which are shared. `read_lowered`: autocast casts the result for who reads it."""
+        """With the parameters of `norm`, which are shared. `read_lowered`: autocast casts the result anyway."""
         super().__init__(norm.normalized_shape, norm.eps, norm.elementwise_affine, device="meta")
         self._parameters = dict(norm._parameters)
         self.first, self.read_lowered = first, read_lowered
@@ -201,89 +198,3 @@ def row_kinds(model: nn.Module, dtype: torch.dtype) -> list[RowKind]:
             results = (named,) if part.read_lowered else (named, "f32")
             found += [RowKind.of(part.normalized_shape[0], given, made) for given in (named, "f32") for made in results]
     return [kind for kind in dict.fromkeys(found) if kind is not None]
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
-def fuse_layer_norms(model: nn.Module) -> tuple[list[str], dict[str, str]]:
-    """Swap the layer norms of `model` for `FusedLayerNorm`, in place: which, and why others are left."""
-    places = list(model.named_modules(remove_duplicate=False))
-    norms = [part for _, part in places if isinstance(part, nn.LayerNorm) and not isinstance(part, FusedLayerNorm)]
-    readers = _read_lowered(model) if norms else set()
-    swapped: dict[nn.Module, FusedLayerNorm] = {}
-    taken, left = [], {}
-    for name, module in places:
-        if module not in norms:
-            continue
-        assert isinstance(module, nn.LayerNorm)
-        reason = "it is the model itself: wrap it in a module" if module is model else _unfit(module)
-        if reason:
-            left[name] = reason
-            continue
-        if module not in swapped:
-            swapped[module] = FusedLayerNorm(module, _timms(module) == "LayerNorm2d", module in readers)
-        set_module(model, name, swapped[module])
-        taken.append(name)
-    return taken, left
-
-
-def _timms(norm: nn.Module) -> str:
-    """The name of a class of timm that computes nothing else, or an empty one."""
-    kind = type(norm)
-    named = kind.__module__ == "timm.layers.norm" and kind.__name__ in ("LayerNorm", "LayerNorm2d")
-    return kind.__name__ if named and not getattr(norm, "_fast_norm", False) else ""
-
-
-def _unfit(norm: nn.LayerNorm) -> str | None:
-    """Why a layer norm is left to torch, or None."""
-    facts = {
-        f"{type(norm).__name__}, whose forward may differ": type(norm) is nn.LayerNorm or _timms(norm) != "",
-        "hooks or parametrizations hang on it": bare(norm),
-        f"over {len(norm.normalized_shape)} dimensions": len(norm.normalized_shape) == 1,
-        f"rows of {norm.normalized_shape[-1]} values": RowKind.of(norm.normalized_shape[-1], "f16", "f16") is not None,
-    }
-    return next((reason for reason, holds in facts.items() if not holds), None)
-
-
-def _read_lowered(model: nn.Module) -> set[nn.Module]:
-    """Layer norms whose results go to linear layers and convolutions alone, in training and in evaluation."""
-    found: set[nn.Module] | None = None
-    for training in (True, False):
-        with in_mode(model, training):
-            graphs = list(_traces(model))
-        readers: dict[nn.Module, bool] = {}
-        for root, graph in graphs:
-            for node in graph.find_nodes(op="call_module"):
-                norm = root.get_submodule(str(node.target))
-                if isinstance(norm, nn.LayerNorm):
-                    readers[norm] = readers.get(norm, True) and _lowered_by_all(root, node)
-        these = {norm for norm, lowered in readers.items() if lowered}
-        found = these if found is None else found & these
-    return found or set()
-
-
-def _traces(model: nn.Module) -> Any:
-    """Graphs that have all calls of the layer norms of a model, as far as torch.fx can tell."""
-    try:
-        yield model, tracer().trace(model)
-    except Exception:
-        for block in model.modules():
-            if block is not model and any(isinstance(part, nn.LayerNorm) for part in block.children()):
-                try:
-                    yield block, tracer().trace(block)
-                except Exception:
-                    continue
-
-
-def _lowered_by_all(root: nn.Module, node: fx.Node) -> bool:
-    """Whether autocast casts a value for everybody who reads it."""
-    return bool(node.users) and all(_lowered_by(root, reader) for reader in node.users)
-
-
-def _lowered_by(root: nn.Module, reader: fx.Node) -> bool:
-    if reader.op == "call_module":
-        module = root.get_submodule(str(reader.target))
-        return isinstance(module, LOWERED) or (isinstance(module, PASSED_ON) and _lowered_by_all(root, reader))
-    moves = reader.op == "call_method" and reader.target in ("permute", "transpose", "flatten", "reshape", "view")
-    return moves and _lowered_by_all(root, reader)

@@ -156,7 +156,8 @@ class FusedNorms:
 def fuse_norms(model: nn.Module) -> FusedNorms:
     """Swap the batch norms of `model` for `NormAct2d`, in place, each one with the activation that follows it.
 
-    And its layer norms, nn.LayerNorm over one dimension and timm's LayerNorm and LayerNorm2d, for `FusedLayerNorm`.
+    And its layer norms, nn.LayerNorm over one dimension and timm's LayerNorm and LayerNorm2d, for `FusedLayerNorm`, and
+    timm's global response norms for `FusedResponseNorm`.
 
     Taken are nn.BatchNorm2d and timm's BatchNormAct2d. That an activation follows is seen in a torch.fx trace of the
     model, in training and in evaluation: every value of the norm goes to that layer alone, and it gets no others; its
@@ -164,8 +165,8 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     computes what its trace says (`torch_norm_sums`). Parameters and buffers are shared with the old layers and keep
     their names, so state_dicts load as before. SyncBatchNorm is left alone: convert before, not after.
     """
-    from .torch_layer_norms import fuse_layer_norms
     from .torch_norm_sums import fuse_sums
+    from .torch_row_norms import fuse_row_norms
 
     followers, untraced = _followers(model)
     places = list(model.named_modules(remove_duplicate=False))
@@ -191,7 +192,7 @@ def fuse_norms(model: nn.Module) -> FusedNorms:
     taken |= {name: f"a residual and {summed[norm]}" for name, norm in model.named_modules() if norm in summed}
     if untraced and taken:
         left["(activations)"] = untraced
-    rows, others = fuse_layer_norms(model)
+    rows, others = fuse_row_norms(model)
     taken |= dict.fromkeys(rows, "")
     left |= others
     return FusedNorms(taken, left)

@@ -85,6 +85,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     from .torch_layers import GroupedConv2d
     from .torch_models import convolutions
     from .torch_norms import kinds, lowered
+    from .torch_response_norms import response_kinds
 
     if example is None:
         raise WrongValue("a model without an example input", where="warm_up", expected="warm_up(model, x)", came="None")
@@ -97,6 +98,7 @@ def _layers(model: Any, example: Any, passes: Sequence[Pass], gpu: Gpu) -> Itera
     if model.training:
         yield from (kind.recipe("norm_apply") for kind in kinds(model, lowered(example)))
         yield from (kind.recipe("image_map") for kind in excitation_kinds(model, lowered(example)))
+        yield from (kind.recipe("image_map") for kind in response_kinds(model, lowered(example)))
 
 
 def _begin(wanted: Sequence[Recipe], arch: str, serve: bool) -> None:

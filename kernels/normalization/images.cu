@@ -1,10 +1,12 @@
-// Each image of a channels-last tensor by itself: its sum over pixels by channel, and its map by a number a channel. Behind
-// stretches.cu; a block's stretch is an image.
+// Each image of a channels-last tensor by itself: its sums over pixels by channel, and its map by numbers a channel. Behind
+// stretches.cu; a block's stretch is an image. Numbers of images and channels are of a type of their own.
 
 namespace tapestry::images {
 
 using namespace parameters;
 using namespace stretches;
+
+constexpr int numbers_wide = vector * sizeof(Number) > 16 ? 16 / int(sizeof(Number)) : vector;    // of an access
 
 struct Sum {
     float value;
@@ -12,9 +14,16 @@ struct Sum {
     __device__ void fold(const Sum& other) { value += other.value; }
 };
 
+// The numbers of a thread's channels in its image to [image][channels].
+__device__ inline void put_numbers(Number* to, const float (&values)[vector], const Place& at, const Cut& cut) {
+    Raw<Number, vector> rounded;
+    round(rounded, values);
+    store<numbers_wide>(to + (long long)(blockIdx.y) * cut.channels + at.channel, rounded);
+}
+
 // The sum over the pixels of an image of what `value` makes of the tensors, times `factor`: [image][channels].
 template <int tensors, class Value>
-__device__ inline void sum_pixels(const Cut& cut, const Element* const (&from)[tensors], float factor, Element* to, const Value& value) {
+__device__ inline void sum_pixels(const Cut& cut, const Element* const (&from)[tensors], float factor, Number* to, const Value& value) {
     const Place at(cut);
     Sum own[vector] = {};
     over_rows<tensors, tensors == 1 ? deep : shallow, false>(at, cut, from, [&](long long, const Vector(&found)[tensors]) {
@@ -26,19 +35,17 @@ __device__ inline void sum_pixels(const Cut& cut, const Element* const (&from)[t
     float values[vector];
 #pragma unroll
     for (int e = 0; e < vector; ++e) values[e] = own[e].value * factor;
-    Vector rounded;
-    round(rounded, values);
-    store<vector>(to + (long long)(blockIdx.y) * cut.channels + at.channel, rounded);
+    put_numbers(to, values, at, cut);
 }
 
 // The numbers of a thread's channels in its image, [image][channels]; 0 where there are none.
 struct Numbers {
     float value[vector];
 
-    __device__ Numbers(const Place& at, const Cut& cut, const Element* numbers) {
+    __device__ Numbers(const Place& at, const Cut& cut, const Number* numbers) {
         const bool there = numbers && at.channel < cut.channels;
-        Vector found;
-        if (there) load<vector, false>(found, numbers + (long long)(blockIdx.y) * cut.channels + at.channel);
+        Raw<Number, vector> found;
+        if (there) load<numbers_wide, false>(found, numbers + (long long)(blockIdx.y) * cut.channels + at.channel);
 #pragma unroll
         for (int e = 0; e < vector; ++e) value[e] = there ? widen(found.get(e)) : 0.0f;
     }
@@ -48,7 +55,7 @@ struct Numbers {
 
 // The sum over pixels, times a factor.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
-image_sums(const tapestry::parameters::Element* x, float factor, tapestry::parameters::Element* sums,
+image_sums(const tapestry::parameters::Element* x, float factor, tapestry::parameters::Number* sums,
            const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::images;
@@ -59,7 +66,7 @@ image_sums(const tapestry::parameters::Element* x, float factor, tapestry::param
 
 // The sum over pixels of a product.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
-image_products(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy, tapestry::parameters::Element* sums,
+image_products(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy, tapestry::parameters::Number* sums,
                const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::images;
@@ -68,9 +75,56 @@ image_products(const tapestry::parameters::Element* x, const tapestry::parameter
     sum_pixels(cut, from, 1.0f, sums, [](const Vector(&found)[2], int e) { return widen(found[0].get(e)) * widen(found[1].get(e)); });
 }
 
+// The sums over pixels of x * dy and of dy.
+extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
+image_both_sums(const tapestry::parameters::Element* x, const tapestry::parameters::Element* dy, tapestry::parameters::Number* products,
+                tapestry::parameters::Number* sums, const __grid_constant__ tapestry::stretches::Cut cut) {
+    using namespace tapestry;
+    using namespace tapestry::images;
+    follow();
+    const Place at(cut);
+    Sums own[vector] = {};
+    const Element* const from[2] = {x, dy};
+    over_rows<2, shallow, false>(at, cut, from, [&](long long, const Vector(&found)[2]) {
+#pragma unroll
+        for (int e = 0; e < vector; ++e) {
+            const float slope = widen(found[1].get(e));
+            own[e].fold({slope, slope * widen(found[0].get(e))});
+        }
+    });
+    fold_slots<threads, vector>(own, at.lane, at.slot, cut.lanes, cut.slots);
+    if (at.slot > 0 || at.channel >= cut.channels) return;
+    float plain[vector], weighed[vector];
+#pragma unroll
+    for (int e = 0; e < vector; ++e) plain[e] = own[e].plain, weighed[e] = own[e].weighed;
+    put_numbers(products, weighed, at, cut);
+    put_numbers(sums, plain, at, cut);
+}
+
+// dy * gate + x * tilt, gate and tilt a number for each image and channel.
+extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
+image_blend(const tapestry::parameters::Element* dy, const tapestry::parameters::Number* gate, const tapestry::parameters::Element* x,
+            const tapestry::parameters::Number* tilt, tapestry::parameters::Element* dx,
+            const __grid_constant__ tapestry::stretches::Cut cut) {
+    using namespace tapestry;
+    using namespace tapestry::images;
+    follow();
+    const Place at(cut);
+    const Numbers scale(at, cut, gate), slope(at, cut, tilt);
+    const Element* const from[2] = {dy, x};
+    over_rows<2, shallow, true>(at, cut, from, [&](long long where, const Vector(&found)[2]) {
+        float values[vector];
+#pragma unroll
+        for (int e = 0; e < vector; ++e) values[e] = widen(found[0].get(e)) * scale.value[e] + widen(found[1].get(e)) * slope.value[e];
+        Vector rounded;
+        round(rounded, values);
+        store<vector>(dx + where, rounded);
+    });
+}
+
 // x * gate + added * factor, gate and added a number for each image and channel.
 extern "C" __global__ void __launch_bounds__(tapestry::parameters::threads, tapestry::parameters::residents)
-image_map(const tapestry::parameters::Element* x, const tapestry::parameters::Element* gate, const tapestry::parameters::Element* added,
+image_map(const tapestry::parameters::Element* x, const tapestry::parameters::Number* gate, const tapestry::parameters::Number* added,
           float factor, tapestry::parameters::Element* y, const __grid_constant__ tapestry::stretches::Cut cut) {
     using namespace tapestry;
     using namespace tapestry::images;

@@ -1,6 +1,6 @@
-"""Sums over the pixels of each image by channel, and maps by a number a channel: what squeeze-and-excitation does.
+"""Sums over the pixels of each image by channel, and maps by numbers a channel: what squeeze-and-excitation does.
 
-Tensors are [images, pixels, channels], dense; the numbers [images, channels], of the same type. Needs no GPU.
+Tensors are [images, pixels, channels], dense; the numbers [images, channels], of the same type or f32. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..elementwise.types import ELEMENT_TYPES
 from ..runtime.compiler import Recipe
 from . import stretches
 from .stretches import THREADS, Cut, Launch
 
-Kernel = Literal["image_sums", "image_products", "image_map"]
+Kernel = Literal["image_sums", "image_products", "image_both_sums", "image_map", "image_blend"]
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 
 
@@ -22,14 +23,18 @@ class ImageKind:
 
     dtype: str
     vector: int
+    numbers: str
 
     @classmethod
-    def of(cls, channels: int, dtype: str) -> ImageKind:
-        return cls(dtype, stretches.vector_of(channels, dtype))
+    def of(cls, channels: int, dtype: str, numbers: str | None = None) -> ImageKind:
+        """`numbers` are of the same type unless another is given."""
+        return cls(dtype, stretches.vector_of(channels, dtype), numbers or dtype)
 
     def source(self) -> str:
         """The CUDA source of all kernels."""
-        return stretches.source(self.dtype, self.vector, "images.cu")
+        return stretches.source(
+            self.dtype, self.vector, "images.cu", (f"using Number = {ELEMENT_TYPES[self.numbers].stored};",)
+        )
 
     def recipe(self, kernel: str) -> Recipe:
         """One of the kernels; all of a kind come out of one compilation."""
@@ -46,6 +51,17 @@ def products(cut: Cut, x: int, dy: int, out: int) -> Launch:
     return Launch("image_products", cut.grid, THREADS, (x, dy, out, cut.argument))
 
 
-def mapped(cut: Cut, x: int, gate: int, added: int, y: int) -> Launch:
-    """x * gate + added / pixels; `added` may be 0 for none."""
-    return Launch("image_map", cut.grid, THREADS, (x, gate, added, 1.0 / cut.stretch, y, cut.argument))
+def both_sums(cut: Cut, x: int, dy: int, products: int, sums: int) -> Launch:
+    """The sums of x * dy and of dy over the pixels of each image."""
+    return Launch("image_both_sums", cut.grid, THREADS, (x, dy, products, sums, cut.argument))
+
+
+def mapped(cut: Cut, x: int, gate: int, added: int, y: int, spread: bool = True) -> Launch:
+    """x * gate + added, that divided by the pixels where it is `spread` over them; `added` may be 0 for none."""
+    factor = 1.0 / cut.stretch if spread else 1.0
+    return Launch("image_map", cut.grid, THREADS, (x, gate, added, factor, y, cut.argument))
+
+
+def blended(cut: Cut, dy: int, gate: int, x: int, tilt: int, dx: int) -> Launch:
+    """dy * gate + x * tilt."""
+    return Launch("image_blend", cut.grid, THREADS, (dy, gate, x, tilt, dx, cut.argument))

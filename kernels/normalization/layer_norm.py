@@ -21,7 +21,7 @@ Kernel = Literal["layer_norm", "layer_norm_gradient", "layer_norm_fold"]
 KERNELS: tuple[Kernel, ...] = Kernel.__args__  # type: ignore[attr-defined]
 WARP = 32
 MOST_VALUES = 32  # of a row that a thread holds: more, and their sums find no place in registers
-SHARES = ((8, stretches.Sizes()), (16, stretches.Sizes(256, 2)), (MOST_VALUES, stretches.Sizes(256, 1)))  # of registers
+SHARES = ((8, stretches.SIZES), (16, stretches.Sizes(256, 2)), (MOST_VALUES, stretches.Sizes(256, 1)))  # of registers
 UNDER_WAY = {"forward_rows": 4, "gradient_rows": 2}  # vectors of a tensor that a thread has under way
 
 

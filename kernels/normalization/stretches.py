@@ -93,7 +93,10 @@ class Sizes(NamedTuple):
     residents: int = RESIDENTS
 
 
-def source(dtype: str, vector: int, name: str, facts: Sequence[str] = (), sizes: Sizes = Sizes()) -> str:
+SIZES = Sizes()
+
+
+def source(dtype: str, vector: int, name: str, facts: Sequence[str] = (), sizes: Sizes = SIZES) -> str:
     """The text of kernels over such tensors: what `parameters` are, stretches.cu and the file `name`."""
     counts = {"vector": vector, "deep": DEEP, "shallow": SHALLOW, **sizes._asdict()}
     lines = [

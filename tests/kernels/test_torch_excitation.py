@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -67,18 +66,18 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """CPU tensors are what the kernels take, and torch computes what they would; their names as they come."""
     made: list[str] = []
 
-    def run(what: str, given: Sequence[Tensor], out: Tensor) -> tuple[Tensor]:
+    def run(what: str, x: Tensor, *rest: Tensor) -> None:
         made.append(what)
-        x, *rest = given
+        out = rest[-1]
         if what == "means":
             value = x.mean((2, 3), keepdim=True)
         elif what == "products":
             value = (x * rest[0]).sum((2, 3), keepdim=True)
         else:
             value = x * rest[0] + (rest[1] / (x.shape[2] * x.shape[3]) if what == "mapped" else 0)
-        return (out.copy_(value),)
+        out.copy_(value)
 
-    monkeypatch.setattr(torch_excitation, "_launched", run)
+    monkeypatch.setattr(torch_excitation, "launched", run)
     monkeypatch.setattr(torch_excitation, "computed", lambda x: x.dim() == 4)
     monkeypatch.setattr(torch_excitation, "DTYPES", {torch.float64: "f32"})
     monkeypatch.setattr(torch_autograd, "plain", lambda *tensors: True)
@@ -133,7 +132,7 @@ def test_kernels_that_a_model_needs_are_known_before_it_runs() -> None:
     model = nn.Sequential(Excite(), Excite(), nn.Conv2d(8, 8, 1))
     assert excitation_kinds(model, torch.bfloat16) == []
     fuse_excitations(model)
-    assert excitation_kinds(model, torch.bfloat16) == [ImageKind("bf16", 8)]
+    assert excitation_kinds(model, torch.bfloat16) == [ImageKind("bf16", 8, "bf16")]
     assert excitation_kinds(model, torch.float64) == []
 
 

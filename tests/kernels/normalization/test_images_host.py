@@ -23,7 +23,10 @@ pytestmark = pytest.mark.long
 host_compiler.compiler()
 DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-20}
-KINDS = [ImageKind("bf16", 8), ImageKind("f16", 2), ImageKind("f32", 4)]
+KINDS = [
+    ImageKind("bf16", 8, "bf16"), ImageKind("f16", 2, "f16"), ImageKind("f32", 4, "f32"), ImageKind("bf16", 8, "f32"),
+    ImageKind("f16", 1, "f32"),
+]  # fmt: skip
 
 
 @functools.cache
@@ -39,28 +42,36 @@ def run(kind: ImageKind, launch: Launch, seed: int) -> None:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(KINDS), st.integers(1, 4), st.integers(1, 150), st.integers(1, 70), st.booleans(),
-    st.integers(0, 99),
+    st.booleans(), st.integers(0, 99),
 )  # fmt: skip
 def test_the_kernels_compute_the_definition(
-    kind: ImageKind, count: int, pixels: int, vectors: int, added: bool, seed: int
+    kind: ImageKind, count: int, pixels: int, vectors: int, added: bool, spread: bool, seed: int
 ) -> None:
     channels, dtype, unit = vectors * kind.vector, DTYPES[kind.dtype], UNITS[kind.dtype]
+    number, fine = DTYPES[kind.numbers], UNITS[kind.numbers]
     random, cut = np.random.default_rng(seed), by_image(count, pixels, channels, kind.vector)
     x, dy = (random.standard_normal((count, pixels, channels)).astype(dtype) for _ in range(2))
-    gate, shift = (random.standard_normal((count, channels)).astype(dtype) for _ in range(2))
-    mean, product, y = np.full_like(gate, np.nan), np.full_like(gate, np.nan), np.full_like(x, np.nan)
+    gate, shift = (random.standard_normal((count, channels)).astype(number) for _ in range(2))
+    mean, product, both, total = (np.full_like(gate, np.nan) for _ in range(4))
+    y, blend = np.full_like(x, np.nan), np.full_like(x, np.nan)
     px, pdy, pg, ps, pm, pp, py = (array.ctypes.data for array in (x, dy, gate, shift, mean, product, y))
     run(kind, images.means(cut, px, pm), seed)
     run(kind, images.products(cut, px, pdy, pp), seed)
-    run(kind, images.mapped(cut, px, pg, ps if added else 0, py), seed)
+    run(kind, images.both_sums(cut, px, pdy, both.ctypes.data, total.ctypes.data), seed)
+    run(kind, images.mapped(cut, px, pg, ps if added else 0, py, spread), seed)
+    run(kind, images.blended(cut, pdy, pg, px, ps, blend.ctypes.data), seed)
     wide = [array.astype(np.float64) for array in (x, dy, gate, shift)]
-    np.testing.assert_allclose(mean.astype(np.float64), wide[0].mean(1), rtol=unit, atol=unit)
-    np.testing.assert_allclose(product.astype(np.float64), (wide[0] * wide[1]).sum(1), rtol=unit, atol=unit * pixels)
-    expected = wide[0] * wide[2][:, None] + (wide[3][:, None] / pixels if added else 0)
+    np.testing.assert_allclose(mean.astype(np.float64), wide[0].mean(1), rtol=fine, atol=fine)
+    for found in (product, both):
+        np.testing.assert_allclose(found.astype(np.float64), (wide[0] * wide[1]).sum(1), rtol=fine, atol=fine * pixels)
+    np.testing.assert_allclose(total.astype(np.float64), wide[1].sum(1), rtol=fine, atol=fine * pixels)
+    expected = wide[0] * wide[2][:, None] + (wide[3][:, None] / (pixels if spread else 1) if added else 0)
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=unit, atol=4 * unit)
+    expected = wide[1] * wide[2][:, None] + wide[0] * wide[3][:, None]
+    np.testing.assert_allclose(blend.astype(np.float64), expected, rtol=unit, atol=4 * unit)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, ImageKind("f32", 1)], ids=str)
+@pytest.mark.parametrize("kind", [*KINDS, ImageKind("f32", 1, "f32")], ids=str)
 def test_no_register_is_spilled(kind: ImageKind) -> None:
     report = kind.recipe("image_map").compile().report
     assert set(report) == set(images.KERNELS)

@@ -1,0 +1,58 @@
+"""Sums and maps of images, `normalization/images.py`, of channels-last torch tensors on CUDA as prepared calls.
+
+Nothing here is differentiable. Tensors of images are [n, c, h, w] in memory of channels-last; numbers of images and
+channels are dense, of the same type or f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .normalization import images, stretches
+from .normalization.images import ImageKind
+from .normalization.stretches import Cut, Launch
+from .runtime import moving
+from .runtime.stream import torch_stream
+from .torch_calls import REMEMBERED
+from .torch_norm_calls import DTYPES, prepared
+
+FEWEST_IMAGES = 64  # a block each: fewer would leave multiprocessors idle that torch's sums over parts of an image use
+
+CALLS: dict[str, Callable[..., Launch]] = {  # of a cut and the addresses of operands, those that are written last
+    "means": images.means,
+    "squares": lambda cut, x, out: images.products(cut, x, x, out),
+    "products": images.products,
+    "both sums": images.both_sums,
+    "scaled": lambda cut, x, gate, y: images.mapped(cut, x, gate, 0, y),
+    "mapped": images.mapped,
+    "shifted": lambda cut, x, gate, added, y: images.mapped(cut, x, gate, added, y, spread=False),
+    "blended": images.blended,
+}  # fmt: skip
+
+_known: dict[tuple[Any, ...], tuple[moving.Launches, int]] = {}
+
+
+def launched(what: str, x: Tensor, *rest: Tensor, numbers: torch.dtype | None = None) -> None:
+    """Run one of the kernels on dense tensors, the first of them images; numbers are of their type unless given."""
+    addresses = (x.data_ptr(), *[tensor.data_ptr() for tensor in rest])
+    key = (what, x.shape, x.dtype, x.get_device(), numbers)
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        found = _known[key] = _prepare(CALLS[what], x, numbers or x.dtype, addresses)
+    launches, device = found
+    launches.run(addresses, torch_stream(device))
+
+
+def _prepare(
+    call: Callable[..., Launch], x: Tensor, numbers: torch.dtype, addresses: tuple[int, ...]
+) -> tuple[moving.Launches, int]:
+    n, channels, h, w = x.shape
+    kind, device = ImageKind.of(channels, DTYPES[x.dtype], DTYPES[numbers]), x.get_device()
+    cut: Cut = stretches.by_image(n, h * w, channels, kind.vector)
+    return moving.launches(lambda at: prepared(kind, [call(cut, *at)], device), addresses), device
