@@ -31,12 +31,11 @@ from typing import Any
 
 from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     DEVICE,
-    HOST_ROUNDS,
     MODELS,
-    ROUNDS,
     Contender,
     Step,
     alone,
+    by_host,
     captured,
     first_s,
     in_turns,
@@ -123,8 +122,8 @@ class Measurement:
         self.case["inference_graph_ms"] = self._in_evaluation(captured)
 
     def eager(self) -> None:
-        self.case["training_eager_ms"] = in_turns(self._training(), HOST_ROUNDS)
-        self.case["inference_eager_ms"] = self._in_evaluation(rounds=HOST_ROUNDS)
+        self.case["training_eager_ms"] = by_host(self._training())
+        self.case["inference_eager_ms"] = self._in_evaluation()
 
     def excitations(self) -> None:
         """Training with fused norms, and with fused excitations too, of models that have any."""
@@ -136,7 +135,7 @@ class Measurement:
         if not self.case["excitations"]:
             return
         steps = {"norms": self.normed.training(), "excited": excited.training()}
-        self.case["excited_eager_ms"] = in_turns(steps)
+        self.case["excited_eager_ms"] = by_host(steps)
         self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
@@ -151,13 +150,13 @@ class Measurement:
         steps = {"cudnn": kind(self.theirs), "ours": kind(self.ours)}
         return {who: made(step) if made else step for who, step in steps.items()}
 
-    def _in_evaluation(self, made: Callable[[Step], Step] | None = None, rounds: int = ROUNDS) -> dict[str, float]:
+    def _in_evaluation(self, made: Callable[[Step], Step] | None = None) -> dict[str, float]:
         """Milliseconds of inference of both."""
         models = (self.theirs.model, self.ours.model)
         for model in models:
             model.eval()
         try:
-            return in_turns(self._steps(Contender.inference, made), rounds)
+            return (in_turns if made else by_host)(self._steps(Contender.inference, made))
         finally:
             for model in models:
                 model.train()
@@ -183,7 +182,7 @@ class Measurement:
         exact = self.theirs.exact()
         self.case["fused_error"] = {who: float((found - exact).norm() / exact.norm()) for who, found in results.items()}
         torch.cuda.synchronize()
-        self.case["fused_eager_ms"] = in_turns(steps, HOST_ROUNDS)
+        self.case["fused_eager_ms"] = by_host(steps)
         self.case["fused_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
 
     def fusion(self) -> None:
@@ -210,7 +209,7 @@ class Measurement:
             self.note(self.case)
 
     def compiled(self) -> None:
-        self.case["training_compile_ms"] = in_turns(self.steps)
+        self.case["training_compile_ms"] = by_host(self.steps)
 
     def compiled_inference(self) -> None:
         self.case["fused_compile_ms"] = in_turns({who: captured(step) for who, step in self.inferring.items()})

@@ -31,7 +31,14 @@ def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     steps = sys.modules["model_steps"]
     timm.create_model, timm.__version__ = created, "1"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", timm)
-    for name, value in {"DEVICE": "cpu", "LOSS_STEPS": 2, "ROUNDS": 1, "SETTLING": 0, "SECONDS": 1e-6}.items():
+    for name, value in {
+        "DEVICE": "cpu",
+        "LOSS_STEPS": 2,
+        "ROUNDS": 1,
+        "HOST_ROUNDS": 1,
+        "SETTLING": 0,
+        "SECONDS": 1e-6,
+    }.items():
         monkeypatch.setattr(steps, name, value)
     monkeypatch.setattr(found, "DEVICE", "cpu")
     monkeypatch.setattr(found, "captured", lambda step: step)

@@ -1,5 +1,5 @@
 """Layer norms by kernels, on CPU tensors: which layers are taken, and the calls, whose kernels run on the emulated
-machine. On a GPU: gpu/test_layer_norms.py.
+machine. On a GPU: gpu/test_row_norms.py.
 """
 
 from __future__ import annotations

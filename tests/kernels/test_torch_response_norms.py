@@ -1,6 +1,6 @@
 """Global response norms by kernels, on CPU tensors: which layers are taken, and the calls.
 
-Torch computes what the kernels would. On a GPU: gpu/test_layer_norms.py.
+Torch computes what the kernels would. On a GPU: gpu/test_row_norms.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layer norms by kernels on a GPU, against the definition in f64. Skipped where there is none."""
+"""Layer norms and global response norms by kernels on a GPU, against the definitions in f64."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tapestry.kernels.torch import fuse_norms
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
+from tapestry.kernels.torch_response_norms import FusedResponseNorm
 
 from .graphs import captured
 
@@ -80,6 +81,37 @@ def test_in_a_graph_and_again() -> None:
     graph.replay()
     torch.testing.assert_close(made, once, rtol=0, atol=0)
     assert torch.equal(step(), once)
+
+
+def response(norm: nn.Module, x: Tensor) -> Tensor:
+    """The definition, of [n, c, h, w]."""
+    weight, bias = norm.weight.double(), norm.bias.double()
+    g = x.norm(p=2, dim=(2, 3), keepdim=True)
+    normal = x * (g / (g.mean(1, keepdim=True) + norm.eps))
+    return x + bias[:, None, None] + weight[:, None, None] * normal
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(128, 160, 56, 56), (64, 1280, 7, 7), (70, 17, 9, 5)], ids=str)
+@pytest.mark.parametrize("first", [True, False], ids=["nchw", "nhwc"])
+def test_response_norms(first: bool, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    norm = pytest.importorskip("timm.layers.grn").GlobalResponseNorm(shape[1], channels_last=not first).cuda()
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    ours = FusedResponseNorm(norm)
+    n, c, h, w = shape
+    x, dy = (drawn((n, h, w, c), dtype, seed) for seed in (1, 3))
+    x, dy = (t.permute(0, 3, 1, 2) if first else t for t in (x, dy))
+    y = ours(x.requires_grad_())
+    assert "_RecordedBackward" in (type(y.grad_fn).__name__, type(y.grad_fn.next_functions[0][0]).__name__)
+    wide = x.detach().double().requires_grad_()
+    expected = response(norm, wide if first else wide.permute(0, 3, 1, 2))
+    expected = expected if first else expected.permute(0, 2, 3, 1)
+    close(y, expected, UNITS[dtype])
+    found = torch.autograd.grad(y, [x, norm.weight, norm.bias], dy)
+    exact = torch.autograd.grad(expected, [wide, norm.weight, norm.bias], dy.double())
+    for one, other in zip(found, exact, strict=True):
+        close(one, other.double(), UNITS[one.dtype] if one.dtype is dtype else 1e-4)
 
 
 class Block(nn.Module):
