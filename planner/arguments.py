@@ -9,11 +9,15 @@ from pathlib import Path
 from ..errors import UsageError
 from ..program import Pin, Program
 from .machine import Machine, load_machine
-from .machine.units import parse_budgets
+from .machine.units import format_seconds, parse_budgets
+from .sharding.bound import lower_bound
+from .strategy.mesh import MAX_RANKS
 
 OBJECTIVES = ("time", "bytes")
 # The solver takes its seed as a 32-bit number.
 LARGEST_SEED = 2**31 - 1
+# Seconds of a step on one device: the picoseconds of longer ones do not fit 64 bits.
+LONGEST = 1e6
 
 
 def given_program(program: object) -> Program:
@@ -50,9 +54,9 @@ def given_memory(memory: object, machine: Machine) -> Machine:
 
 
 def given_mesh(mesh: object, devices: int) -> dict[str, int]:
-    """Axes by name. (2, 4) names them mesh0, mesh1; by default all devices are in one row."""
+    """Axes by name. (2, 4) names them mesh0, mesh1; by default one row of all devices, as far as a mesh may have."""
     if mesh is None:
-        mesh = (devices,)
+        mesh = (min(devices, MAX_RANKS),)
     if isinstance(mesh, Mapping):
         axes = dict(mesh)
     elif isinstance(mesh, Sequence) and not isinstance(mesh, str):
@@ -63,6 +67,14 @@ def given_mesh(mesh: object, devices: int) -> dict[str, int]:
     if bad:
         raise UsageError(f"mesh axes need names that are identifiers, not {bad[0]!r}", where="mesh")
     return axes
+
+
+def demand_short(program: Program, machine: Machine) -> None:
+    """One device takes no longer for a program than can be counted."""
+    seconds = lower_bound(program, machine, 1).seconds
+    if seconds > LONGEST:
+        sides = {"one device": f"{format_seconds(seconds)} at least", "counted": f"up to {format_seconds(LONGEST)}"}
+        raise UsageError("a step of the program takes too long to be planned", where=program.name, sides=sides)
 
 
 def given_pins(pins: object) -> tuple[Pin, ...]:

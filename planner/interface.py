@@ -221,7 +221,15 @@ def plan(
 
     from ..rewrites import Rewritten
     from ..verify import verify
-    from .arguments import demand_limits, given_machine, given_memory, given_mesh, given_pins, given_program
+    from .arguments import (
+        demand_limits,
+        demand_short,
+        given_machine,
+        given_memory,
+        given_mesh,
+        given_pins,
+        given_program,
+    )
     from .clock import Clock, now
     from .origin import origin_of, with_origin
     from .search.meshes import shares
@@ -236,6 +244,7 @@ def plan(
     program = given_program(program).with_pins(*given_pins(pins))
     model = given_memory(memory, given_machine(machine))
     verify(program)
+    demand_short(program, model)
     row = Mesh.of(given_mesh(mesh, model.device_count), model.device_count)
     found = made_ready(program, model, row) if rewrite else Rewritten(program, program)
 

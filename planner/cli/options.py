@@ -57,7 +57,7 @@ def parse_mesh(text: str) -> tuple[int, ...] | dict[str, int]:
 
 
 def _axis(size: str, text: str) -> int:
-    if not size.isascii() or not size.isdecimal() or int(size) < 1:
+    if not re.fullmatch("0{0,9}[1-9][0-9]{0,9}", size):
         raise UsageError(f"--mesh {text!r} has an axis of size {size!r}", hint="write 8, 2x4 or data=2,model=4")
     return int(size)
 

@@ -40,7 +40,9 @@ def _pin(table: TomlTable, *, forbid: bool) -> Pin:
     if twice := [axis for axis in whole if axis in cuts]:
         raise table.error("whole", "mesh axes that `cut` does not name", twice)
     kind = cast("PinKind", table.choice("kind", tuple(KINDS))) if "kind" in table else "block"
-    if forbid and (kind != "block" or not (cuts or whole)):
-        raise table.error("cut" if kind == "block" else "kind", "cuts to forbid, of any kind", kind)
+    if forbid and kind != "block":
+        raise table.error("kind", "cuts to forbid, of any kind", kind)
     table.close(("op", "tensor", "cut", "whole", "kind"))
+    if not (cuts or whole):
+        raise table.error("cut", "what is cut, or `whole`: along which mesh axes nothing is", None)
     return Pin(target, pattern, (*cuts.items(), *((axis, None) for axis in whole)), kind, forbid)

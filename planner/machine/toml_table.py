@@ -11,6 +11,9 @@ from typing import cast
 
 from ...errors import UsageError, close_match
 
+# Of rates, sizes and times in their units: beyond these a number is a slip, and picoseconds do not fit 64 bits.
+SMALLEST, LARGEST = 1e-9, 1e12
+
 
 def read_toml(path: Path, error: type[UsageError] = UsageError) -> TomlTable:
     """The top level of a TOML file; `error` is raised for everything that is wrong with it."""
@@ -25,7 +28,7 @@ def read_toml(path: Path, error: type[UsageError] = UsageError) -> TomlTable:
 def parse_toml(text: str, file: str, error: type[UsageError] = UsageError) -> TomlTable:
     try:
         return TomlTable(file, "top level", tomllib.loads(text), error)
-    except tomllib.TOMLDecodeError as cause:
+    except (ValueError, RecursionError) as cause:  # numbers of thousands of digits and deep nesting among them
         raise error(f"not TOML: {cause}", where=file) from cause
 
 
@@ -91,6 +94,8 @@ class TomlTable:
             raise self.error(key, expected, value)
         if (least is not None and value < least) or (above is not None and value <= above):
             raise self.error(key, expected, value)
+        if value and not SMALLEST <= abs(value) <= LARGEST:
+            raise self.error(key, f"0, or a number from {SMALLEST:g} to {LARGEST:g}", value)
         return float(value)
 
     def points(self, key: str) -> tuple[tuple[int, float], ...]:
@@ -180,7 +185,7 @@ def _is_pair(point: object) -> bool:
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < LARGEST**2
 
 
 def _is_point(point: object) -> bool:

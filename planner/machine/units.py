@@ -13,7 +13,7 @@ _UNITS = {
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), start=1)},
 }
 _BY_FOLDED_NAME = {unit.lower(): size for unit, size in _UNITS.items()}
-_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
+_QUANTITY = re.compile(r"(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})\s*([A-Za-z]*)")
 
 
 def parse_bytes(text: str | int) -> int:

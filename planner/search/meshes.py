@@ -8,6 +8,7 @@ the order of rows within it says nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from ...program import Program
 from ..machine import Machine
@@ -26,7 +27,7 @@ def plain_meshes(machine: Machine, shares: Iterable[int] = ()) -> list[tuple[int
     hosts = sorted({*_divisors(machine.hosts), *(count for count in shares if count < machine.hosts)}, reverse=True)
     found: list[tuple[int, ...]] = [(count,) for count in counts]
     found += [(count, whole) if whole > 1 else (count,) for count in hosts if count > 1]
-    return [rows for rows in dict.fromkeys(found) if rows[0] * whole <= MAX_RANKS or len(rows) == 1]
+    return [rows for rows in dict.fromkeys(found) if prod(rows) <= MAX_RANKS]
 
 
 def shares(program: Program, most: int) -> list[int]:

@@ -47,7 +47,7 @@ class Mesh:
             raise UsageError(
                 f"a mesh of {'x'.join(map(str, sizes))} does not fit the machine",
                 sides={"mesh": f"{prod(sizes)} devices", "machine": f"{devices} devices"},
-                hint="use a smaller mesh or a larger machine",
+                hint=f"use a smaller mesh (of {MAX_RANKS} devices at most) or a larger machine",
             )
         return Mesh(sizes, names)
 

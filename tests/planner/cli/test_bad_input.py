@@ -5,6 +5,7 @@ no traceback, nothing half-written. One test for each kind in the list that the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,35 @@ def test_zero_devices(desk: Desk) -> None:
     assert "'devices_per_host'" in message
     assert "1 or more" in message
     assert "--mesh" in planning(desk, f"{desk.net}:net", "--set", *SET, "--machine", "cpu-4", "--mesh", "0")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("devices_per_host", "9" * 5000, "not TOML"),
+        ("capacity_gb", "1e300", "'capacity_gb'"),
+        ("read_gb_per_s", "1e-300", "'read_gb_per_s'"),
+        ("read_gb_per_s", "1e-9", "takes too long"),
+        ("launch_overhead_us", "1e300", "'launch_overhead_us'"),
+        ("latency_us", "1e300", "'latency_us'"),
+    ],
+)
+def test_numbers_of_a_machine_that_no_time_is_made_of(desk: Desk, key: str, value: str, said: str) -> None:
+    path = machine(desk, lambda text: re.sub(rf"{key} = [0-9.]+", f"{key} = {value}", text, count=1))
+    sizes = ("n=1200000", "m=8", "k=10")
+    assert said in planning(desk, f"{desk.net}:net", "--set", *sizes, "--machine", path)
+
+
+def test_a_step_that_takes_longer_than_can_be_counted(desk: Desk) -> None:
+    sizes = ("n=4000000000", "m=800000", "k=100000")
+    message = planning(desk, f"{desk.net}:net", "--set", *sizes, "--machine", "cpu-4", "--mesh", "4")
+    assert "takes too long" in message
+    assert "one device" in message
+
+
+@pytest.mark.parametrize(("option", "said"), [("--mesh", "has an axis of size"), ("--memory", "not a size in bytes")])
+def test_numbers_of_thousands_of_digits(desk: Desk, option: str, said: str) -> None:
+    assert said in planning(desk, f"{desk.net}:net", "--set", *SET, "--machine", "cpu-4", option, "9" * 5000)
 
 
 # The commands that read plans. All refuse what is no plan; `check` says what is wrong with one, the others stop there.

@@ -31,11 +31,12 @@ def test_pins_in_order(tmp_path: Path) -> None:
 
         [[pin]]
         tensor = "w?"
+        whole = ["data", "model"]
     """
     assert pins_of(tmp_path, text) == (
         Pin("op", "conv*", (("data", "n"), ("model", None))),
         Pin("tensor", "tokens", (("data", "t"),), "zigzag"),
-        Pin("tensor", "w?", ()),
+        Pin("tensor", "w?", (("data", None), ("model", None))),
     )
 
 
@@ -71,8 +72,12 @@ def test_an_empty_file_pins_nothing(tmp_path: Path) -> None:
         ("[[pin]]\nop = 'a'\nwhole = 'mesh0'", ["[pin.0]", "'whole'", "a list of texts"]),
         ("[[pin]]\nop = 'a'\ncut = { m = 'n' }\nwhole = ['m']", ["[pin.0]", "'whole'", "`cut` does not name"]),
         ("[[pin]]\nop = 'a'\nkind = 'diagonal'", ["[pin.0]", "'kind'", "'block', 'zigzag'"]),
-        ("[[pin]]\nop = 'a'\n[[pin]]\nop = 'b'\ncuts = {}", ["[pin.1]", "unknown key 'cuts'", "did you mean 'cut'"]),
-        ("[[forbid]]\nop = 'a'", ["[forbid.0]", "'cut'", "cuts to forbid"]),
+        (
+            "[[pin]]\nop = 'a'\nwhole = ['m']\n[[pin]]\nop = 'b'\ncuts = {}",
+            ["[pin.1]", "unknown key 'cuts'", "did you mean 'cut'"],
+        ),
+        ("[[pin]]\nop = 'a'", ["[pin.0]", "'cut'", "what is cut"]),
+        ("[[forbid]]\nop = 'a'", ["[forbid.0]", "'cut'", "what is cut"]),
         ("[[forbid]]\nop = 'a'\ncut = { m = 'n' }\nkind = 'zigzag'", ["[forbid.0]", "'kind'", "of any kind"]),
         ("[[pins]]\nop = 'a'", ["unknown key 'pins'", "did you mean 'pin'"]),
         ("[pin]\nop = 'a'", ["'pin'", "[[pin]]"]),

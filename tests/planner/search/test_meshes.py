@@ -48,6 +48,12 @@ def test_and_for_each_number_that_something_short_is_divided_into() -> None:
     assert (3, 2) in plain_meshes(replace(machine, hosts=4, devices_per_host=2), [3])
 
 
+def test_no_mesh_has_more_ranks_than_any_may() -> None:
+    meshes = plain_meshes(replace(load_machine("h200x8"), devices_per_host=100_000))
+    assert (4000,) in meshes
+    assert max(map(max, meshes)) == 4000
+
+
 @tp.program
 def normalized(x: f32[Tensor, "n c"]) -> Tensor:
     for _ in range(3):
