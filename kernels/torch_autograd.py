@@ -138,3 +138,6 @@ class _FilterGradient(torch.autograd.Function):
         first = input_gradient(dy, ddw, x.shape, ctx.geometry) if to_x else None
         second = _again(x, ddw, ctx.geometry) if to_dy else None
         return first, second, None, None
+
+
+torch_operators.unrecorded(plain)

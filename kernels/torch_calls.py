@@ -131,7 +131,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     if plan is None:
         plan = _planned(key, lambda: _forward_plan(x, w, geometry))
     if plan.left:
-        return _forward_by_cudnn(x, w, bias, geometry)
+        return torch_library.forward(x, w, bias, *geometry)
     out = plan.result.allocated(x)
     if bias is None and not plan.copied and (known := plan.launches.get(False)) is not None:
         known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
@@ -142,7 +142,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     else:
         operands = (*given, out, _wide(bias, x))
         ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
-    return out if ready else _forward_by_cudnn(*given, bias, geometry)
+    return out if ready else torch_library.forward(*given, bias, *geometry)
 
 
 def _forward_steps(plan: _Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
@@ -330,10 +330,6 @@ def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
             return make()
     except Coming:
         return None
-
-
-def _forward_by_cudnn(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    return torch_library.forward(x, w, None if bias is None else bias.detach().to(x.dtype), *geometry)
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ def empty(like: Tensor, shape: Ints) -> Tensor:
 def forward(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    """conv(x, w) + bias [n, k, p, q]."""
+    """conv(x, w) + bias [n, k, p, q]; the bias may be of another type."""
     inner, outer = _split(padding)
+    bias = None if bias is None else bias.detach().to(x.dtype)
     steps, gaps = list(stride), list(dilation)
     return _canonical(torch.nn.functional.conv2d(_padded(x, outer), w, bias, steps, inner, gaps, groups))
 

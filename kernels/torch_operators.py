@@ -7,10 +7,12 @@ current stream (`torch_calls`); CPU tensors torch's own convolution.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.autograd import Info, make_autograd_impl
 
 from . import torch_calls, torch_library
 from .torch_geometry import Geometry, Ints
@@ -23,10 +25,14 @@ _LIBRARY = _torch.library.Library("tapestry", "DEF")
 _LIBRARY.define(f"grouped_conv2d(Tensor x, Tensor w, Tensor? bias, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_input_gradient(Tensor dy, Tensor w, SymInt[4] shape, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_weight_gradient(Tensor x, Tensor dy, SymInt[4] shape, {_STEPS}) -> Tensor")
+_LIBRARY.define(f"grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, {_STEPS}) -> (Tensor, Tensor)")
+
+recorded: dict[str, Callable[..., Tensor]] = {}  # the operators with autograd, as `torch.library` registers them
 
 forward = torch.ops.tapestry.grouped_conv2d
 input_gradient = torch.ops.tapestry.grouped_conv2d_input_gradient
 weight_gradient = torch.ops.tapestry.grouped_conv2d_weight_gradient
+gradients = torch.ops.tapestry.grouped_conv2d_gradients  # of x and w at once; it has no derivative
 
 
 def _extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> list[int]:
@@ -64,6 +70,18 @@ def _cuda_weight_gradient(
     return torch_calls.filter_gradient(x, dy, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
+def _cuda_gradients(
+    x: Tensor, dy: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> tuple[Tensor, Tensor]:
+    return torch_calls.gradients(x, dy, w, geometry_from(stride, padding, dilation, groups), w.dtype)
+
+
+def _cpu_gradients(x: Tensor, dy: Tensor, w: Tensor, *steps: Any) -> tuple[Tensor, Tensor]:
+    return (
+        torch_library.input_gradient(dy, w, x.shape, *steps), torch_library.weight_gradient(x, dy, w.shape, *steps),
+    )  # fmt: skip
+
+
 # What an operator would give, without running it.
 
 
@@ -91,20 +109,27 @@ def _fake_gradient(first: Tensor, _second: Tensor, shape: Ints, *_steps: Any) ->
     return empty(first, shape)
 
 
+def _fake_gradients(x: Tensor, dy: Tensor, w: Tensor, *_steps: Any) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    return empty(x, x.shape), empty(w, w.shape)
+
+
 # Gradients. The three operators are each other's derivatives: the convolution is linear in x and in w.
 
 
 def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
     x, w, bias, *ctx.steps = inputs
     ctx.save_for_backward(x, w)
-    ctx.biased = bias is not None
+    ctx.bias_dtype = None if bias is None else bias.dtype
 
 
 def _forward_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, w = ctx.saved_tensors
-    dx = input_gradient(dy, w, x.shape, *ctx.steps) if ctx.needs_input_grad[0] else None
-    dw = weight_gradient(x, dy, w.shape, *ctx.steps) if ctx.needs_input_grad[1] else None
-    db = dy.sum((0, 2, 3)) if ctx.biased and ctx.needs_input_grad[2] else None
+    to_x, to_w, to_bias = ctx.needs_input_grad[:3]
+    db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
+    if to_x and to_w and not torch.is_grad_enabled():
+        return *gradients(x, dy, w, *ctx.steps), db, None, None, None, None
+    dx = input_gradient(dy, w, x.shape, *ctx.steps) if to_x else None
+    dw = weight_gradient(x, dy, w.shape, *ctx.steps) if to_w else None
     return dx, dw, db, None, None, None, None
 
 
@@ -128,15 +153,14 @@ def _gradient_of_weight_gradient(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, 
 
 
 def _autocast(name: str, device: str) -> None:
-    """Cast operands to autocast's type, then run the operator below autocast."""
+    """Cast operands to autocast's type, then run the operator below autocast. A bias stays what it is."""
     operator = getattr(torch.ops.tapestry, name)
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
-    def cast(*arguments: Any) -> Tensor:
+    def cast(first: Tensor, second: Tensor, *rest: Any) -> Tensor:
         dtype = torch.get_autocast_dtype(device)
-        lower = [a.to(dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments]
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            result: Tensor = operator(*lower)
+            result: Tensor = operator(first.to(dtype), second.to(dtype), *rest)
         return result
 
     _LIBRARY.impl(name, cast, f"Autocast{device.upper()}")
@@ -166,9 +190,37 @@ def _register() -> None:
         _LIBRARY.impl(name, on_cpu, "CPU")
         _LIBRARY.impl(name, on_cuda, "CUDA")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
-        _torch.library.register_autograd(f"tapestry::{name}", backward, setup_context=save, lib=_LIBRARY)
+        recorded[name] = make_autograd_impl(getattr(torch.ops.tapestry, name).default, Info(backward, save))
+        _LIBRARY.impl(name, recorded[name], "Autograd", with_keyset=True)
         for device in ("cpu", "cuda"):
             _autocast(name, device)
+    _LIBRARY.impl("grouped_conv2d_gradients", _cpu_gradients, "CPU")
+    _LIBRARY.impl("grouped_conv2d_gradients", _cuda_gradients, "CUDA")
+    _torch.library.register_fake("tapestry::grouped_conv2d_gradients", _fake_gradients, lib=_LIBRARY)
+
+
+def unrecorded(plain: Callable[..., bool]) -> None:
+    """Where nothing is recorded of `plain` CUDA tensors the kernels are called past autograd's function in Python.
+
+    That takes half of what a call of an operator takes of the host; torch.compile's graphs make such calls.
+    """
+    for name, on_cuda in (
+        ("grouped_conv2d", _cuda_forward),
+        ("grouped_conv2d_input_gradient", _cuda_input_gradient),
+        ("grouped_conv2d_weight_gradient", _cuda_weight_gradient),
+    ):
+
+        def run(
+            keys: Any, first: Tensor, second: Tensor, *rest: Any, name: str = name, on_cuda: Any = on_cuda
+        ) -> Tensor:
+            made: Tensor
+            if torch.is_grad_enabled() or not plain(first, second):
+                made = recorded[name](keys, first, second, *rest)
+            else:
+                made = on_cuda(first, second, *rest)
+            return made
+
+        _LIBRARY.impl(name, run, "AutogradCUDA", with_keyset=True)
 
 
 _register()

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from tapestry.kernels import torch_calls
 from tapestry.kernels.convolution.problem import BadConvolution, ConvolutionProblem
@@ -121,6 +121,37 @@ def test_opcheck(name: str) -> None:
     operator, arguments = calls()[name]
     results = torch.library.opcheck(operator, arguments)
     assert set(results.values()) == {"SUCCESS"}
+
+
+def test_both_gradients_at_once() -> None:
+    x, w, _ = example(grad=False)
+    dy = run(x, w, STEPS)
+    both = torch.ops.tapestry.grouped_conv2d_gradients
+    torch.library.opcheck(both.default, (x, dy, w, *STEPS), test_utils=["test_schema", "test_faketensor"])
+    ops = torch.ops.tapestry
+    dx, dw = both(x, dy, w, *STEPS)
+    torch.testing.assert_close(dx, ops.grouped_conv2d_input_gradient(dy, w, x.shape, *STEPS))
+    torch.testing.assert_close(dw, ops.grouped_conv2d_weight_gradient(x, dy, w.shape, *STEPS))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: bool) -> None:
+    from torch._dynamo.backends.common import aot_autograd
+
+    called: list[str] = []
+
+    def noted(graph: fx.GraphModule, _: Any) -> Any:
+        called.extend(node.target._opname for node in graph.graph.nodes if "tapestry" in str(node.target))
+        return graph
+
+    x, w, bias = example(torch.float32)
+    compiled = torch.compile(lambda: run(x, w, STEPS, bias), backend=aot_autograd(fw_compiler=noted))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        y, expected = compiled(), run(x, w, STEPS, bias)
+    torch.testing.assert_close(y, expected)
+    found, wanted = (torch.autograd.grad(one.float().square().sum(), (x, w, bias)) for one in (y, expected))
+    torch.testing.assert_close(found, wanted)
+    assert called == ["grouped_conv2d", "grouped_conv2d_gradients"]
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 1), (1, 1, 7, 5), (3, 8, 1, 4)])
