@@ -140,4 +140,5 @@ class _FilterGradient(torch.autograd.Function):
         return first, second, None, None
 
 
-torch_operators.unrecorded(plain)
+for _operator in torch_operators.recorded:
+    _operator.only_if_needed(plain)

@@ -239,7 +239,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
 
 
 def gradients(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The gradients of x and, of `dtype`, of w: one prepared call where neither is left to cuDNN."""
+    """The gradients of x and, of `dtype`, of w: one call, prepared where neither is left to cuDNN."""
     odd = (x.data_ptr() | dy.data_ptr()) & ALIGNED
     layouts = (x.shape, x.stride(), x.dtype, x.get_device(), dy.shape, dy.stride(), dy.dtype)
     key = (odd, layouts, w.shape, w.stride(), w.dtype, geometry, dtype)
@@ -248,6 +248,9 @@ def gradients(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch
         if len(_pairs) >= REMEMBERED:
             _pairs.clear()
         pair = _pairs[key] = _Pair(x, dy, w, geometry, dtype)
+    if pair.left:
+        dx, dw = torch_library.gradients(x, dy, w, *geometry)
+        return dx, dw.to(dtype)
     made = pair.run(x, dy, w)
     if made is not None:
         return made
@@ -257,11 +260,12 @@ def gradients(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch
 class _Pair:
     """Both gradients of one kind of call: their launches, one behind the other, are told addresses at once."""
 
-    __slots__ = ("apart", "device", "launches", "to_w", "to_x")
+    __slots__ = ("apart", "device", "launches", "left", "to_w", "to_x")
 
     def __init__(self, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> None:
         self.to_x = _input_gradient_plan(dy, w, x.shape, geometry)
         self.to_w = _filter_gradient_plan(x, dy, w.shape, geometry, dtype)
+        self.left = self.to_x.left and self.to_w.left
         self.apart = any(plan.left or plan.copied for plan in (self.to_x, self.to_w))
         self.device: int = x.get_device()
         self.launches: moving.Launches | None = None

@@ -48,6 +48,15 @@ def weight_gradient(
     return _canonical(dw)
 
 
+def gradients(
+    x: Tensor, dy: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> tuple[Tensor, Tensor]:
+    """Both of them, in one call."""
+    inner, outer = _split(padding)
+    dx, dw = _backward(dy, _padded(x, outer), w, stride, inner, dilation, groups, [True, True])
+    return _canonical(_padded(dx, [-side for side in outer])), _canonical(dw)
+
+
 def _split(padding: Ints) -> tuple[list[int], Ints]:
     """What torch's convolution pads by itself, rows and columns, and what has to be padded or cut off before."""
     top, bottom, left, right = padding

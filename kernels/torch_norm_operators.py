@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import torch_norm_calls, torch_norm_library
+from . import torch_autograd, torch_norm_calls, torch_norm_library
 from .errors import WrongValue
 from .torch_norm_calls import Running, other_of
 from .torch_norm_library import Norm
+from .torch_recorded import Recorded
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -115,9 +116,8 @@ def _register() -> None:
         ("batch_norm_act_gradient", _cpu_gradient, _cuda_gradient, _fake_gradient, _refused, None),
     ):
         _LIBRARY.impl(name, on_cpu, "CPU")
-        _LIBRARY.impl(name, on_cuda, "CUDA")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
-        _torch.library.register_autograd(f"tapestry::{name}", backward, setup_context=save, lib=_LIBRARY)
+        Recorded(_LIBRARY, name, on_cuda, backward, save).only_if_needed(torch_autograd.plain)
 
 
 _register()

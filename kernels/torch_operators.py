@@ -7,16 +7,15 @@ current stream (`torch_calls`); CPU tensors torch's own convolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._library.autograd import Info, make_autograd_impl
 
 from . import torch_calls, torch_library
 from .torch_geometry import Geometry, Ints
 from .torch_library import empty
+from .torch_recorded import Recorded
 
 # Not typed by torch.
 _torch: Any = torch
@@ -27,8 +26,7 @@ _LIBRARY.define(f"grouped_conv2d_input_gradient(Tensor dy, Tensor w, SymInt[4] s
 _LIBRARY.define(f"grouped_conv2d_weight_gradient(Tensor x, Tensor dy, SymInt[4] shape, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, {_STEPS}) -> (Tensor, Tensor)")
 
-recorded: dict[str, Callable[..., Tensor]] = {}  # the operators with autograd, as `torch.library` registers them
-
+recorded: list[Recorded] = []  # the operators that have derivatives
 forward = torch.ops.tapestry.grouped_conv2d
 input_gradient = torch.ops.tapestry.grouped_conv2d_input_gradient
 weight_gradient = torch.ops.tapestry.grouped_conv2d_weight_gradient
@@ -74,12 +72,6 @@ def _cuda_gradients(
     x: Tensor, dy: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> tuple[Tensor, Tensor]:
     return torch_calls.gradients(x, dy, w, geometry_from(stride, padding, dilation, groups), w.dtype)
-
-
-def _cpu_gradients(x: Tensor, dy: Tensor, w: Tensor, *steps: Any) -> tuple[Tensor, Tensor]:
-    return (
-        torch_library.input_gradient(dy, w, x.shape, *steps), torch_library.weight_gradient(x, dy, w.shape, *steps),
-    )  # fmt: skip
 
 
 # What an operator would give, without running it.
@@ -188,39 +180,13 @@ def _register() -> None:
     )
     for name, on_cpu, on_cuda, fake, backward, save in table:
         _LIBRARY.impl(name, on_cpu, "CPU")
-        _LIBRARY.impl(name, on_cuda, "CUDA")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
-        recorded[name] = make_autograd_impl(getattr(torch.ops.tapestry, name).default, Info(backward, save))
-        _LIBRARY.impl(name, recorded[name], "Autograd", with_keyset=True)
+        recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save))
         for device in ("cpu", "cuda"):
             _autocast(name, device)
-    _LIBRARY.impl("grouped_conv2d_gradients", _cpu_gradients, "CPU")
+    _LIBRARY.impl("grouped_conv2d_gradients", torch_library.gradients, "CPU")
     _LIBRARY.impl("grouped_conv2d_gradients", _cuda_gradients, "CUDA")
     _torch.library.register_fake("tapestry::grouped_conv2d_gradients", _fake_gradients, lib=_LIBRARY)
-
-
-def unrecorded(plain: Callable[..., bool]) -> None:
-    """Where nothing is recorded of `plain` CUDA tensors the kernels are called past autograd's function in Python.
-
-    That takes half of what a call of an operator takes of the host; torch.compile's graphs make such calls.
-    """
-    for name, on_cuda in (
-        ("grouped_conv2d", _cuda_forward),
-        ("grouped_conv2d_input_gradient", _cuda_input_gradient),
-        ("grouped_conv2d_weight_gradient", _cuda_weight_gradient),
-    ):
-
-        def run(
-            keys: Any, first: Tensor, second: Tensor, *rest: Any, name: str = name, on_cuda: Any = on_cuda
-        ) -> Tensor:
-            made: Tensor
-            if torch.is_grad_enabled() or not plain(first, second):
-                made = recorded[name](keys, first, second, *rest)
-            else:
-                made = on_cuda(first, second, *rest)
-            return made
-
-        _LIBRARY.impl(name, run, "AutogradCUDA", with_keyset=True)
 
 
 _register()

@@ -136,13 +136,14 @@ def test_both_gradients_at_once() -> None:
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: bool) -> None:
+    from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
     called: list[str] = []
 
     def noted(graph: fx.GraphModule, _: Any) -> Any:
         called.extend(node.target._opname for node in graph.graph.nodes if "tapestry" in str(node.target))
-        return graph
+        return make_boxed_func(graph.forward)
 
     x, w, bias = example(torch.float32)
     compiled = torch.compile(lambda: run(x, w, STEPS, bias), backend=aot_autograd(fw_compiler=noted))

@@ -1,0 +1,37 @@
+"""Autograd of operators, and the way past it for calls of which nothing is recorded.
+
+Autograd's function of an operator is Python, and so is what it calls for CUDA tensors. Where no gradients are recorded,
+as in torch.compile's graphs, plain tensors go straight to the latter: half of what a call takes of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._library.autograd import Info, make_autograd_impl
+
+Kernel = Callable[..., Any]
+
+
+class Recorded:
+    """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them."""
+
+    def __init__(self, library: Any, name: str, on_cuda: Kernel, backward: Kernel, save: Kernel | None) -> None:
+        self.library, self.name, self.on_cuda = library, name, on_cuda
+        library.impl(name, on_cuda, "CUDA")
+        operator = getattr(torch.ops.tapestry, name).default
+        self.kernel: Kernel = make_autograd_impl(operator, Info(backward, save))
+        library.impl(name, self.kernel, "Autograd", with_keyset=True)
+
+    def only_if_needed(self, plain: Callable[..., bool]) -> None:
+        """Go past it where nothing is recorded of `plain` tensors; the first two operands are asked."""
+        recorded, on_cuda = self.kernel, self.on_cuda
+
+        def run(keys: Any, first: Any, second: Any, *rest: Any) -> Any:
+            if torch.is_grad_enabled() or not (plain(first) if second is None else plain(first, second)):
+                return recorded(keys, first, second, *rest)
+            return on_cuda(first, second, *rest)
+
+        self.library.impl(self.name, run, "AutogradCUDA", with_keyset=True)
