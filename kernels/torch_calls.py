@@ -142,7 +142,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     else:
         operands = (*given, out, _wide(bias, x))
         ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
-    return out if ready else torch_library.forward(*given, bias, *geometry)
+    x, w = given
+    return out if ready else torch_library.forward(x, w, bias, *geometry)
 
 
 def _forward_steps(plan: _Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
