@@ -66,7 +66,7 @@ def _training(cases: Cases, goals: Goals) -> str:
         goal = f"{goals[name]:.2f}"
         rows.append([f"{name}, {case['batch']}", layers, str(case.get("norms", "-")), *graph, goal, *rest])
     title = (
-        "Training, forward and backward, ms: `ours` has our convolutions alone, `+ norms` fused batch norms too. The"
+        "Training, forward and backward, ms: `ours` has our convolutions alone, `+ norms` fused norms too. The"
         " goal of eager and of\ncompiled models is 1.00:\n\n"
     )
     return title + table(head, rows) if rows else ""

@@ -139,7 +139,7 @@ class Measurement:
         self.case["excited_graph_ms"] = in_turns({who: captured(step) for who, step in steps.items()})
 
     def _training(self, made: Callable[[Step], Step] | None = None) -> dict[str, Step]:
-        """cuDNN's, ours, and ours whose batch norms are fused too, where there are any."""
+        """cuDNN's, ours, and ours whose norms are fused too, where there are any."""
         steps = self._steps(Contender.training, made)
         if self.case["norms"]:
             step = self.normed.training()

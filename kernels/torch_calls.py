@@ -29,6 +29,7 @@ from .runtime.array import DeviceArray, array
 from .runtime.background import Coming, not_waiting
 from .runtime.stream import torch_stream
 from .torch_geometry import Geometry, Ints
+from .torch_operands import dense, is_wide, rows, wide
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16"}
 REMEMBERED = 4096  # plans
@@ -74,7 +75,7 @@ class _Plan:
 
     def __init__(self, problem: ConvolutionProblem, what: Pass, result: _Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
-        copied = tuple(not _rows(tensor).is_contiguous() for tensor in operands)
+        copied = tuple(not rows(tensor).is_contiguous() for tensor in operands)
         self.copied = copied if any(copied) else ()
         self.device: int = operands[0].get_device()
         self.launches: dict[Hashable, moving.Launches] = {}
@@ -99,7 +100,7 @@ class _Plan:
 
 
 def _described(tensor: Tensor, name: str) -> DeviceArray:
-    return array(_rows(tensor) if tensor.dim() == 4 else tensor, name)
+    return array(rows(tensor) if tensor.dim() == 4 else tensor, name)
 
 
 def _maker(operands: Sequence[DeviceArray], steps: Callable[..., Steps]) -> moving.Make:
@@ -133,14 +134,19 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     if plan.left:
         return torch_library.forward(x, w, bias, *geometry)
     out = plan.result.allocated(x)
-    if bias is None and not plan.copied and (known := plan.launches.get(False)) is not None:
-        known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
-        return out
+    if not plan.copied and (known := plan.launches.get(bias is not None)) is not None:
+        if bias is None:
+            known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
+            return out
+        if bias.get_device() == plan.device and is_wide(bias):
+            addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), bias.data_ptr())
+            known.run(addresses, torch_stream(plan.device))
+            return out
     given = _copied(plan, x, w)
     if bias is None:
         ready = plan.run(False, (*given, out), ("x", "w", "out"), lambda *a: _forward_steps(plan, *a))
     else:
-        operands = (*given, out, _wide(bias, x))
+        operands = (*given, out, wide(bias, x))
         ready = plan.run(True, operands, ("x", "w", "out", "bias"), lambda *a: _forward_steps(plan, *a))
     x, w = given
     return out if ready else torch_library.forward(x, w, bias, *geometry)
@@ -173,7 +179,7 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor |
     operands, names = [*given, out], ["x", "w", "out"]
     for name, values in (("scale", then.scale), ("bias", then.bias)):
         if values is not None:
-            operands.append(_wide(values, x))
+            operands.append(wide(values, x))
             names.append(name)
     if then.residual is not None:
         operands.append(then.residual.to(x.dtype).contiguous(memory_format=torch.channels_last))
@@ -360,7 +366,7 @@ def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry
     if plan.left:
         return plan
     given, other = _copied(plan, x, dy)
-    plan.choice = prepare.weight_gradient_choice(plan.problem, array(_rows(given), "x"), array(_rows(other), "dy"))
+    plan.choice = prepare.weight_gradient_choice(plan.problem, array(rows(given), "x"), array(rows(other), "dy"))
     plan.workspace = prepare.workspace_bytes(plan.problem, plan.choice)
     return plan
 
@@ -390,34 +396,9 @@ def _problem_of(x: Ints, w: Ints, geometry: Geometry, dtype: torch.dtype) -> Con
     return problem
 
 
-# -- operands ----------------------------------------------------------------------------------------------------------
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """[a, b, y, x] as [a, y, x, b]: the same memory."""
-    return tensor.detach().permute(0, 2, 3, 1)
-
-
 def _copied(plan: _Plan, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Operands as they are, or dense and channels-last where the plan copies them."""
     if not plan.copied:
         return first, second
     one, other = plan.copied
-    return _dense(first) if one else first, _dense(second) if other else second
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    return _rows(tensor).contiguous().permute(0, 3, 1, 2)
-
-
-def _wide(bias: Tensor, x: Tensor) -> Tensor:
-    """A bias as the kernels add it: f32, dense, on the device of x."""
-    if bias.device != x.device:
-        came = f"{x.device}, {bias.device}"
-        raise BadConvolution("operands on different devices", where="conv2d", expected="one device", came=came)
-    if bias.dtype not in (torch.float32, *DTYPES):
-        expected = "torch.float32, torch.float16 or torch.bfloat16"
-        raise BadConvolution("the type of the bias on CUDA", where="conv2d", expected=expected, came=str(bias.dtype))
-    if bias.dtype is torch.float32 and bias.is_contiguous() and not bias.requires_grad:
-        return bias
-    return bias.detach().float().contiguous()
+    return dense(first) if one else first, dense(second) if other else second

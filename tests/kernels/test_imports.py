@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 KERNELS = Path(__file__).parents[2] / "kernels"
-PARTS = ["autograd", "calls", "fused", "fusion", "geometry", "layers", "library", "models", "operators"]
-PARTS += ["excitation", "norm_calls", "norm_library", "norm_operators", "norm_sums", "norms", "stem"]
-NEEDS_TORCH = {"tapestry.kernels.torch", *(f"tapestry.kernels.torch_{part}" for part in PARTS)}
+NEEDS_TORCH = {f"tapestry.kernels.{path.stem}" for path in KERNELS.glob("torch*.py")}
 HEAVY = ("cupy", "cupy_backends", "torch", "cuda", "ctypes.wintypes")
 
 

@@ -1,0 +1,36 @@
+"""Operands of convolutions as the kernels take them: rows, dense ones, and what is added to channels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .convolution.problem import BadConvolution
+
+ADDED = (torch.float32, torch.float16, torch.bfloat16)  # types of a bias
+
+
+def rows(tensor: Tensor) -> Tensor:
+    """[a, b, y, x] as [a, y, x, b]: the same memory."""
+    return tensor.detach().permute(0, 2, 3, 1)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The same values, channels-last."""
+    return rows(tensor).contiguous().permute(0, 3, 1, 2)
+
+
+def is_wide(bias: Tensor) -> bool:
+    """Whether the kernels add it as it is."""
+    return bias.dtype is torch.float32 and bias.is_contiguous()
+
+
+def wide(bias: Tensor, x: Tensor) -> Tensor:
+    """A bias as the kernels add it: f32, dense, on the device of x."""
+    if bias.device != x.device:
+        came = f"{x.device}, {bias.device}"
+        raise BadConvolution("operands on different devices", where="conv2d", expected="one device", came=came)
+    if bias.dtype not in ADDED:
+        expected = "torch.float32, torch.float16 or torch.bfloat16"
+        raise BadConvolution("the type of the bias on CUDA", where="conv2d", expected=expected, came=str(bias.dtype))
+    return bias.detach() if is_wide(bias) else bias.detach().float().contiguous()
