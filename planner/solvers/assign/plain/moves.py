@@ -29,7 +29,7 @@ def uniform(state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _other(flat, e, g):  # type: ignore[no-untyped-def]
+def other_end(flat, e, g):  # type: ignore[no-untyped-def]
     return flat.high[e] if flat.low[e] == g else flat.low[e]
 
 
@@ -80,7 +80,7 @@ def _grow(flat, scratch, size, root, limit, state):  # type: ignore[no-untyped-d
         scratch.parent[size] = -1
         for i in range(flat.near_first[g], flat.near_first[g + 1]):
             e = flat.near_edge[i]
-            h = _other(flat, e, g)
+            h = other_end(flat, e, g)
             if touched[h] < 0:
                 scratch.parent[size] = e
             else:
@@ -100,7 +100,7 @@ def _release(flat, scratch, size):  # type: ignore[no-untyped-def]
         g = scratch.tree[i]
         scratch.touched[g] = 0
         for j in range(flat.near_first[g], flat.near_first[g + 1]):
-            scratch.touched[_other(flat, flat.near_edge[j], g)] = 0
+            scratch.touched[other_end(flat, flat.near_edge[j], g)] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -131,7 +131,7 @@ def _entry(flat, e, g, of_g, of_other):  # type: ignore[no-untyped-def]
 def _to_parent(flat, scratch, i):  # type: ignore[no-untyped-def]
     """Adds to every label of the parent what the best label of tree[i] then costs."""
     g, e, table = scratch.tree[i], scratch.parent[i], scratch.table
-    p = _other(flat, e, g)
+    p = other_end(flat, e, g)
     base, above = flat.label_first[g], flat.label_first[p]
     size, labels = flat.label_first[g + 1] - base, flat.label_first[p + 1] - above
     at = flat.matrix_first[e]
@@ -160,7 +160,7 @@ def _decide(flat, scratch, size, priced, labels, heat, state):  # type: ignore[n
                 table[base + k] += heat * np.log(1e-12 - np.log(uniform(state) + 1e-300))
         for j in range(flat.near_first[g], flat.near_first[g + 1]):
             e = flat.near_edge[j]
-            h = _other(flat, e, g)
+            h = other_end(flat, e, g)
             if scratch.touched[h] >= 0:
                 _add_fixed(flat, table, e, g, base, count, labels[h])
     for i in range(size - 1, -1, -1):
@@ -172,7 +172,7 @@ def _decide(flat, scratch, size, priced, labels, heat, state):  # type: ignore[n
             base = flat.label_first[g]
             proposal[g] = np.argmin(table[base : flat.label_first[g + 1]])
         else:
-            proposal[g] = scratch.arg[i, proposal[_other(flat, e, g)]]
+            proposal[g] = scratch.arg[i, proposal[other_end(flat, e, g)]]
 
 
 @njit(cache=True, nogil=True)
@@ -186,7 +186,7 @@ def _cost_change(flat, scratch, size, labels):  # type: ignore[no-untyped-def]
         total += flat.unary[base + new] - flat.unary[base + old]
         for j in range(flat.near_first[g], flat.near_first[g + 1]):
             e = flat.near_edge[j]
-            h = _other(flat, e, g)
+            h = other_end(flat, e, g)
             if scratch.touched[h] >= 0:
                 total += _entry(flat, e, g, new, labels[h]) - _entry(flat, e, g, old, labels[h])
             elif scratch.parent[i] == e:
@@ -195,7 +195,7 @@ def _cost_change(flat, scratch, size, labels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _load_change(loads, scratch, size, labels):  # type: ignore[no-untyped-def]
+def load_change(loads, scratch, size, labels):  # type: ignore[no-untyped-def]
     """Marks the load differences of the proposal in `change`; returns the places [begin, end) they span."""
     begin, end = len(loads.slack), 0
     for i in range(size):
@@ -213,7 +213,7 @@ def _load_change(loads, scratch, size, labels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _broken(scratch, over, begin, end):  # type: ignore[no-untyped-def]
+def broken(scratch, over, begin, end):  # type: ignore[no-untyped-def]
     """By how much the marked differences raise what is above the limits."""
     more, running = 0, 0
     for t in range(begin, end):
@@ -224,7 +224,7 @@ def _broken(scratch, over, begin, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _settle(scratch, size, labels, over, begin, end, accepted):  # type: ignore[no-untyped-def]
+def settle(scratch, size, labels, over, begin, end, accepted):  # type: ignore[no-untyped-def]
     """Takes the proposal over, or not, and clears the marks."""
     running = 0
     for t in range(begin, end + 1):
@@ -249,8 +249,8 @@ def sweep_forest(flat, loads, scratch, priced, labels, over, heat, state):  # ty
             size = _grow(flat, scratch, size, root, groups, state)
     _decide(flat, scratch, size, priced, labels, heat, state)
     gain = _cost_change(flat, scratch, size, labels)
-    begin, end = _load_change(loads, scratch, size, labels)
-    _settle(scratch, size, labels, over, begin, end, True)
+    begin, end = load_change(loads, scratch, size, labels)
+    settle(scratch, size, labels, over, begin, end, True)
     _release(flat, scratch, size)
     return gain
 
@@ -269,10 +269,10 @@ def try_moves(flat, loads, scratch, priced, labels, over, roots, count, largest,
         size = _grow(flat, scratch, 0, root, limit, state)
         _decide(flat, scratch, size, priced, labels, warm, state)
         more = _cost_change(flat, scratch, size, labels)
-        begin, end = _load_change(loads, scratch, size, labels)
-        broken = _broken(scratch, over, begin, end)
-        accepted = broken < 0 or (broken == 0 and more <= slope)
-        _settle(scratch, size, labels, over, begin, end, accepted)
+        begin, end = load_change(loads, scratch, size, labels)
+        above = broken(scratch, over, begin, end)
+        accepted = above < 0 or (above == 0 and more <= slope)
+        settle(scratch, size, labels, over, begin, end, accepted)
         _release(flat, scratch, size)
         if accepted:
             total += more

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from ..answer import DualCertificate, Step
 from ..check_duals import dual_bound
 from . import exact, wcsp
+from .anneal import Annealing
 from .certificate import dual_certificate
 from .flat import flatten
 from .incumbent import Incumbent
@@ -145,12 +146,12 @@ def _small(incumbent: Incumbent, effort: Effort, duals: _Duals, exact_fits: bool
             exact.run_exact(incumbent, effort.seed, _work(effort))
 
     def moving() -> None:
-        _keep_moving(duals, duals.search, _rounds(effort))
+        _keep_moving(duals, duals.search, _rounds(effort), annealing=True)
 
     def moving_later() -> None:
         if not incumbent.finished.wait(max(0.0, incumbent.left - (1.0 - _ALONE) * effort.time_limit)):
             other = Search.begin(duals.flat, duals.loads, incumbent, effort.seed + 1)  # the start may still use its own
-            _keep_moving(duals, other, _rounds(effort))
+            _keep_moving(duals, other, _rounds(effort), annealing=True)
 
     if effort.iteration_limit is not None:
         _in_turn(incumbent, [warm_up, polytope] if exact_fits else [warm_up, moving])
@@ -203,12 +204,13 @@ def _large(incumbent: Incumbent, effort: Effort, duals: _Duals) -> None:
         _side_by_side(incumbent, [[climbing, moving_too], [moving]])
 
 
-def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
-    """Descents from new duals, oscillation and moves, in turn, until the time is up.
+def _keep_moving(duals: _Duals, search: Search, rounds: int, *, annealing: bool = False) -> None:
+    """Descents from new duals, oscillation and moves, in turn, until the time is up; ``annealing``: and that.
 
     Labels are decoded again from better duals, but in no more than half of the time.
     """
     incumbent, bound, began, decoding = search.incumbent, -math.inf, time.monotonic(), 0.0
+    cooling = Annealing.begin(search) if annealing else None
     for _ in range(rounds):
         if incumbent.left <= 0.0:
             return
@@ -223,6 +225,8 @@ def _keep_moving(duals: _Duals, search: Search, rounds: int) -> None:
         search.oscillate(search.decoded, multipliers, 60)
         best = search.oscillate(incumbent.labels.copy(), multipliers.copy(), 60, _SHAKEN)
         search.improve(best, 3)
+        if cooling is not None:
+            cooling.run()
 
 
 def _in_turn(incumbent: Incumbent, engines: list[_Engine]) -> None:
