@@ -97,8 +97,7 @@ def _copied(need: Layout, written: Sequence[Written], first: int, layouts: Layou
     for made in written:
         mine = layouts.inside(left, made.layout.everything)
         if shared and mine.total:
-            columns = zip(mine.regions, own.regions, made.layout.regions, strict=True)
-            mine = layouts.of(need.shape, [(region - all_own) | (region & now) for region, all_own, now in columns])
+            mine = united([layouts.without(mine, own), layouts.both(mine, made.layout)], layouts)
         if mine.total:
             yield Part(_restricted([made.layout], mine.everything, layouts), mine, made.at, first)
             left = layouts.without(left, mine)
