@@ -200,15 +200,25 @@ def _tie(
         if isinstance(node, OperationNode):
             stands = program.operations[repetition.representative(op_index[node.name])]
             tied[k] = _if_alike(nodes, k, node_of_op[stands.name])
-    source_of = {node.name: k for k, node in enumerate(nodes) if isinstance(node, SourceNode)}
-    for name, k in source_of.items():
-        twins = set()
-        for reader in program.consumers[name]:
-            stands = program.operations[repetition.representative(op_index[reader.name])]
-            twins.add(stands.operands[reader.operands.index(name)])
-        if len(twins) == 1:
-            tied[k] = _if_alike(nodes, k, source_of.get(twins.pop(), k))
+    alike: dict[tuple[tuple[int, int], ...], int] = {}
+    for k, node in enumerate(nodes):
+        if isinstance(node, SourceNode) and program.consumers[node.name]:
+            read = _read_by(program, node.name, repetition, op_index)
+            tied[k] = _if_alike(nodes, k, alike.setdefault(read, k))
     return tied
+
+
+def _read_by(
+    program: Program, tensor: str, repetition: Repetitions, op_index: Mapping[str, int]
+) -> tuple[tuple[int, int], ...]:
+    """The operations that read a tensor, by those that stand for them, and which of their operands it is.
+
+    The stretches of a step of training run through the layers in different orders, so those that stand for the readers
+    of one weight may read weights of different layers.
+    """
+    readers = dict.fromkeys(op_index[reader.name] for reader in program.consumers[tensor])
+    places = ((k, at) for k in readers for at, name in enumerate(program.operations[k].operands) if name == tensor)
+    return tuple(sorted((repetition.representative(k), at) for k, at in places))
 
 
 def _if_alike(nodes: list[Node], node: int, other: int) -> int:

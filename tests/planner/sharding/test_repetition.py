@@ -6,7 +6,12 @@ import pytest
 
 import tapestry as tp
 from tapestry import Tensor, f32
+from tapestry.planner import load_machine
+from tapestry.planner.search.question import Question
+from tapestry.planner.search.search import searched
+from tapestry.planner.sharding.nodes import SourceNode
 from tapestry.planner.sharding.repetition import Repetition, Repetitions, find_repetition, find_repetitions
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 
 
@@ -111,6 +116,21 @@ def test_backward_layers_and_updates_repeat_too() -> None:
         for p, r in ((p, find_repetitions(p)) for p in (few, many))
     ]
     assert len(decided[0]) == len(decided[1]) < len(few.operations) // 2
+
+
+@pytest.mark.parametrize("mesh", [(2,), (2, 2)])
+def test_weights_are_decided_once_though_stretches_stand_for_different_layers(mesh: tuple[int, ...]) -> None:
+    """Forward reads the weight of one layer in place of all, backward that of another, the updates of a third."""
+    decided = []
+    for layers in (6, 12):
+        question = Question.of(trained.bind(n=8, c=6, layers=layers), load_machine("cpu-4"), Mesh.of(mesh, 4))
+        model = searched(question).model
+        decided.append([node for k, node in enumerate(model.nodes) if model.tied_to[k] == k])
+    assert len(decided[0]) == len(decided[1])
+    weights = [node.name for node in decided[1] if isinstance(node, SourceNode) and node.name.startswith("w")]
+    # The first layer's is read once less: nothing asks for the gradient of what goes in.
+    assert {"w0", "w1"} <= {*weights}
+    assert len(weights) < 12, "of 36: a weight of each layer with what AdamW remembers of it"
 
 
 def test_memory_is_told_where_stretches_begin_and_end() -> None:
