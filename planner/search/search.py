@@ -183,7 +183,8 @@ class Search:
 
     def settled(self, found: Found) -> Found:
         """An answer that the solver found soon, bettered by it or proved to be near the best, as far as time allows."""
-        if found.solution.status == "fallback" or found.solution.gap <= ENOUGH or self.question.clock.up:
+        solution = found.solution
+        if solution.status == "fallback" or solution.gap <= ENOUGH or solution.exhausted or self.question.clock.up:
             return found
         self.question.say("proving")
         solution = self._solved(self.budget, self._proving, EXPOSED[0], found.choice)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 12  # looks ahead
 _PAIRS = 8000  # that are priced after one of them
+_FEW = 1000  # options of all decisions together that engines are asked about where the bound is loose
 _ANSWERS = 3  # answers that are asked for while the last one costs more than it seemed to
 
 Options = Sequence[Sequence[int]]
@@ -40,6 +41,7 @@ class Answer(NamedTuple):
     choice: Sequence[int]
     cost: int
     bound: int
+    exhausted: bool = False
 
 
 @dataclass(eq=False)
@@ -47,7 +49,8 @@ class Lazily:
     """A model as a problem within so many bytes, in a view of overlap. ``gap``, ``exposed``, ``without``: as for
     `solving.solve`.
 
-    ``best``: the cheapest choice so far with its cost. ``bound``: what every choice costs at least.
+    ``best``: the cheapest choice so far with its cost. ``bound``: what every choice costs at least;
+    ``loose`` if elimination in parts said so.
     """
 
     translation: Translation
@@ -58,10 +61,14 @@ class Lazily:
     without: tuple[int, int] | None = None
     best: tuple[int, list[int]] | None = None
     bound: int = 0
+    loose: bool = False
 
     def solved(self, ask: Ask, start: Mapping[int, int] | None) -> Answer:
         """What an engine says once it matters no more what is not priced."""
         kept = self._narrowed()
+        if self.loose and self.best is not None and sum(map(len, kept)) > _FEW:
+            cost, choice = self.best
+            return Answer("feasible", choice, cost, min(self.bound, cost), exhausted=True)
         for _ in range(_ANSWERS):
             if self._late and self.best is not None:
                 return Answer("feasible", self.best[1], self.best[0], min(self.bound, self.best[0]))
@@ -86,27 +93,46 @@ class Lazily:
     def _narrowed(self) -> Options:
         """The options that some choice may have which is cheaper than the best one seen."""
         kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
+        ahead = None
         for _ in range(_ROUNDS):
             if self._late:
                 break
-            ahead = assign.outlook(self._problem(), self._known(), self.gap / 2, self.until)
+            ahead = assign.outlook(self._problem(), self._known(), self.gap / 2, self.until, ahead)
             if ahead is None:
                 break
             for choice in ahead.choices:
                 self._offer(choice)
             assert self.best is not None
             self.bound = max(self.bound, ahead.bound)
-            whole = reach = max(0, self.best[0] - ahead.bound)
-            while reach and self._unknown(ahead.within(reach)) > _PAIRS:
-                reach //= 2
-            settled = self._settle(near := ahead.within(reach))
-            among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
-            for choice in among.choices if among is not None else ():
-                self._offer(_named(choice, near))
+            self.loose = ahead.loose
+            settled = self._settle_loosely(ahead) if ahead.loose else self._settle_near(ahead)
             kept = ahead.within(max(0, self.best[0] - ahead.bound))
-            if not settled or reach == whole:
+            if not settled:
                 break
         return kept
+
+    def _settle_near(self, ahead: assign.Outlook) -> bool:
+        """Prices the pairs of the most promising options, as many as may be; whether there were any, and others are
+        left.
+        """
+        assert self.best is not None
+        whole = reach = max(0, self.best[0] - ahead.bound)
+        while reach and self._unknown(ahead.within(reach)) > _PAIRS:
+            reach //= 2
+        settled = self._settle(near := ahead.within(reach))
+        among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
+        for choice in among.choices if among is not None else ():
+            self._offer(_named(choice, near))
+        return bool(settled) and reach != whole
+
+    def _settle_loosely(self, ahead: assign.Outlook) -> bool:
+        """Prices the pairs around the best choice, unless it is good enough: where the bound is loose, too many options
+        are left. Whether there were any.
+        """
+        assert self.best is not None
+        if self._enough(ahead.bound):
+            return False
+        return self._settle_around(self.best[1], ahead.within(max(0, self.best[0] - ahead.bound))) > 0
 
     @property
     def _late(self) -> bool:

@@ -18,12 +18,14 @@ class Solution:
     """``choice``: option per representative node; ``objective`` and ``bound`` in the model's units.
 
     ``status``: optimal, feasible, infeasible or unknown; in brackets whose word goes further, where nothing proves it.
+    ``exhausted``: more time would not better it.
     """
 
     status: str
     choice: dict[int, int]
     objective: int
     bound: int
+    exhausted: bool = False
 
     @property
     def infeasible(self) -> bool:
@@ -72,12 +74,14 @@ def solve(
             translation.choice(found.choice),
             found.cost * translation.unit,
             found.bound * translation.unit,
+            found.exhausted,
         )
     hint = None if start is None else [start[node] for node in translation.decided]
     answer = ask(translation.problem(capacity, exposed, without), hint)
     bound = (answer.bound or 0) * translation.unit
     status = answer.status if answer.claimed_by is None else f"{answer.status} ({answer.claimed_by})"
-    return Solution(status, translation.choice(answer.choice), (answer.cost or 0) * translation.unit, bound)
+    cost = (answer.cost or 0) * translation.unit
+    return Solution(status, translation.choice(answer.choice), cost, bound, answer.exhausted)
 
 
 @dataclass(frozen=True)

@@ -56,19 +56,32 @@ class DualCertificate:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """A variable whose factors are taken in several groups: each over the variables `scopes[i]`, where it is the first
+    that is over all of a factor's, and with `shifts[i]` added by value of the variable, together nothing or less.
+    """
+
+    variable: tuple[int, int]
+    scopes: tuple[tuple[tuple[int, int], ...], ...]
+    shifts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class EliminationCertificate:
     """An order in which eliminating one variable after another is cheap, and multipliers of places.
 
     A variable is (node, -1), or (node, supply): what a node's strategies mean to a supply, where few strategies differ,
     or (-1 - j, supply): the items that the first j of a supply's nodes ask for together.
     `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `kept` are the strategies per node that
-    no other one of the node equals or beats in everything (none given: all). `check_elimination.py` eliminates again.
+    no other one of the node equals or beats in everything (none given: all). `parts`: of the variables that are
+    minimised in several groups of factors apart. `check_elimination.py` eliminates again.
     """
 
     order: tuple[tuple[int, int], ...]
     prices: tuple[tuple[int, int, int], ...]
     price_unit: int
     kept: tuple[tuple[int, ...], ...] = ()
+    parts: tuple[Parts, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +100,14 @@ class SplitCertificate:
 
 @dataclass(frozen=True, eq=False)
 class PartedCertificate:
-    """What certifies the problem in which every reader of a supply pays its share alone: no choice costs more there.
+    """What certifies the problem in which every reader of some supplies pays its share: no choice costs more there.
 
     With n readers each pays an n-th, rounded down, of the cheapest item that has its own within or is it.
     `kept` as for an elimination: these strategies per node come first, and all else is about them.
     """
 
     part: EliminationCertificate
+    supplies: tuple[int, ...]
     kept: tuple[tuple[int, ...], ...] = ()
 
 
@@ -157,7 +171,8 @@ class Assignment:
     `bound` is a lower bound on the cost of every feasible choice that `check` recomputes from `certificate`; None where
     there is none. "optimal" means that the two meet. `claim` is what an exact solver says beyond that, on its word
     alone. Where `status` is "infeasible", `certificate` or `conflict` proves it, or else the claim is all there is.
-    `history` are the improvements, as (seconds since the start, cost).
+    `history` are the improvements, as (seconds since the start, cost). `exhausted`: no engine would be asked for more,
+    however long it might take.
     """
 
     status: Status
@@ -170,6 +185,7 @@ class Assignment:
     seed: int
     history: tuple[tuple[float, int], ...] = ()
     claim: EngineClaim | None = None
+    exhausted: bool = False
 
     @property
     def gap(self) -> float | None:
@@ -184,8 +200,8 @@ class Assignment:
         match self.certificate:
             case DualCertificate():
                 return "duals"
-            case EliminationCertificate():
-                return "elimination"
+            case EliminationCertificate(parts=parts):
+                return "elimination in parts" if parts else "elimination"
             case SplitCertificate():
                 return "elimination, case by case"
             case PartedCertificate():

@@ -176,25 +176,28 @@ def _split_bound(problem: AssignmentProblem, certificate: SplitCertificate) -> i
 
 
 def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) -> int:
-    """Of the problem in which each reader of a supply pays its share of what serves it, whatever the others want."""
+    """Of the problem in which each reader of some supplies pays its share of what serves it, whatever others want."""
     if certificate.kept:
         demand_no_worse(problem, certificate.kept)
         problem = problem.restricted(certificate.kept)
     supplies: list[Supply] = []
-    for supply in problem.supplies:
-        readers = len(supply.readers)
+    for k, supply in enumerate(problem.supplies):
+        readers = len(supply.readers) if k in certificate.supplies else 1
 
         def share(amounts: Ints, supply: Supply = supply, readers: int = readers) -> Ints:
             found = amounts.copy()
             for item in range(supply.item_count):
                 for larger in np.flatnonzero(supply.within[item]).tolist():
                     found[:, item] = np.minimum(found[:, item], amounts[:, larger])
-            return np.where(found < FORBIDDEN // 2, found // max(1, readers), found)
+            return np.where(found < FORBIDDEN // 2, found // readers, found)
 
+        if readers < 2:
+            supplies.append(supply)
+            continue
         costs, uses = share(supply.costs), tuple(replace(use, amounts=share(use.amounts)) for use in supply.uses)
         alone = replace(supply, within=np.zeros_like(supply.within), costs=costs, uses=uses)
         pairs = zip(supply.readers, supply.asks, strict=True)
-        supplies += [replace(alone, readers=(v,), asks=(asks,)) for v, asks in pairs] if readers > 1 else [supply]
+        supplies += [replace(alone, readers=(v,), asks=(asks,)) for v, asks in pairs]
     return eliminated_bound(replace(problem, supplies=tuple(supplies)), certificate.part)
 
 

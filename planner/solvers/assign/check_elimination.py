@@ -7,14 +7,14 @@ worth, amounts only round down, and a minimum over one variable after another is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .answer import EliminationCertificate
+from .answer import EliminationCertificate, Parts
 from .problem import FORBIDDEN, AssignmentProblem
 from .supply import Supply
 
@@ -32,6 +32,7 @@ def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertifi
     charge, worth = _charges(problem, certificate)
     factors = _factors(problem, charge, certificate.price_unit, set(certificate.order))
     factors, single, total = _without_choice(factors)
+    parts = {part.variable: part for part in certificate.parts}
     for variable in certificate.order:
         if variable in single:
             single.remove(variable)
@@ -40,16 +41,49 @@ def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertifi
         factors = [factor for factor in factors if variable not in factor[0]]
         if not mine:
             raise ValueError(f"certificate: variable {variable} is in no factor, or was eliminated before")
-        variables, joint = _added(mine)
-        least = np.minimum(joint.min(axis=variables.index(variable)), FORBIDDEN)
-        if least.ndim:
-            factors.append((tuple(v for v in variables if v != variable), least))
-        else:
-            total += int(least)
+        for group, shift in _apart(mine, variable, parts.get(variable)):
+            variables, joint = _added(group)
+            least = np.minimum(
+                (joint + _along(shift, variables, variable)).min(axis=variables.index(variable)), FORBIDDEN
+            )
+            if least.ndim:
+                factors.append((tuple(v for v in variables if v != variable), least))
+            else:
+                total += int(least)
     if factors or single:
         left = factors[0][0][0] if factors else min(single)
         raise ValueError(f"certificate: {left} is never eliminated")
     return total - worth
+
+
+def _apart(factors: list[_Factor], variable: _Variable, parts: Parts | None) -> Iterator[tuple[list[_Factor], _Array]]:
+    """The factors of a variable in groups, with what is added to each by value of the variable.
+
+    The least of a sum is no less than the sum of the least of its parts, and what is added is nothing or less in all.
+    """
+    variables, costs = factors[0]
+    size = costs.shape[variables.index(variable)]
+    if parts is None:
+        yield factors, np.zeros(size, dtype=np.int64)
+        return
+    if any(len(shift) != size or max(map(abs, shift)) > FORBIDDEN for shift in parts.shifts):
+        raise ValueError(f"certificate: the shifts of {variable} are not {size} costs each")
+    if any(sum(shift) > 0 for shift in zip(*parts.shifts, strict=True)):
+        raise ValueError(f"certificate: the shifts of {variable} add to its costs")
+    groups: list[list[_Factor]] = [[] for _ in parts.scopes]
+    for factor in factors:
+        larger = [group for group, scope in zip(groups, parts.scopes, strict=True) if {*factor[0]} <= {*scope}]
+        if not larger:
+            raise ValueError(f"certificate: no part of {variable} is over all of {factor[0]}")
+        larger[0].append(factor)
+    nothing = ((variable,), np.zeros(size, dtype=np.int64))
+    for group, shift in zip(groups, parts.shifts, strict=True):
+        yield [nothing, *group], np.array(shift, dtype=np.int64)
+
+
+def _along(values: _Array, variables: Sequence[_Variable], variable: _Variable) -> _Array:
+    """Values of one variable, laid along its axis."""
+    return values.reshape([-1 if v == variable else 1 for v in variables])
 
 
 def demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:

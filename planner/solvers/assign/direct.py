@@ -20,7 +20,7 @@ from .dominance import Kept, settled, undominated
 from .eliminate import affordable
 from .factors import TooWide
 from .first import first_choices
-from .lagrange import Relaxation, Trial, examine
+from .lagrange import WIDEST, Relaxation, Trial, examine
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem, cost_bound
 from .prove import leaf, proof
@@ -29,6 +29,7 @@ from .standing import Terms
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
 _ENTRIES_PER_WORK = 200_000  # that are told to CP-SAT at most for each of its deterministic seconds
+_MOST_IN_PARTS = 20_000  # and where the bound is of parts, so that a shell is most of it, in all
 _LOOK_S = 0.1  # for every node, to see how much narrower a problem is once that is decided
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
@@ -63,6 +64,7 @@ class _State:
     claim: EngineClaim | None = None
     history: tuple[tuple[float, int], ...] = ()
     infeasible: bool = False
+    exhausted: bool = False
 
     def offer(self, choice: Sequence[int]) -> None:
         """Takes a choice if it fits and is cheaper."""
@@ -111,7 +113,9 @@ class _State:
         status: Status = "unknown" if best is None else "optimal" if bound == cost else "feasible"
         choice = () if best is None else best.choice
         claim = self.claim if self.claim is not None and self.claim.says_more_than(bound) else None
-        return Assignment(status, choice, cost, bound, certificate, None, wall, seed, self.history, claim)
+        return Assignment(
+            status, choice, cost, bound, certificate, None, wall, seed, self.history, claim, self.exhausted
+        )
 
 
 def solve_directly(problem: AssignmentProblem, request: Request, hint: Sequence[int] | None = None) -> Assignment:
@@ -135,9 +139,9 @@ def _renumbered(hint: Sequence[int] | None, kept: Kept) -> list[int] | None:
 def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     state.offer(hint or ())
     relaxation = _relaxed(state)
-    loose = relaxation is None or relaxation.in_parts
+    loose = not relaxation.whole
     if not state.infeasible and (state.best is None or (loose and not state.proved)):
-        seen = [trial.choice for trial in relaxation.trials] if relaxation is not None and loose else []
+        seen = relaxation.choices(state.places) if loose else []
         for choice in first_choices(Terms.of(state.places), seed=state.request.seed, also=seen):
             state.offer(choice)
     if loose and not state.done:
@@ -174,16 +178,9 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
     return state.answer()
 
 
-def _relaxed(state: _State) -> Relaxation | None:
-    """Elimination under multipliers, in parts where the problem is too wide; None where it is too wide even so."""
-    most_work = affordable(state.request.left)
-    try:
-        relaxation = Relaxation.of(state.places, most_work)
-    except TooWide:
-        try:
-            relaxation = Relaxation.of_parts(state.places.problem, most_work)
-        except TooWide:
-            return None
+def _relaxed(state: _State) -> Relaxation:
+    """Elimination under multipliers, in parts where the problem is too wide."""
+    relaxation = Relaxation.at_most(state.places.problem, affordable(state.request.left), WIDEST)
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
     _take(state, relaxation)
     return relaxation
@@ -229,14 +226,15 @@ def _certificate(relaxation: Relaxation, kept: Kept) -> Certificate:
     return replace(leaf(relaxation), kept=kept)
 
 
-def _in_shells(state: _State, relaxation: Relaxation | None) -> None:
-    """The strategies within δ of the bound, for wider and wider δ; all where there is no bound.
+def _in_shells(state: _State, relaxation: Relaxation) -> None:
+    """The strategies within δ of the bound, for wider and wider δ.
 
     Decided by CP-SAT, or, where the bound is of parts, by elimination once few enough strategies are left.
     """
-    spare = relaxation.spare() if relaxation is not None else None
-    low = relaxation.bound if relaxation is not None else 0
-    loose = relaxation is not None and relaxation.in_parts
+    spare, low, loose = relaxation.spare(), relaxation.bound, not relaxation.whole
+    if loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS:
+        state.exhausted = True
+        return
     reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))
     while not state.done and state.request.left > 0:
         if state.best is not None:

@@ -30,7 +30,11 @@ Asked = int  # items, a bit each
 
 
 class TooWide(Exception):
-    """Elimination would need larger arrays than it may build."""
+    """Elimination would need larger arrays than it may build; for these supplies alone, where it names some."""
+
+    def __init__(self, supplies: tuple[int, ...] = ()) -> None:
+        super().__init__(supplies)
+        self.supplies = supplies
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +67,25 @@ class SupplyFactor:
 
 
 class Factors:
-    """The factors of a problem under any multipliers. Raises TooWide."""
+    """The factors of a problem under any multipliers. Raises TooWide. `most`: entries of the factor of a supply."""
 
-    def __init__(self, places: Places) -> None:
-        self.places, self.problem = places, places.problem
+    def __init__(self, places: Places, most: int = MOST_COMBINATIONS) -> None:
+        self.places, self.problem, self.most = places, places.problem, most
         self.sizes = dict(enumerate(self.problem.strategy_counts.tolist()))
         # (node, -1): a node. (node, supply): its stand-in. (-1 - j, supply): the items that the first j nodes ask for.
         self.origin = {v: (v, -1) for v in self.sizes}
         self.place = {v: v for v in self.sizes}  # the node at which a variable comes up
         self.fixed = [Factor(*_oriented(self.problem, e)) for e in range(len(self.problem.edges))]
         self.charging = _charging(places)  # the supplies that cost or hold something at all
-        self.supplies = [self._of_supply(k) for k in self.charging]
+        self.supplies: list[SupplyFactor] = []
+        wide: list[int] = []
+        for k in self.charging:
+            try:
+                self.supplies.append(self._of_supply(k))
+            except TooWide:
+                wide.append(k)
+        if wide:
+            raise TooWide(tuple(wide))
 
     def _of_supply(self, k: int) -> SupplyFactor:
         supply = self.problem.supplies[k]
@@ -84,7 +96,8 @@ class Factors:
             own = forms if node == supply.source else [0] * self.sizes[node]
             faces.append(list(zip(own, *asks, strict=True)))
         meanings = [list(dict.fromkeys(face)) for face in faces]
-        at_once = len(nodes) <= MOST_AXES and prod(map(len, meanings)) <= MOST_COMBINATIONS
+        # What two nodes cost together is not larger than what the supply says of them.
+        at_once = len(nodes) <= 2 or (len(nodes) <= MOST_AXES and prod(map(len, meanings)) <= self.most)
         variables = list(nodes)
         for axis, (node, face) in enumerate(zip(nodes, faces, strict=True)):
             if len(nodes) > 2 and len(meanings[axis]) < len(face):
@@ -112,7 +125,7 @@ class Factors:
         asking = [(v, own) for v, own in zip(variables, meanings, strict=True) if len(own[0]) > 1]
         for position, (variable, own) in enumerate(asking, 1):
             step, joined = _after(supply, sets, own)
-            if step.size * len(joined) > MOST_COMBINATIONS:
+            if step.size * len(joined) > self.most:
                 raise TooWide
             number = self._variable(len(joined), (-1 - position, k), self.place[variable])
             link = np.where(step[..., None] == np.arange(len(joined)), 0, FORBIDDEN)

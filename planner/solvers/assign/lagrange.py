@@ -16,13 +16,19 @@ from dataclasses import dataclass, field
 from math import inf
 
 from .eliminate import MOST_WORK, Elimination
-from .factors import PRICE_UNIT, Factors
+from .factors import PRICE_UNIT, Factors, TooWide
 from .parts import parted
 from .places import Places, asked_of, places_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import supplied
 
 _TRIALS = 24  # eliminations in one ascent
+WIDEST = 100_000  # entries of a bucket where one of all that meet would be too wide
+_TRIALS_PARTED = 72  # eliminations where variables have several buckets
+_PASSES = 100  # entries of all buckets together are about so many times those of the widest
+_LEVELLING = 3  # of which so many are made at the same multipliers
+_CALMER = 0.7  # a step that brought no better bound is followed by one so much shorter
+_IN_VAIN, _RISING = 16, 1e-3  # so many without that much of a better bound end an ascent
 _SETTLED = 1e-5  # of the bound: what a further trial must promise to be worth it
 _FIRST_STEP = (
     64  # a multiplier may first grow to so many times less than it takes for the limit to cost the whole bound
@@ -71,7 +77,12 @@ class Relaxation:
     multipliers: Mapping[int, int] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     attempts: int = 0
-    in_parts: bool = False  # of the problem whose shared supplies are parted
+    supplies: tuple[int, ...] = ()  # that are parted
+    whole: bool = True  # neither supplies nor buckets are parted: the bound is that of the multipliers
+    shifts: Mapping[int, Ints] = field(default_factory=dict)  # between buckets of a variable, for the best bound
+    step: float = 1.0  # of the next such shifts
+    last: tuple[Mapping[int, int], int] = ({}, -FORBIDDEN)  # the last multipliers with the bound that they gave
+    _charged: tuple[Mapping[int, int], list[Ints]] | None = None
 
     @staticmethod
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
@@ -81,14 +92,27 @@ class Relaxation:
         return Relaxation(places, factors, elimination, cost_bound(places.problem))
 
     @staticmethod
-    def of_parts(problem: AssignmentProblem, most_work: int = MOST_WORK) -> Relaxation:
+    def of_parts(problem: AssignmentProblem, widest: int = WIDEST) -> Relaxation:
         """Of a problem that may be too wide itself: its bound holds, its choices may cost more than they seem to.
 
-        Raises TooWide.
+        `widest`: entries of a bucket, and of the factor of a supply, that is taken as a whole.
         """
-        found = Relaxation.of(places_of(parted(problem)), most_work)
-        found.most, found.in_parts = cost_bound(problem), True
-        return found
+        supplies: tuple[int, ...] = ()
+        try:
+            factors = Factors(places_of(problem), widest)
+        except TooWide as error:
+            supplies = error.supplies
+            factors = Factors(places_of(parted(problem, supplies)), widest)
+        elimination = Elimination(factors.sizes, factors.scopes(), widest=widest)
+        return Relaxation(factors.places, factors, elimination, cost_bound(problem), supplies=supplies, whole=False)
+
+    @staticmethod
+    def at_most(problem: AssignmentProblem, most_work: int, widest: int = WIDEST) -> Relaxation:
+        """Of a problem; in parts where an elimination would go through more entries."""
+        try:
+            return Relaxation.of(places_of(problem), most_work)
+        except TooWide:
+            return Relaxation.of_parts(problem, max(1, min(widest, most_work // _PASSES)))
 
     @property
     def impossible(self) -> bool:
@@ -99,6 +123,11 @@ class Relaxation:
         """The cheapest choice seen that fits."""
         return min((trial for trial in self.trials if trial.fits), key=lambda trial: trial.cost, default=None)
 
+    def choices(self, places: Places) -> list[tuple[int, ...]]:
+        """The choices seen, those first that fit and cost least by a problem of which this is in parts."""
+        seen = [examine(places, trial.choice) for trial in self.trials]
+        return [trial.choice for trial in sorted(seen, key=lambda trial: (not trial.fits, trial.cost))]
+
     def settled(self, gap: float) -> bool:
         best = self.best()
         return best is not None and best.cost - self.bound <= gap * abs(best.cost)
@@ -108,34 +137,81 @@ class Relaxation:
 
         `until`: the moment, by the monotonic clock, at which to stop in any case. `enough`: a bound that will do.
         """
-        self.begin()
-        for _ in range(_TRIALS - 1):
+        if not self.attempts:
+            self.begin()
+        raised, since = self.bound, 0
+        for trial in range(1, _TRIALS_PARTED if self.elimination.parted else _TRIALS):
             if self.impossible or self.bound >= enough or self.settled(gap):
                 return
             if not self.trials or time.monotonic() > until:
                 return
-            following = self._promising()
+            if self.bound > raised + _RISING * abs(raised):
+                raised, since = self.bound, trial
+            following = None if trial > since + _IN_VAIN else self._following(trial)
             if following is None:
                 break
             self.attempt(following)
         self._until_something_fits()
 
+    def _following(self, trial: int) -> Mapping[int, int] | None:
+        """The multipliers to try next: the same a few times while costs are moved between buckets."""
+        if not self.elimination.parted:
+            return self._promising()
+        return self.last[0] if trial % _LEVELLING else self._promising() or self.last[0]
+
     def begin(self) -> None:
         """The first elimination: no limit matters, and peaks are priced where they will probably be."""
         self.attempt(_start(self.places))
 
+    def resume(self, before: Relaxation) -> None:
+        """Begins as another one of about the same problem ended: at its multipliers, and with its shifts between the
+        buckets of every variable that has as many.
+        """
+        theirs = {before.factors.origin[v]: positions for v, positions in before.elimination.parted.items()}
+        shifts: dict[int, Ints] = {}
+        for v, positions in self.elimination.parted.items():
+            of_before = theirs.get(self.factors.origin[v], [])
+            known = [before.shifts[position] for position in of_before if position in before.shifts]
+            if len(known) == len(positions) and all(len(shift) == self.elimination.sizes[v] for shift in known):
+                shifts |= dict(zip(positions, known, strict=True))
+        self.elimination.shifts = shifts
+        self.attempt(self.placed(before.named))
+
+    @property
+    def named(self) -> dict[tuple[int, int], int]:
+        """The multipliers by (resource, instant)."""
+        places = self.places
+        return {(int(places.resource[p]), int(places.instant[p])): k for p, k in self.multipliers.items()}
+
+    def placed(self, named: Mapping[tuple[int, int], int]) -> dict[int, int]:
+        """Such multipliers on the places that there are."""
+        where = zip(self.places.resource.tolist(), self.places.instant.tolist(), strict=True)
+        known = {at: place for place, at in enumerate(where)}
+        return {known[at]: price for at, price in named.items() if at in known}
+
     def attempt(self, multipliers: Mapping[int, int]) -> None:
         """One elimination: maybe a better bound, maybe a choice not seen."""
         self.attempts += 1
-        least, values, _ = self.elimination.least(self.factors.under(multipliers))
+        least, values, known = self.elimination.least(self._under(multipliers))
         bound = least - limits_worth(self.places, multipliers)
         if bound > self.bound:
-            self.bound, self.multipliers = bound, dict(multipliers)
+            self.bound, self.multipliers, self.shifts = bound, dict(multipliers), self.elimination.shifts
+        if self.elimination.parted:
+            if self.last[0] == multipliers and bound <= self.last[1]:
+                self.step *= _CALMER
+            self.elimination.even(known, self.step)
+        self.last = dict(multipliers), bound
         choice = tuple(values[v] for v in range(self.places.problem.node_count))
         if all(choice != trial.choice for trial in self.trials):
             trial = examine(self.places, choice)
             if trial.linear < FORBIDDEN // 2:
                 self.trials.append(trial)
+
+    def _under(self, multipliers: Mapping[int, int]) -> list[Ints]:
+        """The factors, which are the last ones where the multipliers are."""
+        if self._charged is None or self._charged[0] != multipliers:
+            self._charged = dict(multipliers), self.factors.under(multipliers)
+        return self._charged[1]
 
     def _promising(self) -> dict[int, int] | None:
         """The multipliers at which the choices seen allow the best bound, none far from the best so far."""
@@ -176,7 +252,8 @@ class Relaxation:
 
     def spare(self) -> dict[int, Ints]:
         """Per node, for each strategy how much more than the bound every choice with it costs at least."""
-        least, _, known = self.elimination.least(self.factors.under(self.multipliers))
+        self.elimination.shifts = self.shifts
+        least, _, known = self.elimination.least(self._under(self.multipliers))
         with_each = self.elimination.least_with(known)
         return {v: with_each[v] - least for v in range(self.places.problem.node_count)}
 

@@ -14,12 +14,13 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from .dominance import undominated
+from .dominance import Kept, undominated
 from .eliminate import affordable
-from .factors import TooWide
-from .lagrange import Relaxation
+from .first import first_choices
+from .lagrange import Relaxation, examine
 from .places import places_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints
+from .standing import Terms
 
 Known = Sequence[NDArray[np.bool_]]
 """Of every supply [strategy of the source, item] whether the cost is what it is, and not only no more than that."""
@@ -29,12 +30,19 @@ Known = Sequence[NDArray[np.bool_]]
 class Outlook:
     """`spare`: per node, for each strategy how much more than the bound all choices with it cost at least.
 
-    `choices` are some that fit, by the costs as they are known.
+    `choices` are some that fit, by the costs as they are known. `loose`: what was eliminated is in parts, so that the
+    bound may stay below all choices.
     """
 
     bound: int
     spare: tuple[Ints, ...]
     choices: tuple[tuple[int, ...], ...]
+    kept: Kept
+    relaxation: Relaxation
+
+    @property
+    def loose(self) -> bool:
+        return not self.relaxation.whole
 
     def within(self, reach: int) -> list[list[int]]:
         """Per node the strategies of the choices that cost at most so much more than the bound."""
@@ -42,20 +50,24 @@ class Outlook:
 
 
 def outlook(
-    problem: AssignmentProblem, known: Known | None = None, gap: float = 0.0, until: float = inf
+    problem: AssignmentProblem,
+    known: Known | None = None,
+    gap: float = 0.0,
+    until: float = inf,
+    before: Outlook | None = None,
 ) -> Outlook | None:
-    """What elimination says of a problem with supplies; None where it is too wide, or nothing was seen to fit.
+    """What elimination says of a problem with supplies; None where nothing was seen to fit.
 
-    `known`: all of it by default.
-    `gap` and `until` as in `Relaxation.ascend`.
+    `known`: all of it by default. `gap` and `until` as in `Relaxation.ascend`. `before`: what was said of the problem
+    while less of it was known, nothing of which has become cheaper.
     """
-    kept = undominated(places_of(problem), known)
+    kept = undominated(places_of(problem), known) if before is None or not before.loose else before.kept
     smaller = problem.restricted(kept)
-    relaxation = _relaxation(smaller, affordable(until - time.monotonic()))
-    if relaxation is None:
-        return None
+    relaxation = Relaxation.at_most(smaller, affordable(until - time.monotonic()))
+    if before is not None and before.loose:
+        relaxation.resume(before.relaxation)
     relaxation.ascend(gap, until)
-    choices = [trial.choice for trial in relaxation.trials if trial.fits]
+    choices = _fitting(smaller, relaxation)
     if relaxation.impossible or not choices:
         return None
     spare = relaxation.spare()
@@ -65,15 +77,14 @@ def outlook(
         every[list(mine)] = spare[v]
         whole.append(every)
     named = tuple(tuple(mine[s] for mine, s in zip(kept, choice, strict=True)) for choice in choices)
-    return Outlook(relaxation.bound, tuple(whole), named)
+    return Outlook(relaxation.bound, tuple(whole), named, kept, relaxation)
 
 
-def _relaxation(problem: AssignmentProblem, most_work: int) -> Relaxation | None:
-    """Of the problem, else of it in parts."""
-    try:
-        return Relaxation.of(places_of(problem), most_work)
-    except TooWide:
-        try:
-            return Relaxation.of_parts(problem, most_work)
-        except TooWide:
-            return None
+def _fitting(problem: AssignmentProblem, relaxation: Relaxation) -> list[tuple[int, ...]]:
+    """The choices seen that fit; of a problem in parts more, better ones, as none of those need be good."""
+    if relaxation.whole:
+        return [trial.choice for trial in relaxation.trials if trial.fits]
+    places = places_of(problem)
+    seen = relaxation.choices(places)
+    found = [*seen, *first_choices(Terms.of(places), also=seen[:1])]
+    return [choice for choice in found if examine(places, choice).fits]

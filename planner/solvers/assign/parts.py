@@ -13,6 +13,7 @@ down.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +23,12 @@ from .problem import FORBIDDEN, AssignmentProblem, Ints
 from .supply import Supply
 
 
-def parted(problem: AssignmentProblem) -> AssignmentProblem:
-    """The same nodes and strategies, no choice dearer or holding more than in the problem itself."""
-    return replace(problem, supplies=tuple(part for supply in problem.supplies for part in _parts(supply)))
+def parted(problem: AssignmentProblem, those: Collection[int]) -> AssignmentProblem:
+    """The same nodes and strategies, no choice dearer or holding more than in the problem itself. `those`: the numbers
+    of the supplies that are parted.
+    """
+    parts = [_parts(supply) if k in those else [supply] for k, supply in enumerate(problem.supplies)]
+    return replace(problem, supplies=tuple(part for some in parts for part in some))
 
 
 def _parts(supply: Supply) -> list[Supply]:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .answer import EliminationCertificate, PartedCertificate, SplitCertificate
-from .factors import PRICE_UNIT, TooWide
-from .lagrange import Relaxation
-from .places import places_of
+from .answer import EliminationCertificate, PartedCertificate, Parts, SplitCertificate
+from .factors import PRICE_UNIT
+from .lagrange import WIDEST, Relaxation
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 MOST_NODES = 400  # of a problem that is worth it
@@ -60,26 +59,21 @@ class _Prover:
         self.work += _SET_UP * problem.node_count
         if self.cases > _CASES or self.work > _WORK or time.monotonic() > self.until:
             raise _TooLong
-        try:
-            relaxation = _relaxation(problem)
-        except TooWide:
-            return self._each(problem, _widest(problem), {})
+        relaxation = Relaxation.at_most(problem, _WIDEST, WIDEST)
         self._bound(relaxation, prices)
         if relaxation.impossible or relaxation.bound >= self.target:
             return leaf(relaxation)
         return self._closer(problem, relaxation)
 
     def _bound(self, relaxation: Relaxation, prices: Prices) -> None:
-        places = relaxation.places
-        known = {(int(r), int(t)): p for p, (r, t) in enumerate(zip(places.resource, places.instant, strict=True))}
-        relaxation.attempt({known[where]: price for where, price in prices.items() if where in known})
+        relaxation.attempt(relaxation.placed(prices))
         if relaxation.bound < self.target and not relaxation.impossible:
             relaxation.ascend(0.0, self.until, self.target)
         self.work += relaxation.elimination.work * relaxation.attempts
 
     def _closer(self, problem: AssignmentProblem, relaxation: Relaxation) -> Proof:
         """The strategies too dear by far, node after node, as closed cases; then what is left."""
-        prices = _named(relaxation)
+        prices = relaxation.named
         spare, need = relaxation.spare(), self.target - relaxation.bound
         allowed = {v: problem.costs[v] < FORBIDDEN // 2 for v in spare}
         closed = {v: np.flatnonzero((costs >= need) & allowed[v]) for v, costs in spare.items()}
@@ -108,14 +102,6 @@ class _Prover:
         return SplitCertificate(v, groups, tuple(self.case(only(problem, v, group), prices) for group in groups))
 
 
-def _relaxation(problem: AssignmentProblem) -> Relaxation:
-    """Of the problem, or of it in parts. Raises TooWide."""
-    try:
-        return Relaxation.of(places_of(problem), _WIDEST)
-    except TooWide:
-        return Relaxation.of_parts(problem, _WIDEST)
-
-
 def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> AssignmentProblem:
     """The problem in which a node has some of its strategies alone, numbered anew."""
     return problem.restricted(
@@ -125,15 +111,22 @@ def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> Assig
 
 def leaf(relaxation: Relaxation) -> Leaf:
     """What certifies the bound of a relaxation."""
-    prices = tuple(sorted((r, t, price) for (r, t), price in _named(relaxation).items()))
+    prices = tuple(sorted((r, t, price) for (r, t), price in relaxation.named.items()))
     order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    found = EliminationCertificate(order, prices, PRICE_UNIT)
-    return PartedCertificate(found) if relaxation.in_parts else found
+    found = EliminationCertificate(order, prices, PRICE_UNIT, parts=_buckets(relaxation))
+    return PartedCertificate(found, relaxation.supplies) if relaxation.supplies else found
 
 
-def _named(relaxation: Relaxation) -> dict[tuple[int, int], int]:
-    places = relaxation.places
-    return {(int(places.resource[p]), int(places.instant[p])): k for p, k in relaxation.multipliers.items()}
+def _buckets(relaxation: Relaxation) -> tuple[Parts, ...]:
+    """The variables with several buckets: over which others each is, and what was added to it."""
+    elimination, origin = relaxation.elimination, relaxation.factors.origin
+    found = []
+    for v, positions in elimination.parted.items():
+        none = np.zeros(elimination.sizes[v], dtype=np.int64)
+        shifts = [relaxation.shifts.get(position, none) for position in positions]
+        scopes = [tuple(origin[w] for w in elimination.buckets[position].scope) for position in positions]
+        found.append(Parts(origin[v], tuple(scopes), tuple(tuple(shift.tolist()) for shift in shifts)))
+    return tuple(found)
 
 
 def _telling(spare: Mapping[int, Ints], open_: Mapping[int, Ints]) -> int:
@@ -142,18 +135,3 @@ def _telling(spare: Mapping[int, Ints], open_: Mapping[int, Ints]) -> int:
     if not several:
         raise _TooLong
     return max(several, key=lambda v: (several[v], -v))
-
-
-def _widest(problem: AssignmentProblem) -> int:
-    """The node that has a choice and meets most others: with it decided, least is left to be carried along."""
-    met = _met(problem)
-    return int(np.where(problem.strategy_counts > 1, met, -1).argmax())
-
-
-def _met(problem: AssignmentProblem) -> Ints:
-    """With how many others each node meets, counted as often as it does."""
-    met = np.bincount(problem.edges.reshape(-1), minlength=problem.node_count)
-    for supply in problem.supplies:
-        for v in supply.nodes:
-            met[v] += len(supply.nodes) - 1
-    return met

@@ -18,7 +18,7 @@ from tapestry.planner.solvers.assign import (
     ProblemBuilder,
     Supply,
     SupplyUse,
-    direct,
+    eliminate,
     factors,
     solve,
 )
@@ -239,7 +239,7 @@ def test_a_supply_that_contradicts_the_problem_is_refused(change: dict[str, obje
 @given(supply_problems())
 def test_what_is_too_wide_is_eliminated_case_by_case(problem: AssignmentProblem) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(direct, "MOST_WORK", 0)  # of a whole problem
+        patch.setattr(eliminate, "MOST_WORK", 0)  # of a whole problem
         answer, best = solve(problem), cheapest_of(problem)
     assert answer.cost == best
     assert answer.status == ("infeasible" if best is None else "optimal")
