@@ -104,11 +104,15 @@ class Reach:
 
 def _reached(group: Group, sets: Tile, spend: Spend) -> Iterable[Tile]:
     """What the rows of a group reach: tiles of so many axes as it has rows."""
+    used = set().union(*map(names_in, group.exprs))
+    for k, name in enumerate(group.dims):
+        if name not in used and len(sets[k]) > 1 and len(_touching(name, group.conditions)) > 1:
+            parts = ((*sets[:k], (run,), *sets[k + 1 :]) for run in sets[k])
+            return [tile for part in parts for tile in _reached(group, part, spend)]
     left = _narrowed(group, sets)
     if left is None:
         return ()
     dims, conditions = left
-    used = set().union(*map(names_in, group.exprs))
     if _without(used, dims, conditions):
         left = _narrowed(replace(group, conditions=tuple(conditions), dims=tuple(dims)), tuple(dims.values()))
         if left is None:
@@ -157,19 +161,46 @@ def clipped(runs: Runs, factor: int, const: int, lo: int | None, hi: int | None)
 
 
 def _without(used: set[str], dims: dict[str, Runs], conditions: list[Bound]) -> bool:
-    """Drop dimensions that no row uses, where one condition does and it is told by their ends alone."""
+    """Drop dimensions that no row uses, where conditions on the others say whether one of their values is left."""
     before = len(dims)
     for name in sorted(dims.keys() - used):
-        touching = [bound for bound in conditions if name in names_in(bound.expr)]
-        if not touching:
+        touching = _touching(name, conditions)
+        left: list[Bound] | None = []
+        if len(touching) == 1:
+            told = _by_ends(touching[0], name, dims[name])
+            left = None if told is None else [told]
+        elif touching:
+            left = _between_limits(touching, name, dims[name])
+        if left is not None:
+            conditions[:] = [*(bound for bound in conditions if bound not in touching), *left]
             del dims[name]
-        elif len(touching) == 1:
-            (bound,) = touching
-            left = _by_ends(bound, name, dims[name])
-            if left is not None:
-                conditions[conditions.index(bound)] = left
-                del dims[name]
     return len(dims) < before
+
+
+def _touching(name: str, conditions: Iterable[Bound]) -> list[Bound]:
+    return [bound for bound in conditions if name in names_in(bound.expr)]
+
+
+def _between_limits(bounds: Sequence[Bound], name: str, values: Runs) -> list[Bound] | None:
+    """The conditions that some value of a dense dimension satisfies all of some: each lower limit is at most each upper
+    one (Fourier and Motzkin; exact for whole numbers, as the dimension is counted once in each). None for others.
+    """
+    if len(values) > 1 or values[0].step > 1:
+        return None
+    lows, tops = [Affine((), values[0].start)], [Affine((), last(values[0]))]
+    for bound in bounds:
+        factor = dict(bound.expr.terms).get(name, 0)
+        rest = Affine(tuple(term for term in bound.expr.terms if term[0] != name), bound.expr.const)
+        if abs(factor) != 1 or name in names_in(rest):
+            return None
+        for limit, beyond in ((bound.lo, 0), (bound.hi, 1)):
+            if limit is None:
+                continue
+            # factor * value + rest is at least lo and at most hi - 1; turned round where the factor is -1
+            end = Affine((), limit - beyond)
+            found = difference(end, rest) if factor > 0 else difference(rest, end)
+            (lows if (factor > 0) == (beyond == 0) else tops).append(found)
+    return [Bound(difference(top, low), 0, None) for low in lows for top in tops]
 
 
 def _by_ends(bound: Bound, name: str, values: Runs) -> Bound | None:

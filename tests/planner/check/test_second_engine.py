@@ -131,6 +131,28 @@ def test_points_between_lines_are_counted_without_listing_them(data: st.DataObje
     assert found == sum(all(bound.holds(place) for bound in conditions) for place in places)
 
 
+@settings(max_examples=150)
+@given(st.data())
+def test_what_bands_reach_is_told_without_listing_them(data: st.DataObject) -> None:
+    """A dimension that two conditions or three hold near to another one, in one run of values or in several."""
+    units = st.sampled_from([1, -1])
+    bands = st.builds(
+        lambda a, b, const, lo, hi: Bound(Affine((("a", a), ("b", b)), const), lo, hi), units, units,
+        st.integers(-9, 9), ends, ends,
+    )  # fmt: skip
+    conditions = data.draw(st.lists(bands, min_size=2, max_size=3))
+    chosen = Form((((range(6), range(10, 20)), (range(-4, 8), range(9, 30))),))
+    truth = {point[1:] for point in reached("ab", [Affine.dim("a"), Affine.dim("b")], conditions, chosen)}
+    assert points(Reach("ab", [Affine.dim("b")], conditions, spend).image(chosen)) == truth
+
+
+def test_a_band_of_any_size_is_projected_at_once() -> None:
+    n, t, s = 1 << 40, Affine.dim("t"), Affine.dim("s")
+    chosen = Form((((range(100, n),), (range(n),)),))
+    reach = Reach("ts", [s], [Bound(s - t, None, 1), Bound(t - s, None, 10)], spend)
+    assert reach.image(chosen).tiles == (((range(91, n),),),)
+
+
 def test_a_triangle_of_any_size_is_counted_at_once() -> None:
     n, t, s = 1 << 40, Affine.dim("t"), Affine.dim("s")
     chosen = Form((((range(n),), (range(n),)),))
