@@ -7,7 +7,7 @@ elements that they read and write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...program import Operation, Program
@@ -66,6 +66,23 @@ class Unit:
     op: Operation
     piece: int
     strategy: Strategy
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Tasks in an order, and the seconds that they take in it, but for what is gathered of resident tensors.
+
+    ``sent``: by tensor and the place of the task that left it there, the layouts that it is moved to, each with how
+    many tasks come before that transfer.
+    """
+
+    units: tuple[Unit, ...]
+    seconds: float = 0.0
+    sent: Mapping[tuple[str, int], Sequence[tuple[Layout, int]]] = field(default_factory=dict)
+
+    def before(self, tensor: str, writer: int, need: Layout) -> int:
+        """How many tasks come before what a task left there is moved to a layout, at least."""
+        return next((count for layout, count in self.sent.get((tensor, writer), ()) if need.within(layout)), writer + 1)
 
 
 def units_of(program: Program, decisions: Decisions) -> tuple[Unit, ...]:

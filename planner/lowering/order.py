@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from ...program import Program
 from ...records import width_of
@@ -19,19 +20,11 @@ from ...space import Region
 from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.traffic import Traffic
-from .decisions import Decisions, Unit, units_of
+from .decisions import Decisions, Listing, Unit, units_of
 from .sides import told_apart
 
 Moved = list[tuple[Layout, float]]
 """The layouts that something is moved to, with seconds, or with when it is there."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Tasks in an order, and the seconds that they take in it, but for what is gathered of resident tensors."""
-
-    units: tuple[Unit, ...]
-    seconds: float
 
 
 @dataclass(eq=False)
@@ -42,6 +35,21 @@ class _Lanes:
     comm: list[float]
     made: dict[int, float] = field(default_factory=dict)
     moved: dict[int, Moved] = field(default_factory=dict)
+    waiting: list[_Transfer] = field(default_factory=list)
+
+    def start(self, transfer: _Transfer) -> float:
+        """When it can start."""
+        return max(self.made[transfer.writer], *(self.comm[side] for side in transfer.sides))
+
+
+@dataclass(frozen=True, eq=False)
+class _Transfer:
+    """What a task leaves, to be moved to a layout on the lanes of some classes of ranks."""
+
+    writer: int
+    need: Layout
+    seconds: float
+    sides: list[int]
 
 
 class _Lister:
@@ -139,34 +147,65 @@ class _Lister:
             for reader in readers:
                 before[reader].append((self._tensor(writer), writer))
         waiting = [sum(writer >= 0 for _, writer in writers) for writers in before]
-        # By task whose operands are all made: when they are there.
+        # By task whose operands are all made: when they are there; infinite while it is not known when they are moved.
         ready = {k: self._available(k, before[k], lanes) for k, count in enumerate(waiting) if not count}
-        found = []
+        found: list[int] = []
+        sent: dict[tuple[str, int], list[tuple[Layout, int]]] = {}
+        place = dict.fromkeys(self.inputs, -1)
+        latest = [0] * len(self.sides)  # by class of ranks where the last of its transfers is
         while ready:
             free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
             start = {k: max(free[k], there) for k, there in ready.items()}
             chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.moved[k], -self.level[k], k))
-            del ready[chosen]
-            found.append(self.units[chosen])
-            end = start[chosen] + self.units[chosen].strategy.slowest
-            for side in on[chosen]:
-                lanes.compute[side] = end
-            self._produce(chosen, end, lanes)
-            for reader in self.readers[chosen]:
-                waiting[reader] -= sum(writer == chosen for _, writer in before[reader])
-                if not waiting[reader]:
-                    ready[reader] = self._available(reader, before[reader], lanes)
-        return Listing(tuple(found), max([*lanes.compute, *lanes.comm]))
+            if (transfer := self._next(lanes)) is not None and lanes.start(transfer) <= start[chosen]:
+                self._move(transfer, lanes)
+                made = self._tensor(transfer.writer), place[transfer.writer]
+                at = max(made[1] + 1, *(latest[side] for side in transfer.sides))
+                for side in transfer.sides:
+                    latest[side] = at
+                sent.setdefault(made, []).append((transfer.need, at))
+                readers = [reader for reader in self.readers[transfer.writer] if reader in ready]
+            else:
+                del ready[chosen]
+                place[chosen] = len(found)
+                found.append(chosen)
+                end = start[chosen] + self.units[chosen].strategy.slowest
+                for side in on[chosen]:
+                    lanes.compute[side] = end
+                self._produce(chosen, end, lanes)
+                readers = self.readers[chosen]
+                for reader in readers:
+                    waiting[reader] -= sum(writer == chosen for _, writer in before[reader])
+            ready |= {k: self._available(k, before[k], lanes) for k in readers if not waiting[k]}
+        while (transfer := self._next(lanes)) is not None:
+            self._move(transfer, lanes)
+        return Listing(tuple(self.units[k] for k in found), max([*lanes.compute, *lanes.comm]), sent)
+
+    def _next(self, lanes: _Lanes) -> _Transfer | None:
+        """The transfer that can start first, on a tie that of the first piece."""
+        return min(lanes.waiting, key=lambda each: (lanes.start(each), self._order(each.writer)), default=None)
+
+    def _order(self, writer: int) -> tuple[int, int]:
+        return (-1 if writer < 0 else self._piece(writer), writer)
 
     def _produce(self, writer: int, at: float, lanes: _Lanes) -> None:
+        """What is moved takes its turn on the lanes at once where all ranks have the same ones. Where they do not, a
+        lane would wait for another with what that one is not free for, so that transfers have turns like tasks.
+        """
         lanes.made[writer] = at
         lanes.moved[writer] = []
         for need, seconds in self.moves[writer]:
-            sides = self._on(self._left(writer).ranks, need.ranks)
-            end = max(at, *(lanes.comm[side] for side in sides)) + seconds
-            for side in sides:
-                lanes.comm[side] = end
-            lanes.moved[writer].append((need, end))
+            transfer = _Transfer(writer, need, seconds, self._on(self._left(writer).ranks, need.ranks))
+            lanes.waiting.append(transfer)
+            if len(self.sides) == 1:
+                self._move(transfer, lanes)
+
+    def _move(self, transfer: _Transfer, lanes: _Lanes) -> None:
+        end = lanes.start(transfer) + transfer.seconds
+        for side in transfer.sides:
+            lanes.comm[side] = end
+        lanes.waiting.remove(transfer)
+        lanes.moved[transfer.writer].append((transfer.need, end))
 
     def _available(self, reader: int, writers: Sequence[tuple[str, int]], lanes: _Lanes) -> float:
         """When all operands are there; resident ones always are (they are gathered ahead)."""
@@ -176,6 +215,8 @@ class _Lister:
             end = lanes.made[writer]
             if not self.decisions.made(self.program, name).satisfies(need):
                 part = self._part(need, writer)
+                if any(each.writer == writer and part.within(each.need) for each in lanes.waiting):
+                    return inf
                 end = next((at for layout, at in lanes.moved[writer] if part.within(layout)), end)
             latest = max(latest, end)
         return latest

@@ -57,11 +57,15 @@ def by_piece(readers: Sequence[Reader], layouts: Layouts) -> list[Reader]:
     return [group[0]._replace(need=united([r.need for r in group], layouts)) for group in groups.values()]
 
 
-def apart(need: Layout, groups: Sequence[Reader]) -> bool:
-    """Whether the pieces of one operation, and nothing else, share the layout out among them."""
-    pieces = {group.piece for group in groups}
-    one = len({group.op for group in groups}) == 1 and len(pieces) > 1
-    return one and sum(group.need.total for group in groups) == need.total
+def apart(need: Layout, groups: Sequence[Reader], layouts: Layouts) -> list[Layout]:
+    """By piece what it reads of the layout, in one operation or another, where pieces share it out among them; nothing
+    where they do not, or some operation reads it at once.
+    """
+    by_number: dict[int, list[Layout]] = {}
+    for group in groups:
+        by_number.setdefault(group.piece, []).append(group.need)
+    found = [united(needs, layouts) for needs in by_number.values()]
+    return found if len(found) > 1 and sum(mine.total for mine in found) == need.total else []
 
 
 def parts(need: Layout, groups: Sequence[Reader], written: Sequence[Written], layouts: Layouts) -> Iterator[Part]:

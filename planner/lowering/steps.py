@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
@@ -13,7 +12,7 @@ from ..sharding.model import maximal
 from ..strategy.layouts import Layout, Layouts, united
 from ..strategy.strategies import Strategy
 from ..strategy.traffic import Traffic
-from .decisions import Decisions, Schedule, Unit
+from .decisions import Decisions, Listing, Schedule, Unit
 from .parts import Part, Reader, Written, apart, by_piece, parts, written_by
 
 COMPUTE, COMM = "compute", "comm"
@@ -132,7 +131,7 @@ class StepBuilder:
         self,
         program: Program,
         decisions: Decisions,
-        units: Sequence[Unit],
+        listing: Listing,
         traffic: Traffic,
         layouts: Layouts,
         schedule: Schedule,
@@ -145,7 +144,7 @@ class StepBuilder:
         self.have: dict[str, Layout] = {}
         self.copies: dict[str, list[tuple[Layout, Slot]]] = {}
         self.pending: dict[int, list[_Move]] = {}
-        self.units = units
+        self.listing, self.units = listing, listing.units
         self.units_of: dict[str, list[tuple[int, Unit]]] = {}
         for k, unit in enumerate(self.units):
             self.units_of.setdefault(unit.op.name, []).append((k, unit))
@@ -186,12 +185,10 @@ class StepBuilder:
             served[next(need for need in moved if reader.need.within(need))].append(reader)
         for need in moved:
             groups = by_piece(served[need], self.layouts)
-            if need is not grown and apart(need, groups):
-                for group in groups:
-                    self._move_to(tensor, group.need, [group], written, self._copy(tensor, group.need))
-            else:
-                target = self.home[tensor.name] if need is grown else self._copy(tensor, need)
-                self._move_to(tensor, need, groups, written, target)
+            for mine in ([] if need is grown else apart(need, groups, self.layouts)) or [need]:
+                target = self.home[tensor.name] if need is grown else self._copy(tensor, mine)
+                within = [group for group in groups if group.need.within(mine)]
+                self._move_to(tensor, mine, within, written, target)
 
     def _moved_for(self, tensor: Tensor, have: Layout, op: str, needs: list[Layout]) -> Layout:
         """What an operation reads that is moved for it: nothing for the pieces that read what is there, unless that
@@ -221,7 +218,8 @@ class StepBuilder:
             if part.after < 0:
                 slot = max(0, part.first - self.schedule.ahead)
             else:
-                slot = part.after + 1 if pieced else max(part.after + 1, part.first - 3)
+                slot = self.listing.before(tensor.name, part.after, part.need) if pieced else part.first - 3
+                slot = max(part.after + 1, min(slot, part.first))
             self.pending.setdefault(slot, []).append(_Move(tensor, part, target))
 
     def _readers(self, tensor: Tensor) -> list[Reader]:
@@ -299,19 +297,21 @@ class StepBuilder:
         if self._read_apart(out, units, whole):
             slots = {k: self._slot(f"{out.name}.{unit.piece}", out, unit.strategy.writes) for k, unit in units}
             self.homes[out.name], self.home[out.name] = slots, slots[units[0][0]]
-            return
-        self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
-        if whole.parts is not None:
-            self.home[out.name].record = self.program.records.get(out.name)
+        else:
+            self.home[out.name] = self._slot(out.name, out, whole, keep=out.name in self.program.outputs)
+        for slot in {**self.homes.get(out.name, {}), -1: self.home[out.name]}.values() if whole.parts else ():
+            slot.record = self.program.records.get(out.name)
 
     def _read_apart(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> bool:
         """Whether every task that reads a value where it is made reads of one piece only."""
         final = {*self.program.outputs, *(value for _, value in self.program.states)}
         several = len({unit.piece for _, unit in units}) < len(units)  # tasks of a piece
-        if len(units) == 1 or several or out.name in final or whole.parts is not None:
+        if len(units) == 1 or several or out.name in final:
             return False
         needs = list(dict.fromkeys(reader.need for reader in self._readers(out)))
         written = [unit.strategy.writes for _, unit in units]
+        if sum(piece.everything.size for piece in written) > whole.everything.size:  # folded of several pieces
+            return False
         there = [need for need in needs if whole.satisfies(need)]
         moved = [need for need in needs if need not in there]
         read_apart = all(any(need.within(piece) for piece in written) for need in there)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ..format import Claims, Document, Predicted, Resolved, Traffic, Workspace
-from ..lowering.decisions import Decisions, Schedule, units_of
+from ..lowering.decisions import Decisions, Listing, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import Arena, least_arena, place
 from ..lowering.order import in_order_of, listed
@@ -168,11 +168,11 @@ def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> St
     """The steps of all ranks."""
     for op in question.program.operations:
         question.table.prove(op, decisions.strategies[op.name].cuts)
-    program, units = question.program, units_of(question.program, decisions)
+    program, listing = question.program, Listing(units_of(question.program, decisions))
     if schedule.listed:
-        units = listed(program, decisions, question.pricing, question.layouts).units
-        program = in_order_of(program, units)
-    return StepBuilder(program, decisions, units, question.pricing, question.layouts, schedule).build()
+        listing = listed(program, decisions, question.pricing, question.layouts)
+        program = in_order_of(program, listing.units)
+    return StepBuilder(program, decisions, listing, question.pricing, question.layouts, schedule).build()
 
 
 def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps: Steps) -> Candidate:

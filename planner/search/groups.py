@@ -8,7 +8,7 @@ kept where it simulates shorter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..strategy.grouping import Grouping, groupings
 from ..strategy.layouts import Layout, Layouts
 from ..strategy.least import lacks_parts
 from ..strategy.mesh import Mesh
-from ..strategy.strategies import Cuts, Strategy
+from ..strategy.strategies import Cuts, Strategy, StrategyTable
 from .candidates import best_candidate, decide
 from .found import Found
 from .question import Question
@@ -34,7 +34,7 @@ from .search import WORTH, Search, searched
 
 # Operations times groups that are placed at most, and operations that are cut within groups: what a few seconds afford.
 PLACED = 4000
-CUT_WITHIN = 300
+CUT_WITHIN = 1000
 
 
 def side_by_side(question: Question, best: Found, below: float) -> Found | None:
@@ -137,10 +137,11 @@ class Scaled(_Split):
         return seconds if group == ALL else seconds + (self.count - 1) * max(0.0, seconds - start)
 
 
-def within(question: Question, grouping: Grouping, budget: int) -> Inner | None:
+def within(question: Question, grouping: Grouping, budget: int, whole: Mapping[str, str] | None = None) -> Inner | None:
     """How a group by itself is cut: not at all where it is one rank, else as the solver says. None: it says nothing.
 
-    ``budget``: bytes on a rank for the whole program, of which each group has a part.
+    ``budget``: bytes on a rank for the whole program, of which each group has a part. ``whole``: of operations that a
+    batch goes through in pieces the dimension that pieces are cut along, and ranks are not.
     """
     program, mesh = question.program, grouping.inner
     if mesh.size == 1:
@@ -149,25 +150,34 @@ def within(question: Question, grouping: Grouping, budget: int) -> Inner | None:
         return Inner({op.name: () for op in program.operations}, homes, {})
     if len(program.operations) > CUT_WITHIN:
         return None
-    known = question.apart
-    if (mesh.shape, budget) not in known:
-        known[mesh.shape, budget] = _asked(_alone(question, mesh), budget)
-    return known[mesh.shape, budget]
+    known, key = question.apart, (mesh.shape, budget, _kind(whole))
+    if key not in known:
+        known[key] = _asked(_alone(question, mesh, whole), budget)
+    return known[key]
 
 
-def _alone(question: Question, mesh: Mesh) -> Search:
+def _kind(whole: Mapping[str, str] | None) -> int:
+    """What groups are asked for: as they run at once, for a batch in pieces, for one that they leave whole."""
+    return 0 if whole is None else 2 if whole else 1
+
+
+def _alone(question: Question, mesh: Mesh, whole: Mapping[str, str] | None) -> Search:
     """The program on one group by itself, written down once for all groups of that shape: axes are named by nothing
     that is asked."""
     clock, searches = Clock(max(0.05, question.clock.left), secured=True), question.searches
-    if mesh.shape in searches:
-        searches[mesh.shape].allow(clock)
+    key = mesh.shape, _kind(whole)
+    if key in searches:
+        searches[key].allow(clock)
     else:
         alone = Question.of(
             question.program, question.machine, mesh, question.objective,
             clock=clock, seed=question.seed, jobs=question.jobs, say=question.say,
         )  # fmt: skip
-        searches[mesh.shape] = searched(alone)
-    return searches[mesh.shape]
+        if whole is not None:
+            table = StrategyTable(question.program, mesh, alone.book.works, alone.layouts, whole)
+            alone = replace(alone, table=table)
+        searches[key] = searched(alone, kept=whole is not None)
+    return searches[key]
 
 
 def _asked(search: Search, budget: int) -> Inner | None:
@@ -218,8 +228,11 @@ class GroupCosts(_Split):
         return self.strategy(op, group).slowest
 
     def moving(self, tensor: str, made: int, reader: Operation, group: int) -> float:
+        return self.priced(tensor, made, self.strategy(reader, group).needs[reader.operands.index(tensor)])
+
+    def priced(self, tensor: str, made: int, need: Layout) -> float:
+        """Seconds of moving a tensor that is on one group to where it is needed."""
         have = self._made(tensor, made)
-        need = self.strategy(reader, group).needs[reader.operands.index(tensor)]
         if have.satisfies(need):
             return 0.0
         return self.question.pricing.move(have, need, width_of(self.program, tensor)).seconds

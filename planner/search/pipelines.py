@@ -10,18 +10,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from math import inf
 
 from ...program import Program
-from ...records import width_of
 from ..lowering.decisions import Decisions, Pieces, Schedule
 from ..lowering.order import listed
 from ..lowering.pieces import Cutter
-from ..sharding.model import PICO, TIE
+from ..sharding.model import PICO, TIE, maximal
 from ..sharding.solving import Solution
-from ..sharding.stages import Chain, anchors, carried, extents, stages
+from ..sharding.stages import Chain, anchors, carried, extents, independent, stages
 from ..strategy.grouping import Grouping, groupings
+from ..strategy.layouts import Layout
 from .candidates import least_peak, lower
 from .found import Found
 from .groups import CUT_WITHIN, GroupCosts, Inner, within
@@ -35,9 +35,12 @@ WAITING_FAR, WAITING_NEAR = 0.05, 0.25
 PIECES = (1, 2, 4, 8)
 # Tasks of a plan at most, those in all trials of other ends of stages, and how often memory is asked for again where
 # packing needed more.
-TASKS = 1500
+TASKS = 4000
 EFFORT = 6000
 RETRIES = 3
+# Times what a batch takes a stage at a time, if nothing waits: transfers between groups of several ranks wait for those
+# within them, and the other way round (1.3 to 1.6 times were seen).
+AMONG = 1.25
 # Tenths of the memory of all stages for which a group is asked how it would be cut: each needs room for activations.
 BUDGETS = (9, 6)
 LISTED = Schedule(listed=True)
@@ -66,19 +69,32 @@ def pipelined(question: Question, best: Found, below: float) -> Found | None:
 
 def _piped(question: Question, everywhere: Decisions, grouping: Grouping, below: float) -> Found | None:
     """The shortest plan with these groups as stages, in one number of pieces or another."""
-    dims, seen = _batch(question.program, everywhere), list[Inner]()
-    for share in BUDGETS if grouping.inner.size > 1 and dims else BUDGETS[:1]:
-        inner = within(question, grouping, len(grouping.places) * question.capacity * share // 10)
-        if inner is None or not dims:
-            return None
-        if any(inner.same(other) for other in seen):
-            continue
-        seen.append(inner)
+    dims, found = _batch(question.program, everywhere), None
+    for inner in _inners(question, grouping, dims) if dims else ():
         question.say("stages")
-        found = Pipeline(question, GroupCosts(question, grouping, everywhere, inner), dims).found(below)
-        if found is not None:
-            return found
-    return None
+        other = Pipeline(question, GroupCosts(question, grouping, everywhere, inner), dims).found(below)
+        if other is not None:
+            found, below = other, other.makespan_s
+    return found
+
+
+def _inners(question: Question, grouping: Grouping, dims: Mapping[str, str]) -> Iterator[Inner]:
+    """The ways to cut what is on a group: pieces cut the batch and ranks all else; or, where pieces have nothing to do
+    with one another, ranks cut them alike.
+    """
+    seen, apart = list[Inner](), grouping.inner.size > 1
+    ways: list[Mapping[str, str]] = [{}] if independent(question.program, dims) or not apart else []
+    for whole, share in product([*ways, dims] if apart else ways, BUDGETS if apart else BUDGETS[:1]):
+        inner = within(question, grouping, len(grouping.places) * question.capacity * share // 10, whole)
+        if inner is not None and _pieced_alike(inner, dims) and not any(inner.same(other) for other in seen):
+            seen.append(inner)
+            yield inner
+
+
+def _pieced_alike(inner: Inner, dims: Mapping[str, str]) -> bool:
+    """Whether a rank has the same part of a piece in all operations. If not, a piece would wait for all others."""
+    cuts = ((dim, inner.cuts[name]) for name, dim in dims.items())
+    return len({tuple(c.kind if c and c.dim == dim else None for c in mine) for dim, mine in cuts}) == 1
 
 
 def _batch(program: Program, everywhere: Decisions) -> dict[str, str]:
@@ -115,52 +131,68 @@ class Pipeline:
         found, before = None, inf
         for share in PIECES:
             count = share * self.costs.count
-            ends = self.ends(count)
             fine = count <= extents(self.program, self.dims) and count * len(self.program.operations) <= TASKS
-            if not fine or ends is None or self.question.clock.up:
+            if not fine or self.question.clock.up:
                 break
+            chain = self.chain(count)
+            ends = stages(chain, self.costs.count, self.question.capacity)
+            if ends is None or self.least(chain, ends, count) >= WORTH * below:
+                continue
             seconds = self.seconds(self.decisions(ends, count))
             if seconds >= WORTH * before:
                 break
-            before = seconds
-            other = self.fitting(ends, count) if seconds < WORTH * below else None
-            if other is not None and other[0].makespan_s < WORTH * below:
-                found, below = (*other, count), other[0].makespan_s
+            other = self.fitting(ends, chain, count) if seconds < WORTH * below else None
+            if other is not None:
+                before = seconds
+                if other[0].makespan_s < WORTH * below:
+                    found, below = (*other, count), other[0].makespan_s
         return None if found is None else self.moved(*found)
 
+    def least(self, chain: Chain, ends: Sequence[int], pieces: int) -> float:
+        """Seconds that a run with these stages was never seen to take less than, told without any order of tasks."""
+        return chain.run(ends, pieces) * (AMONG if self.costs.grouping.inner.size > 1 else 1)
+
     def chain(self, pieces: int) -> Chain:
-        """What operations take on a group. Starts of tasks count for each piece."""
+        """What operations take on a group. Starts of tasks and of transfers count for each piece."""
         start = self.question.machine.device.start_s(self.question.mesh.size)
-        seconds = [0.0] * (max(self.at) + 1)
+        seconds, moving = ([0.0] * (max(self.at) + 1) for _ in range(2))
         resident: list[dict[str, int]] = [{} for _ in seconds]
         for k, op in zip(self.at, self.program.operations, strict=True):
             seconds[k] += self.costs.seconds(op, 0) + (pieces - 1) * start * (op.name in self.dims)
+            moving[k] += sum(self._moving(op.output, need, pieces) for need in self._needs(op.output, 0))
             kept = [name for name in op.operands if self.program.tensor(name).role in ("param", "state", "const")]
             for name in kept:
                 home = self.costs.inner.homes[name]
                 resident[k][name] = home.storage_size * self.program.tensor(name).itemsize
-        return Chain(seconds, self._crossing(len(seconds)), resident)
+        return Chain(seconds, self._crossing(len(seconds), pieces), resident, moving)
 
-    def _crossing(self, count: int) -> list[float]:
-        """Seconds of moving all that is made on one side of an end of stages and read on the other, for each end."""
+    def _crossing(self, count: int, pieces: int) -> list[float]:
+        """Seconds of moving all that is there on one side of an end of stages and read on the other, for each end."""
         found = [0.0] * (count + 1)
         place = {op.name: at for at, op in zip(self.at, self.program.operations, strict=True)}
-        for op in self.program.operations:
-            have, readers = self.costs.strategy(op, 0).writes, self.program.consumers[op.output]
-            for reader in readers[:1]:
-                need = self.costs.strategy(reader, 1).needs[reader.operands.index(op.output)]
-                move = self.question.pricing.move(have, need, width_of(self.program, op.output))
-                sides = [place[op.name], *(place[other.name] for other in readers)]
+        for tensor in (t for t in self.program.tensors if t.role in ("input", "value")):
+            makers = [op for op in (self.program.producer.get(tensor.name),) if op is not None]
+            sides = [place[op.name] for op in (*makers, *self.program.consumers[tensor.name])]
+            if len(set(sides)) > 1:
+                seconds = max(self._moving(tensor.name, need, pieces) for need in self._needs(tensor.name, 1))
                 for end in range(min(sides) + 1, max(sides) + 1):
-                    found[end] += move.seconds
+                    found[end] += seconds
         return found
 
-    def ends(self, pieces: int) -> tuple[int, ...] | None:
-        return stages(self.chain(pieces), self.costs.count, self.question.capacity)
+    def _moving(self, tensor: str, need: Layout, pieces: int) -> float:
+        """Seconds of moving a tensor from the first group, in so many pieces where it is made so."""
+        seconds, made = self.costs.priced(tensor, 0, need), self.program.producer.get(tensor)
+        pieced = seconds and (made is None or made.name in self.dims)
+        return seconds + (pieces - 1) * self.question.pricing.quickest[0] * bool(pieced)
 
-    def fitting(self, ends: tuple[int, ...], pieces: int) -> tuple[Found, tuple[int, ...]] | None:
+    def _needs(self, tensor: str, group: int) -> list[Layout]:
+        """What is asked for of a value or an input by its readers on a group."""
+        readers = self.program.consumers[tensor]
+        return maximal([self.costs.strategy(op, group).needs[op.operands.index(tensor)] for op in readers])
+
+    def fitting(self, ends: tuple[int, ...], chain: Chain, pieces: int) -> tuple[Found, tuple[int, ...]] | None:
         """The plan with these stages; with others that take less memory where it does not fit."""
-        capacity, chain = self.question.capacity, self.chain(pieces)
+        capacity = self.question.capacity
         for _ in range(RETRIES):
             decisions = self.decisions(ends, pieces)
             peak = least_peak(self.question, decisions, LISTED)
@@ -176,11 +208,13 @@ class Pipeline:
 
     def moved(self, best: Found, ends: tuple[int, ...], pieces: int) -> Found:
         """Ends of stages moved by an operation or a few while that helps."""
-        tasks, seconds = EFFORT, self.seconds(self.decisions(ends, pieces))
+        tasks, seconds, chain = EFFORT, self.seconds(self.decisions(ends, pieces)), self.chain(pieces)
         improved = True
         while improved:
             improved = False
             for other in _neighbours(ends, max(self.at) + 1):
+                if self.least(chain, other, pieces) >= WORTH * seconds:
+                    continue
                 tasks -= pieces * len(self.program.operations)
                 if tasks <= 0 or self.question.clock.up:
                     return best

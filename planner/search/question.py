@@ -59,8 +59,8 @@ class Question:
     machine_json: dict[str, Any]
     pieces: bool = True
     form: Rewritten | None = None
-    searches: dict[tuple[int, ...], Search] = field(default_factory=dict)
-    apart: dict[tuple[tuple[int, ...], int], Inner | None] = field(default_factory=dict)
+    searches: dict[tuple[tuple[int, ...], int], Search] = field(default_factory=dict)
+    apart: dict[tuple[tuple[int, ...], int, int], Inner | None] = field(default_factory=dict)
 
     @staticmethod
     def of(

@@ -61,14 +61,18 @@ HOPE = 0.95
 ENOUGH = 0.005
 
 
-def searched(question: Question, *, turning: bool = False) -> Search:
-    """The problem of a question, ready to be solved. ``turning``: operations may be computed in turns."""
+def searched(question: Question, *, turning: bool = False, kept: bool = False) -> Search:
+    """The problem of a question, ready to be solved. ``turning``: operations may be computed in turns. ``kept``: what
+    is gathered of resident tensors stays for the whole run.
+    """
     question.say("strategies in turns" if turning else "strategies")
     prices = question.pricing if turning else None
     nodes = all_nodes(question.program, question.table, question.objective, question.pins, question.clock, prices)
     repetition = find_repetitions(question.program)
     question.clock.demand()
-    model = build_model(question.program, nodes, repetition, question.pricing, question.objective, question.rooms)
+    model = build_model(
+        question.program, nodes, repetition, question.pricing, question.objective, question.rooms, kept=kept
+    )
     question.say("solving")
     return Search(question, model)
 

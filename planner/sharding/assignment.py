@@ -310,7 +310,7 @@ class Translation:
             spans = []
             for flow in moved.flows:
                 at = [flow.reader_at[moved.group[j]] for j in np.flatnonzero(serves)]
-                spans.append(self._counted(min(at), min(max(at), flow.last)))
+                spans.append(self._counted(*self.model.copied(flow, at)))
             alive = tuple(span for span in spans if span[0] < span[1])
             of_lifetime.setdefault(alive, []).append(item)
         uses = []

@@ -55,6 +55,7 @@ class Model:
     ``instants`` are the indices of the operations at which memory is counted, and the number of all operations for the
     end, where outputs that are partial are moved to what they end as. ``over``: by tensor the flow whose place it takes
     while both are there, where their layouts are the same (`replaced`). ``rooms``: ranks told apart by their memory.
+    ``kept``: copies of resident tensors are there for the whole run, as where a batch goes through in pieces.
     """
 
     program: Program
@@ -67,6 +68,7 @@ class Model:
     objective: str
     over: Mapping[str, Flow]
     rooms: tuple[Room, ...] = ()
+    kept: bool = False
     align: int = 256
 
     def option(self, choice: Mapping[int, int], node: int) -> int:
@@ -88,6 +90,12 @@ class Model:
         """
         end = len(self.program.operations)
         return min(flow.last, end - 1) if home.parts is not None and flow.first < end - 1 else flow.last
+
+    def copied(self, flow: Flow, readers: Sequence[int]) -> tuple[int, int]:
+        """The first and the last instant of a copy that is made for readers at these instants."""
+        if self.kept and flow.source:
+            return flow.first, flow.last
+        return min(readers), min(max(readers), flow.last)
 
     def need(self, reader: tuple[int, int], option: int) -> Layout:
         return self.nodes[reader[0]].needs[option][reader[1]]
@@ -148,6 +156,8 @@ def build_model(
     traffic: Traffic,
     objective: str,
     rooms: tuple[Room, ...] = (),
+    *,
+    kept: bool = False,
 ) -> Model:
     """Tie repeated layers, collect flows."""
     op_index = {op.name: k for k, op in enumerate(program.operations)}
@@ -167,7 +177,7 @@ def build_model(
     instants = list(range(count)) if uneven else repetition.telling(count)
     of = {flow.tensor: flow for flow in flows}
     over = {new: of[old] for new, old in replaced(program).items()}
-    model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over, rooms)
+    model = Model(program, nodes, tied_to, weight, flows, instants, traffic, objective, over, rooms, kept)
     if _end_tells(model):
         instants.append(count)
     return model
@@ -385,7 +395,8 @@ def memory_at(model: Model, choice: Mapping[int, int], instant: int) -> dict[str
         copy = f"{flow.tensor} as it is moved"
         for need in maximal([n for n in wanted if not have.satisfies(n)]):
             users = [at for at, n in zip(flow.reader_at, wanted, strict=True) if n.within(need)]
-            if min(users) <= instant <= max(users):
+            first, last = model.copied(flow, users)
+            if first <= instant <= last:
                 found[copy] = found.get(copy, 0) + model.stored(need, flow.width)
     running = model.program.operations[instant : instant + 1]
     for node, found_node in enumerate(model.nodes):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +19,42 @@ from ...program import Operation, Program
 
 Floats = NDArray[np.float64]
 
+NEARLY = 1.1  # times the least largest pace, within which ends are chosen by work
+
 
 @dataclass(frozen=True)
 class Chain:
     """Operations in order: seconds of each; ``crossing``: of what has to be moved where a stage ends before each (and
-    after the last); ``resident``: by operation the tensors that it needs there for the whole run, with bytes.
+    after the last); ``resident``: by operation the tensors that it needs there for the whole run, with bytes;
+    ``moving``: by operation the seconds of what is moved of its result on its own stage.
     """
 
     seconds: Sequence[float]
     crossing: Sequence[float]
     resident: Sequence[Mapping[str, int]]
+    moving: Sequence[float]
+
+    def work(self) -> Floats:
+        """[first, end] the seconds of operations first..end-1; infinite where there are none."""
+        work = _between(self.seconds)
+        return np.where(work > 0, work, np.inf)
 
     def paces(self) -> Floats:
-        """[first, end] the seconds of a stage of operations first..end-1: of its work, or of what enters and leaves."""
-        passed = np.concatenate(([0.0], np.cumsum(self.seconds)))
+        """[first, end] the seconds of a stage of operations first..end-1: of its work, or of its transfers, with those
+        of what enters and leaves.
+        """
         over = np.asarray(self.crossing)
-        work = passed[None, :] - passed[:, None]
-        return np.where(work > 0, np.maximum(work, over[:, None] + over[None, :]), np.inf)
+        found: Floats = np.maximum(self.work(), _between(self.moving) + over[:, None] + over[None, :])
+        return found
+
+    def run(self, ends: Sequence[int], pieces: int) -> float:
+        """Seconds of a batch that goes through stages with these ends in so many pieces, each a stage at a time: all of
+        the slowest stage, and what one piece takes on the others.
+        """
+        ways = sum(self.seconds) + sum(self.moving) + sum(self.crossing[end] for end in ends)
+        paces = self.paces()
+        slowest = max(float(paces[first, end]) for first, end in pairwise([0, *ends, len(self.seconds)]))
+        return (ways + (pieces - 1) * slowest) / pieces
 
     def fits(self, capacity: int) -> NDArray[np.bool_]:
         """[first, end] whether what is resident for a stage has room."""
@@ -53,22 +73,36 @@ class Chain:
         return found
 
 
+def _between(seconds: Sequence[float]) -> Floats:
+    """[first, end] the sum of those numbered first..end-1."""
+    passed = np.concatenate(([0.0], np.cumsum(seconds)))
+    found: Floats = passed[None, :] - passed[:, None]
+    return found
+
+
 def stages(chain: Chain, count: int, capacity: int) -> tuple[int, ...] | None:
-    """Where each of so many stages but the first begins: the least largest pace. None where none fit."""
+    """Where each of so many stages but the first begins: the least largest pace, nearly, and among those the least
+    largest work, as links may set the pace wherever stages end. None where none fit.
+    """
     paces = np.where(chain.fits(capacity), chain.paces(), np.inf)
-    best, begins = paces[0], list[NDArray[np.int64]]()
+    least, _ = _least_largest(paces, count)
+    if not np.isfinite(least):
+        return None
+    return _least_largest(np.where(paces <= NEARLY * least, chain.work(), np.inf), count)[1]
+
+
+def _least_largest(of: Floats, count: int) -> tuple[float, tuple[int, ...]]:
+    """The least that the largest of so many stages [first, end] is, and where all but the first begin."""
+    best, begins = of[0], list[NDArray[np.int64]]()
     for _ in range(count - 1):
-        both = np.maximum(best[:, None], paces)
+        both = np.maximum(best[:, None], of)
         begins.append(both.argmin(axis=0))
         best = both.min(axis=0)
-    end = len(chain.seconds)
-    if not np.isfinite(best[end]):
-        return None
-    found: list[int] = []
+    end, found = len(of) - 1, list[int]()
     for begin in reversed(begins):
         end = int(begin[end])
         found.append(end)
-    return tuple(reversed(found))
+    return float(best[-1]), tuple(reversed(found))
 
 
 def anchors(program: Program) -> list[int]:
@@ -113,6 +147,15 @@ def carried(program: Program, tensor: str, axis: int) -> dict[str, str]:
             found[op.name] = dim
             axes[op.output] = written[0]
     return found
+
+
+def independent(program: Program, dims: Mapping[str, str]) -> bool:
+    """Whether no operation that is cut in pieces along these dimensions reads of a piece of another what is not of the
+    same piece, as attention does of keys.
+    """
+    axes = {op.output: list(map(_plain, op.write)).index(dims[op.name]) for op in program.operations if op.name in dims}
+    reads = ((dims[op.name], read) for op in program.operations if op.name in dims for read in op.reads)
+    return all(_plain(read.index[axes[read.tensor]]) == dim for dim, read in reads if read.tensor in axes)
 
 
 def _plain(row: Affine) -> str | None:

@@ -78,10 +78,16 @@ class Strategy:
 
 
 class StrategyTable:
-    """All strategies of all operations of a program, computed once per structure: repeated layers cost nothing."""
+    """All strategies of all operations of a program, computed once per structure: repeated layers cost nothing.
 
-    def __init__(self, program: Program, mesh: Mesh, works: Works, layouts: Layouts) -> None:
+    ``whole``: by operation a dimension that no mesh axis cuts.
+    """
+
+    def __init__(
+        self, program: Program, mesh: Mesh, works: Works, layouts: Layouts, whole: Mapping[str, str] | None = None
+    ) -> None:
         self.program, self.mesh, self.works, self.layouts = program, mesh, works, layouts
+        self.whole = whole or {}
         self._zigzag = zigzag_dims(program)
         self._unevens: dict[tuple[str, str, bool], bool] = {}
         self._known: dict[tuple[str, Cuts], Strategy] = {}
@@ -98,7 +104,7 @@ class StrategyTable:
         """All cuts that leave no rank without work, most cut first; pins are applied elsewhere."""
         options: list[Cut | None] = []
         for dim in op.dims:
-            if dim.cut and dim.extent > 1:
+            if dim.cut and dim.extent > 1 and dim.name != self.whole.get(op.name):
                 options.append(Cut(dim.name))
                 if (op.name, dim.name) in self._zigzag:
                     options.append(Cut(dim.name, "zigzag"))

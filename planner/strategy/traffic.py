@@ -236,9 +236,15 @@ class Traffic:
         key = (id(have), id(need), width)
         if key not in self._paths:
             plain = self.ways.path(have, need, width)
-            detours = DETOURS if self.mesh.size <= MOST_RANKS else 0
+            detours = DETOURS if self._few(have, need) else 0
             self._paths[key] = plain or self._shortest(have, need, width, detours)
         return self._paths[key]
+
+    def _few(self, have: Layout, need: Layout) -> bool:
+        """Whether detours are looked for among the ranks that have or need anything."""
+        if self.mesh.size <= MOST_RANKS or have.ranks is None or need.ranks is None:
+            return self.mesh.size <= MOST_RANKS
+        return len({*have.ranks, *need.ranks}) <= MOST_RANKS
 
     def _shortest(self, have: Layout, need: Layout, width: Width, detours: int) -> tuple[Layout, ...]:
         best: tuple[Layout, ...] = (have, need)

@@ -78,6 +78,24 @@ def block(
     return y + tp.relu(tp.rms_norm(y, scale) @ w_in) @ w_out
 
 
+_NAMES, _AXES = ("wq", "wk", "wv", "wo", "w_in", "w_out"), ("dhe", "dhe", "dhe", "hed", "df", "fd")
+
+
+@tp.program
+def decoder(x: f32[Tensor, "t d"], *, layers: int = 4, heads: int = 8, ffn: int = 256) -> Tensor:
+    d = x.shape[1]
+    shapes = {"dhe": (d, heads, d // heads), "hed": (heads, d // heads, d), "df": (d, ffn), "fd": (ffn, d)}
+    for layer in range(layers):
+        with tp.name(f"layers.{layer}"):
+            wq, wk, wv, wo, w_in, w_out = (
+                tp.param(name, "f32", shapes[axes], axes=tuple(axes)) for name, axes in zip(_NAMES, _AXES, strict=True)
+            )
+            q, k, v = (tp.einsum("td,dhe->the", x, w, name=name) for name, w in (("q", wq), ("k", wk), ("v", wv)))
+            x = x + tp.einsum("the,hed->td", tp.attention(q, k, v, causal=True, name="attention"), wo, name="o")
+            x = x + tp.relu(x @ w_in) @ w_out
+    return x
+
+
 @tp.program
 def attend(
     x: f32[Tensor, "t d"],
@@ -181,6 +199,8 @@ _ATTENDING = attend.bind(t=256, d=64, h=8, g=1, e=8)
 _KEYS = 4 * 2 * 256 * 8  # bytes of all K and V
 _EXPERTS = experts.bind(g=8, s=16, d=32, x=8, c=3, f=128)
 _SENT = 4 * 8 * 8 * 3 * 32  # bytes of what the experts read, or write
+_LAYERS = decoder.bind(t=64, d=64, layers=2)
+_MATRICES = sum(tensor.nbytes for tensor in _LAYERS.of_role("param"))
 _ADAM = ("adamw.mean", "adamw.square", "adamw.weight")
 
 
@@ -329,6 +349,18 @@ CASES = (
         8 * 4 * (3 * 32 * 32 - 3 * 64 * 64 // 8),
         frozenset({"all_gather", "reduce_scatter", "shift"}),
         {"product": {"k": "mesh0", "m": "mesh1", "n": "mesh2"}},
+    ),
+    Named(
+        "pipeline",
+        "Links between hosts are slow, and no host has memory for all weights; tokens go through the layers in pieces.",
+        _LAYERS,
+        Described(2, hosts=2, tflops=0.01, between=0.01, memory=_MATRICES * 7 // 10),
+        (2,),
+        "(P - 1) T d b",
+        64 * 64 * 4,
+        frozenset({"broadcast"}),
+        cut("", "layers.0.q", "layers.0.attention.state", "layers.1.matmul", "layers.1.o"),
+        {"layers.0.wq": 2, "layers.1.w_out": 2},
     ),
 )
 

@@ -46,7 +46,9 @@ def partitions(made: Plan) -> dict[str, list[str]]:
         if made.program.op_by_name[op].dims:
             over = ", ".join(f"{dim} over {axes}" for dim, axes in sharding.partition.items())
             kind = f" ({sharding.kind})" if over and sharding.kind != "block" else ""
-            found.setdefault(f"cut {over}{kind}" if over else "whole on every rank", []).append(op)
+            alone = ", ".join(f"{axis} = {at}" for axis, at in (sharding.only or {}).items())
+            there = f"whole on {alone} alone" if alone else "whole on every rank"
+            found.setdefault(f"cut {over}{kind}" if over else there, []).append(op)
     return found
 
 

@@ -7,6 +7,7 @@ from math import isclose
 import pytest
 
 from tapestry.planner import Plan, plan
+from tapestry.planner.format import Compute
 
 from .named import CASES, Described, Named, product
 from .named_page import PATH, text
@@ -46,6 +47,14 @@ def test_it_is_proved(case: Named) -> None:
 def test_causal_attention_is_balanced() -> None:
     (case,) = (case for case in CASES if "causal" in case.name)
     assert case.plan().document.shardings["attention.state"].kind == "zigzag"
+
+
+def test_a_pipeline_passes_tokens_on_in_pieces() -> None:
+    (case,) = (case for case in CASES if case.name == "pipeline")
+    computed = [task for task in case.plan().document.tasks if isinstance(task, Compute)]
+    on = {task.op: task.ranks for task in computed}
+    assert on == {name: (int(name.split(".")[1]),) for name in case.program.op_by_name}
+    assert len(computed) >= 4 * len(on)
 
 
 def test_the_page_shows_the_plans() -> None:

@@ -16,10 +16,17 @@ from tapestry import Tensor, f32, param, state
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.format import Compute, Transfer
 from tapestry.planner.machine import Machine
-from tapestry.planner.sharding.stages import Chain, anchors, carried, stages
+from tapestry.planner.search.leaner import answered
+from tapestry.planner.search.pipelines import pipelined
+from tapestry.planner.search.question import Question
+from tapestry.planner.search.report import with_prediction
+from tapestry.planner.sharding.stages import NEARLY, Chain, anchors, carried, independent, stages
+from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
 from tapestry.reference import evaluate
 from tapestry.testing import assert_close
+
+from .named import Described, decoder
 
 
 @tp.program
@@ -129,7 +136,8 @@ def pace(chain: Chain, ends: Sequence[int], capacity: int) -> float:
     bounds = list(pairwise([0, *ends, len(chain.seconds)]))
     if any(4 * len(set().union(*chain.resident[a:b])) > capacity for a, b in bounds):
         return inf
-    return max(max(sum(chain.seconds[a:b]), chain.crossing[a] + chain.crossing[b]) for a, b in bounds)
+    moved = (sum(chain.moving[a:b]) + chain.crossing[a] + chain.crossing[b] for a, b in bounds)
+    return max(max(sum(chain.seconds[a:b]), seconds) for (a, b), seconds in zip(bounds, moved, strict=True))
 
 
 def test_a_step_of_training_is_a_pipeline_too() -> None:
@@ -144,6 +152,24 @@ def test_a_step_of_training_is_a_pipeline_too() -> None:
     assert set(places.values()) == {(0,), (1,)}
     predicted = made.document.predicted
     assert predicted.makespan_s <= 1.15 * predicted.compute_s  # what waits on the busiest of the ranks
+    runs(made)
+
+
+def test_tokens_go_through_decoder_layers_on_hosts_of_several_ranks() -> None:
+    """Between hosts go the activations at one boundary, once; within them each layer is cut among its ranks."""
+    program, rows = decoder.bind(t=64, d=64, layers=2), 64 * 64 * 4
+    weights = sum(tensor.nbytes for tensor in program.of_role("param"))
+    described = Described(4, hosts=2, tflops=0.01, gb_per_s=10.0, latency_us=0.1, between=0.01, memory=weights * 2 // 5)
+    question = Question.of(program, described.machine(), Mesh.of((2, 2), 4), time_limit=600)
+    _, first = answered(question)
+    found = pipelined(question, first, first.makespan_s)
+    assert found is not None
+    assert found.makespan_s < first.makespan_s / 2
+    made = Plan(with_prediction(found.candidate.document, found.candidate.timeline, question), program)
+    assert made.check().ok, str(made.check())
+    assert {(op.split(".")[1], *at) for op, at in ranks_of(made).items()} == {("0", (0, 1)), ("1", (2, 3))}
+    assert made.document.shardings["layers.0.q"].partition == {"h": "mesh1"}
+    assert made.document.traffic.bytes_by_link["between"] == rows
     runs(made)
 
 
@@ -165,10 +191,40 @@ def test_ends_of_stages_are_where_the_slowest_is_quickest() -> None:
         crossing = [0, *(rng.randint(0, 12) for _ in range(n - 1)), 0]
         resident = [{rng.choice("abcd"): 4} for _ in range(n)]
         capacity = rng.choice([4, 8, 100])
-        chain = Chain(seconds, crossing, resident)
-        best = min(pace(chain, ends, capacity) for ends in combinations(range(1, n), count - 1))
+        chain = Chain(seconds, crossing, resident, [rng.randint(0, 3) for _ in range(n)])
+        every = list(combinations(range(1, n), count - 1))
+        best = min(pace(chain, ends, capacity) for ends in every)
         found = stages(chain, count, capacity)
-        assert (inf if found is None else pace(chain, found, capacity)) == best
+        assert (found is None) == (best == inf)
+        if found is not None:
+            near = [ends for ends in every if pace(chain, ends, capacity) <= NEARLY * best]
+            assert work(chain, found) == min(work(chain, ends) for ends in near)
+            assert pace(chain, found, capacity) <= NEARLY * best
+
+
+def work(chain: Chain, ends: Sequence[int]) -> float:
+    """The seconds that the slowest stage computes."""
+    return max(sum(chain.seconds[a:b]) for a, b in pairwise([0, *ends, len(chain.seconds)]))
+
+
+def test_a_run_is_all_of_the_slowest_stage_and_a_piece_on_the_others() -> None:
+    """Of equal stages whose links are free the bubble is (p - 1) / m."""
+    chain = Chain([2.0] * 8, [0.0] * 9, [{}] * 8, [0.0] * 8)
+    for count, pieces in ((2, 1), (2, 8), (4, 16)):
+        ends = stages(chain, count, 1)
+        assert ends is not None
+        assert chain.run(ends, pieces) == pytest.approx(16 / count * (1 + (count - 1) / pieces))
+    slow = Chain([2.0, 4.0], [0.0, 3.0, 0.0], [{}] * 2, [0.0] * 2)
+    assert slow.run((1,), 4) == (2 + 3 + 4) / 4 + 3 / 4 * 4
+
+
+def test_pieces_of_tokens_that_attend_are_not_independent() -> None:
+    program = decoder.bind(t=8, d=16, layers=1)
+    dims = carried(program, "x", 0)
+    assert len(dims) == len(program.operations)
+    assert not independent(program, dims)
+    chain = layers.bind(count=2, rows=4, n=4)
+    assert independent(chain, carried(chain, "x", 0))
 
 
 def test_an_axis_is_carried_to_what_keeps_it_apart() -> None:
