@@ -24,7 +24,6 @@ from ..solvers import assign
 from ..solvers.assign import AssignmentProblem, ProblemBuilder, Supply, SupplyUse
 from ..solvers.assign.places import Places, places_of
 from ..strategy.layouts import relate
-from ..strategy.least import Least
 from ..strategy.rooms import Room
 from .model import TIE, Costs, Flow, Model
 from .nodes import SinkNode
@@ -33,7 +32,8 @@ from .priced import Priced
 Ints = NDArray[np.int64]
 
 UNLIMITED = assign.FORBIDDEN
-MANY = 20_000  # pairs of layouts, of which none is priced before it may matter
+# Pairs of layouts, of which none is priced before it may matter; where paths are looked for by pair.
+MANY, MANY_BY_PAIR = 20_000, 2000
 WRITING = 0.65  # share of the time after which a model is not written down further
 _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
 
@@ -95,11 +95,11 @@ class OutOfTime(Exception):
 class Translation:
     """A model written down once, as problems under different views of overlap and budgets. Raises OutOfTime.
 
-    ``lazy``: more than ``many`` pairs of layouts have a price, and among ranks that are all near none is asked for
-    before it may matter (`narrow`).
+    ``lazy``: more than ``many`` pairs of layouts have a price, and none that takes time to find is asked for before it
+    may matter (`narrow`).
     """
 
-    def __init__(self, model: Model, clock: Clock, many: int = MANY) -> None:
+    def __init__(self, model: Model, clock: Clock, many: int | None = None) -> None:
         self.model, self.clock = model, clock
         self.decided = sorted(set(model.tied_to))
         self.number = {node: k for k, node in enumerate(self.decided)}
@@ -107,11 +107,11 @@ class Translation:
         self.spare = max((room.spare for room in model.rooms), default=0)
         self.work = {node: self._work(node) for node in self.decided}
         alike = model.alike()
-        near = len(model.traffic.levels[1]) == 1  # over several levels transfers take far more than they must
-        several = sum(_pairs(model, flows[0]) for flows in alike) > many
-        self.lazy = model.objective == "time" and several and near
-        least = Least(model.traffic) if self.lazy else None
-        self.moved = [moved for flows in alike for moved in self._moved(flows, least)]
+        by_pair = model.traffic.by_pair
+        most = many if many is not None else MANY_BY_PAIR if by_pair else MANY
+        several = sum(_pairs(model, flows[0]) for flows in alike) > most
+        self.lazy = model.objective == "time" and several and (model.traffic.near or by_pair)
+        self.moved = [moved for flows in alike for moved in self._moved(flows)]
         self.held = [self._held(room) for room in self.rooms]
         self.exchanged = [self._exchanged(room) for room in self.rooms]
 
@@ -141,7 +141,7 @@ class Translation:
         times = self.model.weight[node]
         return np.array([times * self.model.work(node, k) for k in options], dtype=np.int64)
 
-    def _moved(self, flows: list[Flow], least: Least | None) -> list[Moved]:
+    def _moved(self, flows: list[Flow]) -> list[Moved]:
         """Readers none of whose needs lies within another's share no copy: a supply each."""
         model, flow = self.model, flows[0]
         options = [range(len(model.nodes[node].labels)) for node, _ in flow.readers]
@@ -151,7 +151,7 @@ class Translation:
         asks = [np.array([asked[need] for need in mine], dtype=np.int64) for mine in needs]
         within = relate(list(asked), list(asked)).inside.astype(bool)
         different = {home: i for i, home in enumerate(dict.fromkeys(homes))}
-        priced = Priced(model, list(different), list(asked), flow.width, least)
+        priced = Priced(model, list(different), list(asked), flow.width, lazy=self.lazy)
         at = np.array([different[home] for home in homes], dtype=np.int64)
         taken = [np.array([model.stored(n, flow.width, room) for n in asked], dtype=np.int64) for room in self.rooms]
         stored = [np.where(priced.free, 0, mine)[at] for mine in taken]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .assignment import Moved, Translation
 
 _ROUNDS = 12  # looks ahead
-_PAIRS = 8000  # that are priced after one of them
+# Pairs that are priced after one of them; where paths are looked for by pair.
+_PAIRS, _PAIRS_BY_PAIR = 8000, 1000
 _FEW = 1000  # options of all decisions together that engines are asked about where the bound is loose
 _ANSWERS = 3  # answers that are asked for while the last one costs more than it seemed to
 
@@ -117,9 +118,11 @@ class Lazily:
         """
         assert self.best is not None
         whole = reach = max(0, self.best[0] - ahead.bound)
-        while reach and self._unknown(ahead.within(reach)) > _PAIRS:
+        while reach and self._unknown(ahead.within(reach)) > self._most:
             reach //= 2
-        settled = self._settle(near := ahead.within(reach))
+        if not self._unknown(near := ahead.within(reach)):
+            near = ahead.within(reach := min(2 * reach + 1, whole))
+        settled = self._settle(near)
         among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
         for choice in among.choices if among is not None else ():
             self._offer(_named(choice, near))
@@ -137,6 +140,11 @@ class Lazily:
     @property
     def _late(self) -> bool:
         return time.monotonic() > self.until
+
+    @property
+    def _most(self) -> int:
+        """How many pairs are priced at once."""
+        return _PAIRS_BY_PAIR if self.translation.model.traffic.by_pair else _PAIRS
 
     def _problem(self) -> AssignmentProblem:
         return self.translation.problem(self.capacity, self.exposed, self.without)

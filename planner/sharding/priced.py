@@ -1,6 +1,6 @@
 """What moving a tensor costs, from all layouts that it may lie in to all that are asked for: known, or at least.
 
-Where there are many pairs, most are of no plan worth having. They cost at least what `strategy.least` says until
+Where there are many pairs, most are of no plan worth having. They cost at least what can be said of all at once until
 somebody asks for more.
 """
 
@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...records import Width
-from ..strategy.layouts import Layout, relate
-from ..strategy.least import Least
+from ..strategy.layouts import Layout
 from .model import PICO, Model
 
 Ints = NDArray[np.int64]
@@ -27,22 +26,21 @@ class Priced:
     """
 
     def __init__(
-        self, model: Model, haves: Sequence[Layout], needs: Sequence[Layout], width: Width, least: Least | None
+        self, model: Model, haves: Sequence[Layout], needs: Sequence[Layout], width: Width, *, lazy: bool
     ) -> None:
-        """``least``: what says what transfers cost at least, where they are not priced at once."""
+        """``lazy``: what takes time to find out is not asked for yet."""
         self._model, self._haves, self._needs, self._width = model, haves, needs, width
         self._rows, self._columns = ({layout: k for k, layout in enumerate(some)} for some in (haves, needs))
         complete = np.array([have.parts is None for have in haves], dtype=bool)[:, None]
-        if least is None or not needs:
+        if not lazy or not needs:
             self.prices = np.array(model.prices(haves, needs, width))
             self.free = complete & (model.traffic.costs(haves, needs, width)[1] == 0)
             self.known = np.ones(self.prices.shape, dtype=bool)
         else:
-            related = relate(haves, needs)
-            self.free = complete & (related.missing == 0).astype(bool)
-            seconds = least.seconds(haves, needs, width, related)
-            self.prices = np.floor(seconds * PICO * _BELOW).astype(np.int64)
-            self.known = self.free.copy()
+            seconds, self.known = model.traffic.at_least(haves, needs, width)
+            below = np.floor(seconds * PICO * _BELOW).astype(np.int64)
+            self.prices = np.where(self.known, np.rint(seconds * PICO).astype(np.int64), below)
+            self.free = complete & (seconds == 0)
         self.prices[self.free] = 0
 
     def least(self, have: Layout, need: Layout) -> int:

@@ -50,6 +50,7 @@ class Moved(NamedTuple):
 class Folded(NamedTuple):
     """Of parts that are folded: elements, and bytes that ranks receive in all; per level those of the busiest.
 
+    ``contributed``: those of the busiest that are contributions; ``handed``: the most that a rank receives of results.
     ``sharing``: what all counts of ranks that share a piece divide; 0 where that is not known.
     """
 
@@ -57,14 +58,18 @@ class Folded(NamedTuple):
     elements: int
     nbytes: int
     busiest: Busiest
+    contributed: Busiest
+    handed: int
     kind: str
     sharing: int
 
     def of(self, size: int) -> Folded:
         """A transfer that is alike, of a tensor of so many elements."""
-        known = (self.elements, self.nbytes, *self.busiest)
-        elements, nbytes, *busiest = (count * size // self.size for count in known)
-        return self._replace(size=size, elements=elements, nbytes=nbytes, busiest=tuple(busiest))
+        known = (self.elements, self.nbytes, self.handed)
+        elements, nbytes, handed = (count * size // self.size for count in known)
+        each = (self.busiest, self.contributed)
+        busiest, contributed = (tuple(count * size // self.size for count in some) for some in each)
+        return Folded(size, elements, nbytes, busiest, contributed, handed, self.kind, self.sharing)
 
 
 class _Count(Protocol):
@@ -230,11 +235,13 @@ class Counts:
         loads, sharing = self._shared(have, needs, width)
         nbytes = loads.nbytes(width)
         received, busiest = nbytes[:, IN].sum(axis=(1, 2)).tolist(), nbytes.max(axis=(1, 3)).tolist()
+        contributed = (loads.records * width.partial).max(axis=(1, 3)).tolist()
+        handed = (loads.elements[:, IN].sum(axis=1).max(axis=1) * width.complete).tolist()
         elements = (loads.elements + loads.records)[:, IN].sum(axis=(1, 2)).tolist()
-        told = zip(needs, elements, received, busiest, sharing, strict=True)
+        told = zip(needs, elements, received, busiest, contributed, handed, sharing, strict=True)
         return [
-            Folded(prod(have.shape), moved, total, tuple(most), partial_kind(need), counts)
-            for need, moved, total, most, counts in told
+            Folded(prod(have.shape), moved, total, tuple(most), tuple(given), heard, partial_kind(need), counts)
+            for need, moved, total, most, given, heard, counts in told
         ]
 
 

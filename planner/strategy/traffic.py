@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,12 @@ from ..format.loads import loads_of
 from ..format.senders import Groups, levels_of
 from ..machine import COLLECTIVES, Link, Machine, Scope
 from . import paths
+from .at_once import MOST_RANKS, AtOnce, one_sided
 from .columns import Ints
-from .counted import Busiest, Counts, Moved, Where
+from .counted import Busiest, Counts
 from .kinds import partial_kind
 from .layouts import Layout, Layouts, relate
+from .least import Least
 from .mesh import Mesh
 from .pairs import Related
 from .ways import Ways
@@ -73,7 +75,6 @@ class Stream(NamedTuple):
 
 NOTHING = Move(0, 0, 0, "local", 0.0)
 DETOURS = 2  # of a path, and of each of its halves
-MOST_RANKS = 16  # among which detours are looked for: what each rank has on the way is different pieces
 
 
 class Traffic:
@@ -115,6 +116,16 @@ class Traffic:
         return levels_of(self.machine.reaches, self.devices)
 
     @cached_property
+    def at_once(self) -> AtOnce:
+        """The prices of many pairs."""
+        return AtOnce(self)
+
+    @cached_property
+    def floor(self) -> Least:
+        """What transfers take at least, by what ranks lack alone."""
+        return Least(self)
+
+    @cached_property
     def counts(self) -> Counts:
         """What transfers move."""
         return Counts(self.levels[1])
@@ -149,78 +160,37 @@ class Traffic:
         """[have, need] seconds and bytes of all these transfers."""
         if self.shared:
             return self._one_by_one(haves, needs, width)
-        plain = np.array([self.ways.number(need, width) is not None for need in needs], dtype=bool)
-        seconds, nbytes = np.zeros(related.missing.shape), related.missing.astype(np.int64) * width.complete
-        complete = np.array([have.parts is None for have in haves], dtype=bool)
-        lacking = np.where(complete[:, None], related.missing > 0, False).astype(bool)
-        self._moves_in(seconds, haves, needs, width, np.nonzero(lacking & ~plain), related)
-        self._folds_in(seconds, nbytes, haves, needs, width, np.nonzero(~complete[:, None] & np.ones_like(lacking)))
-        self._detours_of_folds(seconds, haves, needs, width)
-        self.ways.shorten(seconds, haves, needs, width)
+        seconds, nbytes, least = self.at_once.found(haves, needs, width, related)
+        for i, j in np.argwhere(least < seconds).tolist():
+            seconds[i, j] = self.move(haves[i], needs[j], width).seconds
         return seconds, nbytes
+
+    @property
+    def near(self) -> bool:
+        """Whether all ranks are."""
+        return len(self.levels[1]) == 1
+
+    @property
+    def by_pair(self) -> bool:
+        """Whether paths are looked for one pair of layouts after another."""
+        return not self.near and not self.shared and self.mesh.size <= MOST_RANKS
+
+    def at_least(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> tuple[Floats, Any]:
+        """[have, need] seconds on the cheapest path, or no more than that; and whether it is so many. It takes little
+        time where all ranks are near, or paths are looked for by pair. Each layout is there once.
+        """
+        related = relate(haves, needs)
+        if self.near:
+            least = self.floor.seconds(haves, needs, width, related)
+            return least, least == 0
+        seconds, _, least = self.at_once.found(haves, needs, width, related)
+        return least, least == seconds
 
     def _one_by_one(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> tuple[Floats, Ints]:
         moves = [[self.move(have, need, width) for need in needs] for have in haves]
         shape = len(haves), len(needs)
         seconds = np.array([[move.seconds for move in row] for row in moves], dtype=np.float64).reshape(shape)
         return seconds, np.array([[move.nbytes for move in row] for row in moves], dtype=np.int64).reshape(shape)
-
-    def _moves_in(
-        self,
-        seconds: Floats,
-        haves: Sequence[Layout],
-        needs: Sequence[Layout],
-        width: Width,
-        where: Where,
-        related: Related,
-    ) -> None:
-        """Of the pairs of complete layouts with these numbers, on paths that lie within what is needed."""
-        if not len(where[0]):
-            return
-        of, classes = self.counts.all_moved(haves, needs, where, related)
-        seconds[where] = np.array([self._moving(moved, width) for moved in classes])[of]
-        if self.mesh.size > MOST_RANKS:
-            return
-        start, rate = self.quickest
-        least = related.busiest[where].astype(np.float64) * width.complete / rate
-        crooked = np.array(
-            [any(map(max, moved.received[1:], moved.sent[1:])) or _one_sided(moved) for moved in classes]
-        )
-        slow = crooked[of] & (seconds[where] > start + np.maximum(start, least))
-        for i, j in zip(*(numbers[slow].tolist() for numbers in where), strict=True):
-            seconds[i, j] = self.move(haves[i], needs[j], width).seconds
-
-    def _folds_in(
-        self,
-        seconds: Floats,
-        nbytes: Ints,
-        haves: Sequence[Layout],
-        needs: Sequence[Layout],
-        width: Width,
-        where: Where,
-    ) -> None:
-        """Of the pairs of a partial and a complete layout with these numbers, by one transfer."""
-        if len(where[0]):
-            of, classes = self.counts.all_folded(haves, needs, where, width)
-            seconds[where] = np.array([self.seconds_of(fold.kind, fold.busiest, ()) for fold in classes])[of]
-            nbytes[where] = np.array([fold.nbytes for fold in classes], dtype=np.int64)[of]
-
-    def _detours_of_folds(
-        self, seconds: Floats, haves: Sequence[Layout], needs: Sequence[Layout], width: Width
-    ) -> None:
-        """Where that is shorter, what is folded is handed on."""
-        if len(self.levels[1]) == 1 or self.mesh.size > MOST_RANKS:
-            return
-        wide = [j for j, need in enumerate(needs) if need.total > need.everything.size]
-        for j in (j for j in wide if self.ways.number(needs[j], width) is None):
-            for i, have in enumerate(haves):
-                if have.parts is not None and seconds[i, j] > 2 * self.quickest[0]:
-                    seconds[i, j] = self.move(have, needs[j], width).seconds
-
-    def _moving(self, moved: Moved, width: Width) -> float:
-        """Seconds of one transfer of complete data."""
-        busiest = tuple(elements * width.complete for elements in map(max, moved.received, moved.sent))
-        return self.seconds_of(moved.kind, busiest, ())
 
     def move(self, have: Layout, need: Layout, width: Width) -> Move:
         """All that completes ``need`` from ``have``, on the cheapest path: its transfers one after another."""
@@ -286,23 +256,8 @@ class Traffic:
             return
         if first and self._crosses(have, need):
             yield from paths.by_levels(have, need, groups)
-        if _one_sided(self.counts.moved(have, need)):
+        if one_sided(self.counts.moved(have, need)):
             yield from paths.spread(have, need)
-
-    def directly(self, haves: Sequence[Layout], needs: Sequence[Layout], width: Width) -> Floats:
-        """[have, need] seconds of one transfer each, all from complete layouts or all from partial ones."""
-        if self.shared:
-            return np.array([[self.direct(have, need, width).seconds for need in needs] for have in haves])
-        seconds, nbytes = np.zeros((len(haves), len(needs))), np.zeros((len(haves), len(needs)), dtype=np.int64)
-        if haves[0].parts is not None:
-            self._folds_in(seconds, nbytes, haves, needs, width, np.nonzero(nbytes == 0))
-            return seconds
-        related = relate(haves, needs)
-        where = np.nonzero(related.missing > 0)
-        if len(where[0]):
-            of, classes = self.counts.all_moved(haves, needs, where, related)
-            seconds[where] = np.array([self._moving(moved, width) for moved in classes])[of]
-        return seconds
 
     def direct(self, have: Layout, need: Layout, width: Width) -> Move:
         """The one transfer that completes ``need`` from ``have``."""
@@ -378,8 +333,3 @@ class Traffic:
         if key not in self._links:
             self._links[key] = self.machine.link_of(scope, [self.devices[rank] for rank in key[1]])
         return self._links[key]
-
-
-def _one_sided(moved: Moved) -> bool:
-    """Some rank has clearly more to send than any has to receive."""
-    return any(sent > 1.25 * received for received, sent in zip(moved.received, moved.sent, strict=True))

@@ -59,7 +59,7 @@ class Ways:
         new = [h for h in haves if self.number(h, width) is None and (h, width) not in self._directs]
         for alike in ([have for have in new if have.parts is None], [have for have in new if have.parts is not None]):
             if alike:
-                found = self._traffic.directly(alike, known.nodes, width)
+                found = self._traffic.at_once.directly(alike, known.nodes, width)
                 self._directs.update(((have, width), row) for have, row in zip(alike, found, strict=True))
 
     def path(self, have: Layout, need: Layout, width: Width) -> tuple[Layout, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -49,3 +50,22 @@ def test_no_price_is_below(machine: str, mesh: tuple[int, ...], size: tuple[int,
         assert (least <= priced * (1 + 1e-9)).all()
         assert ((least > 0) == (priced > 0)).all()
         assert least.sum() > priced.sum() / 20  # it says something
+
+
+@pytest.mark.parametrize("size", [(64, 64, 64), (4096, 4096, 8192)])
+@pytest.mark.parametrize("mesh", [(2, 2, 2), (4, 2)])
+def test_what_is_known_at_once_is_the_price(mesh: tuple[int, ...], size: tuple[int, int, int]) -> None:
+    """Over hosts, where paths are looked for by pair; and what is not known costs no less than is said."""
+    model = replace(load_machine("h200x8-2node"), devices_per_host=4)
+    program = multiplied.bind(n=size[0], c=size[1], k=size[2])
+    question = Question.of(program, model, Mesh.of(mesh, model.device_count))
+    assert question.pricing.by_pair
+    haves, needs = layouts(question)
+    for width in (Width(4, 4, packed=False), Width(2, 4, packed=False)):
+        least, known = question.pricing.at_least(haves, needs, width)
+        priced = np.array([[question.pricing.move(have, need, width).seconds for need in needs] for have in haves])
+        assert np.allclose(least[known], priced[known], rtol=1e-9, atol=0)
+        assert (least <= priced * (1 + 1e-9)).all()
+        assert known.any()
+        assert not known.all()
+        assert np.allclose(question.pricing.costs(haves, needs, width)[0], priced, rtol=1e-9, atol=0)
