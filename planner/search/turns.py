@@ -45,12 +45,17 @@ def first_answer(question: Question) -> tuple[Search, Found]:
         return turned, turned.first()
     if question.clock.up or not _would_help(question, first):
         return search, first
-    turned = searched(question, turning=True)
+    other = _answered_in_turns(question)
+    return other if other is not None and other[1].makespan_s < first.makespan_s else (search, first)
+
+
+def _answered_in_turns(question: Question) -> tuple[Search, Found] | None:
+    """The first answer where operations may be in turns; None where none may, or where none is found in time."""
     try:
-        other = turned.first()
+        search = searched(question, turning=True)
+        return (search, search.first()) if _offered(search) else None
     except (Infeasible, TimeLimit):
-        return search, first
-    return (turned, other) if other.makespan_s < first.makespan_s else (search, first)
+        return None
 
 
 def improved(search: Search, first: Found) -> Found:
@@ -67,8 +72,7 @@ def _asked_for(question: Question, best: Found) -> Found:
     """What the solver finds where operations may be in turns, if that is shorter: what they read then lies before the
     run as they begin with it.
     """
-    search = searched(question, turning=True)
-    other = search.first() if _offered(search) else best
+    _, other = _answered_in_turns(question) or (None, best)
     return replace(best, candidate=other.candidate) if other.makespan_s < SHORTER * best.makespan_s else best
 
 

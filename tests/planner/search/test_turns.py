@@ -10,9 +10,12 @@ import pytest
 import tapestry as tp
 from tapestry import Tensor, bf16, f32
 from tapestry.closeness import assert_close
+from tapestry.errors import Infeasible, TapestryError, TimeLimit
 from tapestry.inputs import random_inputs
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.format import Compute, Transfer
+from tapestry.planner.search.question import Question
+from tapestry.planner.search.search import Search, searched
 from tapestry.program import Pin, Program
 from tapestry.reference import evaluate
 
@@ -75,6 +78,23 @@ def test_a_million_tokens_are_proved_under_a_causal_mask_too() -> None:
     assert turns(ring) > 0
     assert ring.document.predicted.exposed_transfer_s < 0.01 * ring.document.predicted.makespan_s
     assert roomy.document.predicted.makespan_s <= ring.document.predicted.makespan_s
+
+
+@pytest.mark.parametrize("refusal", [TimeLimit, Infeasible])
+def test_a_plan_in_hand_is_kept_where_none_is_found_in_turns(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[TapestryError]
+) -> None:
+    asked = []
+
+    def refusing(question: Question, *, turning: bool = False) -> Search:
+        asked.append(turning)
+        if turning:
+            raise refusal("nothing in turns")
+        return searched(question)
+
+    monkeypatch.setattr("tapestry.planner.search.turns.searched", refusing)
+    planned(causal.bind(t=1 << 18, h=1, d=128), (8,), 4096 * MIB)
+    assert True in asked
 
 
 @pytest.mark.parametrize(("budget", "shares"), [(15 * KIB, 2), (20 * KIB, 3)], ids=["contiguous", "zigzag"])
