@@ -12,9 +12,10 @@ import tapestry as tp
 from tapestry import Tensor, f32
 from tapestry.planner import load_machine
 from tapestry.planner.lowering.decisions import Decisions
+from tapestry.planner.lowering.held import NOWHERE, alike
 from tapestry.planner.lowering.pieces import Cutter
 from tapestry.planner.search.question import Question
-from tapestry.planner.strategy.mesh import Mesh
+from tapestry.planner.strategy.mesh import Cut, Mesh
 from tapestry.space import Grid, IntSet, Region
 from tapestry.space.projection import operand_images
 
@@ -85,3 +86,16 @@ def test_what_is_held_is_found_as_if_every_index_of_every_rank_were_looked_at(da
         assert not any(wanted) or wanted == [[*each] for each in reads]
     else:
         assert [indices(region, axis) for region in pieces[0][0].shards] == wanted
+
+
+def test_ranks_that_differ_along_other_axes_alone_are_asked_together() -> None:
+    """Of rows over four and heads over two mesh axes each block of rows is one; of halves of heads nobody holds one."""
+    asked = question((4, 2))
+    rotary = next(op for op in PROGRAM.operations if len(op.reads) == 3)
+    (tensor,) = rotary.operands
+    points = asked.table.strategy(rotary, (Cut("t"), Cut("h"))).domain
+    held, halves = (asked.layouts.cut(PROGRAM.tensor(tensor).shape, [*map(Cut, cut)]) for cut in ("01", "02"))
+    numbers = alike(rotary, tensor, points, held, 0)
+    assert numbers is not None
+    assert len(set(numbers)) == 4
+    assert alike(rotary, tensor, points, halves, 0) == [NOWHERE] * 8
