@@ -105,6 +105,22 @@ def test_opcheck(name: str) -> None:
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("name", list(CASES))
+def test_where_nothing_is_recorded_operators_give_the_same(name: str) -> None:
+    steps = CASES[name][2]
+    x, w, bias = (t.requires_grad_() for t in operands(name))
+    ops = torch.ops.tapestry
+    y = ops.grouped_conv2d(x, w, bias, *steps)
+    dy = torch.randn_like(y)
+    with torch.no_grad():  # past autograd's function, and both gradients in one call
+        close(ops.grouped_conv2d(x, w, bias, *steps), y)
+        dx, dw = ops.grouped_conv2d_gradients(x, dy, w, *steps)
+        close(ops.grouped_conv2d_input_gradient(dy, w, list(x.shape), *steps), dx)
+        close(ops.grouped_conv2d_weight_gradient(x, dy, list(w.shape), *steps), dw)
+    for found, expected in zip(torch.autograd.grad(y, [x, w], dy), (dx, dw), strict=True):
+        close(found, expected)
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
 def test_compiled_without_graph_breaks() -> None:
     layer = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=8), nn.SiLU()).cuda().half()
