@@ -64,7 +64,7 @@ def improved(search: Search, first: Found) -> Found:
     if question.objective != "time" or not question.pieces:
         return best
     best = _hidden(question, best)
-    small = question.toil <= FEW and not question.clock.up
+    small = question.toil <= FEW and search.written and not search.translation.lazy and not question.clock.up
     return _asked_for(question, best) if small and _waits(question, first) and any(_turned(question, first)) else best
 
 
