@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...errors import Infeasible, TimeLimit
-from ..clock import Clock
+from ..clock import Clock, now
 from ..sharding.assignment import OutOfTime, Translation
 from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate, least_objective
 from ..sharding.nodes import all_nodes
@@ -94,6 +94,7 @@ class Search:
         self.question, self.model = question, model
         self.budget = question.capacity  # bytes that the solver was last told of
         self.seen: list[Found] = []  # answers in other views of overlap that fit
+        self.quickest_s: float | None = None  # what the quickest answer of the solver took
 
     @cached_property
     def translation(self) -> Translation:
@@ -157,7 +158,9 @@ class Search:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
         ``without``: a node and an option that it may not take, which is not looked for longer.
         """
+        began = now()
         quick = self._solved(budget, QUICK, exposed, without=without)
+        self.quickest_s = now() - began if self.quickest_s is None else min(self.quickest_s, now() - began)
         known = quick.choice or quick.infeasible or exposed != EXPOSED[0] or without is not None
         return quick if known else self._solved(budget, self._proving, exposed)
 
@@ -176,6 +179,11 @@ class Search:
         )  # fmt: skip
 
     @property
+    def _late(self) -> bool:
+        """Whether no further answer would come in time."""
+        return self.question.clock.left <= (self.quickest_s or 0.0)
+
+    @property
     def _asking(self) -> float:
         """Seconds for the solver."""
         clock = self.question.clock
@@ -188,7 +196,7 @@ class Search:
     def settled(self, found: Found) -> Found:
         """An answer that the solver found soon, bettered by it or proved to be near the best, as far as time allows."""
         solution = found.solution
-        if solution.status == "fallback" or solution.gap <= ENOUGH or solution.exhausted or self.question.clock.up:
+        if solution.status == "fallback" or solution.gap <= ENOUGH or solution.exhausted or self._late:
             return found
         self.question.say("proving")
         solution = self._solved(self.budget, self._proving, EXPOSED[0], found.choice)
@@ -304,7 +312,7 @@ class Search:
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen, first = [best.choice], {EXPOSED[0]: best.choice}
         for budget, exposed in asked:
-            if c.clock.up:
+            if self._late:
                 break
             answer = self.asked(budget, exposed)
             first |= {exposed: answer.choice} if budget == c.capacity and answer.choice else {}
@@ -324,7 +332,7 @@ class Search:
             choice = first.get(exposed, {})
             for _ in range(RUNGS):
                 below = lesser(self.translation.taken(choice), 1) if choice else []
-                if self.question.clock.up or not below or below[0] <= least:
+                if self._late or not below or below[0] <= least:
                     break
                 answer = self.asked(below[0], exposed)
                 slower = answer.infeasible or answer.bound >= WORTH * best.makespan_s * TIE * PICO

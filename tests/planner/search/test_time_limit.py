@@ -171,3 +171,19 @@ def test_nothing_follows_from_changes_once_the_time_is_up(hands: Hands) -> None:
     assert blocks.around(found.choice, search.costs.of, 10)
     hands.now += 100.0
     assert not blocks.around(found.choice, search.costs.of, 10)
+
+
+def test_no_view_is_asked_for_that_would_come_too_late(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer takes ten seconds, whatever it is given: writing down what is asked for takes that long."""
+    solve, asked = searching.solve, list[float]()
+
+    def slow(*some: Any, **named: Any) -> Any:
+        asked.append(hands.now)
+        hands.now += 10.0
+        return solve(*some, **named)
+
+    monkeypatch.setattr(searching, "solve", slow)
+    made = plan(layered.bind(n=64, c=128), "cpu-4", mesh=(4,), time_limit=34.0)
+    assert made.check().ok
+    assert len(asked) > 1
+    assert hands.now <= 34.0
