@@ -47,6 +47,7 @@ LLAMA = {"layers": 8, "tokens": 8192}
 LONG = {"layers": 4, "tokens": 32768}
 IMAGE = {"y": 2048, "x": 2048}
 TITLE = "Llama, 8 layers, 8,192 tokens"
+TRAINED = "a step of training of Llama, 8 layers, 8,192 tokens"
 BY_HAND = ("Megatron", "Megatron with sequence parallelism", "context parallel")
 
 SIXTEEN, ONE = (f"ConvNeXt-like, {images} of 2,048 x 2,048" for images in ("16 images", "1 image"))
@@ -75,6 +76,8 @@ ROWS = (
     Row("moe1small", "mixture of experts, as the example has it", "moe", "layer", 1, model=("moe", {})),
     Row("mlp1", "perceptron, 8,192 rows, 4,096 hidden", "mlp", "forward", 1, {"n": 8192, "hidden": 4096},
         model=("perceptron", {})),
+    Row("train1", TRAINED, "llama", "train_step", 1, LLAMA, model=("llama_step", LLAMA)),
+    Row("train2", TRAINED, "llama", "train_step", 2, LLAMA, beside="train1", rivals=("one GPU",)),
     Row("digits1", "a step of training on 512 digits", "digits", "train_step", 1, {"n": 512}, model=("digits", {})),
 )  # fmt: skip
 BY_NAME = {row.name: row for row in ROWS}

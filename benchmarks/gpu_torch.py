@@ -1,6 +1,6 @@
 """What a torch user has: the models of `make bench-gpu` in torch, as they are and compiled, on one GPU.
 
-python benchmarks/gpu_torch.py llama|corners|convnet|decode|moe|digits|perceptron     seconds of a step by name, as JSON
+python benchmarks/gpu_torch.py MODEL [NAME=N ...]     seconds of a step by name, as JSON
 """
 
 from __future__ import annotations
@@ -93,6 +93,26 @@ def llama(*, layers: int = 8, tokens: int = 8192) -> Model:
     weights = [decoder() for _ in range(layers)]
     x, turn = drawn(tokens, D, dtype=torch.bfloat16), angles(torch.arange(tokens))
     return partial(forward, x, weights, turn)
+
+
+def llama_step(*, layers: int = 8, tokens: int = 8192) -> Model:
+    """A step of training of `examples/llama.py`; AdamW as one kernel."""
+    weights, gain = [decoder() for _ in range(layers)], torch.ones(D, dtype=torch.bfloat16)
+    learned = [weight.requires_grad_() for layer in weights for weight in layer.values()] + [gain.requires_grad_()]
+    x, target = (drawn(tokens, D, dtype=torch.bfloat16) for _ in range(2))
+    turn = angles(torch.arange(tokens))
+    adamw = torch.optim.AdamW(learned, lr=1e-4, weight_decay=1e-2, fused=True, capturable=True)
+
+    def step() -> torch.Tensor:
+        with torch.enable_grad():
+            away = normed(forward(x, weights, turn), gain).float() - target.float()
+            loss = away.square().mean()
+            for weight, grad in zip(learned, torch.autograd.grad(loss, learned), strict=True):
+                weight.grad = grad
+        adamw.step()
+        return loss
+
+    return step
 
 
 def decoded(
@@ -232,7 +252,7 @@ def digits(*, n: int = 512) -> Model:
 
 MODELS: dict[str, Callable[..., Model]] = {
     "llama": llama, "decode": decode, "corners": corners, "convnet": convnet, "perceptron": perceptron, "moe": moe,
-    "digits": digits,
+    "digits": digits, "llama_step": llama_step,
 }  # fmt: skip
 
 

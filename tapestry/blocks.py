@@ -188,6 +188,12 @@ def _attention_fault(op: Operation, block: Block, output: Tensor) -> str | None:
     return None if abs(scale) < float("inf") else f"the scale {scale} is not a finite number"
 
 
+def _slopes_fault(op: Operation, block: Block, output: Tensor) -> str | None:  # noqa: ARG001
+    """The scale is a number."""
+    scale = block.attrs["scale"]
+    return None if abs(scale) < float("inf") else f"the scale {scale} is not a finite number"
+
+
 add_block(
     BlockKernel(
         "attention",
@@ -210,6 +216,23 @@ add_block(
         spread=("q", "k"),
     )
 )
+# Of five products of matrices by which all three are made at once two are for q, two for k, one for v. Made apart they
+# have the scores in common, and the slopes of the weights.
+for _side, _folded, _flops in (("q", 1, 4), ("k", 2, 4), ("v", 2, 2)):
+    add_block(
+        BlockKernel(
+            f"attention_slopes_{_side}",
+            ("q", "k", "v", "result", "slope", "total", "largest"),
+            (Attribute("scale", float),),
+            folded=_folded,
+            uncut=1,
+            monoid="sum",
+            rate="attention",
+            flops=_flops,
+            check=_slopes_fault,
+            pieces=f"tapestry.autodiff.attention:pieces_of_slopes_{_side}",
+        )
+    )
 add_block(
     BlockKernel(
         "fft",

@@ -50,8 +50,8 @@ def record_of(op: Operation, program: Program) -> tuple[str, ...] | None:
     if op.monoid is None or MONOIDS[op.monoid].packed:
         return None
     stored = program.tensor(op.output).dtype
-    assert not isinstance(op.body, Block)
-    value = result_dtype(op.body, {name: program.tensor(name).dtype for name in op.operands})
+    dtypes = {name: program.tensor(name).dtype for name in op.operands}
+    value = stored if isinstance(op.body, Block) else result_dtype(op.body, dtypes)
     found = MONOIDS[op.monoid].dtypes_for(value, stored)
     return None if found == (stored,) and MONOIDS[op.monoid].function is not None else found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...expr import MONOIDS
 from ...program import Block, Operation
 from . import cells
 from .algebra import Algebra
@@ -57,8 +58,9 @@ class Shape:
         self.domain = algebra.whole([dim.extent for dim in op.dims])
         self._folded = {k: whole[k] for k, dim in enumerate(op.dims) if dim.name in op.reduce_dims}
         self._uncut = {k: whole[k] for k, dim in enumerate(op.dims) if not dim.cut}
-        # Elements of a scalar body fold one by one; the value of a block goes on along its uncut dimensions.
-        single = {dim.name for dim in op.dims if not dim.cut and isinstance(op.body, Block)}
+        # Elements fold one by one, but for records of a block, which lie along its uncut dimensions.
+        packed = isinstance(op.body, Block) and op.monoid is not None and MONOIDS[op.monoid].packed
+        single = {dim.name for dim in op.dims if packed and not dim.cut}
         extents = enumerate(zip(op.write, output, strict=True))
         self._records = {k: cells.runs(n) for k, (row, n) in extents if names_in(row) & single}
 

@@ -12,7 +12,8 @@ operations like any others: planned, checked and run by what is there, and diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
@@ -45,6 +46,7 @@ from ..program import Block, Dim, Operation
 from ..program import Tensor as TensorRecord
 from ..records import over_records
 from ..result_type import result_dtype
+from .attention import Attended, attended, slopes
 from .declared import shares
 from .inversion import Inverse, invert
 from .scalar import derivative, plus, times
@@ -61,8 +63,12 @@ def cotangents(trace: Trace, operations: Sequence[Operation], loss: str, wanted:
     wanted = list(wanted)
     backward = _Backward(trace, _active(trace, operations, wanted))
     backward.arrived[loss] = [Const(1.0)]
+    whole = {found.finish.output: found for found in _attentions(operations) if found.state.output not in wanted}
     for op in reversed(operations):
-        backward.hand_on(op)
+        if op.output in whole:
+            backward.hand_on_attended(whole[op.output])
+        else:
+            backward.hand_on(op)
     return {key: backward.cotangent(key) for key in wanted}
 
 
@@ -74,6 +80,17 @@ def _active(trace: Trace, operations: Sequence[Operation], wanted: Iterable[str]
         if is_float and op.output not in trace.held and found & set(op.operands):
             found.add(op.output)
     return found
+
+
+def _attentions(operations: Sequence[Operation]) -> Iterator[Attended]:
+    """What is attention in full, the state of which nothing else reads."""
+    made = {op.output: op for op in operations}
+    readers = Counter(name for op in operations for name in set(op.operands))
+    for op in operations:
+        states = [name for name in set(op.operands) if name in made and readers[name] == 1]
+        found = attended(made[states[0]], op) if len(states) == 1 == len(set(op.operands)) else None
+        if found is not None:
+            yield found
 
 
 @dataclass
@@ -103,6 +120,14 @@ class _Backward:
         for piece in reversed(pieces):
             if piece.output in self.arrived:
                 self._hand_on(piece, op.output)
+
+    def hand_on_attended(self, found: Attended) -> None:
+        """What arrived at the result of attention goes on to queries, keys and values."""
+        output = found.finish.output
+        if output in self.active and output in self.arrived and self.active & set(found.state.operands):
+            for points, share, read in slopes(self.trace, found, self.cotangent(output)):
+                if read.tensor in self.active:
+                    self._along(points, share, read)
 
     def cotangent(self, key: str) -> str:
         """The tensor that adds up what arrived at one."""

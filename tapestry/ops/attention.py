@@ -58,7 +58,7 @@ def attention(
     width = q.shape[-1]
     total = state[(*outer, width)]
     extents = dict(zip(_names(q)[:-1], (*q.shape[:-1], k.shape[-3]), strict=True))
-    if where is not None and not everywhere(extents, _names(q)[:-2], seen):
+    if seen and not everywhere(extents, _names(q)[:-2], seen):
         total = choose(total > 0, total, 1.0)
     return define("finish", [*outer, e], state[(*outer, e)] / total, dtype=q.dtype, extents={str(e): width})
 

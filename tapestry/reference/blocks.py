@@ -40,6 +40,28 @@ def attention_state(op: Operation, reader: Reader, points: Points, share: float)
     return np.concatenate([o, p.sum(axis=-1, keepdims=True), m], axis=-1)
 
 
+def attention_slopes(op: Operation, reader: Reader, points: Points, share: float) -> Array:
+    """What the points' queries and keys add to the slopes of queries, keys or values, over (parallel dims ...).
+
+    p = exp(scale * q . k - largest) / total where the key is visible, else 0; dx = p (slope . v - slope . result). The
+    slope of q is the sum of scale dx k, that of k the sum of scale dx q, that of v the sum of p slope. Other executions
+    may be off by a share of each operand and of dx, and by roundings of p and dx to the dtype of v.
+    """
+    assert isinstance(op.body, Block)
+    scale, unit = op.body.attrs["scale"], UNIT[reader.dtypes[op.body.reads[2].tensor]]
+    sides = [np.broadcast_to(reader.read(read, points), points.shape).astype(np.float64) for read in op.body.reads]
+    q, k, v, result, slope = (reader.rounding.terms(value, share) for value in sides[:5])
+    total, largest = (value[..., 0] for value in sides[5:])
+    seen = np.broadcast_to(points.inside(op.where)[..., 0], points.shape[:-1]) & (total > 0)
+    x = scale * np.einsum("...c,...c->...", q, k) - np.where(seen, largest, 0.0)
+    p = reader.rounding.terms(np.exp(np.where(seen, x, -np.inf)) / np.where(seen, total, 1.0), unit)
+    arrived = np.einsum("...c,...c->...", slope, v) - np.einsum("...c,...c->...", slope, result)
+    dx = reader.rounding.terms(scale * p * arrived, unit)
+    weight, other = {"q": (dx, k), "k": (dx, q), "v": (p, slope)}[op.body.kernel[-1]]
+    found: Array = (weight[..., None] * other).sum(axis=tuple(points.names.index(name) for name in op.reduce_dims))
+    return found
+
+
 def declared(op: Operation, reader: Reader, points: Points, share: float) -> Array:
     """The blocks of a kernel that is declared in one place, over (parallel dims ...), in float64.
 
@@ -72,4 +94,7 @@ def block_value(op: Operation, reader: Reader, points: Points, share: float) -> 
     return KERNELS.get(op.body.kernel, declared)(op, reader, points, share)
 
 
-KERNELS: dict[str, Callable[[Operation, Reader, Points, float], Array]] = {"attention": attention_state}
+KERNELS: dict[str, Callable[[Operation, Reader, Points, float], Array]] = {
+    "attention": attention_state,
+    **{f"attention_slopes_{side}": attention_slopes for side in "qkv"},
+}

@@ -32,7 +32,7 @@ from .gemm import WORKSPACE, BoundProduct, Cublas
 from .grouped import grouped
 from .lanes import Lanes
 from .launching import Launch
-from .machine import PAGE, Attention, Convolution, Lines, Machine, Meeting, Paired, Product, Unit
+from .machine import PAGE, Attention, Convolution, Lines, Machine, Meeting, OfTorch, Paired, Product, Unit
 from .moving import Rows, rows_of
 from .pool import Pool
 from .scratch import Scratch
@@ -226,6 +226,12 @@ class CudaMachine(Machine):
         made = [LibraryAttention(self, *pair) for pair in zip(attentions, products, strict=True)]
         return Together(self, made, self._pool(scratch.rest()))
 
+    @property
+    def attention_slopes(self) -> Callable[..., tuple[Any, Any, Any]]:
+        from .flash import slopes
+
+        return slopes
+
     def _pool(self, room: DeviceArray | None) -> Pool | None:
         """Torch's pool over some bytes, the same for the same bytes."""
         if room is None:
@@ -242,7 +248,7 @@ class CudaMachine(Machine):
         flat: Any = torch.as_tensor(array, device=self.torch_device())
         return flat.view(kind).reshape(array.shape)
 
-    def torch(self, run: Runner) -> Runner:
+    def torch(self, run: Runner, kernels: tuple[str, ...] = ("torch",)) -> Runner:
         import torch
 
         if self._torch_pool is None:
@@ -252,7 +258,7 @@ class CudaMachine(Machine):
             with torch.no_grad(), torch.cuda.use_mem_pool(self._torch_pool), torch.cuda.stream(self.torch_stream()):
                 run()
 
-        return call
+        return OfTorch(call, kernels)
 
     def torch_stream(self) -> Any:
         """The current stream, as torch calls it."""

@@ -36,7 +36,7 @@ from .chained import (
 )
 from .changes import changes_of
 from .convolutions import convolution_of
-from .declared import bind_declared
+from .declared import Launch, Take, bind_declared
 from .evaluating import folding_jobs, jobs_of, unfolded
 from .few_queries import Limit, all_few, few_queries
 from .gathered import gathered_map, gathering, written_gather
@@ -52,6 +52,7 @@ from .peers import joined
 from .products import multiplications, products_of
 from .rows import rows_of
 from .scratch import Scratch
+from .slopes import LibrarySlopes, bind_products, slopes_of
 from .sought import TABLE, UNASKED, sought
 from .stretches import together
 from .thin import thin_product
@@ -93,6 +94,7 @@ class CupyDevice(Device):
         self.machine = machine
         self._scratch: dict[str, Scratch] = {}
         self._outside = Outside(machine)
+        self._last_slopes: LibrarySlopes | None = None
 
     @classmethod
     def present(cls) -> bool:
@@ -166,9 +168,8 @@ class CupyDevice(Device):
         if isinstance(task.op.body, Block):
             if BLOCKS[task.op.body.kernel].bodies is not None:
                 with self.temporaries(task.lane):
-                    take = partial(self.take, lane=task.lane)
-                    return bind_declared(self.machine, take, lambda job: in_order(self._job(job, task)), task)
-            return self._attention(task)
+                    return bind_declared(*self._of_torch(task))
+            return self._attention(task) if task.op.body.kernel == "attention" else self._slopes(task)
         return in_order([run for job in jobs_of(together(unfolded(task))) for run in self._job(job, task)])
 
     def _attention(self, task: Evaluation) -> Runner:
@@ -176,6 +177,21 @@ class CupyDevice(Device):
         calls = attentions_of(task)
         made = self._attended(calls, task.lane) if calls else None
         return made or in_order([self._launch(one) for one in written_attention(task)])
+
+    def _slopes(self, task: Evaluation) -> Runner:
+        """The slopes of attention, by a library where it has them, else by torch's products."""
+        calls = slopes_of(task) if self.machine.attention_slopes is not None else None
+        if calls:
+            made = LibrarySlopes(self.machine, calls, task)
+            if self._last_slopes is None or not made.follow(self._last_slopes):
+                self._last_slopes = made
+            return self.machine.torch(made, made.kernels)
+        with self.temporaries(task.lane):
+            return bind_products(*self._of_torch(task))
+
+    def _of_torch(self, task: Evaluation) -> tuple[Machine, Take, Launch, Evaluation]:
+        """What a task needs that is computed by functions of torch's tensors."""
+        return self.machine, partial(self.take, lane=task.lane), lambda job: in_order(self._job(job, task)), task
 
     def _weighed(self, chain: Chain) -> Runner | None:
         """Attention that the program spells out, of few queries."""

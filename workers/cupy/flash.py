@@ -122,6 +122,18 @@ class Together:
             one.given([found[number, place] for place in range(len(one.attention.parts))])
 
 
+def slopes(dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, causal: bool, scale: float) -> tuple[Any, Any, Any]:
+    """See `Machine.attention_slopes`."""
+    import torch
+
+    none, call = torch.zeros((), dtype=torch.int64, device=q.device), torch.ops.aten
+    rows, keys = q.shape[2], k.shape[2]
+    found: tuple[Any, Any, Any] = call._scaled_dot_product_cudnn_attention_backward(
+        dy, q, k, v, y, logs.contiguous(), none, none, None, None, None, rows, keys, 0.0, causal, scale=scale
+    )
+    return found
+
+
 Steps = Sequence[tuple[Sequence[int], Sequence[int]]]
 
 

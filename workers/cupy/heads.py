@@ -47,7 +47,7 @@ def _attention(task: Evaluation, cell: Cell) -> Attention | None:
     rows, heads, keys = counts[0], counts[1], len(runs[key])
     if rows > ROWS and (rows * keys < WORTH or keys < 2):
         return None
-    names = _Names(Renaming("n", {**runs, column: range(width)}), runs)
+    names = Names(Renaming("n", {**runs, column: range(width)}), runs)
     parts = _seen(names.renaming.bounds(op.where), names.of(outer[-2]), names.of(key), rows, keys)
     batch = outer[0] if len(outer) == 3 else None
     found = [
@@ -88,7 +88,7 @@ def _seen(where: tuple[Bound, ...] | None, row: str, key: str, rows: int, keys: 
     return tuple(part for part in (Keys(0, before, False), Keys(before, rows, True)) if part.count)
 
 
-class _Names:
+class Names:
     """The fresh names of dimensions, empty for those of one value."""
 
     def __init__(self, renaming: Renaming, runs: dict[str, range]) -> None:
@@ -102,20 +102,30 @@ class _Names:
         self, index: tuple[Affine, ...], stored: Stored, batch: str | None, row: str, head: str, column: str
     ) -> tuple[Heads, int] | None:
         """How the vectors lie, and how many heads share one; None where they lie otherwise."""
+        found = self.steps(index, stored)
+        if found is None or found[1].pop(self.of(column), None) != 1:
+            return None
+        offset, steps, parts = found
+        shared = parts.pop(self.of(head), 1)
+        if self.of(head) and self.of(head) not in steps:  # all heads share one
+            shared = len(self.runs[head])
+        taken = [steps.pop(self.of(name), 0) if name else 0 for name in (batch, row, head)]
+        return None if steps or parts else (Heads(stored.array, offset, *taken), shared)
+
+    def steps(self, index: tuple[Affine, ...], stored: Stored) -> tuple[int, dict[str, int], dict[str, int]] | None:
+        """Where elements lie: the offset, the step along each fresh dimension, and of those of which only each so many
+        values have a step of their own, how many; None where they lie otherwise.
+        """
         at = place([self.renaming.index(i) for i in index], stored, self.renaming.ranges)
         steps: dict[str, int] = {}
-        shared = 1
+        parts: dict[str, int] = {}
         for atom, step in at.plain.terms:
             if isinstance(atom, Table):
                 return None
             if isinstance(atom, Floor):
-                if atom.inner != Affine.dim(self.of(head)):
+                inner = next(iter(atom.inner.dims), "")
+                if atom.inner != Affine.dim(inner):
                     return None
-                shared, atom = atom.divisor, self.of(head)
+                parts[inner], atom = atom.divisor, inner
             steps[atom] = step
-        if at.broken or steps.pop(self.of(column), None) != 1:
-            return None
-        if self.of(head) and self.of(head) not in steps:  # all heads share one
-            shared = len(self.runs[head])
-        taken = [steps.pop(self.of(name), 0) if name else 0 for name in (batch, row, head)]
-        return None if steps else (Heads(stored.array, at.plain.const, *taken), shared)
+        return None if at.broken else (at.plain.const, steps, parts)

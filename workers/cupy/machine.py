@@ -45,6 +45,17 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class OfTorch:
+    """What torch is asked for, and what that is called."""
+
+    run: Runner
+    kernels: tuple[str, ...]
+
+    def __call__(self) -> None:
+        self.run()
+
+
+@dataclass(frozen=True)
 class Heads:
     """Vectors in an array: element e of head h of row t of batch b is at offset + b*batch + t*row + h*head + e."""
 
@@ -272,13 +283,23 @@ class Machine(ABC):
         taken is its own while it runs.
         """
 
+    @property
+    @abstractmethod
+    def attention_slopes(self) -> Callable[..., tuple[Any, Any, Any]] | None:
+        """The slopes of q, k and v by a library, of torch's tensors [batch, head, row, element]: the slope of the
+        result, q, k, v, the result, the logs of the sums of all weights [batch, head, row, 1], whether a query sees the
+        keys up to its own alone, and the scale. None where there is none.
+        """
+
     @abstractmethod
     def tensor(self, array: DeviceArray) -> Any:
         """torch's tensor of the elements of an array, where they lie."""
 
     @abstractmethod
-    def torch(self, run: Runner) -> Runner:
-        """What a function asks of torch, on the current stream; what it allocates stays where it is when replayed."""
+    def torch(self, run: Runner, kernels: tuple[str, ...] = ("torch",)) -> Runner:
+        """What a function asks of torch, on the current stream; what it allocates stays where it is when replayed.
+        ``kernels``: what to call it.
+        """
 
     @abstractmethod
     def upload(self, host: bytes, target: DeviceArray) -> None:

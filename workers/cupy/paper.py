@@ -70,8 +70,15 @@ class PaperMachine(Machine):
         names = ["cuDNN attention" for _ in asked_of(attentions)]
         return Named((*names, *("cublasLtMatmul" for one in attentions if one.read_by is not None)))
 
-    def torch(self, run: Runner) -> Runner:
-        return Named(("torch",))
+    @property
+    def attention_slopes(self) -> Callable[..., tuple[Any, Any, Any]]:
+        def run(*_: Any) -> tuple[Any, Any, Any]:
+            raise _never()
+
+        return run
+
+    def torch(self, run: Runner, kernels: tuple[str, ...] = ("torch",)) -> Runner:
+        return Named(kernels)
 
     def tensor(self, array: DeviceArray) -> Any:
         return None

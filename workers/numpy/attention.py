@@ -47,14 +47,14 @@ def bind_attention(piece: Piece, scale: float, context: Context, out: Stored) ->
     """Fold the keys of a piece into the states that ``out`` holds. ``body`` is a call of the three reads q, k, v."""
     if len(piece.dims) < 2 or piece.reduce != {piece.dims[-2][0]}:
         raise TapestryError("attention folds its last dimension but one and keeps the last whole")
-    query = _query(piece)
+    query = row_dim(piece)
     rest = [name for name in piece.names[:-2] if name != query]
     heads = product(*(range(piece.ranges[name][1]) for name in rest))
     with context.scratch.frame():
         return in_order([_Head(piece, dict(zip(rest, at, strict=True)), query, scale, context, out) for at in heads])
 
 
-def _query(piece: Piece) -> str | None:
+def row_dim(piece: Piece) -> str | None:
     """The dimension to take rows along.
 
     Keys do not depend on it; it is one that the domain couples with them, else the longest.
@@ -65,7 +65,7 @@ def _query(piece: Piece) -> str | None:
     return max(coupled or kept, key=lambda name: piece.ranges[name][1], default=None)
 
 
-def _fixed(piece: Piece, at: dict[str, int]) -> Piece:
+def fixed(piece: Piece, at: dict[str, int]) -> Piece:
     """The piece with some dimensions set to a value and dropped."""
     dims = tuple(dim for dim in piece.dims if dim[0] not in at)
     values = {name: Affine.of(value) for name, value in at.items()}
@@ -102,7 +102,7 @@ class _Head:
     def __init__(
         self, whole: Piece, at: dict[str, int], query: str | None, scale: float, context: Context, out: Stored
     ) -> None:
-        piece = _trimmed(_fixed(whole, at))
+        piece = _trimmed(fixed(whole, at))
         self.scale, self.query, (self.key, self.keys) = scale, query, piece.dims[-2]
         self.rows = piece.ranges[query][1] if query else 1
         state, width = piece.dims[-1]
@@ -115,22 +115,9 @@ class _Head:
         self.packing: list[Runner] = []
         with context.scratch.frame():  # heads run one after another, so they share this memory
             self.q, self.k, self.v = (
-                self._packed(narrow, read, name, context)
+                packed(narrow, read, (name, state), context, self.packing)
                 for read, name in zip(narrow.body.args, (query, self.key, self.key), strict=True)
             )
-
-    def _packed(self, piece: Piece, read: Expr, name: str | None, context: Context) -> Array:
-        """An operand as a dense array [rows or keys, head width] in the compute type."""
-        state, width = piece.dims[-1]
-        dims = ((name, piece.ranges[name][1]), (state, width)) if name else ((state, width),)
-        packed = context.scratch.take([n for _, n in dims], context.floating)
-        part = replace(
-            piece, dims=dims, reduce=frozenset(), body=read, where=(),
-            write=tuple(Affine.dim(d) if n > 1 else Affine() for d, n in dims),
-        )  # fmt: skip
-        target = Stored(packed, Grid(tuple(IntSet.interval(0, n) for _, n in dims)))
-        self.packing.append(bind_map(part, replace(context, lenient=True), target))
-        return packed.reshape(-1, width)
 
     def __call__(self) -> None:
         if self.empty:
@@ -146,9 +133,9 @@ class _Head:
         state[:, -1] = -np.inf
         for start in range(0, self.keys, KEYS):
             stop = min(start + KEYS, self.keys)
-            visible = self._visible((lo, hi), (start, stop))
-            if visible is not False:
-                self._fold(state, lo, hi, start, stop, visible)
+            seen = pairs_seen(self.where, (self.query, lo, hi), (self.key, start, stop))
+            if seen is not False:
+                self._fold(state, lo, hi, start, stop, seen)
         fold_states(self.states[lo:hi], state)
 
     def _fold(self, state: Array, lo: int, hi: int, start: int, stop: int, visible: Array | bool) -> None:
@@ -171,17 +158,37 @@ class _Head:
         state[:, -2] += scores.sum(axis=1)
         state[:, -1:] = m
 
-    def _visible(self, rows: tuple[int, int], keys: tuple[int, int]) -> Array | bool:
-        """Which (row, key) pairs of a block the domain holds; True or False where that is all or none."""
-        ranges = {self.key: keys, **({self.query: rows} if self.query else {})}
-        left: list[Bound] = []
-        for bound in self.where:
-            known = bound.decided(ranges)
-            if known is False:
-                return False
-            if known is None:
-                left.append(bound)
-        return _mask(left, {name: np.arange(*span) for name, span in ranges.items()}, self.key) if left else True
+
+def packed(
+    piece: Piece, read: Expr, names: tuple[str | None, str | None], context: Context, before: list[Runner]
+) -> Array:
+    """An operand as a dense array [rows or keys, head width] in the compute type, 1 long along what has no name. What
+    copies it there is put ``before``.
+    """
+    dims = tuple((name, piece.ranges[name][1]) for name in names if name is not None)
+    dense = context.scratch.take([n for _, n in dims], context.floating)
+    part = replace(
+        piece, dims=dims, reduce=frozenset(), body=read, where=(),
+        write=tuple(Affine.dim(d) if n > 1 else Affine() for d, n in dims),
+    )  # fmt: skip
+    target = Stored(dense, Grid(tuple(IntSet.interval(0, n) for _, n in dims)))
+    before.append(bind_map(part, replace(context, lenient=True), target))
+    return dense.reshape([1 if name is None else piece.ranges[name][1] for name in names])
+
+
+def pairs_seen(where: tuple[Bound, ...], rows: tuple[str | None, int, int], keys: tuple[str, int, int]) -> Array | bool:
+    """Which (row, key) pairs of a block a domain holds; True or False where that is all or none. ``rows``, ``keys``:
+    dimension, first, end.
+    """
+    ranges = {name: (lo, hi) for name, lo, hi in (keys, rows) if name}
+    left: list[Bound] = []
+    for bound in where:
+        known = bound.decided(ranges)
+        if known is False:
+            return False
+        if known is None:
+            left.append(bound)
+    return _mask(left, {name: np.arange(*span) for name, span in ranges.items()}, keys[0]) if left else True
 
 
 def _mask(bounds: Sequence[Bound], values: dict[str, Array], key: str) -> Array:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ...program import Block
 from ..device import Runner, Stored
 from .attention import bind_attention, identity_state
+from .attention_slopes import bind_slopes
 from .declared import bind_declared
 from .maps import Context
 from .pieces import Piece
@@ -25,4 +26,7 @@ def bind_block(block: Block, boxes: Sequence[Piece], context: Context, out: Stor
     return BLOCKS.get(block.kernel, bind_declared)(block, boxes, context, out)
 
 
-BLOCKS: dict[str, BlockBinding] = {"attention": _attention}
+BLOCKS: dict[str, BlockBinding] = {
+    "attention": _attention,
+    **{f"attention_slopes_{side}": bind_slopes for side in "qkv"},
+}

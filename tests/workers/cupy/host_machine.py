@@ -25,6 +25,7 @@ from tapestry.workers.cupy.machine import (
     Lines,
     Machine,
     Meeting,
+    OfTorch,
     Paired,
     Product,
 )
@@ -219,6 +220,25 @@ class HostMachine(Machine):
         total = weights.sum(axis=-1, keepdims=True)
         return (weights @ v / total).astype(a.query.array.dtype).astype(np.float32), (largest + np.log(total))[..., 0]
 
+    @property
+    def attention_slopes(self) -> Callable[..., tuple[Any, Any, Any]] | None:
+        return self._slopes if self.products else None
+
+    def _slopes(
+        self, dy: Any, q: Any, k: Any, v: Any, y: Any, logs: Any, causal: bool, scale: float
+    ) -> tuple[Any, Any, Any]:
+        """As the library computes them, in f32, rounded to the type of the queries."""
+
+        self.kernels.append("library slopes")
+        share = q.shape[1] // k.shape[1]
+        keys, values = (x.float().repeat_interleave(share, 1) for x in (k, v))
+        weights = (scale * q.float() @ keys.mT - logs).exp()
+        weights = weights.tril() if causal else weights
+        towards = scale * weights * (dy.float() @ values.mT - (dy.float() * y.float()).sum(-1, keepdim=True))
+        of_heads = (towards.mT @ q.float(), weights.mT @ dy.float())
+        of_groups = (x.unflatten(1, (-1, share)).sum(2) for x in of_heads)
+        return tuple(x.to(q.dtype) for x in (towards @ keys, *of_groups))  # type: ignore[return-value]
+
     def upload(self, host: bytes, target: DeviceArray) -> None:
         host_bytes(target)[...] = np.frombuffer(host, np.uint8)
 
@@ -314,8 +334,8 @@ class HostMachine(Machine):
 
         return torch.from_numpy(host_bytes(array).view(array.dtype).reshape(array.shape))
 
-    def torch(self, run: Runner) -> Runner:
-        return run
+    def torch(self, run: Runner, kernels: tuple[str, ...] = ("torch",)) -> Runner:
+        return OfTorch(run, kernels)
 
     def torch_device(self) -> str:
         return "cpu"

@@ -1,0 +1,13 @@
+"""Slopes of attention on a GPU: by cuDNN, and by torch's products."""
+
+from __future__ import annotations
+
+import pytest
+
+from ...slopes import LARGE, SMALL, Case
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("case", [*SMALL, *LARGE], ids=str)
+def test_slopes_are_those_of_the_reference(case: Case, ranks: int) -> None:
+    case.check(ranks, "cupy")

@@ -1,0 +1,410 @@
+"""The slopes of attention on a GPU: dense ones in 16 bits by cuDNN through torch, others by torch's products.
+
+cuDNN goes over blocks of queries and keys and gives all slopes at once, of which a task stores those it is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DTYPES, name_of
+from ...expr import Affine, Bound, Read, depends_on
+from ...program import Block, Operation
+from ...space import Region
+from ..device import Evaluation, Runner, Stored, in_order
+from .arrays import DeviceArray
+from .cells import Cell, Runs, cells_of
+from .declared import Launch, Take, dense, packed
+from .heads import KNOWN, WIDTHS, WORTH, Names
+from .jobs import Renaming
+from .machine import Heads, Machine
+from .moving import bind_copy
+
+SIDES = "qkv"
+Made = list[tuple[Any, Any, Any]]
+"""The slopes of q, k and v of every stretch of a call."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """So many queries from one on and so many keys: each query sees all of them, or (causal) the t-th those up to the
+    t-th."""
+
+    row: int
+    rows: int
+    key: int
+    keys: int
+    causal: bool
+
+    @property
+    def mine(self) -> slice:
+        return slice(self.row, self.row + self.rows)
+
+    @property
+    def theirs(self) -> slice:
+        return slice(self.key, self.key + self.keys)
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """Slopes of queries, keys or values (``side``) of some stretches. ``sides``: q, k, v, result and slope; ``sums``:
+    of every query and head the sum of its weights and the largest of its scores."""
+
+    sides: tuple[Heads, ...]
+    sums: tuple[Heads, Heads]
+    into: Heads
+    batches: int
+    rows: int
+    keys: int
+    heads: int
+    groups: int
+    width: int
+    scale: float
+    side: str
+    stretches: tuple[Stretch, ...]
+
+
+# -- by a library ------------------------------------------------------------------------------------------------------
+
+
+def slopes_of(task: Evaluation) -> list[Slopes] | None:
+    """The calls that a task is; None where a library has not all of them."""
+    found = [_slopes(task, cell) for cell in cells_of(task.op, task.points)]
+    return None if None in found else [one for one in found if one is not None]
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """The dimensions of a task. ``heads``: of keys, and of queries that read one; or of queries alone."""
+
+    batch: tuple[str, ...]
+    row: str
+    key: str
+    heads: tuple[str, ...]
+    column: str
+    side: str
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the slopes are those of keys or values."""
+        return self.side != "q"
+
+    @staticmethod
+    def of(op: Operation) -> _Roles:
+        assert isinstance(op.body, Block)
+        names, side = tuple(dim.name for dim in op.dims), op.body.kernel[-1]
+        if side != "q":
+            *batch, key, group, row, inner, column = names
+            return _Roles(tuple(batch), row, key, (group, inner), column, side)
+        *batch, row, head, key, column = names
+        return _Roles(tuple(batch), row, key, (head,), column, side)
+
+
+def _slopes(task: Evaluation, cell: Cell) -> Slopes | None:
+    op = task.op
+    assert isinstance(op.body, Block)
+    roles, width = _Roles.of(op), op.dims[-1].extent
+    stored = [task.reads[read.tensor] for read in op.body.reads]
+    if len(cell.folds) != 1 or width not in WIDTHS or len(roles.batch) > 1:
+        return None
+    if any(isinstance(s.array, np.ndarray) or name_of(s.array.dtype) not in KNOWN for s in stored[:5]):
+        return None
+    runs = {**cell.kept, **cell.folds[0]}
+    rows, keys = len(runs[roles.row]), len(runs[roles.key])
+    if rows * keys < WORTH:
+        return None
+    lie = _Lie(Names(Renaming("n", {**runs, roles.column: range(width)}), runs), roles)
+    stretches = stretches_of(
+        lie.names.renaming.bounds(op.where), lie.names.of(roles.row), lie.names.of(roles.key), rows, keys
+    )
+    by_key = roles.key, roles.heads[:1]
+    reads = [(read.index, s) for read, s in zip(op.body.reads, stored, strict=True)]
+    found = [
+        lie.heads(index, s, *(by_key if place in (1, 2) else (roles.row, roles.heads)))
+        for place, (index, s) in enumerate(reads)
+    ]
+    into = lie.heads(op.write, task.write, *(by_key if roles.keyed else (roles.row, roles.heads)))
+    sides = [side for side in found if side is not None]
+    if not stretches or into is None or len(sides) < len(found):
+        return None
+    shares = [share for _, share in sides]
+    each = len(runs[roles.heads[1]]) if roles.keyed else shares[1]  # heads of queries that read one of keys
+    if shares != [1 if roles.keyed or k not in (1, 2) else each for k in range(len(shares))] or into[1] != 1:
+        return None
+    count = prod(len(runs[name]) for name in roles.heads)
+    q, k, v, result, slope, total, largest = (side for side, _ in sides)
+    batches = prod(len(runs[name]) for name in roles.batch)
+    return Slopes(
+        (q, k, v, result, slope), (total, largest), into[0], batches, rows, keys, count, count // each, width,
+        float(op.body.attrs["scale"]), roles.side, stretches,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Lie:
+    """How operands lie, by the names of dimensions."""
+
+    names: Names
+    roles: _Roles
+
+    def heads(
+        self, index: tuple[Affine, ...], stored: Stored, row: str, heads: Sequence[str]
+    ) -> tuple[Heads, int] | None:
+        """Vectors, or numbers, of rows and heads, which one or two dimensions count; and how many heads share one."""
+        found = self.names.steps(index, stored)
+        if found is None:
+            return None
+        offset, steps, parts = found
+        if steps.pop(self.names.of(self.roles.column), 1) != 1:
+            return None
+        batch = self.roles.batch[0] if self.roles.batch else None
+        shared = parts.pop(self.names.of(heads[0]), 1)
+        if len(heads) == 1 and self.names.of(heads[0]) not in steps:
+            shared = len(self.names.runs[heads[0]])
+        taken = [steps.pop(self.names.of(name), 0) if name else 0 for name in (batch, row, *heads)]
+        if len(heads) == 2:
+            outer, inner = (len(self.names.runs[name]) for name in heads)
+            *taken, before, step = taken
+            if outer > 1 and inner > 1 and before != inner * step:
+                return None
+            taken.append(step if inner > 1 else before)
+        return None if steps or parts else (Heads(stored.array, offset, *taken), shared)
+
+
+def stretches_of(where: tuple[Bound, ...] | None, row: str, key: str, rows: int, keys: int) -> tuple[Stretch, ...]:
+    """What queries see of keys, if that is everything or all keys before some place that moves on with the query;
+    nothing where it is otherwise, or where they see none.
+
+    >>> from tapestry.expr import Affine, Bound
+    >>> seen = Bound(Affine.dim("s") - Affine.dim("t"), None, 3)  # keys before the third from the query's own on
+    >>> for one in stretches_of((seen,), "t", "s", 8, 4):
+    ...     print(one)
+    Stretch(row=0, rows=8, key=0, keys=2, causal=False)
+    Stretch(row=0, rows=2, key=2, keys=2, causal=True)
+    Stretch(row=2, rows=6, key=2, keys=2, causal=False)
+    """
+    if where is None or not where:
+        return () if where is None else (Stretch(0, rows, 0, keys, False),)
+    [bound, *more] = where
+    past = Affine.dim(key) * (keys > 1) - Affine.dim(row) * (rows > 1)
+    ahead, behind = bound.expr - past, bound.expr + past
+    if not ahead.terms and bound.lo is None and bound.hi is not None:
+        first = bound.hi - ahead.const - 1  # the last key that the first query sees
+    elif not behind.terms and bound.hi is None and bound.lo is not None:
+        first = behind.const - bound.lo
+    else:
+        return ()
+    if more:
+        return ()
+    skipped, first = max(0, -first), max(0, first)
+    square = max(0, min(rows - skipped, keys - first))
+    found = (
+        Stretch(skipped, rows - skipped, 0, min(first, keys), False),
+        Stretch(skipped, square, first, square, True),
+        Stretch(skipped + square, rows - skipped - square, first, keys - first, False),
+    )
+    return tuple(one for one in found if one.rows > 0 and one.keys > 0)
+
+
+class LibrarySlopes:
+    """A bound task. What it allocates is torch's.
+
+    The library makes the slopes of q, k and v at once: what tasks that ``follow`` store of the same calls is kept for
+    them.
+    """
+
+    def __init__(self, machine: Machine, calls: Sequence[Slopes], task: Evaluation) -> None:
+        self.machine, self.calls = machine, calls
+        self.key = task.lane, task.op.operands, [replace(one, into=one.sides[0], side="") for one in calls]
+        self.sides = {one.side for one in calls}
+        self.before: LibrarySlopes | None = None
+        self.followers = 0
+        self._kept: list[Made] | None = None
+        self._taken = 0
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """What makes them."""
+        return ("cuDNN attention slopes",) if self.before is None else ("slopes stored",)
+
+    def follow(self, before: LibrarySlopes) -> bool:
+        """Take what another task makes, which runs before on the same lane, if its calls are the same."""
+        if before.key != self.key or before.sides & self.sides:
+            return False
+        self.before, before.followers = before, before.followers + 1
+        before.sides |= self.sides
+        return True
+
+    def __call__(self) -> None:
+        made = None if self.before is None else self.before.taken()
+        if made is None:
+            made = [self._made(one) for one in self.calls]
+        for one, parts in zip(self.calls, made, strict=True):
+            self._store(one, parts)
+        self._kept, self._taken = (made if self.followers else None), 0
+
+    def taken(self) -> list[Made] | None:
+        """What this step's calls made; the last follower lets it go."""
+        found, self._taken = self._kept, self._taken + 1
+        if self._taken >= self.followers:
+            self._kept = None
+        return found
+
+    def _made(self, one: Slopes) -> Made:
+        """What the library makes of every stretch."""
+        library, found = self.machine.attention_slopes, []
+        assert library is not None
+        for part in one.stretches:
+            mine, theirs = (part.row, part.rows, one.heads), (part.key, part.keys, one.groups)
+            sides = zip(one.sides, (mine, theirs, theirs, mine, mine), strict=True)
+            q, k, v, result, slope = (self._view(x, one, *place, one.width) for x, place in sides)
+            total, largest = (self._view(x, one, *mine, 1) for x in one.sums)
+            found.append(library(slope, q, k, v, result, largest + total.log(), part.causal, one.scale))
+        return found
+
+    def _store(self, one: Slopes, parts: Made) -> None:
+        """The slopes of a task, those of several stretches added up in f32."""
+        import torch
+
+        count, heads = (one.rows, one.heads) if one.side == "q" else (one.keys, one.groups)
+        into = self._view(one.into, one, 0, count, heads, one.width)
+        places = [part.mine if one.side == "q" else part.theirs for part in one.stretches]
+        made = [part[SIDES.index(one.side)] for part in parts]
+        if places == [slice(0, count)]:
+            into.copy_(made[0])
+            return
+        added = torch.zeros(into.shape, dtype=torch.float32, device=into.device)
+        for place, part in zip(places, made, strict=True):
+            added[:, :, place].add_(part)
+        into.copy_(added)
+
+    def _view(self, x: Heads, one: Slopes, first: int, count: int, heads: int, width: int) -> Any:
+        """[batch, head, row, element], of so many rows from one on."""
+        flat = self.machine.tensor(x.array.reshape((x.array.size,)))
+        shape, steps = (one.batches, heads, count, width), (x.batch, x.head, x.row, 1)
+        return flat.as_strided(shape, steps, x.offset + first * x.row)
+
+
+# -- by products -------------------------------------------------------------------------------------------------------
+
+
+def bind_products(machine: Machine, take: Take, launch: Launch, task: Evaluation) -> Runner:
+    """Slopes of whatever operands, which are made dense, box by box of what is visible, and added up in the type that
+    sums have."""
+    found: list[Runner] = []
+    for cell in cells_of(task.op, task.points):
+        kept = [cell.kept[name] for name in task.op.parallel_dims]
+        dtype = name_of(task.write.array.dtype)
+        result, total = dense(take, kept, dtype), dense(take, kept, DTYPES[dtype].compute)
+        found.append(partial(machine.fill, total.array, 0))
+        for runs in cell.folds:
+            for box in visible_boxes(task.op, {**cell.kept, **runs}):
+                packing, operands = packed(take, task, box)
+                places = tuple(_places(box[name], cell.kept[name]) for name in task.op.parallel_dims)
+                added = _Added(machine, total.array, places, by_products(task.op, box), operands)
+                found += [*map(launch, packing), machine.torch(added)]
+        found.append(machine.torch(partial(_copied, machine, total.array, result.array)))
+        found.append(bind_copy(machine, result, task.write, Region((result.grid,))))
+    return in_order(found)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """What a function makes of operands is added to a part of an array."""
+
+    machine: Machine
+    total: DeviceArray
+    places: tuple[slice, ...]
+    function: Callable[..., Any]
+    operands: tuple[DeviceArray, ...]
+
+    def __call__(self) -> None:
+        self.machine.tensor(self.total)[self.places] += self.function(*map(self.machine.tensor, self.operands))
+
+
+def _copied(machine: Machine, source: DeviceArray, target: DeviceArray) -> None:
+    machine.tensor(target).copy_(machine.tensor(source))
+
+
+def _places(part: range, whole: range) -> slice:
+    first = whole.index(part.start)
+    return slice(first, first + len(part))
+
+
+def visible_boxes(op: Operation, runs: Runs) -> Iterator[Runs]:
+    """Boxes of a box with all visible pairs, of which each row and each key is in one: others may not be stored."""
+    roles = _Roles.of(op)
+    told = [name for name in roles.batch if any(name in bound.expr.dims for bound in op.where)]
+    for batch in product(*([runs[name][k : k + 1] for k in range(len(runs[name]))] for name in told)):
+        here = {**runs, **dict(zip(told, batch, strict=True))}
+        seen = visible(op.where, here, [*told, roles.row, roles.key]).reshape(
+            len(here[roles.row]), len(here[roles.key])
+        )
+        for rows in _stretches(np.asarray(seen.any(axis=1))):
+            for keys in _stretches(np.asarray(seen[rows].any(axis=0))):
+                yield {**here, roles.row: here[roles.row][rows], roles.key: here[roles.key][keys]}
+
+
+def _stretches(truths: np.ndarray) -> Iterator[slice]:
+    """Where truths stand next to one another."""
+    edges = np.flatnonzero(np.diff(truths.astype(np.int8), prepend=0, append=0))
+    for first, end in edges.reshape(-1, 2).tolist():
+        yield slice(first, end)
+
+
+def by_products(op: Operation, runs: Runs) -> Callable[..., Any]:
+    """The function that makes the slopes of a box of points from dense operands."""
+    assert isinstance(op.body, Block)
+    scale, roles = float(op.body.attrs["scale"]), _Roles.of(op)
+    reads, seen = op.body.reads, visible(op.where, runs, [*roles.batch, roles.row, roles.key])
+
+    def made(*operands: Any) -> Any:
+        import torch
+
+        mask = torch.as_tensor(seen, device=operands[0].device)
+        wide = torch.float64 if operands[0].dtype is torch.float64 else torch.float32
+        sides = [_whole(x.to(wide), op, read) for x, read in zip(operands, reads, strict=True)]
+        if roles.keyed:  # [..., key, group, row, inner, element], 1 long where it is none of theirs
+            q, result, slope, total, largest = (sides[n].squeeze(-5).flatten(-3, -2) for n in (0, 3, 4, 5, 6))
+            k, v = (sides[n].squeeze(-3).squeeze(-2).transpose(-3, -2) for n in (1, 2))
+            mask = mask.repeat_interleave(len(runs[roles.heads[1]]), -2)
+        else:  # [..., row, head, key, element]
+            q, result, slope, total, largest = (sides[n].squeeze(-2).transpose(-3, -2) for n in (0, 3, 4, 5, 6))
+            k, v = (sides[n].squeeze(-4) for n in (1, 2))
+        x = torch.where(mask.unsqueeze(-3), scale * (q @ k.transpose(-1, -2)) - largest, -torch.inf)
+        p = x.exp() / total
+        if roles.side == "v":
+            return (p.transpose(-1, -2) @ slope).transpose(-3, -2)
+        dx = scale * p * (slope @ v.transpose(-1, -2) - (slope * result).sum(-1, keepdim=True))
+        return (dx @ k if roles.side == "q" else dx.transpose(-1, -2) @ q).transpose(-3, -2)
+
+    return made
+
+
+def _whole(x: Any, op: Operation, read: Read) -> Any:
+    """An operand [kept ..., its own folded and made dimensions] with an axis for each dimension of an operation."""
+    own, kept = depends_on(read), len(op.dims) - len(op.reduce_dims) - 1
+    for place, name in enumerate((*op.reduce_dims, op.dims[-1].name), kept):
+        x = x if name in own else x.unsqueeze(place)
+    return x
+
+
+def visible(where: Sequence[Bound], runs: Runs, names: Sequence[str]) -> np.ndarray:
+    """Over some dimensions, whether all bounds hold."""
+    index = np.ix_(*(np.array(runs[name]) for name in names))
+    at = dict(zip(names, index, strict=True))
+    found = np.ones([len(runs[name]) for name in names], dtype=bool)
+    for bound in where:
+        value = bound.expr.evaluate(at)
+        if bound.lo is not None:
+            found &= value >= bound.lo
+        if bound.hi is not None:
+            found &= value < bound.hi
+    return found
