@@ -55,7 +55,9 @@ class Least:
             found = np.maximum(found, np.where(nbytes > 0, start, 0.0))
         for (nbytes, further), rate in zip(pairwise([*lacking, np.zeros(moved.shape)]), self._rates, strict=True):
             found = found + (nbytes - further) / rate
-        return np.where(moved, found, 0.0)
+        return np.where(moved, found, 0.0).astype(
+            np.float64
+        )  # what regions of several grids lack are Python's integers
 
 
 def reaches(link: Link, scope: Scope) -> bool:

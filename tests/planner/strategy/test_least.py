@@ -16,6 +16,7 @@ from tapestry.planner.strategy.layouts import Layout, relate
 from tapestry.planner.strategy.least import Least
 from tapestry.planner.strategy.mesh import SINGLE, Cut, Mesh
 from tapestry.records import Width
+from tapestry.space import Box, Region
 
 MESHES = [("h200x8", (4,)), ("h200x8", (2, 2)), ("h200x8-2node", (2, 8)), ("h200x8-2node", (4, 4)), ("cpu-4", (4,))]
 
@@ -69,3 +70,16 @@ def test_what_is_known_at_once_is_the_price(mesh: tuple[int, ...], size: tuple[i
         assert known.any()
         assert not known.all()
         assert np.allclose(question.pricing.costs(haves, needs, width)[0], priced, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(("machine", "mesh"), [("h200x8", (4,)), ("h200x8-2node", (2, 8))])
+def test_corners_are_priced_in_numbers_of_one_kind(machine: str, mesh: tuple[int, ...]) -> None:
+    """Regions of several grids are counted in Python's integers."""
+    model = load_machine(machine)
+    question = Question.of(multiplied.bind(n=64, c=64, k=64), model, Mesh.of(mesh, model.device_count))
+    corner = Region.union([Box((0, 0), (2, 4)).region(), Box((0, 0), (4, 2)).region()])
+    layout = question.layouts.of((4, 4), [corner] * question.mesh.size)
+    whole = question.layouts.replicated((4, 4))
+    least, known = question.pricing.at_least([layout], [whole, layout], Width(4, 4))
+    assert least.dtype == np.float64
+    assert known.tolist() == [[not question.pricing.near, True]]
