@@ -34,7 +34,7 @@ from .search import WORTH, Search, searched
 
 # Operations times groups that are placed at most, and operations that are cut within groups: what a few seconds afford.
 PLACED = 4000
-CUT_WITHIN = 1000
+CUT_WITHIN = 300
 
 
 def side_by_side(question: Question, best: Found, below: float) -> Found | None:

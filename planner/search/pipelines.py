@@ -58,7 +58,7 @@ def pipelined(question: Question, best: Found, below: float) -> Found | None:
     for grouping in groupings(question.mesh, question.machine):
         count = len(grouping.places)
         busiest = best.candidate.timeline.compute_s
-        least = busiest * (1 + (count - 1) / (PIECES[-1] * count))  # with the shortest of bubbles
+        least = _among(grouping) * busiest * (1 + (count - 1) / (PIECES[-1] * count))  # with the shortest of bubbles
         if count > len(program.operations) or least >= WORTH * below or question.clock.up:
             continue
         other = _piped(question, best.candidate.decisions, grouping, below)
@@ -95,6 +95,11 @@ def _pieced_alike(inner: Inner, dims: Mapping[str, str]) -> bool:
     """Whether a rank has the same part of a piece in all operations. If not, a piece would wait for all others."""
     cuts = ((dim, inner.cuts[name]) for name, dim in dims.items())
     return len({tuple(c.kind if c and c.dim == dim else None for c in mine) for dim, mine in cuts}) == 1
+
+
+def _among(grouping: Grouping) -> float:
+    """How much longer stages take than if no transfer waited for another, at least as far as was seen."""
+    return AMONG if grouping.inner.size > 1 else 1
 
 
 def _batch(program: Program, everywhere: Decisions) -> dict[str, str]:
@@ -150,7 +155,7 @@ class Pipeline:
 
     def least(self, chain: Chain, ends: Sequence[int], pieces: int) -> float:
         """Seconds that a run with these stages was never seen to take less than, told without any order of tasks."""
-        return chain.run(ends, pieces) * (AMONG if self.costs.grouping.inner.size > 1 else 1)
+        return _among(self.costs.grouping) * chain.run(ends, pieces)
 
     def chain(self, pieces: int) -> Chain:
         """What operations take on a group. Starts of tasks and of transfers count for each piece."""
