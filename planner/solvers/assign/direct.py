@@ -232,9 +232,7 @@ def _in_shells(state: _State, relaxation: Relaxation) -> None:
     Decided by CP-SAT, or, where the bound is of parts, by elimination once few enough strategies are left.
     """
     spare, low, loose = relaxation.spare(), relaxation.bound, not relaxation.whole
-    if loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS:
-        state.exhausted = True
-        return
+    many = loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS
     reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))
     while not state.done and state.request.left > 0:
         if state.best is not None:
@@ -244,6 +242,9 @@ def _in_shells(state: _State, relaxation: Relaxation) -> None:
         everything = all((some == all_).all() for some, all_ in zip(allowed, whole, strict=True))
         outside = None if everything else low + reach + 1
         narrowed = outside is not None and loose and _narrowed(state, allowed, outside)
+        if many and not narrowed:
+            state.exhausted = True
+            return
         if not (narrowed or _within(state, allowed, outside)) or everything:
             return
         if state.best is not None and state.best.cost <= low + reach:
