@@ -66,6 +66,8 @@ class Resolved:
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """Per rank as which of the machine's others its device is described, counted from 1; 0: as none of them."""
+        if not self.document.machine.get("others"):
+            return (0,) * len(self.document.devices)
         return tuple(map(self._machine.kind_of, self.document.devices))
 
     @cached_property
