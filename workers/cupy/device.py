@@ -37,6 +37,7 @@ from .chained import (
 from .changes import changes_of
 from .convolutions import convolution_of
 from .declared import Launch, Take, bind_declared
+from .dense_slopes import bind_products
 from .evaluating import folding_jobs, jobs_of, unfolded
 from .few_queries import Limit, all_few, few_queries
 from .gathered import gathered_map, gathering, written_gather
@@ -52,7 +53,7 @@ from .peers import joined
 from .products import multiplications, products_of
 from .rows import rows_of
 from .scratch import Scratch
-from .slopes import LibrarySlopes, bind_products, slopes_of
+from .slopes import LibrarySlopes, slopes_of
 from .sought import TABLE, UNASKED, sought
 from .stretches import together
 from .thin import thin_product
