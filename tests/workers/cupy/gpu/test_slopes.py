@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ...slopes import LARGE, SMALL, Case
+from .executed import needs_gpu
+
+pytestmark = needs_gpu
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
