@@ -6,6 +6,7 @@ Memory is NumPy's, surrounded by bytes that nobody may write; matrix products ar
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -40,6 +41,9 @@ from .host_libraries import convolve, multiply, operands
 
 GUARD, MARK = 256, 0x5C
 SHOWN: dict[str, Memory] = {}
+
+
+ALONE = threading.Lock()  # shared memory of an emulated kernel is its library's: ranks in threads take turns
 
 
 class HostMachine(Machine):
@@ -84,7 +88,8 @@ class HostMachine(Machine):
         def run() -> None:
             self._build()
             pointers = (ctypes.c_void_p * len(held))(*(array.pointer for array in held))
-            self.built[unit.entry](pointers)
+            with ALONE:
+                self.built[unit.entry](pointers)
             self.kernels.append(unit.entry.split("_")[0])
             self.check()
 
