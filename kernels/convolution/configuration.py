@@ -225,8 +225,12 @@ def taken_registers(cut: ForwardConfiguration) -> Number:
 
     Each of the four parts of a multiprocessor has one warp of each warpgroup.
     """
-    groups = larger(1, cut.warps // WARPGROUP)
-    shared_out = (groups + 1) * register_limit(32 * (cut.warps + WARPGROUP), 1) - LEFT_REGISTERS
+    return traded_registers(larger(1, cut.warps // WARPGROUP), 1, LEFT_REGISTERS)
+
+
+def traded_registers(groups: Number, blocks: Number, left: int) -> Number:
+    """Registers of a thread of `groups` warpgroups of a block that one more leaves all but `left` of its own to."""
+    shared_out = (groups + 1) * register_limit(32 * WARPGROUP * (groups + 1), blocks) - left
     return smaller(REGISTER_LIMIT // 8 * 8, shared_out // groups // 8 * 8)
 
 

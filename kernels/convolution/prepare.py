@@ -92,7 +92,7 @@ def forward_steps(
     apart(out, "out", where, ("x", x), ("w", w))
     source, target = view(x, "x", where), view(out, "out", where)
     added = view(fused.residual, "residual", where) if fused.residual else None
-    if configuration is None and (cuts := wide_cuts(problem, "forward", x.device, source, target, added)):
+    if configuration is None and (cuts := wide_cuts(problem, "forward", x.device, fused, source, target, added)):
         return Steps(by_warpgroups(cuts, source, target, added, pointers, x.device, fused.flags))
     rows, walk = Rows(0, problem.p), forward_walk.walk(problem)
     cut, read = configuration or chosen(walk.problem, "forward", x.device), walk.read(source)
@@ -120,7 +120,7 @@ def input_gradient_steps(
     apart(out, "out", where, ("dy", dy), ("w", w))
     source, target = view(dy, "dy", where), view(out, "out", where)
     inputs, pointers = (source, source, source), (filters(w, dy, problem, where), 0, 0)
-    if configuration is None and (cuts := wide_cuts(problem, "input_gradient", dy.device, source, target)):
+    if configuration is None and (cuts := wide_cuts(problem, "input_gradient", dy.device, NOTHING, source, target)):
         return Steps(by_warpgroups(cuts, source, target, None, pointers, dy.device, {}))
     walked, taps = input_gradient.walk(problem).problem, input_gradient.walk(problem).taps
     cut = configuration or chosen(walked, "input_gradient", dy.device)
@@ -153,8 +153,8 @@ def weight_gradient_steps(
     if isinstance(configuration, WideWeightGradient):
         found = wide.gradient_recipes(problem, configuration, dtype == "f32")
         kernels = tuple(_loaded(recipe, x.device) for recipe in found)
-        both = wide_weight_gradient.launches(problem, configuration, *views, partials, target)
-        return Steps(weight_gradient.prepared(kernels, both))
+        made = wide_weight_gradient.launches(problem, configuration, *views, partials, target)
+        return Steps(weight_gradient.prepared(kernels, made))
     kernels = weight_gradient.kernels(problem, configuration, dtype == "f32", x.device)
     made = weight_gradient.launches(problem, configuration, *views, partials, target)
     return Steps(weight_gradient.prepared(kernels, made))
@@ -240,10 +240,10 @@ def by_copy_engine(
 
 
 def wide_cuts(
-    problem: ConvolutionProblem, what: wide.Walked, device: int, source: View, *others: View | None
+    problem: ConvolutionProblem, what: wide.Walked, device: int, fused: Fused, source: View, *others: View | None
 ) -> wide.Cuts:
     """The sweeps of a pass where the kernels of wide groups make it, with these operands; else none."""
-    found = wide.cuts(problem, what, _gpu(device))
+    found = wide.cuts(problem, what, _gpu(device), any(fused.flags.values()))
     return found if found and fetchable(source, *others) and wide.reaches(source, *others) else ()
 
 
@@ -262,7 +262,7 @@ def by_warpgroups(
     made = []
     for part, cut in cuts:
         added = part.of(residual) if residual else None
-        sweep = WideCut(part.sweep, cut)
+        sweep = WideCut(part.sweep, cut, any(flags.values()))
         blocks, arguments = wide_forward.arguments(
             sweep, properties(device).sms, source, part.of(output), added, pointers
         )

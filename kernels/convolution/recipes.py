@@ -58,10 +58,12 @@ def recipes(problem: ConvolutionProblem, what: Pass, gpu: Gpu, flags: Mapping[st
         return weight_gradient_recipes(problem, depthwise.choose(problem, gpu))
     if what not in PASSES:
         raise WrongValue("no such pass", where="recipes", expected=", ".join(PASSES), came=repr(what))
-    if found := wide.cuts(problem, what, gpu):
-        return [wide.recipe(part, cut, dict(flags or {})) for part, cut in found]
+    given = dict(flags or {})
+    if found := wide.cuts(problem, what, gpu, any(given.values())):
+        return [wide.recipe(part, cut, given) for part, cut in found]
     walked = walk(problem, what)
-    given = {"transposed": True} if what == "input_gradient" else dict(flags or {})
+    if what == "input_gradient":
+        given = {"transposed": True}
     cut = choose(walked.problem, what, gpu)
     if cut is None:
         return [direct_recipe(problem, given)]

@@ -32,17 +32,20 @@ def takes(problem: ConvolutionProblem, gpu: Gpu) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu) -> Cuts:
-    """The sweeps of a pass, each with the cut that is guessed to be fastest. None where one of them has no cut."""
+def cuts(problem: ConvolutionProblem, what: Walked, gpu: Gpu, fused: bool = False) -> Cuts:
+    """The sweeps of a pass, each with the cut that is guessed to be fastest. None where one of them has no cut.
+
+    `fused`: something is done with the sums before they leave.
+    """
     if not takes(problem, gpu):
         return ()
-    found = [_cut(way, gpu) for way in ways(problem, what)]
+    found = [_cut(way, gpu, fused) for way in ways(problem, what)]
     return min(filter(None, found), key=lambda cuts: _seconds(cuts, gpu), default=())
 
 
-def _cut(way: tuple[Part, ...], gpu: Gpu) -> Cuts:
+def _cut(way: tuple[Part, ...], gpu: Gpu, fused: bool) -> Cuts:
     """Sweeps with the cuts that are guessed to be fastest; none where one of them has none."""
-    found = [(part, wide_candidates.configurations(part.sweep, gpu)) for part in way]
+    found = [(part, wide_candidates.configurations(part.sweep, gpu, fused)) for part in way]
     return tuple((part, options[0]) for part, options in found) if all(options for _, options in found) else ()
 
 
@@ -85,7 +88,8 @@ def recipe(part: Part, cut: WideConfiguration, flags: Mapping[str, Any]) -> Reci
 
 
 def gradient_recipes(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> list[Recipe]:
-    """The kernel that leaves sums for every split, and the one that adds them."""
-    source = wide_weight_gradient.source(problem, chosen)
+    """The kernel that leaves sums for every split, and the one that adds them where there are several."""
+    source = wide_weight_gradient.source(problem, chosen, partial)
     first, in_f32, rounded = wide_weight_gradient.NAMES
-    return [Recipe(name, source, feature=FEATURE) for name in (first, in_f32 if partial else rounded)]
+    names = (first, in_f32 if partial else rounded) if chosen.splits > 1 else (first,)
+    return [Recipe(name, source, feature=FEATURE) for name in names]

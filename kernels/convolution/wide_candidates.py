@@ -1,7 +1,8 @@
 """The cuts of a sweep worth trying, the best guess first.
 
-The guess counts clocks of the busiest multiprocessor for a row of all its blocks: what memory brings and takes, what
-the tensor cores and shared memory do, and the chain of steps of one warpgroup.
+The guess counts clocks of the busiest multiprocessor for a row of all its blocks: what memory brings and takes, the
+lines that the copy engine makes of that, what the tensor cores and shared memory do, and the chain of steps of one
+warpgroup.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nsmallest
-from math import ceil
+from math import ceil, gcd
 from typing import Protocol, TypeVar
 
 from ..cost.gpu import Gpu, fitted
@@ -28,7 +29,7 @@ Cut = TypeVar("Cut", bound=Ringed)
 
 MOST = 24
 MOST_WARPGROUPS = 4
-RINGS = (40 << 10, 72 << 10)  # bytes asked for ahead in one multiprocessor
+RINGS = (40 << 10, 72 << 10, 104 << 10)  # bytes asked for ahead in one multiprocessor
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,24 @@ class WideFit:
     """The constants of the guess; `data/gpus.json` says what each is and where it comes from."""
 
     row_clocks: float
-    line_bytes: float
+    leave_clocks: float
+    product_clocks: float
+    chained: float
+    memory: float
+    shared: float
+    part_bytes: float
+    copy_clocks: float
+    filter_bytes_per_clock: float
+    power: float
     start_clocks: float
 
 
 FIT = fitted(WideFit, "wide_forward")
 
 
-def configurations(sweep: Sweep, gpu: Gpu) -> list[WideConfiguration]:
+def configurations(sweep: Sweep, gpu: Gpu, fused: bool = False) -> list[WideConfiguration]:
     """Legal cuts of a sweep, the analytic best guess first. Empty where the kernel cannot run."""
-    return ranked(_all(sweep, gpu), lambda cut: clocks(WideCut(sweep, cut), gpu))
+    return ranked(_all(sweep, gpu, fused), lambda cut: clocks(WideCut(sweep, cut), gpu))
 
 
 def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
@@ -53,7 +62,7 @@ def ranked(cuts: Iterable[Cut], clocks: Callable[[Cut], float]) -> list[Cut]:
     return nsmallest(MOST, dict.fromkeys(cuts), key=lambda cut: (clocks(cut), cut.stages < 3, cut.stages, repr(cut)))
 
 
-def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
+def _all(sweep: Sweep, gpu: Gpu, fused: bool) -> Iterator[WideConfiguration]:
     for blocks in (1, 2, 3, 4):
         for count, parts, shares in _channels(sweep):
             for tiles, images, units in _positions(sweep, MOST_WARPGROUPS // (count * shares)):
@@ -61,7 +70,7 @@ def _all(sweep: Sweep, gpu: Gpu) -> Iterator[WideConfiguration]:
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, 2, blocks)
                     stages = max(2, min(12, ring // blocks // WideCut(sweep, cut).row_bytes))
                     cut = WideConfiguration(count, parts, shares, tiles, images, units, stages, blocks)
-                    if legal(WideCut(sweep, cut), gpu.shared_per_block):
+                    if legal(WideCut(sweep, cut, fused), gpu.shared_per_block):
                         yield cut
 
 
@@ -88,27 +97,70 @@ def _positions(sweep: Sweep, most: int) -> Iterator[tuple[int, int, int]]:
                 yield tiles, images, units
 
 
-def clocks(cut: WideCut, gpu: Gpu) -> float:
+def clocks(cut: WideCut, gpu: Gpu, fit: WideFit = FIT) -> float:
     """Estimated clocks of a launch."""
-    sweep, chosen = cut.sweep, cut.configuration
-    stretches = cut.stretches(gpu.sms)
+    chosen, stretches = cut.configuration, cut.stretches(gpu.sms)
     blocks = cut.channel_blocks * stretches
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
     waves = ceil(blocks / (gpu.sms * chosen.blocks))
-    rows = ceil(cut.line / stretches)
-    images = ceil(rows / sweep.rows.cells)
-    steps = rows * sweep.rows.stride + images * max(0, min(sweep.rows.before, 1))
-    pairs = cut.depth / 2
-    products = pairs * sweep.rows.taps / sweep.rows.stride
-    tensor = cut.warpgroups * products * 4 * cut.written
-    shared = cut.warpgroups * (16 * pairs + products * 2 * cut.written)
-    row = FIT.row_clocks / sweep.rows.stride
-    bytes_in = chosen.images * min(cut.columns, sweep.columns.inputs) * cut.pitch * 16
-    out = chosen.images * min(8 * chosen.units, sweep.columns.cells) * chosen.groups * chosen.shares * cut.written * 16
     per_clock = gpu.copy_bytes_per_s / gpu.sms / gpu.sustained_clock_hz
-    lines = 1 + FIT.line_bytes / (16 * cut.pitch)
-    memory = (bytes_in + out / sweep.rows.stride) / per_clock * lines
-    bounds = (memory * resident, max(tensor, shared) * resident + row, 1.2 * products * 4 * cut.written + 1.5 * row)
-    step = max(bounds)
-    filter_clocks = cut.filter_bytes / 16 * chosen.blocks / 8
-    return FIT.start_clocks + filter_clocks + waves * steps * step
+    filters = blocks * cut.filter_bytes / gpu.sms / fit.filter_bytes_per_clock
+    leaves = 1 / cut.sweep.rows.stride  # rows finished for one walked
+    (bytes_in, lines_in), (bytes_out, lines_out) = _walked(cut), _left(cut, fit)
+    memory = (bytes_in + leaves * bytes_out) / per_clock * fit.memory
+    copies = (lines_in + leaves * lines_out) * fit.copy_clocks
+    inside = cut.warpgroups * max(_tensor(cut, fit), _shared(cut) * fit.shared)
+    chain = fit.row_clocks + leaves * fit.leave_clocks + fit.chained * _tensor(cut, fit)
+    bounds = (memory * resident, copies * resident, inside * resident, chain)
+    step: float = sum(bound**fit.power for bound in bounds) ** (1 / fit.power)
+    return fit.start_clocks + filters + waves * _steps(cut, stretches) * step
+
+
+def _steps(cut: WideCut, stretches: int) -> float:
+    """Rows that the busiest block walks: those of its stretch, and of windows that stretches share."""
+    rows, line = ceil(cut.line / stretches), cut.sweep.rows
+    span = (max(1, line.taps) - 1) * line.dilation + 1
+    shared = max(0, span - line.stride) if rows % line.cells else 0
+    return rows * line.stride + shared
+
+
+def _tensor(cut: WideCut, fit: WideFit) -> float:
+    """Clocks of the tensor cores for a row of a warpgroup."""
+    line = cut.sweep.rows
+    return cut.depth / 2 * line.taps / line.stride * max(fit.product_clocks, 4 * cut.written)
+
+
+def _shared(cut: WideCut) -> float:
+    """Lines of shared memory that a warpgroup's products and sums go by for a row."""
+    line, columns, width = cut.sweep.rows, cut.sweep.columns, cut.written
+    products = cut.depth / 2 * (16 * min(2, columns.stride) + line.taps / line.stride * 2 * width)
+    pitch = columns.cell * cut.configuration.groups * cut.outputs
+    staged = 8 * width * (1 + gcd(pitch, 8)) if cut.boxed else 16 * width + 64 * (1 + width / 8)
+    return products + staged / line.stride
+
+
+def _walked(cut: WideCut) -> tuple[float, float]:
+    """Bytes that a row of a block brings, and lines of 128 that the copy engine makes of them."""
+    positions, own = cut.configuration.images * min(cut.columns, cut.sweep.columns.inputs), 16 * cut.pitch
+    return positions * own, cut.configuration.images * cut.columns * ceil(own / 128)
+
+
+def _left(cut: WideCut, fit: WideFit) -> tuple[float, float]:
+    """The same of a row that leaves, where a part of a sector counts for more than its bytes."""
+    chosen, columns, rows = cut.configuration, cut.sweep.columns, cut.sweep.rows
+    outputs = chosen.images * min(8 * chosen.units, columns.cells) * columns.cell * rows.cell
+    if cut.boxed:
+        outputs //= chosen.parts
+    beside = 1.0 if cut.boxed else float(chosen.groups * chosen.shares)  # that leave on their own
+    own = 16 * (chosen.groups * cut.outputs if cut.boxed else min(cut.outputs, cut.written))
+    if not cut.boxed and cut.written < octets(cut.sweep)[1]:
+        beside *= cut.written / (columns.cell * rows.cell) / min(cut.outputs, cut.written)
+    parts = _parts_of_sectors(own, 16 * groups(cut.sweep) * cut.outputs)
+    lines = outputs * ceil(own / 128) if cut.boxed else 0
+    return outputs * beside * (own + parts * fit.part_bytes), lines
+
+
+def _parts_of_sectors(own: int, pitch: int) -> float:
+    """Sectors of 32 bytes written in part for `own` bytes of a pixel, one `pitch` behind the other: the mean."""
+    starts = [(pixel * pitch + block * own) % 32 for pixel in (0, 1) for block in (0, 1)]
+    return sum((start % 32 != 0) + ((start + own) % 32 != 0) for start in starts) / len(starts)

@@ -5,9 +5,6 @@ namespace {
 
 constexpr int PAIRS = (OCTETS + 1) / 2, DEPTH = 2 * PAIRS;                   // of the product under one filter row
 constexpr int CHANNEL_GROUPS = GROUPS * SHARES;                              // warpgroups beside each other in channels
-constexpr int WARPGROUPS = CHANNEL_GROUPS * TILES;
-constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
-constexpr int THREADS = COMPUTE_THREADS + WARP;
 constexpr int OCTET_PITCH = R * N * 16;                                      // bytes of an octet of depth, all filter rows
 constexpr int FILTER_PART = DEPTH * OCTET_PITCH;                             // of a warpgroup
 constexpr int FILTER_BASE = ROW_PITCH * STAGES;
@@ -99,14 +96,17 @@ __device__ __forceinline__ void turn_square(const Weights& weights, int c, int k
     }
 }
 
-// All computing threads of the block, each a share. A thread brings all rows of its column; turned ones, one.
+// All computing threads of the block, each a share. A thread brings all rows of its column; turned ones, one. Neighbouring threads
+// bring two octets that lie side by side.
 __device__ void bring_filter(const Weights& weights, const Work& work, const Share& share, unsigned filter, int thread) {
     constexpr bool squares = WHOLE && TRANSPOSED;
     constexpr int columns = squares ? WRITTEN : N, rows = squares ? R : 1;
     const bool aligned = weights.aligned();
-    for (int i = thread; i < CHANNEL_GROUPS * rows * DEPTH * columns; i += COMPUTE_THREADS) {
-        const int n = i % columns * (squares ? 8 : 1), octet = i / columns % DEPTH, row = i / columns / DEPTH % rows;
-        const int part = i / columns / DEPTH / rows, s = octet / READ;
+    constexpr int places = CHANNEL_GROUPS * rows * DEPTH * columns, beside = squares ? 1 : 2;
+    for (int place = thread; place < places; place += COMPUTE_THREADS) {
+        const int n = place / beside % columns * (squares ? 8 : 1), rest = place / beside / columns;
+        const int octet = place % beside + rest % (DEPTH / beside) * beside, row = rest / (DEPTH / beside) % rows;
+        const int part = rest / (DEPTH / beside) / rows, s = octet / READ;
         const Written own(work, share, part);
         const int c = (own.group * READ + octet % READ) * 8, k = own.channel(n / 8) + n % 8;
         const unsigned column = filter + filter_place(part, 0, octet, n);

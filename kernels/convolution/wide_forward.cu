@@ -15,9 +15,18 @@
 namespace {
 
 constexpr int OPEN = (SPAN + STRIDE_Y - 1) / STRIDE_Y, PERIOD = OPEN * STRIDE_Y;
-constexpr int STAGED_PITCH = 16 * (WRITTEN | 1), STAGED_BYTES = 16 * STAGED_PITCH;    // what a warp leaves for memory
+
+// Sixteen positions that leave for memory. BOXED: those of all groups of the block side by side, as the copy engine stores them
+// ([image][row of a cell][column][channel]), in two places by turns; else those of one warp, whose lanes store them. A part of the
+// channels of a cell is one of its rows where they are boxed.
+constexpr int BOX_COLUMNS = UNITS == 1 ? 8 : 16, BOX_PITCH = 16 * GROUPS * OUTPUT_OCTETS;
+constexpr int BOX_ROWS = WRITTEN / (OUTPUT_OCTETS * CELL_X);
+constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
+constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH;
+constexpr int STAGED = BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
-constexpr int BARRIER_BASE = STAGED_BASE + STAGED_BYTES * COMPUTE_WARPS;
+constexpr int BARRIER_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
+constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
 constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
@@ -58,29 +67,34 @@ using Open = float[OPEN][SUMS];
 struct Worker {
     const Barriers& barriers;
     const Work& work;
+    const TensorMap& boxes;        // of the output
     const Outside &output, &residual;
     const float *scale, *bias;
     Written own;
-    unsigned shared, staged;       // the ring; where this warp leaves its sums
+    unsigned shared, staged;       // the ring; where this warp leaves its sums: the first of two places where they are boxed
+    unsigned turned = 0;           // bytes to the place whose turn it is
     unsigned long long filter;     // of this warpgroup
     unsigned same, across;         // this lane's matrix row, two octets of one tap and the last and first of two
-    int lane, tile;                // of the warp: 16 positions of the block
+    int lane, tile, group;         // of the warp: 16 positions of the block, and which of its groups
+    int box_image, box_column;     // of those positions, as outputs
+    bool box_there;
     Ring<STAGES> ring;
     long long row_place, residual_place;    // of this lane's octets of a row: the first; which of them are there; how far
     unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
 
-    __device__ Worker(const Barriers& barriers, const Work& work, const Outside& output, const Outside& residual,
-                      const float* scale, const float* bias, const Share& share, unsigned shared, int warp)
-        : barriers(barriers), work(work), output(output), residual(residual), scale(scale), bias(bias),
+    __device__ Worker(const Barriers& barriers, const Work& work, const TensorMap& boxes, const Outside& output,
+                      const Outside& residual, const float* scale, const float* bias, const Share& share, unsigned shared, int warp)
+        : barriers(barriers), work(work), boxes(boxes), output(output), residual(residual), scale(scale), bias(bias),
           own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), shared(shared) {
         const int part = warp / WARPS_A_GROUP % CHANNEL_GROUPS;
+        group = part / SHARES;
         lane = threadIdx.x % WARP;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
-        staged = shared + STAGED_BASE + warp * STAGED_BYTES;
+        staged = shared + STAGED_BASE + (BOXED ? GROUPS > 1 ? 2 * tile : 2 * warp : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
         const int unit = 2 * tile + lane / 8 % 2;
         const int position = unit / UNITS * COLUMNS + (unit % UNITS * 8 + lane % 8) * STRIDE_X;
-        const unsigned place = position * PITCH + part / SHARES * READ * 16;
+        const unsigned place = position * PITCH + group * READ * 16;
         same = place + lane / 16 * 16;
         across = place + lane / 16 * (DILATION_X * PITCH - (READ - 1) * 16);
     }
@@ -154,6 +168,8 @@ struct Worker {
         const int channel = own.group * OUTPUT_OCTETS * 8;
         row_place = run.image * output.image + run.column * CELL_X * output.column + channel;
         residual_place = run.image * residual.image + run.column * CELL_X * residual.column + channel;
+        box_image = run.image + 2 * tile / UNITS, box_column = (run.column + 2 * tile % UNITS * 8) * CELL_X;
+        box_there = box_image < work.images && box_column < work.columns_out;
         there = upper = 0;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i) {
@@ -180,10 +196,10 @@ struct Worker {
         __device__ __forceinline__ long long of(const Outside& tensor) const {
             return image * tensor.image + row * tensor.row + column * tensor.column + inner;
         }
-        __device__ __forceinline__ unsigned in(unsigned staged) const { return staged + position * STAGED_PITCH + octet * 16; }
+        __device__ __forceinline__ unsigned in(const Worker& worker) const { return worker.place(position) + column_place(octet); }
     };
 
-    __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) const {
+    __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) {
         const unsigned here = CELL_Y == 1 || CELL_Y * p + 1 < work.rows_out ? there : there & upper;
         if constexpr (RESIDUAL) {
             const unsigned short* row = residual.data + residual_place + p * CELL_Y * residual.row;
@@ -193,25 +209,63 @@ struct Worker {
                 const Chunk chunk(*this, i);
                 const uint4 read = *reinterpret_cast<const uint4*>(row + chunk.of(residual));
                 const unsigned words[4] = {read.x, read.y, read.z, read.w};
-                store_octet(chunk.in(staged), words);
+                store_octet(chunk.in(*this), words);
             }
             __syncwarp();
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
-        const unsigned to = staged + (lane % 16) * STAGED_PITCH + lane / 16 * 16;
+        const unsigned to = place(lane % 16);
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
+            const unsigned at = to + (lane < 16 ? column_place(octet) : column_place(octet + 1));
             if (octet + 1 < WRITTEN)
-                stage<4>(sums, to + octet * 16, octet);
+                stage<4>(sums, at, octet);
             else
-                stage<2>(sums, to + octet * 16, octet);
+                stage<2>(sums, at, octet);
         }
+        if constexpr (BOXED)
+            store_boxes(p);
+        else
+            store_octets(p, here);
+    }
+
+    // Where what this warp has of a position is staged, and an octet of it, counted from there.
+    __device__ __forceinline__ unsigned place(int position) const {
+        if constexpr (!BOXED) return staged + position * STAGED_PITCH;
+        const int line = position + position / BOX_COLUMNS * (BOX_ROWS - 1) * BOX_COLUMNS;
+        return staged + turned + line * STAGED_PITCH + group * OUTPUT_OCTETS * 16;
+    }
+    static __device__ __forceinline__ unsigned column_place(int octet) {
+        if constexpr (!BOXED) return octet * 16;
+        const int column = octet / OUTPUT_OCTETS % CELL_X, row = octet / OUTPUT_OCTETS / CELL_X;
+        return row * BOX_COLUMNS * STAGED_PITCH + column * BOX_PITCH + octet % OUTPUT_OCTETS * 16;
+    }
+
+    __device__ __forceinline__ void store_octets(int p, unsigned here) const {
         __syncwarp();
         unsigned short* row = output.data + row_place + p * CELL_Y * output.row;
 #pragma unroll
         for (int i = 0; i < CHUNKS; ++i)
-            if (here >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(staged));
+            if (here >> i & 1u) *reinterpret_cast<float4*>(row + places[i]) = load_shared(Chunk(*this, i).in(*this));
         __syncwarp();
+    }
+
+    // The warps that have the same positions meet; one of them has the copy engine store what they have staged. Before it is there,
+    // what it stored before has been read, so that the others go on to stage in its place.
+    __device__ __forceinline__ void store_boxes(int p) {
+        fence_for_copy_engine();
+        if (group == 0 && elected()) wait_stores_read<0>();
+        if constexpr (GROUPS > 1)
+            meet(STAGED_READY + tile, GROUPS * WARP);
+        else
+            __syncwarp();
+        const int row = p * CELL_Y + own.cell_row(0);
+        if (group == 0 && box_there && row < work.rows_out && elected()) {
+            store_box(boxes, own.group * OUTPUT_OCTETS * 8, box_column, row, box_image, staged + turned);
+            commit_stores();
+        }
+        __syncwarp();
+        turned ^= STAGED_BYTES;
     }
 
     template <int MATRICES>
@@ -237,8 +291,8 @@ struct Worker {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
-    wide_forward(const __grid_constant__ TensorMap input, const __grid_constant__ Outside output,
+extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
+    wide_forward(const __grid_constant__ TensorMap input, const __grid_constant__ TensorMap boxes, const __grid_constant__ Outside output,
                  const __grid_constant__ Outside residual, const __grid_constant__ Weights weights, const float* scale,
                  const float* bias, const __grid_constant__ Work work) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -246,11 +300,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
     const Barriers barriers{shared + BARRIER_BASE};
     const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0);
     if (warp < COMPUTE_WARPS) {
+        if constexpr (TRADES) take_registers<TAKEN_REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
         bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x);
         meet(READY, THREADS);
-        Worker worker(barriers, work, output, residual, scale, bias, share, shared, warp);
+        Worker worker(barriers, work, boxes, output, residual, scale, bias, share, shared, warp);
         Open open;
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);
@@ -258,7 +313,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, spec::BLOCKS)
             worker.begin(run);
             for (int t = 0; t < run.steps(); t += PERIOD) worker.template turn<0>(open, run, t);
         }
+        if (BOXED && elected()) wait_stores_read<0>();
         return;
+    }
+    if constexpr (TRADES) {
+        leave_registers<LEFT_REGISTERS>();
+        if (warp > COMPUTE_WARPS) return;
     }
     if (elected()) {
         prefetch(input);

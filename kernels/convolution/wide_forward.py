@@ -13,19 +13,21 @@ from typing import Any
 
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
-from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .configuration import MAX_BOX, RESERVED_SHARED
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import View
 from .wide_sweep import Sweep
+from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAME = "wide_forward"
 ARCH = "sm_90a"
-WARPS_A_GROUP = 4
 BATCH = 3  # pairs of octets of wide_forward.cu
 REGISTER_ROOM = 40  # beside accumulators and what is loaded for the next products
+BOXED_ROOM = 30  # the same where rows leave by the copy engine, nothing fused into them
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
+FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,15 @@ def open_rows(sweep: Sweep) -> int:
 
 
 @dataclass(frozen=True)
-class WideCut:
-    """What follows from a sweep and a configuration, by the formulas of wide_forward.cu."""
+class WideCut(Warpgroups):
+    """What follows from a sweep and a configuration, by the formulas of wide_forward.cu.
+
+    `fused`: sums are scaled, or anything else is done with them, before they leave.
+    """
 
     sweep: Sweep
     configuration: WideConfiguration
+    fused: bool = False
 
     @property
     def written(self) -> int:
@@ -87,8 +93,8 @@ class WideCut:
         return chosen.groups * chosen.shares * chosen.tiles
 
     @property
-    def threads(self) -> int:
-        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+    def blocks(self) -> int:
+        return self.configuration.blocks
 
     @property
     def columns(self) -> int:
@@ -116,9 +122,30 @@ class WideCut:
         return chosen.groups * chosen.shares * max(1, self.sweep.rows.taps) * self.depth * self.written * 128
 
     @property
+    def boxed(self) -> bool:
+        """Whether finished rows leave by the copy engine, all groups of a block side by side.
+
+        Not where sixteen positions are no box, or where octets of neighbouring positions would lie in too few banks. A
+        part of what a group writes is a row of its cells.
+        """
+        chosen, units = self.configuration, self.configuration.units
+        pitch = self.sweep.columns.cell * chosen.groups * self.outputs
+        return (
+            chosen.parts * chosen.shares in (1, self.sweep.rows.cell)
+            and (units == 1 or units % 2 == 0)
+            and gcd(pitch, 8) <= FEWEST_BANKS
+            and 8 * chosen.groups * self.outputs <= MAX_BOX
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Octets of an output."""
+        return octets(self.sweep)[1] // (self.sweep.rows.cell * self.sweep.columns.cell)
+
+    @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory."""
-        staged = WARPS_A_GROUP * self.warpgroups * 256 * (self.written | 1)
+        staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         ring = self.configuration.stages * ceil(self.row_bytes / 128) * 128
         return ring + self.filter_bytes + staged + 2 * BARRIER_BYTES * self.configuration.stages
 
@@ -126,8 +153,8 @@ class WideCut:
     def registers(self) -> int:
         """An estimate."""
         alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
-        room = 8 * BATCH + REGISTER_ROOM + HALF_ROOM * alone
-        return open_rows(self.sweep) * 4 * self.written + room
+        room = BOXED_ROOM if self.boxed and not self.fused else REGISTER_ROOM + HALF_ROOM * (alone or self.boxed)
+        return open_rows(self.sweep) * 4 * self.written + 8 * BATCH + room
 
     @property
     def channel_blocks(self) -> int:
@@ -160,7 +187,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+        and (not cut.trades or (not cut.fused and cut.registers <= cut.taken_registers))
     )
 
 
@@ -174,17 +201,18 @@ def source(
     activation: str | None = None,
 ) -> str:
     """The CUDA source. Sweeps that differ in extents, padding and number of groups alone share one."""
-    cut, (read, written) = WideCut(sweep, chosen), octets(sweep)
+    cut, read = WideCut(sweep, chosen, bool(scale or bias or residual or activation)), octets(sweep)[0]
     rows, columns = sweep.rows, sweep.columns
     inner = sweep.written if sweep.transposed else sweep.read
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
-        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks,
-        "R": max(1, rows.taps), "S": max(1, columns.taps), "STORED_R": rows.stored, "STORED_S": columns.stored,
+        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed,
+        **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
+        "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,
         "TAP_S": columns.first, "TAP_STEP_S": columns.step, "TAP_SKEW_S": columns.skew, "TAP_UNIT_S": columns.unit,
-        "CELL_Y": rows.cell, "CELL_X": columns.cell, "OUTPUT_OCTETS": written // (rows.cell * columns.cell),
+        "CELL_Y": rows.cell, "CELL_X": columns.cell, "OUTPUT_OCTETS": cut.outputs,
         "STRIDE_Y": rows.stride, "STRIDE_X": columns.stride,
         "DILATION_Y": rows.dilation, "DILATION_X": columns.dilation, "EMPTY": sweep.empty,
         "TRANSPOSED": sweep.transposed, "SCALE": scale, "BIAS": bias, "RESIDUAL": residual,
@@ -192,9 +220,8 @@ def source(
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())
     lines = [f"constexpr tapestry::Activation ACTIVATION = tapestry::Activation::{activation or 'none'};"]
     lines += [f"using Half = {HALVES[sweep.dtype]};"]
-    includes = [
-        f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "epilogue", "mma", "numeric", "wgmma")
-    ]
+    headers = ("async", "divisor", "epilogue", "mma", "numeric", "registers", "wgmma")
+    includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
     instance = product(cut.written, sweep.dtype, "plain")
     declared = declarations(Specification("spec", (), parameters=parameters))
     text = [
@@ -247,8 +274,16 @@ def arguments(
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<10i", *numbers)])
     weights = struct.pack("<Q2i", pointers[0], sweep.groups * sweep.read, sweep.groups * sweep.written)
     map_ = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
-    given = [map_, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
+    boxes = row_map(output, _box(cut), 8 * chosen.groups * cut.outputs) if cut.boxed else map_
+    given = [map_, boxes, _outside(output), _outside(residual or output), weights, pointers[1], pointers[2], work]
     return cut.channel_blocks * stretches, given
+
+
+def _box(cut: WideCut) -> tuple[int, int, int]:
+    """Images, rows and columns of the output that are sixteen positions."""
+    images = 2 if cut.configuration.units == 1 else 1
+    rows = cut.sweep.rows.cell // (cut.configuration.parts * cut.configuration.shares)
+    return images, rows, 16 // images * cut.sweep.columns.cell
 
 
 def _outside(view: View) -> bytes:

@@ -15,6 +15,10 @@ constexpr int PITCH = 16 * (GROUPS * READ | 1);                                 
 constexpr int COLUMNS = (8 * UNITS - 1) * STRIDE_X + (S - 1) * DILATION_X + 1;
 constexpr int ROW_BYTES = IMAGES * COLUMNS * PITCH, ROW_PITCH = (ROW_BYTES + 127) / 128 * 128;
 constexpr int SPAN = (R - 1) * DILATION_Y + 1;
+constexpr int COMPUTE_WARPS = WARPGROUPS * WARPS_A_GROUP, COMPUTE_THREADS = COMPUTE_WARPS * WARP;
+constexpr int THREADS = COMPUTE_THREADS + WARP;                                  // that do anything
+constexpr bool TRADES = TAKEN_REGISTERS > 0;                                     // the loader leaves registers to the others
+constexpr int LAUNCHED = COMPUTE_THREADS + (TRADES ? WARPS_A_GROUP : 1) * WARP;
 constexpr int READY = 1;                                                         // a barrier of the block
 
 // The barriers of a ring of `SLOTS` rows: one says that a slot is full, one that it is empty.

@@ -13,17 +13,18 @@ from math import ceil
 from ..dimensions.declarations import declarations
 from ..dimensions.specification import Parameter, Specification
 from . import fold_quadruples
-from .configuration import MAX_BOX, RESERVED_SHARED, register_limit
+from .configuration import MAX_BOX, RESERVED_SHARED
 from .divisor import packed as packed_divisor
 from .forward import HALVES, kernel_text
 from .launch import Launch, View, tensor_map
 from .problem import ConvolutionProblem
-from .wide_forward import WARPS_A_GROUP, product, row_map, together
+from .wide_forward import product, row_map, together
+from .wide_threads import Warpgroups
 
 NAMES = ("wide_weight_gradient", *fold_quadruples.NAMES)
 ARCH = "sm_90a"
 TILE_OCTETS = 8  # of filter columns and channels of x, a warpgroup
-REGISTER_ROOM = 28  # beside sums and what is loaded for the next products
+REGISTER_ROOM = 26  # beside sums and what is loaded for the next products
 BATCH = 4  # steps of wide_weight_gradient.cu
 BARRIER_BYTES = 8
 SPARE_ROWS = 2  # of dy, that arrive while those before are multiplied with
@@ -49,7 +50,7 @@ class WideWeightGradient:
 
 
 @dataclass(frozen=True)
-class WideGradientCut:
+class WideGradientCut(Warpgroups):
     """What follows from a problem and a configuration, by the formulas of wide_weight_gradient.cu."""
 
     problem: ConvolutionProblem
@@ -95,8 +96,8 @@ class WideGradientCut:
         return self.configuration.groups * self.tiles
 
     @property
-    def threads(self) -> int:
-        return 32 * (WARPS_A_GROUP * self.warpgroups + 1)
+    def blocks(self) -> int:
+        return self.configuration.blocks
 
     @property
     def columns(self) -> int:
@@ -176,39 +177,48 @@ def legal(cut: WideGradientCut, shared: int) -> bool:
         and cut.threads <= 1024
         and chosen.splits <= max(1, cut.work)
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and cut.registers <= register_limit(cut.threads, chosen.blocks)
+        and (not cut.trades or cut.registers <= cut.taken_registers)
     )
 
 
-def source(problem: ConvolutionProblem, chosen: WideWeightGradient) -> str:
-    """The CUDA source. Problems that differ in extents, padding and number of groups alone share one."""
+def source(problem: ConvolutionProblem, chosen: WideWeightGradient, partial: bool) -> str:
+    """The CUDA source. Problems that differ in extents, padding and number of groups alone share one.
+
+    A single split leaves the gradient itself, as f32 where a `partial` one is wanted.
+    """
     cut = WideGradientCut(problem, chosen)
     numbers: dict[str, int | bool] = {
         "READ": cut.read, "GROUP_READ": cut.octets, "WRITTEN": cut.written, "WIDTH": problem.width,
         "WIDTH_WRITTEN": problem.width_out, "GROUPS": chosen.groups, "TILES": cut.tiles,
         "IMAGES": chosen.images, "UNITS": chosen.units, "X_STAGES": chosen.stages,
         "DY_STAGES": cut.dy_stages, "BLOCKS": chosen.blocks, "LINE": cut.line,
+        **cut.thread_numbers,
         "R": problem.r, "S": problem.s, "STRIDE_Y": problem.stride[0], "STRIDE_X": problem.stride[1],
         "DILATION_Y": problem.dilation[0], "DILATION_X": problem.dilation[1],
     }  # fmt: skip
     parameters = tuple(Parameter(name, value) for name, value in numbers.items())
     declared = declarations(Specification("spec", (), parameters=parameters))
-    includes = [f"#include <tapestry/{name}.cuh>" for name in ("async", "divisor", "mma", "numeric", "wgmma")]
-    half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; }}"
+    headers = ("async", "divisor", "mma", "numeric", "registers", "wgmma")
+    includes = [f"#include <tapestry/{name}.cuh>" for name in headers]
+    left = "unsigned short" if chosen.splits == 1 and not partial else "float"
+    half = f"namespace spec {{ using Half = {HALVES[problem.dtype]}; using Left = {left}; }}"
     instance = product(cut.written, problem.dtype, "turned")
     texts = [kernel_text(name) for name in ("wide_rows.cu", "wide_weight_gradient.cu", fold_quadruples.TEXT)]
     return "\n".join([*includes, declared, half, instance, "using namespace tapestry;", *texts])
 
 
 def workspace_bytes(problem: ConvolutionProblem, chosen: WideWeightGradient) -> int:
-    """Bytes of the sums of all splits."""
-    return 4 * problem.weight_elements * chosen.splits
+    """Bytes of the sums of all splits, where there are several."""
+    return 4 * problem.weight_elements * chosen.splits if chosen.splits > 1 else 0
 
 
 def launches(
     problem: ConvolutionProblem, chosen: WideWeightGradient, x: View, dy: View, workspace: int, out: int
-) -> tuple[Launch, Launch]:
-    """The launch that leaves the sums of every split, and the one that adds them into `out`, dense like the filter."""
+) -> tuple[Launch, ...]:
+    """The launch that leaves the sums of every split, and the one that adds them into `out`, dense like the filter.
+
+    Of a single split, the launch that leaves its sums in `out`.
+    """
     cut = WideGradientCut(problem, chosen)
     x_map = row_map(x, (chosen.images, 1, cut.columns), 8 * cut.pitch)
     dy_map = tensor_map(dy, (chosen.images, 1, 8 * chosen.units), cut.line // 2)
@@ -220,6 +230,6 @@ def launches(
     )  # fmt: skip
     work = b"".join([*map(packed_divisor, divisors), struct.pack("<9i", *numbers)])
     grid = (cut.channel_blocks * chosen.splits,)
-    made = (x_map, dy_map, workspace, work)
+    made = (x_map, dy_map, workspace if chosen.splits > 1 else out, work)
     first = Launch(grid, (cut.threads,), made, cut.shared, residents=chosen.blocks)
-    return first, fold_quadruples.launch(problem, chosen.splits, workspace, out)
+    return (first, fold_quadruples.launch(problem, chosen.splits, workspace, out)) if chosen.splits > 1 else (first,)

@@ -120,9 +120,26 @@ def test_the_sweeps_of_an_input_gradient_meet_every_product_once(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("width", "what"), [(24, "forward"), (56, "input_gradient"), (48, "weight_gradient")])
-def test_what_is_compiled_spills_no_register_and_multiplies_side_by_side(width: int, what: Any) -> None:
-    for recipe in recipes(layer(width), what, gpu())[:1]:  # the others of a pass differ in taps alone
+@pytest.mark.parametrize(
+    ("width", "what", "stride", "fused"),
+    [
+        (24, "forward", 1, False),
+        (24, "forward", 1, True),
+        (48, "forward", 1, False),
+        (48, "forward", 2, True),
+        (64, "forward", 1, False),
+        (56, "input_gradient", 1, False),
+        (24, "input_gradient", 2, False),
+        (48, "weight_gradient", 1, False),
+        (128, "weight_gradient", 2, False),
+    ],
+)
+def test_what_is_compiled_spills_no_register_and_multiplies_side_by_side(
+    width: int, what: Any, stride: int, fused: bool
+) -> None:
+    problem = layer(width, n=128, stride=(stride, stride))
+    flags = {"scale": True, "bias": True, "residual": True, "activation": "silu"} if fused else {}
+    for recipe in recipes(problem, what, gpu(), flags)[:1]:  # the others of a pass differ in taps alone
         made = recipe.compile("sm_90")
         assert made.report[recipe.name].spill_stores == 0
         assert "serialized" not in made.log

@@ -60,6 +60,8 @@ KINDS = [
     Kind(cut(images=8), 3, 2, width=5, stride=(1, 2), what="input_gradient"),
     Kind(cut(2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),
     Kind(cut(parts=2, shares=2, images=8), 4, 3, width=40, stride=(2, 2), what="input_gradient", dtype="bf16"),
+    Kind(cut(parts=2, images=4), 3, 3, width=24, stride=(2, 2), what="input_gradient"),  # a row of a cell each
+    Kind(cut(shares=2, images=8), 4, 3, width=24, stride=(2, 2), what="input_gradient", dtype="bf16"),
     Kind(cut(images=8), 1, 2, width=16, width_out=24, stride=(2, 1), dilation=(2, 2), what="input_gradient"),
     Kind(cut(images=4), 3, 2, width=1, width_out=3, fused=True),
     Kind(cut(2, images=4), 2, 3, width=24, width_out=8, dtype="bf16"),
@@ -67,7 +69,14 @@ KINDS = [
     Kind(cut(parts=2, images=8), 1, 2, width=8, width_out=40, what="input_gradient"),
     Kind(cut(tiles=2), 2, 2, width=16, width_out=32, dtype="bf16", fused=True),  # blocks of pixels, and a 1 x 1 product
     Kind(cut(tiles=2), 1, 1, width=16, width_out=96, fused=True),
+    Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
 ]
+
+
+def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
+    sweeps = [(ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what), kind) for kind in KINDS]
+    found = [WideCut(part.sweep, kind.cut, kind.fused) for way, kind in sweeps for part in way[kind.way]]
+    assert {cut.boxed for cut in found} == {cut.trades for cut in found} == {False, True}
 
 
 @functools.cache

@@ -1,0 +1,55 @@
+"""The threads of a block of the kernels of wide groups: warpgroups that multiply, and a warp that loads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from .configuration import register_limit, traded_registers
+
+WARPS_A_GROUP = 4
+LEFT_REGISTERS = 32  # of a loader that leaves some
+
+
+class Warpgroups(ABC):
+    """What a cut says of its threads, and what follows."""
+
+    @property
+    @abstractmethod
+    def warpgroups(self) -> int:
+        """Those of a block that multiply."""
+
+    @property
+    @abstractmethod
+    def registers(self) -> int:
+        """An estimate of what one of their threads wants."""
+
+    @property
+    @abstractmethod
+    def blocks(self) -> int:
+        """Blocks that share a multiprocessor."""
+
+    @property
+    def trades(self) -> bool:
+        """Whether the loader leaves registers to the warpgroups, where those want more than an equal share of them.
+
+        It is one of four warps then.
+        """
+        return bool(self.registers > register_limit(self._threads(1), self.blocks))
+
+    @property
+    def threads(self) -> int:
+        return self._threads(WARPS_A_GROUP if self.trades else 1)
+
+    def _threads(self, loaders: int) -> int:
+        return 32 * (WARPS_A_GROUP * self.warpgroups + loaders)
+
+    @property
+    def taken_registers(self) -> int:
+        """Registers of a thread of a warpgroup where some are left to it."""
+        return int(traded_registers(self.warpgroups, self.blocks, LEFT_REGISTERS))
+
+    @property
+    def thread_numbers(self) -> dict[str, int | bool]:
+        """The constants of wide_rows.cu that say the same."""
+        taken = self.taken_registers if self.trades else 0
+        return {"WARPGROUPS": self.warpgroups, "TAKEN_REGISTERS": taken, "LEFT_REGISTERS": LEFT_REGISTERS}
