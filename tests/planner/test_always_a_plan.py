@@ -9,7 +9,7 @@ from tapestry import Tensor, f32
 from tapestry.errors import Infeasible, TimeLimit
 from tapestry.planner import plan
 from tapestry.planner.clock import Clock
-from tapestry.planner.search.search import Search
+from tapestry.planner.search.search import ENOUGH, Search
 from tapestry.planner.sharding.assignment import OutOfTime
 from tapestry.program import Program
 
@@ -45,10 +45,11 @@ def test_tensors_with_many_readers_are_decided_to_the_end(name: str) -> None:
     assert made.check().ok, made.check()
 
 
-def test_a_triangular_solve_is_decided_to_the_end() -> None:
-    """Its 17 operations read several before them: too wide to be eliminated, not once the first is decided."""
+def test_a_triangular_solve_is_decided_as_near_as_is_asked_for() -> None:
+    """Its 17 operations read several before them: too wide to be eliminated but in parts."""
     made = plan(programs()["a triangular solve"], "cpu-4", mesh=(2, 2), objective="bytes", time_limit=600)
-    assert made.document.claims.status == "optimal"
+    assert made.document.claims.status in ("optimal", "feasible")
+    assert made.document.claims.model_gap <= ENOUGH
     assert made.check().ok, made.check()
 
 
