@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ..dsl.tensor import unique_names
 from ..dsl.trace import Trace
-from ..expr import Affine, Bound, Call, Const, Expr, Floor, Inside, Read, substitute
+from ..expr import Affine, Bound, Call, Const, Expr, Floor, Inside, Read, Table, substitute
 from ..expr.derivatives import call
 from ..expr.simplify import Simplifier
 from ..program import Block, Dim, Operation
@@ -111,12 +111,13 @@ def _share(state: Operation, outer: list[str], s: str) -> int | None:
 
 def _divisor(read: Read, h: str) -> int | None:
     """1 where a read goes along a dimension, r where along its r-th part; 0 where it does not; None: otherwise."""
-    found = [row for row in read.index if h in row.dims]
-    if len(found) != 1:
-        return None if found else 0
-    row, own = found[0], Affine.dim(h)
-    divisors = [term.divisor for term, _ in row.terms if isinstance(term, Floor)]
-    return next((divisor for divisor in (1, *divisors) if row == own // divisor), None)
+    terms = [term for row in read.index for term, _ in row.terms]
+    if any(isinstance(term, Table) and h in term.inner.dims for term in terms):
+        return None
+    parts = {term.divisor for term in terms if isinstance(term, Floor) and h in term.inner.dims}
+    mixed = any(isinstance(term, Floor) and h in term.inner.dims and term.inner != Affine.dim(h) for term in terms)
+    found = parts | ({1} if h in terms else set())
+    return None if mixed or len(found) > 1 else next(iter(found), 0)
 
 
 def slopes(trace: Trace, found: Attended, arrived: str) -> Iterator[tuple[Operation, Read, Read]]:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import tapestry as tp
-from tapestry import Tensor
+from tapestry import Tensor, f32
+from tapestry.closeness import assert_close
 from tapestry.inputs import random_inputs
+from tapestry.planner import plan
 from tapestry.reference import evaluate
 
 from .slopes import SMALL, Case
+from .unchecked import run_unchecked
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
@@ -25,6 +28,23 @@ def test_no_score_is_stored() -> None:
     made = {op.name for op in program.operations if "slopes" in op.name}
     assert made == {"grad.slopes_q", "grad.slopes_k", "grad.slopes_v"}
     assert not [tensor.name for tensor in program.tensors if {64, 96} <= set(tensor.shape)]
+
+
+def test_heads_that_are_parts_of_one_axis_store_no_scores() -> None:
+    """Heads are told apart where they are read, as 8 h + c of columns."""
+
+    @tp.program
+    def loss(x: f32[Tensor, "t=24 d=16"]) -> Tensor:
+        q = tp.reshape(x @ tp.param("wq", "f32", (16, 32)), (24, 4, 8))
+        k, v = (tp.reshape(x @ tp.param(name, "f32", (16, 16)), (24, 2, 8)) for name in ("wk", "wv"))
+        return tp.mean(tp.attention(q, k, v, causal=True) ** 2)
+
+    program = tp.grad(loss).bind()
+    assert {"grad.slopes_q", "grad.slopes_k", "grad.slopes_v"} <= {op.name for op in program.operations}
+    given = random_inputs(program, 3)
+    made = plan(program, "cpu-4", mesh=(2,), time_limit=10)
+    found = run_unchecked(made.document, given, poison=True)
+    assert_close(program, given, found.outputs, evaluate(program, given))
 
 
 def test_slopes_of_slopes_are_torchs() -> None:
