@@ -21,12 +21,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from . import torch_autograd
-from .errors import WrongValue
 from .normalization.images import ImageKind
 from .torch_image_calls import FEWEST_IMAGES, launched
 from .torch_norm_calls import DTYPES, computed, fetchable
 from .torch_norm_sums import Rewritten, graph_of
 from .torch_norms import bare
+from .torch_recorded import no_second_derivative
 
 
 class Link:
@@ -108,12 +108,7 @@ _excite: Any = super(torch.autograd.Function, _Excite).apply
 def _once() -> None:
     """Gradients are not recorded: what is between the two is known to neither of them."""
     if torch.is_grad_enabled():
-        raise WrongValue(
-            "gradients of a fused squeeze-and-excitation's gradients are not computed",
-            where="fuse_excitations",
-            expected="a first derivative, without create_graph",
-            hint="leave the model's excitations to torch: do not call fuse_excitations on it",
-        )
+        raise no_second_derivative("squeeze-and-excitation", "fuse_excitations")
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

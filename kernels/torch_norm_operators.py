@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from . import torch_autograd, torch_norm_calls, torch_norm_library
-from .errors import WrongValue
 from .torch_norm_calls import Running, other_of
 from .torch_norm_library import Norm
-from .torch_recorded import Recorded
+from .torch_recorded import Recorded, no_second_derivative
 
 _torch: Any = torch
 _LIBRARY = _torch.library.Library("tapestry", "FRAGMENT")
@@ -102,12 +101,7 @@ def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
 
 
 def _refused(*_: Any) -> Any:
-    raise WrongValue(
-        "gradients of a fused batch norm's gradients are not computed",
-        where="batch_norm_act",
-        expected="a first derivative",
-        hint="leave the model's batch norms to torch: do not call fuse_norms on it",
-    )
+    raise no_second_derivative("batch norm", "fuse_norms")
 
 
 def _register() -> None:

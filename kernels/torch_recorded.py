@@ -12,7 +12,19 @@ from typing import Any
 import torch
 from torch._library.autograd import Info, make_autograd_impl
 
+from .errors import WrongValue
+
 Kernel = Callable[..., Any]
+
+
+def no_second_derivative(layer: str, swap: str) -> WrongValue:
+    """What is wrong where gradients of the gradients of layers are asked for that ``swap`` put in."""
+    return WrongValue(
+        f"gradients of a fused {layer}'s gradients are not computed",
+        where=swap,
+        expected="a first derivative, without create_graph",
+        hint=f"leave the model's {layer}s to torch: do not call {swap} on it",
+    )
 
 
 class Recorded:

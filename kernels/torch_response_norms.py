@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from . import torch_autograd
-from .errors import WrongValue
 from .normalization.images import ImageKind
 from .torch_calls import ALIGNED
 from .torch_image_calls import FEWEST_IMAGES, launched
 from .torch_norm_calls import DTYPES, fetchable
+from .torch_recorded import no_second_derivative
 
 TINY = 1e-30  # below any norm but 0
 
@@ -83,12 +83,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise WrongValue(
-                "gradients of a fused response norm's gradients are not computed",
-                where="fuse_norms",
-                expected="a first derivative, without create_graph",
-                hint="leave the model's norms to torch: do not call fuse_norms on it",
-            )
+            raise no_second_derivative("response norm", "fuse_norms")
         x, weight, g, inverse, gate = ctx.saved_tensors
         dy, dx = fetchable(dy), torch.empty_like(x)
         products, sums = torch.empty_like(g), torch.empty_like(g)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from tapestry.kernels.torch import fuse_for_inference, fuse_norms
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm, row_kinds
 
 from . import host_compiler
-from .convolution import emulated
+from .normalization.launches import run as run_emulated
 
 UNITS = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
@@ -52,8 +51,7 @@ class Emulated:
         kind, launches = self.make(addresses)
         machine = host_compiler.emulated(kind.source(), *layer_norm.KERNELS)
         for launch in launches:
-            held = [np.float32(v).tobytes() if isinstance(v, float) else v for v in launch.arguments]
-            emulated.start(getattr(machine, f"run_{launch.kernel}"), launch.grid, (launch.block,), held, 3)
+            run_emulated(machine, launch, 3)
             self.launched.append(launch.kernel)
 
 

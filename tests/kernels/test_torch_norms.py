@@ -5,7 +5,6 @@ calls that the kernels get, which run on the emulated machine. On a GPU: gpu/tes
 from __future__ import annotations
 
 import copy
-import ctypes
 import pickle
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -28,7 +27,7 @@ from tapestry.kernels.torch_norm_operators import operator
 from tapestry.kernels.torch_norms import NormAct2d, activation_name, kinds, lowered
 
 from . import host_compiler
-from .convolution import emulated
+from .normalization.launches import run as run_emulated
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "": nn.Identity, "relu": nn.ReLU, "relu6": nn.ReLU6, "silu": nn.SiLU, "gelu": nn.GELU, "hardswish": nn.Hardswish,
@@ -108,8 +107,7 @@ def on_the_emulated_machine(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.clear()
         machine = host_compiler.emulated(kind.source(), *batch_norm.KERNELS)
         for launch in launches:
-            held = [bytes(ctypes.c_float(v)) if isinstance(v, float) else v for v in launch.arguments]
-            emulated.start(getattr(machine, f"run_{launch.kernel}"), launch.grid, (launch.block,), held, 3)
+            run_emulated(machine, launch, 3)
             launched.append(launch.kernel)
 
     def dense(x: Tensor) -> bool:

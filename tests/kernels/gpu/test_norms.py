@@ -13,6 +13,7 @@ from tapestry.kernels.torch import fuse_norms
 from tapestry.kernels.torch_norm_library import FUNCTIONS
 from tapestry.kernels.torch_norms import NormAct2d
 
+from .closeness import UNITS, close
 from .graphs import captured
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -25,7 +26,6 @@ SHAPES = [
     (8, 64, 28, 28), (4, 24, 57, 55), (128, 1152, 7, 7), (3, 2048, 5, 9), (2, 17, 31, 33), (5, 12, 20, 20),
     (2, 8, 1, 1), (1, 8, 1000, 1000), (64, 96, 30, 31),
 ]  # fmt: skip
-UNITS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-18}
 
 
 def images(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
@@ -60,11 +60,6 @@ def away_from_corners(ours: NormAct2d, x: Tensor, residual: Tensor | None, dy: T
     before = before if residual is None else before + residual.detach()
     near = [(before - corner).abs() <= 2.0**-5 for corner in (-3, 0, 3, 6)]
     return torch.where(torch.stack(near).any(0), 0, dy)
-
-
-def close(found: Tensor, expected: Tensor, unit: float) -> None:
-    scale = max(1.0, float(expected.abs().max()))
-    torch.testing.assert_close(found.double(), expected, rtol=unit, atol=unit * scale)
 
 
 def check(ours: NormAct2d, x: Tensor, residual: Tensor | None, unit: float) -> None:

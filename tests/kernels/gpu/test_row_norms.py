@@ -12,11 +12,11 @@ from tapestry.kernels.torch import fuse_norms
 from tapestry.kernels.torch_layer_norms import FusedLayerNorm
 from tapestry.kernels.torch_response_norms import FusedResponseNorm
 
+from .closeness import UNITS, close
 from .graphs import captured
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-UNITS = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 2.0**-18}
 SHAPES = [(64, 56, 56, 96), (128, 3136, 40), (5000, 192), (64, 14, 14, 384), (64, 7, 7, 768), (3, 5, 1000), (77, 17)]
 
 
@@ -31,11 +31,6 @@ def drawn(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 1) -> Tensor:
     random = torch.Generator("cuda").manual_seed(seed)
     x = 2 * torch.randn(shape, generator=random, device="cuda")
     return (x + 4 * torch.randn((*shape[:-1], 1), generator=random, device="cuda")).to(dtype)
-
-
-def close(found: Tensor, expected: Tensor, unit: float) -> None:
-    scale = max(1.0, float(expected.detach().abs().max()))
-    torch.testing.assert_close(found.double(), expected, rtol=unit, atol=unit * scale)
 
 
 @pytest.mark.parametrize("autocast", [None, False, True], ids=["as it is", "autocast", "autocast, read lowered"])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.special import erf
 
 from tapestry.kernels.normalization import batch_norm
@@ -19,14 +17,12 @@ from tapestry.kernels.normalization.batch_norm import Gradients, NormKind, Opera
 from tapestry.kernels.normalization.stretches import Launch, balanced
 
 from .. import host_compiler
-from ..convolution import emulated
+from . import launches as launches_of
+from .launches import DTYPES, UNITS, Array, close
 
 pytestmark = pytest.mark.long
 
-Array = NDArray[Any]
 host_compiler.compiler()
-DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
-UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-18}
 KINDS = [
     NormKind("bf16", 8, "silu"),
     NormKind("bf16", 8, "relu", True),
@@ -45,11 +41,7 @@ def library(kind: NormKind) -> ctypes.CDLL:
 
 def run(kind: NormKind, launches: tuple[Launch, ...], seed: int) -> None:
     for number, launch in enumerate(launches):
-        given = [ctypes.c_float(v) if isinstance(v, float) else v for v in launch.arguments]
-        held = [bytes(value) if isinstance(value, ctypes.c_float) else value for value in given]
-        emulated.start(
-            getattr(library(kind), f"run_{launch.kernel}"), launch.grid, (launch.block,), held, seed + number
-        )
+        launches_of.run(library(kind), launch, seed + number)
 
 
 def activate(name: str, v: Array) -> tuple[Array, Array]:
@@ -129,11 +121,6 @@ def computed(case: Case) -> Memory:
     made = Gradients(at(memory.dy), at(memory.dx), at(memory.given) if writes else 0, *map(at, memory.gradients))
     run(kind, batch_norm.gradient(cut, operands, made, at(room)), case.seed)
     return memory
-
-
-def close(found: Array, expected: Array, unit: float) -> None:
-    scale = max(1.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=unit, atol=unit * scale)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

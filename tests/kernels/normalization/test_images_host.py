@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,12 +15,12 @@ from tapestry.kernels.normalization.images import ImageKind
 from tapestry.kernels.normalization.stretches import Launch, by_image
 
 from .. import host_compiler
-from ..convolution import emulated
+from . import launches
+from .launches import DTYPES
 
 pytestmark = pytest.mark.long
 
 host_compiler.compiler()
-DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-20}
 KINDS = [
     ImageKind("bf16", 8, "bf16"), ImageKind("f16", 2, "f16"), ImageKind("f32", 4, "f32"), ImageKind("bf16", 8, "f32"),
@@ -35,8 +34,7 @@ def library(kind: ImageKind) -> Any:
 
 
 def run(kind: ImageKind, launch: Launch, seed: int) -> None:
-    held = [np.float32(v).tobytes() if isinstance(v, float) else v for v in launch.arguments]
-    emulated.start(getattr(library(kind), f"run_{launch.kernel}"), launch.grid, (launch.block,), held, seed)
+    launches.run(library(kind), launch, seed)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from tapestry.kernels.normalization import layer_norm
 from tapestry.kernels.normalization.layer_norm import Gradients, Operands, RowKind
 from tapestry.kernels.normalization.stretches import Launch
 
 from .. import host_compiler
-from ..convolution import emulated
+from . import launches as launches_of
+from .launches import DTYPES, UNITS, close
 
 pytestmark = pytest.mark.long
 
-Array = NDArray[Any]
 REGISTERS = 65536  # of a multiprocessor
 EPSILON = 1e-3
 host_compiler.compiler()
-DTYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
-UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-18}
 WIDTHS = [  # channels, and the types of x and y: every number of lanes, rows that fill them and rows that do not
     (96, "bf16", "bf16"), (40, "bf16", "f32"), (192, "f32", "bf16"), (384, "f16", "f16"), (17, "f32", "f32"),
     (8, "bf16", "bf16"), (1, "f32", "f16"), (768, "f16", "f16"), (1024, "f32", "f32"),
@@ -65,15 +61,7 @@ def library(kind: RowKind) -> ctypes.CDLL:
 
 def run(kind: RowKind, launches: tuple[Launch, ...], seed: int) -> None:
     for number, launch in enumerate(launches):
-        held = [np.float32(v).tobytes() if isinstance(v, float) else v for v in launch.arguments]
-        emulated.start(
-            getattr(library(kind), f"run_{launch.kernel}"), launch.grid, (launch.block,), held, seed + number
-        )
-
-
-def close(found: Array, expected: Array, unit: float) -> None:
-    scale = max(1.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=unit, atol=unit * scale)
+        launches_of.run(library(kind), launch, seed + number)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
