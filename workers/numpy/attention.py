@@ -47,22 +47,24 @@ def bind_attention(piece: Piece, scale: float, context: Context, out: Stored) ->
     """Fold the keys of a piece into the states that ``out`` holds. ``body`` is a call of the three reads q, k, v."""
     if len(piece.dims) < 2 or piece.reduce != {piece.dims[-2][0]}:
         raise TapestryError("attention folds its last dimension but one and keeps the last whole")
-    query = row_dim(piece)
+    query = _query(piece)
     rest = [name for name in piece.names[:-2] if name != query]
     heads = product(*(range(piece.ranges[name][1]) for name in rest))
     with context.scratch.frame():
         return in_order([_Head(piece, dict(zip(rest, at, strict=True)), query, scale, context, out) for at in heads])
 
 
-def row_dim(piece: Piece) -> str | None:
-    """The dimension to take rows along.
-
-    Keys do not depend on it; it is one that the domain couples with them, else the longest.
-    """
+def _query(piece: Piece) -> str | None:
+    """The dimension to take rows along: one that keys do not depend on."""
     assert isinstance(piece.body, Call)
-    kept = [name for name in piece.names[:-2] if not any(name in depends_on(read) for read in piece.body.args[1:])]
-    coupled = [name for name in kept if any(name in bound.expr.dims for bound in piece.where)]
-    return max(coupled or kept, key=lambda name: piece.ranges[name][1], default=None)
+    reads = piece.body.args[1:]
+    return row_dim(piece, [name for name in piece.names[:-2] if not any(name in depends_on(read) for read in reads)])
+
+
+def row_dim(piece: Piece, among: Sequence[str]) -> str | None:
+    """Of some dimensions the one to take rows along: one that the domain couples with others, else the longest."""
+    coupled = [name for name in among if any(name in bound.expr.dims for bound in piece.where)]
+    return max(coupled or among, key=lambda name: piece.ranges[name][1], default=None)
 
 
 def fixed(piece: Piece, at: dict[str, int]) -> Piece:

@@ -18,7 +18,7 @@ from ...expr import Affine, Bound, Call, Read, depends_on
 from ...program import Block
 from ...space import Grid, IntSet
 from ..device import Runner, Stored, in_order
-from .attention import KEYS, QUERIES, fixed, packed, pairs_seen
+from .attention import KEYS, QUERIES, fixed, packed, pairs_seen, row_dim
 from .folding import Array
 from .maps import Context, bind_map
 from .pieces import Piece
@@ -40,8 +40,7 @@ class _Roles:
         column = piece.names[-1]
         key = next(name for name in piece.names if name in keys - query)
         rows = [name for name in piece.names if name in query - keys and name != column]
-        coupled = [name for name in rows if any(name in bound.expr.dims for bound in piece.where)]
-        row = max(coupled or rows, key=lambda name: piece.ranges[name][1], default=None)
+        row = row_dim(piece, rows)
         heads = tuple(name for name in piece.names if name not in (row, key, column))
         return _Roles(row, key, column, heads, block.kernel[-1])
 
