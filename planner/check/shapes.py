@@ -34,7 +34,16 @@ def of(op: Operation, points: int, touched: Sequence[int]) -> Shape:
 
 
 def seconds(table: Mapping[str, Any], shape: Shape) -> float:
-    """Beyond the start of a task."""
+    """Beyond the start of a task. More rows of a product than the table has may count as columns instead."""
+    rows, columns, folded = shape
+    last, first = table["rows"][-1], table["columns"][0]
+    shapes = [shape]
+    if table["kernel"] == "matmul" and rows > last:
+        shapes.append((last, max(first, columns) * rows / last, folded))
+    return min(_read(table, each) for each in shapes)
+
+
+def _read(table: Mapping[str, Any], shape: Shape) -> float:
     values: list[float] = table["seconds"]
     for axis, size in zip(AXES, shape, strict=True):
         values = _along(table[axis], size, values)

@@ -29,8 +29,19 @@ class ShapeTable:
 
     def at(self, rows: float, columns: float, folded: float) -> float:
         """Linear along each axis between sizes that were measured, flat below the first, at the last one's rate beyond
-        it."""
-        known = [_between(sizes, size) for sizes, size in zip(self.axes, (rows, columns, folded), strict=True)]
+        it; many rows of a product take no longer than the last number of them with as many more columns.
+
+        A few thousand rows of few columns leave most of a processor idle, so that in proportion to them a million
+        would be too much; as tiles of a result they are as good as columns.
+        """
+        found = self._read(rows, columns, folded)
+        many = rows / self.rows[-1]
+        if many <= 1 or self.kernel != "matmul":
+            return found
+        return min(found, self._read(self.rows[-1], max(columns, self.columns[0]) * many, folded))
+
+    def _read(self, *shape: float) -> float:
+        known = [_between(sizes, size) for sizes, size in zip(self.axes, shape, strict=True)]
         _, wide, deep = map(len, self.axes)
         found = 0.0
         for (i, of_row), (j, of_column), (k, of_fold) in product(*known):

@@ -18,6 +18,7 @@ from tapestry import Tensor, f32
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import shapes as checked
 from tapestry.planner.machine import Machine, MachineError, Pace, ShapeTable, WorkCurve, machine_to_json
+from tapestry.planner.machine.shapes import SHAPED
 from tapestry.planner.machine.write import machine_toml
 from tapestry.program import Pin
 
@@ -45,8 +46,17 @@ def test_between_shapes_each_number_counts_for_its_part() -> None:
 
 def test_smaller_shapes_take_as_long_and_larger_ones_longer_in_proportion() -> None:
     assert TABLE.at(1, 1, 1) == 1e-3
-    assert TABLE.at(128, 16, 8) == pytest.approx(2 * TABLE.at(64, 16, 8))
-    assert TABLE.at(128, 256, 320) == pytest.approx(2 * 4 * 10 * 9e-3)
+    queries = replace(TABLE, kernel="attention")
+    assert queries.at(128, 16, 8) == pytest.approx(2 * TABLE.at(64, 16, 8))
+    assert TABLE.at(128, 256, 320) == queries.at(128, 256, 320) == pytest.approx(2 * 4 * 10 * 9e-3)
+
+
+@pytest.mark.parametrize("columns", [1, 16, 20])
+def test_rows_of_a_product_beyond_the_last_take_no_longer_than_as_many_columns(columns: int) -> None:
+    as_columns = TABLE.at(64, max(16, columns) * 2, 8)
+    assert TABLE.at(128, columns, 8) == pytest.approx(as_columns)
+    assert as_columns < 2 * TABLE.at(64, columns, 8)
+    assert TABLE.at(64 * 4096, columns, 8) == pytest.approx(TABLE.at(64, max(16, columns) * 4096, 8))
 
 
 AXIS = st.lists(st.integers(1, 1000), min_size=1, max_size=3, unique=True).map(sorted)
@@ -61,10 +71,13 @@ def tables(draw: st.DrawFn) -> ShapeTable:
     return ShapeTable("matmul", "f32", *axes, tuple(a + b * c for a in rows for b in columns for c in folded))
 
 
-@given(tables(), st.tuples(*[st.floats(0.1, 2000.0)] * 3), st.integers(0, 2), st.floats(1.0, 3.0))
+@given(
+    tables(), st.tuples(*[st.floats(0.1, 2000.0)] * 3), st.integers(0, 2), st.floats(1.0, 3.0), st.sampled_from(SHAPED)
+)
 def test_the_checker_reads_a_table_as_the_planner_does(
-    table: ShapeTable, shape: tuple[float, float, float], axis: int, factor: float
+    table: ShapeTable, shape: tuple[float, float, float], axis: int, factor: float, kernel: str
 ) -> None:
+    table = replace(table, kernel=kernel)
     plain = json.loads(json.dumps(asdict(table)))
     assert not list(checked.faults(plain, "table"))
     assert checked.seconds(plain, shape) == pytest.approx(table.at(*shape))
