@@ -9,7 +9,7 @@ start if it has them. A transfer: the busiest rank's bytes on the link that reac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import log2, sqrt
@@ -23,8 +23,9 @@ from . import shapes
 # Which rate stands in where a kernel class has none of a type: its wider types, then the class it is nearest to.
 WIDER = {
     "bool": "int8", "uint8": "int8", "int8": "int32", "uint16": "int32", "int16": "int32", "uint32": "int64",
-    "int32": "int64", "int64": "f64", "f8e4m3": "f16", "f8e5m2": "f16", "bf16": "f16", "f16": "f32", "f32": "f64",
+    "int32": "int64", "int64": "f64", "f8e4m3": "f16", "f8e5m2": "f16", "bf16": "f32", "f16": "f32", "f32": "f64",
 }  # fmt: skip
+AS_WIDE = {"bf16": "f16", "f16": "bf16"}
 NEAREST = {"conv": "matmul", "attention": "matmul"}
 BY_WIDTH = (
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "int64",
@@ -93,9 +94,10 @@ class Rates:
         kernel, dtype, counting = _class(op), _dtype(op, program), -(-points // op.idle)
         arithmetic = seconds_at(self._curve(kernel, dtype), float(counting * _flops(op)))
         copied = seconds_at(self._copies, nbytes) if self._copies else nbytes / self._bytes_per_s
+        table = self._shapes.get((kernel, dtype)) or self._shapes.get((kernel, AS_WIDE.get(dtype, dtype)))
         shaped = 0.0
-        if (kernel, dtype) in self._shapes:
-            shaped = shapes.seconds(self._shapes[kernel, dtype], shapes.of(op, counting, touched))
+        if table is not None and not shapes.few_queries(op):
+            shaped = shapes.seconds(table, shapes.of(op, counting, touched))
         places = _places(op) if kernel in ("elementwise", "reduce") else 0
         reading = seconds_at(self._curves["read", dtype], counting * places) if self._reads(dtype, places) else 0.0
         return max(arithmetic, copied, shaped, reading)
@@ -110,14 +112,12 @@ class Rates:
         while classes[-1] != "elementwise":
             classes.append(NEAREST.get(classes[-1], "elementwise"))
         for name in classes:
-            width: str | None = dtype
-            while width is not None:
+            for width in _widths(dtype):
                 if (name, width) in self._curves:
                     measured: list[list[float]] = self._curves[name, width]
                     return measured
                 if (name, width) in self._peak:
                     return [[1.0, 1 / self._peak[name, width]]]
-                width = WIDER.get(width)
         raise Unpriced(f"machine.device.peak has no rate for {kernel} in {dtype}, nor for elementwise in f64")
 
     def parts(self, op: Operation, program: Program, points: int, nbytes: int) -> tuple[Part, Part]:
@@ -239,6 +239,16 @@ def _flops(op: Operation) -> int | Fraction:
         return flops_of_block(op, op.body.kernel)
     calls = sum(FUNCTIONS[node.function].flops for node in walk(op.body) if isinstance(node, Call))
     return max(1, calls + (MONOIDS[op.monoid].flops if op.monoid is not None else 0))
+
+
+def _widths(dtype: str) -> Iterator[str]:
+    """A type and those whose rates stand for its own, the nearest first."""
+    width: str | None = dtype
+    while width is not None:
+        yield width
+        if width in AS_WIDE:
+            yield AS_WIDE[width]
+        width = WIDER.get(width)
 
 
 def _places(op: Operation) -> int:

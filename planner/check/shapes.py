@@ -33,6 +33,16 @@ def of(op: Operation, points: int, touched: Sequence[int]) -> Shape:
     return written / uses, uses, points / written
 
 
+def few_queries(op: Operation) -> bool:
+    """Whether at most four queries of attention see the same keys: no shape says that."""
+    if not isinstance(op.body, Block) or op.body.kernel != "attention":
+        return False
+    kept = op.dims[: len(op.dims) - BLOCKS["attention"].uncut - BLOCKS["attention"].folded]
+    _, keys, *_ = op.reads
+    known = {name for row in keys.index for name in row.dims}
+    return prod(dim.extent for dim in kept if dim.name not in known) <= 4
+
+
 def seconds(table: Mapping[str, Any], shape: Shape) -> float:
     """Beyond the start of a task. More rows of a product than the table has may count as columns instead."""
     rows, columns, folded = shape

@@ -40,10 +40,12 @@ _WIDER = {
     "int64": "f64",
     "f8e4m3": "f16",
     "f8e5m2": "f16",
-    "bf16": "f16",
+    "bf16": "f32",
     "f16": "f32",
     "f32": "f64",
 }
+# Floats of as many bits, which processors compute at one rate.
+_TWINS = {"bf16": "f16", "f16": "bf16"}
 
 
 class MachineError(UsageError):
@@ -239,10 +241,11 @@ class DeviceModel:
         return Timing.at_rate(self.ops_per_s(kernel, dtype))
 
     def shaped(self, kernel: str, dtype: str, ranks: int) -> ShapeTable | None:
-        """Seconds of a kernel class in this very dtype by the shape of a task; None where shapes were not measured."""
+        """Seconds of a kernel class in this very dtype, or else in one of as many bits, by the shape of a task; None
+        where shapes were not measured."""
         pace = self.pace(ranks)
-        tables = () if pace is None else pace.shapes
-        return next((table for table in tables if (table.kernel, table.dtype) == (kernel, dtype)), None)
+        tables = {} if pace is None else {(table.kernel, table.dtype): table for table in pace.shapes}
+        return tables.get((kernel, dtype)) or tables.get((kernel, _TWINS.get(dtype, dtype)))
 
     def reading(self, dtype: str, ranks: int) -> Timing | None:
         """Seconds over elements of this very dtype that points read in several places; None where not measured."""
@@ -265,8 +268,8 @@ class DeviceModel:
     def ops_per_s(self, kernel: str, dtype: str) -> float:
         """Operations per second of a kernel class in a dtype (a multiply-add counts two).
 
-        Fallback order: the class in ever wider types (bool, int8, int32, int64, f64; bf16, f16, f32, f64), then the
-        next class (conv and attention: matmul; any other: elementwise) in the same order of types.
+        Fallback order: the class in ever wider types (bool, int8, int32, int64, f64; bf16 and f16, either first, f32,
+        f64), then the next class (conv and attention: matmul; any other: elementwise) in the same order of types.
         """
         known = {(rate.kernel, rate.dtype): rate.tflops for rate in self.peak}
         for candidate in _fallbacks(kernel, dtype):
@@ -296,11 +299,18 @@ class DeviceModel:
 def _fallbacks(kernel: str, dtype: str) -> Iterable[tuple[str, str]]:
     stage: str | None = kernel
     while stage is not None:
-        width: str | None = dtype
-        while width is not None:
+        for width in _widths(dtype):
             yield stage, width
-            width = _WIDER.get(width)
         stage = _NEXT_CLASS.get(stage, "elementwise" if stage != "elementwise" else None)
+
+
+def _widths(dtype: str) -> Iterable[str]:
+    width: str | None = dtype
+    while width is not None:
+        yield width
+        if width in _TWINS:
+            yield _TWINS[width]
+        width = _WIDER.get(width)
 
 
 @dataclass(frozen=True, slots=True)

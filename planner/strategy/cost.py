@@ -25,6 +25,8 @@ from ...space.projection import Image, count_points, operand_images, write_image
 from ..machine import Machine
 from . import convolution
 
+FEW_QUERIES = 4  # of a head, which the device has a kernel for (`workers.cupy.few_queries`)
+
 
 class Roof(NamedTuple):
     """Seconds that a task takes at least beyond its start; ``shape``: class and shape, where a table says so."""
@@ -90,7 +92,7 @@ def _box_by_box(op: Operation, program: Program, machine: Machine, shard: Touche
     measured.
     """
     table = machine.device.shaped(kernel_class(op), compute_dtype(op, program), 1)
-    if table is None:
+    if table is None or few_queries(op):
         return None
     each = (table.at(*task_shape(op, points, (), written)) for points, written in shard.boxes)
     return sum(each) + machine.device.start_s(1)
@@ -137,11 +139,24 @@ def roofs(op: Operation, program: Program, machine: Machine, shard: Touched, ran
     if reading is not None:
         found.append(Roof(reading.seconds(float(counting * places))))
     table = device.shaped(kernel, dtype, ranks)
-    if table is not None:
+    if table is not None and not few_queries(op):
         shape = task_shape(op, counting, (image.region.size for image in reads.values()), written.size)
         says = " x ".join(f"{size:,.0f}" for size in shape)
         found.append(Roof(table.at(*shape), f"{kernel} in {dtype}, {says}"))
     return found
+
+
+@lru_cache(maxsize=65536)
+def few_queries(op: Operation) -> bool:
+    """Whether a key of attention is seen by no more queries than the device's kernel for few of them takes, which is as
+    quick as memory: tables are of many queries, blocks of which share the keys. Heads that all see the same keys count
+    as queries."""
+    if not isinstance(op.body, Block) or op.body.kernel != "attention":
+        return False
+    block, keys = BLOCKS[op.body.kernel], op.body.reads[1]
+    seen = {name for row in keys.index for name in row.dims}
+    queries = op.dims[: len(op.dims) - block.uncut - block.folded]
+    return prod(dim.extent for dim in queries if dim.name not in seen) <= FEW_QUERIES
 
 
 def task_shape(op: Operation, points: int, reads: Iterable[int], written: int) -> tuple[float, float, float]:

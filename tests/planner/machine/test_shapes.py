@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
 import tapestry as tp
-from tapestry import Tensor, f32
+from tapestry import Tensor, f16, f32
 from tapestry.planner import Plan, load_machine, plan
 from tapestry.planner.check import shapes as checked
 from tapestry.planner.machine import Machine, MachineError, Pace, ShapeTable, WorkCurve, machine_to_json
@@ -107,6 +107,11 @@ def given_net() -> Plan:
 
 
 @tp.program
+def halves(x: f16[Tensor, "n m"], w: f16[Tensor, "m k"]) -> Tensor:
+    return x @ w
+
+
+@tp.program
 def heads(q: f32[Tensor, "t h e"], k: f32[Tensor, "s g e"]) -> Tensor:
     return tp.attention(q, k, k, causal=True)
 
@@ -133,6 +138,30 @@ def test_attention_is_priced_by_the_keys_that_a_query_sees() -> None:
     made = plan(heads.bind(t=31, h=2, e=8, s=31, g=1), measured(table), mesh=(1,), time_limit=600)
     (event,) = [event for event in made.simulate().events if event.name.endswith("state")]
     assert event.end_s - event.start_s == pytest.approx(table.at(62, 16, 10) + 2e-6)
+    assert made.check().ok
+
+
+def test_attention_of_few_queries_is_priced_by_its_bytes_and_not_by_the_least_shape() -> None:
+    table = replace(TABLE, kernel="attention", folded=(10, 32))
+    took = {}
+    for queries in (4, 5):
+        bound = heads.bind(t=queries, h=2, e=8, s=31, g=2)
+        made = plan(bound, measured(table), mesh=(1,), time_limit=600)
+        (event,) = [event for event in made.simulate().events if event.name.endswith("state")]
+        took[queries] = event.end_s - event.start_s
+        assert made.check().ok
+    assert took[5] == pytest.approx(table.at(10, 16, 10) + 2e-6)
+    assert took[4] < 1e-4 < took[5]
+
+
+def test_floats_of_as_many_bits_share_a_table_where_only_one_was_measured() -> None:
+    bf16, other = replace(TABLE, dtype="bf16"), replace(TABLE, dtype="f16", seconds=tuple(2 * s for s in TABLE.seconds))
+    device = measured(bf16).device
+    assert device.shaped("matmul", "f16", 1) == device.shaped("matmul", "bf16", 1) == bf16
+    assert measured(bf16, other).device.shaped("matmul", "f16", 1) == other
+    assert device.shaped("matmul", "f32", 1) is device.shaped("attention", "f16", 1) is None
+    made = plan(halves.bind(n=64, m=32, k=16), measured(bf16), mesh=(1,), time_limit=600)
+    assert made.simulate().events[0].end_s == pytest.approx(bf16.at(64, 16, 32) + 2e-6)
     assert made.check().ok
 
 
