@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from .machine import Machine, MachineError
+from .errors import MachineError
+from .machine import Machine
 
 
 def machine_to_json(machine: Machine) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-from .machine import SCOPES, Link, Machine, MachineError
+from .errors import MachineError
+from .links import SCOPES, Link
+from .machine import Machine
 from .matrix import Fabric, read_matrix
 from .nccl import read_nccl
 from .network import read_network

@@ -9,25 +9,10 @@ from typing import cast
 
 from ...dtypes import DTYPES
 from ...errors import close_match
-from .machine import (
-    COLLECTIVES,
-    KERNEL_CLASSES,
-    READ,
-    SCOPES,
-    Curve,
-    DeviceModel,
-    KernelWorkspace,
-    Link,
-    Machine,
-    MachineError,
-    OperationCurve,
-    OtherDevices,
-    Pace,
-    Rate,
-    Scope,
-    Tier,
-    WorkCurve,
-)
+from .device import KERNEL_CLASSES, READ, DeviceModel, KernelWorkspace, OperationCurve, Pace, Rate, Tier, WorkCurve
+from .errors import MachineError
+from .links import COLLECTIVES, SCOPES, Curve, Link, Scope
+from .machine import Machine, OtherDevices
 from .shapes import SHAPED, ShapeTable
 from .timing import Points
 from .toml_table import TomlTable, parse_toml, read_toml

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .machine import MachineError
+from .errors import MachineError
 from .nominal import nominal
 
 # From near to far: one PCIe switch, several, a host bridge, the bridges of a processor, several processors.

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from .machine import MachineError
+from .errors import MachineError
 from .matrix import Fabric, blocks, nvlink_rate, pcie_rate
 from .nominal import nominal
 

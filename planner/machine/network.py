@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from .machine import MachineError
+from .errors import MachineError
 
 # How many links each device of a dimension of n devices has: to two neighbours, to all others, to a switch.
 LINKS: dict[str, Callable[[int], int]] = {

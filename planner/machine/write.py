@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, product
 
-from .machine import Curve, DeviceModel, Link, Machine, Pace, Tier
+from .device import DeviceModel, Pace, Tier
+from .links import Curve, Link
+from .machine import Machine
 from .shapes import ShapeTable
 from .timing import Points
 

@@ -27,7 +27,7 @@ from ..machine import (
     Tier,
     machine_to_json,
 )
-from ..machine.machine import MachineError
+from ..machine.errors import MachineError
 from ..measured import Step
 from ..search.question import Question
 from ..search.report import with_prediction

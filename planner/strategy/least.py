@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...records import Width
 from ..machine import Link, Scope
-from ..machine.machine import SCOPES
+from ..machine.links import SCOPES
 from .columns import Column, Ints, column
 from .layouts import Layout
 from .pairs import Related, Stack, common

@@ -15,7 +15,8 @@ import tapestry as tp
 from tapestry import Tensor, f32, param, state
 from tapestry.planner import Plan, plan
 from tapestry.planner.machine import Machine
-from tapestry.planner.machine.machine import DeviceModel, Link, Rate, Tier
+from tapestry.planner.machine.device import DeviceModel, Rate, Tier
+from tapestry.planner.machine.links import Link
 from tapestry.program import Program
 
 PLENTY = 1 << 40
