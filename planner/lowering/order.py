@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from math import inf
 
 from ...program import Program
@@ -50,6 +51,48 @@ class _Transfer:
     need: Layout
     seconds: float
     sides: list[int]
+
+
+class _Ready:
+    """Tasks whose operands are all made, and which of them can start first.
+
+    Tasks on the same classes of ranks are free at the same time, which only moves on: so each is once among those whose
+    operands are not there yet, in the order in which they will be, and then among the others, in order of ``rank``.
+    """
+
+    def __init__(self, on: Sequence[Sequence[int]], rank: Sequence[int]) -> None:
+        self.on, self.rank = [tuple(sides) for sides in on], rank
+        self.task = {place: k for k, place in enumerate(rank)}
+        self.left: set[int] = set()
+        self.timed: set[int] = set()  # those of which it is known when they are there
+        self.now: dict[tuple[int, ...], list[int]] = {sides: [] for sides in self.on}
+        self.later: dict[tuple[int, ...], list[tuple[float, int]]] = {sides: [] for sides in self.on}
+
+    def put(self, k: int, at: float) -> None:
+        """``at``: when its operands are there; infinite while it is not known when they are moved."""
+        self.left.add(k)
+        if at < inf and k not in self.timed:
+            self.timed.add(k)
+            heappush(self.later[self.on[k]], (at, self.rank[k]))
+
+    def first(self, compute: Sequence[float]) -> tuple[float, int]:
+        """When the first one starts, and which: of those that start together the first by rank."""
+        found = []
+        for sides, later in self.later.items():
+            free, now = max(compute[side] for side in sides), self.now[sides]
+            while later and later[0][0] <= free:
+                heappush(now, heappop(later)[1])
+            found += [(free, now[0])] if now else later[:1]
+        start, place = min(found, default=(inf, -1))
+        return start, self.task.get(place, -1)
+
+    def take(self, k: int) -> None:
+        """Leave out the first one."""
+        self.left.remove(k)
+        if now := self.now[self.on[k]]:
+            heappop(now)
+        else:
+            heappop(self.later[self.on[k]])
 
 
 class _Lister:
@@ -147,39 +190,49 @@ class _Lister:
             for reader in readers:
                 before[reader].append((self._tensor(writer), writer))
         waiting = [sum(writer >= 0 for _, writer in writers) for writers in before]
-        # By task whose operands are all made: when they are there; infinite while it is not known when they are moved.
-        ready = {k: self._available(k, before[k], lanes) for k, count in enumerate(waiting) if not count}
+        ready = _Ready(on, self._ranks())
+        for k, count in enumerate(waiting):
+            if not count:
+                ready.put(k, self._available(k, before[k], lanes))
         found: list[int] = []
         sent: dict[tuple[str, int], list[tuple[Layout, int]]] = {}
         place = dict.fromkeys(self.inputs, -1)
         latest = [0] * len(self.sides)  # by class of ranks where the last of its transfers is
-        while ready:
-            free = {k: max(lanes.compute[side] for side in on[k]) for k in ready}
-            start = {k: max(free[k], there) for k, there in ready.items()}
-            chosen = min(ready, key=lambda k: (start[k], self._piece(k), -self.moved[k], -self.level[k], k))
-            if (transfer := self._next(lanes)) is not None and lanes.start(transfer) <= start[chosen]:
+        while ready.left:
+            start, chosen = ready.first(lanes.compute)
+            if (transfer := self._next(lanes)) is not None and lanes.start(transfer) <= start:
                 self._move(transfer, lanes)
                 made = self._tensor(transfer.writer), place[transfer.writer]
                 at = max(made[1] + 1, *(latest[side] for side in transfer.sides))
                 for side in transfer.sides:
                     latest[side] = at
                 sent.setdefault(made, []).append((transfer.need, at))
-                readers = [reader for reader in self.readers[transfer.writer] if reader in ready]
+                readers = [reader for reader in self.readers[transfer.writer] if reader in ready.left]
             else:
-                del ready[chosen]
+                ready.take(chosen)
                 place[chosen] = len(found)
                 found.append(chosen)
-                end = start[chosen] + self.units[chosen].strategy.slowest
+                end = start + self.units[chosen].strategy.slowest
                 for side in on[chosen]:
                     lanes.compute[side] = end
                 self._produce(chosen, end, lanes)
                 readers = self.readers[chosen]
                 for reader in readers:
                     waiting[reader] -= sum(writer == chosen for _, writer in before[reader])
-            ready |= {k: self._available(k, before[k], lanes) for k in readers if not waiting[k]}
+            for k in readers:
+                if not waiting[k]:
+                    ready.put(k, self._available(k, before[k], lanes))
         while (transfer := self._next(lanes)) is not None:
             self._move(transfer, lanes)
         return Listing(tuple(self.units[k] for k in found), max([*lanes.compute, *lanes.comm]), sent)
+
+    def _ranks(self) -> list[int]:
+        """By task which of those that can start together goes first."""
+        found = [0] * len(self.units)
+        first = sorted(range(len(found)), key=lambda k: (self._piece(k), -self.moved[k], -self.level[k], k))
+        for place, k in enumerate(first):
+            found[k] = place
+        return found
 
     def _next(self, lanes: _Lanes) -> _Transfer | None:
         """The transfer that can start first, on a tie that of the first piece."""

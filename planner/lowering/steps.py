@@ -148,6 +148,9 @@ class StepBuilder:
         self.units_of: dict[str, list[tuple[int, Unit]]] = {}
         for k, unit in enumerate(self.units):
             self.units_of.setdefault(unit.op.name, []).append((k, unit))
+        self.states_of: dict[str, list[str]] = {}  # by their new value
+        for state, value in program.states:
+            self.states_of.setdefault(value, []).append(state)
 
     def build(self) -> Steps:
         for tensor in self.program.of_role("input", "param", "state", "const"):
@@ -232,7 +235,7 @@ class StepBuilder:
         if tensor.name in self.decisions.ends and self.have[tensor.name].parts is not None:
             found.append(Reader(end, self.decisions.ends[tensor.name], "@end"))
         # The new value of a state ends where the state started.
-        states = [state for state, value in self.program.states if value == tensor.name]
+        states = self.states_of.get(tensor.name, ())
         return found + [Reader(end, self.have[state], f"@{state}") for state in states]
 
     def _grows(self, tensor: Tensor, have: Layout, need: Layout) -> bool:
@@ -304,9 +307,8 @@ class StepBuilder:
 
     def _read_apart(self, out: Tensor, units: list[tuple[int, Unit]], whole: Layout) -> bool:
         """Whether every task that reads a value where it is made reads of one piece only."""
-        final = {*self.program.outputs, *(value for _, value in self.program.states)}
         several = len({unit.piece for _, unit in units}) < len(units)  # tasks of a piece
-        if len(units) == 1 or several or out.name in final:
+        if len(units) == 1 or several or out.name in self.states_of or out.name in self.program.outputs:
             return False
         needs = list(dict.fromkeys(reader.need for reader in self._readers(out)))
         written = [unit.strategy.writes for _, unit in units]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -9,13 +10,19 @@ from .groups import Group
 from .problem import Buffer
 
 
-def greedy_packings(buffers: Sequence[Buffer], groups: Sequence[Group]) -> Iterator[list[int]]:
-    """Offsets of all buffers, one list for each order and fit. No capacity is kept."""
+def greedy_packings(buffers: Sequence[Buffer], groups: Sequence[Group]) -> Iterator[tuple[list[int], int]]:
+    """Offsets of all buffers and their peak, one after another for several orders and fits, each lower than those
+    before. No capacity is kept.
+    """
     keys = _sort_keys(buffers, groups)
     neighbours = _Neighbours(buffers)
+    lowest: int | None = None
     for key, best_fit in product(keys, (True, False)):
         order = sorted(range(len(groups)), key=key.__getitem__)
-        yield _place_all(buffers, [groups[g] for g in order], neighbours, best_fit)
+        found = _place_all(buffers, [groups[g] for g in order], neighbours, best_fit, lowest)
+        if found is not None:
+            lowest = found[1]
+            yield found
 
 
 def _sort_keys(buffers: Sequence[Buffer], groups: Sequence[Group]) -> list[list[tuple[int, ...]]]:
@@ -37,6 +44,22 @@ def _span(buffers: Sequence[Buffer], group: Group) -> tuple[int, int]:
     return min(buffers[i].lower for i in group.members), max(buffers[i].upper for i in group.members)
 
 
+class _Places:
+    """What is placed so far: its bottom, and its top; 0 of what is not, or takes nothing."""
+
+    def __init__(self, count: int) -> None:
+        self.bottoms, self.tops = np.zeros(count, np.int64), np.zeros(count, np.int64)
+
+    def put(self, i: int, offset: int, size: int) -> None:
+        self.bottoms[i], self.tops[i] = offset, offset + size
+
+    def spans(self, some: Any, own: int) -> Any:
+        """Bottoms and tops of what is placed of some; the bottoms that much lower."""
+        tops = self.tops[some]
+        placed = tops > 0
+        return np.stack([self.bottoms[some][placed] - own, tops[placed]])
+
+
 class _Neighbours:
     """Of each buffer those that are alive with it at some instant; looked up once for all orders."""
 
@@ -44,50 +67,50 @@ class _Neighbours:
         self._lower = np.array([b.lower for b in buffers], np.int64)
         self._upper = np.array([b.upper for b in buffers], np.int64)
         self._sized = np.array([b.size > 0 for b in buffers], np.bool_)
-        self._found: dict[int, list[int]] = {}
+        self._found: dict[int, Any] = {}
 
-    def of(self, i: int) -> list[int]:
+    def of(self, i: int) -> Any:
         if i not in self._found:
             meets = (self._lower < self._upper[i]) & (self._upper > self._lower[i]) & self._sized
-            self._found[i] = np.flatnonzero(meets).tolist()
+            self._found[i] = np.flatnonzero(meets)
         return self._found[i]
 
 
 def _place_all(
-    buffers: Sequence[Buffer], groups: Sequence[Group], neighbours: _Neighbours, best_fit: bool
-) -> list[int]:
-    offsets = [0] * len(buffers)
-    taken: list[tuple[int, int] | None] = [None] * len(buffers)  # bottom and top of what is placed and takes anything
+    buffers: Sequence[Buffer], groups: Sequence[Group], neighbours: _Neighbours, best_fit: bool, below: int | None
+) -> tuple[list[int], int] | None:
+    """Offsets and their peak; None as soon as something ends no lower than `below`."""
+    offsets, peak, places = [0] * len(buffers), 0, _Places(len(buffers))
     for group in sorted(groups, key=lambda g: g.offset is None):  # pinned ones first; the sort is stable
         members = [i for i in group.members if buffers[i].size]
         offset = group.offset
         if offset is None:
             # Of each member what is placed and alive with it, and how much below that its own bottom has to be.
-            beside = [(list(filter(None, map(taken.__getitem__, neighbours.of(i)))), buffers[i].size) for i in members]
+            beside = [places.spans(neighbours.of(i), buffers[i].size) for i in members]
             offset = _offset(beside, group.alignment, best_fit)
         for i in group.members:
             offsets[i] = offset
+            peak = max(peak, offset + buffers[i].size)
+        if below is not None and peak >= below:
+            return None
         for i in members:
-            taken[i] = offset, offset + buffers[i].size
-    return offsets
+            places.put(i, offset, buffers[i].size)
+    return offsets, peak
 
 
-def _offset(beside: list[tuple[list[tuple[int, int]], int]], alignment: int, best_fit: bool) -> int:
-    """The lowest allowed offset, or the one that leaves the smallest hole."""
-    if len(beside) == 1:
-        spans, size = beside[0]
-    else:  # as if all took nothing, and what is placed began that much lower
-        spans, size = [(bottom - own, top) for mine, own in beside for bottom, top in mine], 0
-    spans.sort()
-    top, best, smallest = 0, None, 0
-    for bottom, end in spans:
-        if bottom - size >= top:
-            start = top + -top % alignment
-            room = bottom - size - start  # how far above the start an offset may still be
-            if room >= 0 and not best_fit:
-                return start
-            if room >= 0 and (best is None or room < smallest):
-                best, smallest = start, room
-        if end > top:
-            top = end
-    return top + -top % alignment if best is None else best
+def _offset(beside: Sequence[Any], alignment: int, best_fit: bool) -> int:
+    """The lowest allowed offset, or the one that leaves the smallest hole; as if all took nothing, and what is placed
+    began that much lower.
+    """
+    if not beside:
+        return 0
+    bottoms, tops = beside[0] if len(beside) == 1 else np.concatenate(beside, axis=1)
+    order = bottoms.argsort()
+    starts = np.zeros(len(order) + 1, np.int64)
+    np.maximum.accumulate(tops[order], out=starts[1:])
+    starts += -starts % alignment
+    room = bottoms[order] - starts[:-1]  # how far above a start an offset may still be
+    holes = np.flatnonzero(room >= 0)
+    if not len(holes):
+        return int(starts[-1])
+    return int(starts[holes[room[holes].argmin()] if best_fit else holes[0]])

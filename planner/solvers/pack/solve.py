@@ -119,15 +119,13 @@ def _apart(buffers: Sequence[Buffer]) -> int:
 
 def _lowest(buffers: Sequence[Buffer], pairs: Sequence[tuple[int, int]], enough: int) -> dict[str, int] | None:
     """The lowest packing of the quick orders where these pairs share; None where they contradict each other."""
-    best: dict[str, int] | None = None
+    best: list[int] | None = None
     groups = grouped(buffers, pairs)
-    for offsets in greedy_packings(buffers, groups) if groups is not None else ():
-        candidate = _named(buffers, offsets)
-        if best is None or peak_of(buffers, candidate) < peak_of(buffers, best):
-            best = candidate
-        if peak_of(buffers, best) <= enough:
-            return best
-    return best
+    for offsets, peak in greedy_packings(buffers, groups) if groups is not None else ():
+        best = offsets
+        if peak <= enough:
+            break
+    return None if best is None else _named(buffers, best)
 
 
 def _named(buffers: Sequence[Buffer], offsets: Iterable[int]) -> dict[str, int]:
