@@ -19,6 +19,7 @@ from ...records import width_of
 from ..clock import Clock
 from ..lowering.decisions import Decisions
 from ..sharding.assignment import OutOfTime
+from ..sharding.bound import lower_bound
 from ..sharding.model import PICO, TIE
 from ..sharding.placement import ALL, Placement, Works, beside, least_seconds, placed
 from ..sharding.solving import Solution
@@ -58,7 +59,8 @@ def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, belo
     program = question.program
     if not _promising(program, Scaled(question, grouping, everywhere), below):
         return None
-    inner = within(question, grouping, len(grouping.places) * question.capacity)
+    few = len(program.operations) <= CUT_WITHIN or grouping.inner.size == 1
+    inner = within(question, grouping, len(grouping.places) * question.capacity) if few else None
     if inner is None:
         return None
     costs = GroupCosts(question, grouping, everywhere, inner)
@@ -70,6 +72,36 @@ def _grouped(question: Question, everywhere: Decisions, grouping: Grouping, belo
     if placement.seconds >= WORTH * below:  # the run takes longer than list scheduling says, if anything
         return None
     return realised(question, costs, placement, least_seconds(program, costs, apart))
+
+
+def on_one_group(question: Question, best: Found, below: float) -> Found | None:
+    """The shortest plan that takes less than ``below`` seconds with all of the program on one group of ranks, a host or
+    more, and the others idle: within a host a mesh that was asked for is what is used. Where the bound lets no plan on
+    so many ranks be that short, none is looked for.
+    """
+    if question.objective != "time" or question.pins:
+        return None
+    program, machine, found = question.program, question.machine, None
+    for grouping in groupings(question.mesh, machine):
+        if question.clock.up or not machine.devices_per_host <= grouping.inner.size < question.mesh.size:
+            continue
+        if not machine.others and lower_bound(program, machine, grouping.inner.size).seconds >= WORTH * below:
+            continue
+        inner = within(question, grouping, question.capacity)
+        if inner is not None:
+            costs = GroupCosts(question, grouping, best.candidate.decisions, inner)
+            other = _left_to(question, costs, costs.quickest)
+            if other is not None and other.makespan_s < WORTH * below:
+                found, below = other, other.makespan_s
+    return found
+
+
+def _left_to(question: Question, costs: GroupCosts, group: int) -> Found | None:
+    """All of a program on one group, if it fits; how near that is to the best on such a group is the solver's word."""
+    solution = costs.inner.solution
+    decisions = costs.decisions({op.name: group for op in question.program.operations})
+    candidate = best_candidate(question, decisions, solution.objective / (TIE * PICO))
+    return Found(candidate, {}, solution) if candidate.peak <= question.capacity else None
 
 
 def _promising(program: Program, costs: Works, below: float) -> bool:
@@ -147,9 +179,13 @@ def within(question: Question, grouping: Grouping, budget: int, whole: Mapping[s
     if mesh.size == 1:
         layouts, sources = Layouts(mesh), program.of_role("input", "param", "state", "const")
         homes = {tensor.name: layouts.replicated(tensor.shape) for tensor in sources}
-        return Inner({op.name: () for op in program.operations}, homes, {})
-    if len(program.operations) > CUT_WITHIN:
-        return None
+        seconds = sum(
+            question.table.strategy(op, (None,) * len(question.mesh.shape)).slowest for op in program.operations
+        )
+        objective = round(seconds * TIE * PICO)
+        return Inner(
+            {op.name: () for op in program.operations}, homes, {}, Solution("optimal", {}, objective, objective)
+        )
     known, key = question.apart, (mesh.shape, budget, _kind(whole))
     if key not in known:
         known[key] = _asked(_alone(question, mesh, whole), budget)
@@ -189,16 +225,19 @@ def _asked(search: Search, budget: int) -> Inner | None:
     if not solution.choice:
         return None
     made = decide(search.model.nodes, search.model, solution.choice)
-    return Inner({name: strategy.cuts for name, strategy in made.strategies.items()}, made.homes, made.ends)
+    cuts = {name: strategy.cuts for name, strategy in made.strategies.items()}
+    return Inner(cuts, made.homes, made.ends, replace(solution, choice={}))
 
 
 @dataclass(frozen=True, eq=False)
 class Inner:
-    """What was decided for one group by itself: cuts of operations, homes of sources, ends of partial outputs."""
+    """What was decided for one group by itself: cuts of operations, homes of sources, ends of partial outputs; and what
+    the solver says of that, its choice left out."""
 
     cuts: Mapping[str, Cuts]
     homes: Mapping[str, Layout]
     ends: Mapping[str, Layout]
+    solution: Solution
 
     def same(self, other: Inner) -> bool:
         """Whether the other one, made apart from this one, decides the same."""
@@ -226,6 +265,12 @@ class GroupCosts(_Split):
 
     def seconds(self, op: Operation, group: int) -> float:
         return self.strategy(op, group).slowest
+
+    @property
+    def quickest(self) -> int:
+        """The group on which all operations take least: the first, where devices are alike."""
+        groups = range(self.count if self.question.machine.others else 1)
+        return min(groups, key=lambda group: sum(self.seconds(op, group) for op in self.program.operations))
 
     def moving(self, tensor: str, made: int, reader: Operation, group: int) -> float:
         return self.priced(tensor, made, self.strategy(reader, group).needs[reader.operands.index(tensor)])

@@ -21,7 +21,7 @@ from ..machine import Machine
 from ..sharding.bound import lower_bound
 from ..strategy.mesh import Mesh
 from .found import Found
-from .groups import side_by_side
+from .groups import on_one_group, side_by_side
 from .leaner import NothingFits, answered, explained
 from .meshes import finer_meshes, plain_meshes
 from .pieces import promising
@@ -59,7 +59,8 @@ def make_plan(question: Question) -> Made:
     except NothingFits as refused:
         search, found = explained(refused.failures)
     found = improved(search, search.settled(found))
-    return made_of(search, _on_groups(search.question, found, found.makespan_s) or found)
+    alone = on_one_group(search.question, found, found.makespan_s) or found
+    return made_of(search, _on_groups(search.question, found, alone.makespan_s) or alone)
 
 
 def made_of(search: Search, found: Found) -> Made:

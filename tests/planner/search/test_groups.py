@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tapestry.planner.search.groups import GroupCosts, Inner
 from tapestry.planner.search.question import Question
 from tapestry.planner.search.search import Search, searched
 from tapestry.planner.sharding.placement import ALL
+from tapestry.planner.sharding.solving import Solution
 from tapestry.planner.strategy.grouping import groupings
 from tapestry.planner.strategy.mesh import Mesh
 from tapestry.program import Program
@@ -102,6 +104,34 @@ def test_branches_of_one_tensor_run_beside_one_another() -> None:
     runs(made, program)
 
 
+def slow_hosts(ranks: int, gb_per_s: float) -> Machine:
+    """Two hosts, with little between them."""
+    links = tuple(replace(link, gb_per_s=gb_per_s) if link.scope == "cluster" else link for link in TWO_HOSTS.links)
+    return replace(TWO_HOSTS, devices_per_host=ranks, links=links)
+
+
+@pytest.mark.parametrize(("mesh", "alone"), [((2, 2), (2,)), ((2, 1, 2), (1, 2)), ((2, 2, 2), (2, 2))])
+@pytest.mark.parametrize("gb_per_s", [0.001, 6.25])
+def test_a_mesh_takes_no_longer_than_one_of_its_hosts(
+    mesh: tuple[int, ...], alone: tuple[int, ...], gb_per_s: float
+) -> None:
+    """Whose ranks do all of it where the others would only be in the way."""
+    program, machine = forked.bind(n=256, ways=2), slow_hosts(prod(alone), gb_per_s)
+    made, one = (plan(program, machine, mesh=rows, time_limit=600) for rows in (mesh, alone))
+    assert seconds(made) <= seconds(one)
+    assert made.check().ok, str(made.check())
+    runs(made, program)
+
+
+def test_what_fits_on_no_host_alone_is_on_all() -> None:
+    program, machine = forked.bind(n=256, ways=2), slow_hosts(2, 0.001)
+    weights = sum(tensor.nbytes for tensor in program.of_role("param"))
+    tight = machine.with_memory({"hbm": weights // 2})
+    made = plan(program, tight, mesh=(2, 2), time_limit=600)
+    assert {rank for ranks in ranks_of(made).values() for rank in ranks or range(4)} == {0, 1, 2, 3}
+    assert made.check().ok, str(made.check())
+
+
 def test_ranks_are_named() -> None:
     made = short_chains()
     assert "on mesh0 = 7" in plan_text(made)
@@ -125,7 +155,8 @@ def test_crossing_takes_no_less_than_said(data: st.DataObject) -> None:
     grouping = data.draw(st.sampled_from(groupings(search.question.mesh, machine)))
     alone = asked(machine, grouping.inner.shape)
     everywhere, within = (chosen(data, each) for each in (search, alone))
-    inner = Inner({name: found.cuts for name, found in within.strategies.items()}, within.homes, within.ends)
+    cuts = {name: found.cuts for name, found in within.strategies.items()}
+    inner = Inner(cuts, within.homes, within.ends, Solution("feasible", {}, 1, 0))
     costs = GroupCosts(search.question, grouping, everywhere, inner)
     for op in search.question.program.operations:
         for name in (name for name in op.operands if name in search.question.program.producer):
