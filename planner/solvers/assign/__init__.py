@@ -6,6 +6,7 @@ from .answer import (
     DualCertificate,
     EliminationCertificate,
     EngineClaim,
+    NarrowedCertificate,
     PartedCertificate,
     SplitCertificate,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "EliminationCertificate",
     "EngineClaim",
     "InvalidProblem",
+    "NarrowedCertificate",
     "Outlook",
     "PartedCertificate",
     "ProblemBuilder",

@@ -111,7 +111,24 @@ class PartedCertificate:
     kept: tuple[tuple[int, ...], ...] = ()
 
 
-Certificate = DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate
+@dataclass(frozen=True, eq=False)
+class NarrowedCertificate:
+    """An elimination that says what strategies cost at least, and what certifies the problem without some of them.
+
+    `left`: per node the strategies that are left. All choices with another one cost at least what `first` says of that;
+    of the problem in which nodes have those in `left` alone, numbered anew, `rest` is the certificate: none where some
+    node has none left. `kept` as for an elimination: these strategies per node come first, and all else is about them.
+    """
+
+    first: EliminationCertificate | PartedCertificate
+    left: tuple[tuple[int, ...], ...]
+    rest: Certificate | None
+    kept: tuple[tuple[int, ...], ...] = ()
+
+
+Certificate = (
+    DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate | NarrowedCertificate
+)
 
 
 @dataclass(frozen=True)
@@ -206,6 +223,8 @@ class Assignment:
                 return "elimination, case by case"
             case PartedCertificate():
                 return "elimination, shared supplies in parts"
+            case NarrowedCertificate():
+                return "elimination, narrower and narrower"
         return None
 
     @property

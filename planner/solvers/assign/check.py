@@ -6,7 +6,7 @@ the problem's own validation keeps from overflowing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,11 +18,12 @@ from .answer import (
     Conflict,
     DualCertificate,
     EliminationCertificate,
+    NarrowedCertificate,
     PartedCertificate,
     SplitCertificate,
 )
 from .check_duals import dual_bound
-from .check_elimination import demand_no_worse, eliminated_bound
+from .check_elimination import demand_no_worse, eliminated_bound, least_with_each
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import Supply
 
@@ -152,6 +153,8 @@ def certified_bound(problem: AssignmentProblem, certificate: Certificate) -> int
             bound = _split_bound(problem, certificate)
         case PartedCertificate():
             bound = _parted_bound(problem, certificate)
+        case NarrowedCertificate():
+            bound = _narrowed_bound(problem, certificate)
     if not isinstance(certificate, DualCertificate) and certificate.kept:
         problem = problem.restricted(certificate.kept)
     return bound if bound <= cost_bound(problem) else _NEVER
@@ -175,14 +178,40 @@ def _split_bound(problem: AssignmentProblem, certificate: SplitCertificate) -> i
     return least
 
 
-def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) -> int:
-    """Of the problem in which each reader of some supplies pays its share of what serves it, whatever others want."""
+def _narrowed_bound(problem: AssignmentProblem, certificate: NarrowedCertificate) -> int:
+    """The least of what choices cost with a strategy that is left out, and of what those cost that have none."""
     if certificate.kept:
         demand_no_worse(problem, certificate.kept)
         problem = problem.restricted(certificate.kept)
+    first, left, rest = certificate.first, certificate.left, certificate.rest
+    if any(not set(mine) <= set(range(n)) for mine, n in zip(left, problem.strategy_counts.tolist(), strict=True)):
+        raise ValueError("certificate: strategies are left that there are not")
+    if isinstance(first, PartedCertificate):
+        costs = least_with_each(_parted(problem, first.supplies), first.part)
+    else:
+        costs = least_with_each(problem, first)
+    out = [int(cost) for mine, told in zip(left, costs, strict=True) for cost in np.delete(told, list(mine))]
+    least = min(out, default=_NEVER)
+    if not all(left):
+        return least  # whatever the others take, that node has a strategy that is left out
+    if rest is None:
+        raise ValueError("certificate: nothing is said of the strategies that are left")
+    return min(least, certified_bound(problem.restricted(left), rest))
+
+
+def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) -> int:
+    """Of the problem in which each reader of some supplies pays its share."""
+    if certificate.kept:
+        demand_no_worse(problem, certificate.kept)
+        problem = problem.restricted(certificate.kept)
+    return eliminated_bound(_parted(problem, certificate.supplies), certificate.part)
+
+
+def _parted(problem: AssignmentProblem, those: Collection[int]) -> AssignmentProblem:
+    """The problem in which each reader of those supplies pays its share of what serves it, whatever others want."""
     supplies: list[Supply] = []
     for k, supply in enumerate(problem.supplies):
-        readers = len(supply.readers) if k in certificate.supplies else 1
+        readers = len(supply.readers) if k in those else 1
 
         def share(amounts: Ints, supply: Supply = supply, readers: int = readers) -> Ints:
             found = amounts.copy()
@@ -198,7 +227,7 @@ def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) ->
         alone = replace(supply, within=np.zeros_like(supply.within), costs=costs, uses=uses)
         pairs = zip(supply.readers, supply.asks, strict=True)
         supplies += [replace(alone, readers=(v,), asks=(asks,)) for v, asks in pairs]
-    return eliminated_bound(replace(problem, supplies=tuple(supplies)), certificate.part)
+    return replace(problem, supplies=tuple(supplies))
 
 
 def check_conflict(problem: AssignmentProblem, conflict: Conflict) -> list[Fault]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,61 +30,116 @@ def eliminated_bound(problem: AssignmentProblem, certificate: EliminationCertifi
     if certificate.kept:
         demand_no_worse(problem, certificate.kept)
         problem = problem.restricted(certificate.kept)
+    return _eliminated(problem, certificate).bound
+
+
+def least_with_each(problem: AssignmentProblem, certificate: EliminationCertificate) -> list[_Array]:
+    """Per node, for each of its strategies the same of the choices with it. Raises ValueError as well.
+
+    The way back of the elimination: what is not behind a step costs at least what all do less what the step passed on.
+    """
+    if certificate.kept:
+        raise ValueError("certificate: strategies are left out before it says what they cost")
+    run = _eliminated(problem, certificate)
+    least = {(v, -1): np.full(int(count), run.bound) for v, count in enumerate(problem.strategy_counts.tolist())}
+    beside: dict[int, _Array] = {}  # per factor that was passed on: what all else costs at least, over its variables
+    for step in reversed(run.steps):
+        variables, joint = run.joint(step)
+        axis, passed = variables.index(step.variable), run.factors[step.passed][1]
+        if not passed.ndim:
+            beside[step.passed] = np.array(run.bound - int(passed))
+        every = np.minimum(joint, FORBIDDEN) + np.expand_dims(beside.pop(step.passed), axis)
+        for number in step.group:
+            mine, costs = run.factors[number]
+            if number >= run.given:
+                with_it = every.min(axis=tuple(k for k, v in enumerate(variables) if v not in mine))
+                beside[number] = np.where(with_it >= FORBIDDEN // 2, FORBIDDEN, with_it - costs)
+        found = every.min(axis=tuple(k for k in range(len(variables)) if k != axis))
+        least[step.variable] = np.maximum(least.get(step.variable, found), np.minimum(found, FORBIDDEN))
+    return [least[v, -1] for v in range(problem.node_count)]
+
+
+class _Step(NamedTuple):
+    """A variable that goes from a group of factors, by number, with what is added by its value; what is passed on."""
+
+    variable: _Variable
+    group: list[int]
+    shift: _Array
+    passed: int
+
+
+@dataclass(eq=False)
+class _Run:
+    """An elimination: `factors` are as many as were given, then what every step passed on. `bound`: of all choices."""
+
+    factors: list[_Factor]
+    given: int
+    steps: list[_Step]
+    bound: int
+
+    def joint(self, step: _Step) -> _Factor:
+        """All that a step adds up."""
+        shift = ((step.variable,), step.shift)
+        return _added([shift, *(self.factors[number] for number in step.group)])
+
+
+def _eliminated(problem: AssignmentProblem, certificate: EliminationCertificate) -> _Run:
     charge, worth = _charges(problem, certificate)
     factors = _factors(problem, charge, certificate.price_unit, set(certificate.order))
     factors, single, total = _without_choice(factors)
+    run = _Run(factors, len(factors), [], total - worth)
     parts = {part.variable: part for part in certificate.parts}
+    live = dict.fromkeys(range(len(factors)))
     for variable in certificate.order:
         if variable in single:
             single.remove(variable)
             continue
-        mine = [factor for factor in factors if variable in factor[0]]
-        factors = [factor for factor in factors if variable not in factor[0]]
+        mine = [number for number in live if variable in factors[number][0]]
         if not mine:
             raise ValueError(f"certificate: variable {variable} is in no factor, or was eliminated before")
-        for group, shift in _apart(mine, variable, parts.get(variable)):
-            variables, joint = _added(group)
-            least = np.minimum(
-                (joint + _along(shift, variables, variable)).min(axis=variables.index(variable)), FORBIDDEN
-            )
+        for number in mine:
+            del live[number]
+        for group, shift in _apart(factors, mine, variable, parts.get(variable)):
+            step = _Step(variable, group, shift, len(factors))
+            variables, joint = run.joint(step)
+            least = np.minimum(joint.min(axis=variables.index(variable)), FORBIDDEN)
+            factors.append((tuple(v for v in variables if v != variable), least))
+            run.steps.append(step)
             if least.ndim:
-                factors.append((tuple(v for v in variables if v != variable), least))
+                live[step.passed] = None
             else:
-                total += int(least)
-    if factors or single:
-        left = factors[0][0][0] if factors else min(single)
+                run.bound += int(least)
+    if live or single:
+        left = factors[next(iter(live))][0][0] if live else min(single)
         raise ValueError(f"certificate: {left} is never eliminated")
-    return total - worth
+    return run
 
 
-def _apart(factors: list[_Factor], variable: _Variable, parts: Parts | None) -> Iterator[tuple[list[_Factor], _Array]]:
-    """The factors of a variable in groups, with what is added to each by value of the variable.
+def _apart(
+    factors: Sequence[_Factor], mine: list[int], variable: _Variable, parts: Parts | None
+) -> Iterator[tuple[list[int], _Array]]:
+    """The factors of a variable in groups, by number, with what is added to each by value of the variable.
 
     The least of a sum is no less than the sum of the least of its parts, and what is added is nothing or less in all.
     """
-    variables, costs = factors[0]
+    variables, costs = factors[mine[0]]
     size = costs.shape[variables.index(variable)]
     if parts is None:
-        yield factors, np.zeros(size, dtype=np.int64)
+        yield mine, np.zeros(size, dtype=np.int64)
         return
     if any(len(shift) != size or max(map(abs, shift)) > FORBIDDEN for shift in parts.shifts):
         raise ValueError(f"certificate: the shifts of {variable} are not {size} costs each")
     if any(sum(shift) > 0 for shift in zip(*parts.shifts, strict=True)):
         raise ValueError(f"certificate: the shifts of {variable} add to its costs")
-    groups: list[list[_Factor]] = [[] for _ in parts.scopes]
-    for factor in factors:
-        larger = [group for group, scope in zip(groups, parts.scopes, strict=True) if {*factor[0]} <= {*scope}]
+    groups: list[list[int]] = [[] for _ in parts.scopes]
+    for number in mine:
+        over = factors[number][0]
+        larger = [group for group, scope in zip(groups, parts.scopes, strict=True) if {*over} <= {*scope}]
         if not larger:
-            raise ValueError(f"certificate: no part of {variable} is over all of {factor[0]}")
-        larger[0].append(factor)
-    nothing = ((variable,), np.zeros(size, dtype=np.int64))
+            raise ValueError(f"certificate: no part of {variable} is over all of {over}")
+        larger[0].append(number)
     for group, shift in zip(groups, parts.shifts, strict=True):
-        yield [nothing, *group], np.array(shift, dtype=np.int64)
-
-
-def _along(values: _Array, variables: Sequence[_Variable], variable: _Variable) -> _Array:
-    """Values of one variable, laid along its axis."""
-    return values.reshape([-1 if v == variable else 1 for v in variables])
+        yield group, np.array(shift, dtype=np.int64)
 
 
 def demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:

@@ -21,6 +21,7 @@ from .eliminate import affordable
 from .factors import TooWide
 from .first import first_choices
 from .lagrange import WIDEST, Relaxation, Trial, examine
+from .narrowing import Narrowing
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem, cost_bound
 from .prove import leaf, proof
@@ -145,6 +146,8 @@ def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
         for choice in first_choices(Terms.of(state.places), seed=state.request.seed, also=seen):
             state.offer(choice)
     if loose and not state.done:
+        _narrow(state, relaxation)
+    if loose and not state.done:
         _in_cases(state)
     if not state.done:
         _in_shells(state, relaxation)
@@ -184,6 +187,18 @@ def _relaxed(state: _State) -> Relaxation:
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
     _take(state, relaxation)
     return relaxation
+
+
+def _narrow(state: _State, relaxation: Relaxation) -> None:
+    """Elimination in parts, round after round of what may still be in a better choice, while that can be afforded."""
+    narrowing = Narrowing.of(state.places.problem, relaxation, WIDEST)
+    until = state.request.began + state.request.time_limit
+    while state.enough is not None and not state.proved and state.request.left:
+        if not narrowing.narrow(state.enough, state.request.gap, until):
+            return
+        for choice in narrowing.choices():
+            state.offer(choice)
+        state.prove(narrowing.bound, replace(narrowing.certificate, kept=state.kept))
 
 
 def _in_cases(state: _State) -> None:
@@ -227,12 +242,11 @@ def _certificate(relaxation: Relaxation, kept: Kept) -> Certificate:
 
 
 def _in_shells(state: _State, relaxation: Relaxation) -> None:
-    """The strategies within δ of the bound, for wider and wider δ.
-
-    Decided by CP-SAT, or, where the bound is of parts, by elimination once few enough strategies are left.
-    """
+    """The strategies within δ of the bound, for wider and wider δ, decided by CP-SAT."""
     spare, low, loose = relaxation.spare(), relaxation.bound, not relaxation.whole
-    many = loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS
+    if loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS:
+        state.exhausted = True
+        return
     reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))
     while not state.done and state.request.left > 0:
         if state.best is not None:
@@ -241,35 +255,11 @@ def _in_shells(state: _State, relaxation: Relaxation) -> None:
         whole = _allowed(state.places.problem, None, reach)
         everything = all((some == all_).all() for some, all_ in zip(allowed, whole, strict=True))
         outside = None if everything else low + reach + 1
-        narrowed = outside is not None and loose and _narrowed(state, allowed, outside)
-        if many and not narrowed:
-            state.exhausted = True
-            return
-        if not (narrowed or _within(state, allowed, outside)) or everything:
+        if not _within(state, allowed, outside) or everything:
             return
         if state.best is not None and state.best.cost <= low + reach:
             return
         reach *= _WIDER
-
-
-def _narrowed(state: _State, allowed: list[NDArray[np.bool_]], outside: int) -> bool:
-    """Whether elimination among some strategies finds the best of them; what it says is a claim about the whole."""
-    kept = tuple(tuple(np.flatnonzero(mask).tolist()) for mask in allowed)
-    if not all(kept):
-        state.trust(EngineClaim("elimination", "optimal", outside))
-        return True
-    try:
-        relaxation = Relaxation.of(places_of(state.places.problem.restricted(kept)), _NARROW_WORK)
-    except TooWide:
-        return False
-    relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
-    for trial in relaxation.trials:
-        state.offer(tuple(mine[s] for mine, s in zip(kept, trial.choice, strict=True)))
-    bound = min(relaxation.bound, outside)
-    if state.enough is None or bound < min(state.enough, outside):
-        return False
-    state.trust(EngineClaim("elimination", "optimal", bound))
-    return True
 
 
 def _allowed(

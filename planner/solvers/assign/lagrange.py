@@ -104,7 +104,8 @@ class Relaxation:
             supplies = error.supplies
             factors = Factors(places_of(parted(problem, supplies)), widest)
         elimination = Elimination(factors.sizes, factors.scopes(), widest=widest)
-        return Relaxation(factors.places, factors, elimination, cost_bound(problem), supplies=supplies, whole=False)
+        whole = not supplies and not elimination.parted
+        return Relaxation(factors.places, factors, elimination, cost_bound(problem), supplies=supplies, whole=whole)
 
     @staticmethod
     def at_most(problem: AssignmentProblem, most_work: int, widest: int = WIDEST) -> Relaxation:
@@ -132,15 +133,16 @@ class Relaxation:
         best = self.best()
         return best is not None and best.cost - self.bound <= gap * abs(best.cost)
 
-    def ascend(self, gap: float, until: float = inf, enough: int = FORBIDDEN) -> None:
+    def ascend(self, gap: float, until: float = inf, enough: int = FORBIDDEN, trials: int = _TRIALS_PARTED) -> None:
         """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled.
 
         `until`: the moment, by the monotonic clock, at which to stop in any case. `enough`: a bound that will do.
+        `trials`: eliminations at most.
         """
         if not self.attempts:
             self.begin()
         raised, since = self.bound, 0
-        for trial in range(1, _TRIALS_PARTED if self.elimination.parted else _TRIALS):
+        for trial in range(1, min(trials, _TRIALS_PARTED if self.elimination.parted else _TRIALS)):
             if self.impossible or self.bound >= enough or self.settled(gap):
                 return
             if not self.trials or time.monotonic() > until:

@@ -84,6 +84,16 @@ def ladder(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
     return builder.build()
 
 
+def dense(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
+    """Every node costs something together with every other."""
+    rng, builder = np.random.default_rng(seed), ProblemBuilder()
+    for _ in range(nodes):
+        builder.add_node(rng.integers(0, 50, strategies))
+    for u, v in itertools.combinations(range(nodes), 2):
+        builder.add_edge(u, v, rng.integers(0, 100, (strategies, strategies)))
+    return builder.build()
+
+
 def planted(seed: int, nodes: int, forbidden: float, room: float) -> AssignmentProblem:
     """A graph of four strategies per node around a hidden choice, which is allowed and needs 1 / room of the limit.
 

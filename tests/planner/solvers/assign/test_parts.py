@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from tapestry.planner.solvers.assign.check import certified_bound, check
 from tapestry.planner.solvers.assign.lagrange import Relaxation
 from tapestry.planner.solvers.assign.prove import leaf, only
 
-from .problems import problems
+from .problems import dense, problems
 from .supplied import cheapest_of, supply_problems
 
 
@@ -47,16 +46,6 @@ def test_no_choice_with_a_strategy_costs_less_than_what_is_spared(problem: Assig
         for s, more in enumerate(spare.tolist()):
             with_it = cheapest_of(only(problem, v, (s,)))
             assert with_it is None or relaxation.bound + more <= with_it
-
-
-def dense(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
-    """Every node costs something together with every other."""
-    rng, builder = np.random.default_rng(seed), ProblemBuilder()
-    for _ in range(nodes):
-        builder.add_node(rng.integers(0, 50, strategies))
-    for u, v in combinations(range(nodes), 2):
-        builder.add_edge(u, v, rng.integers(0, 100, (strategies, strategies)))
-    return builder.build()
 
 
 @pytest.mark.parametrize("seed", range(3))
