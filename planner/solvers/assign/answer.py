@@ -126,9 +126,7 @@ class NarrowedCertificate:
     kept: tuple[tuple[int, ...], ...] = ()
 
 
-Certificate = (
-    DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate | NarrowedCertificate
-)
+Certificate = DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate | NarrowedCertificate
 
 
 @dataclass(frozen=True)
