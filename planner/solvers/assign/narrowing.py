@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .answer import Certificate, NarrowedCertificate
+from .answer import NarrowedCertificate
 from .dominance import Kept
 from .lagrange import Relaxation
 from .problem import FORBIDDEN, AssignmentProblem
@@ -50,9 +50,9 @@ class Narrowing:
         return min(self.outside, self.relaxation.bound) if all(self.left) else self.outside
 
     @property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> Leaf | NarrowedCertificate:
         """Of that bound."""
-        found: Certificate | None = leaf(self.relaxation) if all(self.left) else None
+        found: Leaf | NarrowedCertificate | None = leaf(self.relaxation) if all(self.left) else None
         for first, left in reversed(self.rounds):
             found = NarrowedCertificate(first, left, found)
         assert found is not None
