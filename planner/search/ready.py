@@ -14,7 +14,7 @@ from ..strategy.mesh import Mesh
 from ..strategy.strategies import StrategyTable
 
 CLEANING = ("dead_values", "common_subexpressions")
-FUSION = ("compose_views", "fuse_pointwise", "fuse_into_all")
+FUSION = ("compose_views", "fold_into_view", "fuse_pointwise", "fuse_into_all")
 # Seconds; what gains less is not worth another form of the program.
 LEAST = 1e-9
 

@@ -10,7 +10,7 @@ import tapestry as tp
 from ..expr import Affine, Call, Cast, Const, Expr, Read, reads, rewrite, substitute, walk
 from ..program import Block, Dim, Operation, Program
 from .drafts import drafted, fresh_dims, read_of
-from .folds import only_read_by
+from .folds import folds_values, only_read_by
 from .forms import kept, known_operation
 from .inlining import Exact, Inlinable, is_view
 from .rule import Change, rule
@@ -29,6 +29,11 @@ def _function_of_a_view(*, n: int = 3, m: int = 4, dtype: str = "f32") -> tp.Ten
 def _view_of_a_function(*, n: int = 3, m: int = 4, dtype: str = "f32") -> tp.Tensor:
     size = tp.abs(tp.input("x", dtype, (n, m), axes=("n", "m"))).named("size")
     return tp.transpose(size).named("y")
+
+
+def _turned_product(*, n: int = 3, m: int = 4, k: int = 2, dtype: str = "f32") -> tp.Tensor:
+    a, b = tp.input("a", dtype, (n, k), axes=("n", "k")), tp.input("b", dtype, (k, m), axes=("k", "m"))
+    return tp.transpose(tp.matmul(a, b, name="product")).named("y")
 
 
 @rule(example=_turned_twice)
@@ -157,6 +162,41 @@ def view_first(program: Program, op: Operation) -> Iterator[Change]:
             first, seen = drafted(program, reader, "seen", reader.dims, read, program.tensor(read.tensor).dtype)
             last = replace(reader, body=_of(value, read_of(seen)))
             yield Change((op.name, reader.name), (first, last), (seen,))
+
+
+@rule(example=_turned_product)
+def fold_into_view(program: Program, op: Operation) -> Iterator[Change]:
+    """Write what a fold leaves in the order of axes in which it is seen.
+
+    before:
+        product[n, m] = sum[k] a[n, k] * b[k, m]
+        y[m, n] = product[n, m]
+    after:
+        y[m, n] = sum[k] a[n, k] * b[k, m]
+    legal: nothing else reads the fold; the view has every element once, its axes in another order
+    """
+    if isinstance(op.body, Block) or not folds_values(op):
+        return
+    for reader in program.consumers[op.output]:
+        order = _order(reader)
+        same = program.tensor(op.output).dtype == program.tensor(reader.output).dtype
+        if order is None or not (same and known_operation(reader) and only_read_by(program, op, reader)):
+            continue
+        first, folded = op.dims[: len(order)], op.dims[len(order) :]
+        if op.write == tuple(Affine.dim(dim.name) for dim in first):
+            dims, write = tuple(first[axis] for axis in order), tuple(op.write[axis] for axis in order)
+            turned = replace(op, dims=(*dims, *folded), output=reader.output, write=write)
+            yield Change((op.name, reader.name), (turned,))
+
+
+def _order(view: Operation) -> list[int] | None:
+    """Which axis of what it copies each axis of a view is; None where that is not all of it."""
+    if view.monoid is not None or view.where or not isinstance(view.body, Read) or view.body.guard:
+        return None
+    dims = [Affine.dim(dim.name) for dim in view.dims]
+    if list(view.write) != dims or sorted(map(repr, view.body.index)) != sorted(map(repr, dims)):
+        return None
+    return [view.body.index.index(dim) for dim in dims]
 
 
 def _is_function(op: Operation) -> bool:

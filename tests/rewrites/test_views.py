@@ -66,6 +66,30 @@ def test_a_function_of_a_repeated_element_is_computed_once() -> None:
     assert [list(op.extents.values()) for op in found.operations] == [[4], [1000, 4]]
 
 
+def test_a_convolution_of_images_with_channels_last_leaves_its_result_so() -> None:
+    @tp.program
+    def net(x: f32[Tensor, "n y x c"], w: f32[Tensor, "k r s c"]) -> Tensor:
+        y = tp.conv2d(x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2), padding=1)
+        return y.transpose(0, 2, 3, 1)
+
+    found = apply(net.bind(n=2, y=5, x=4, c=3, k=2, r=3, s=3), "compose_views", "fold_into_view").program
+    assert [(op.name, list(op.extents)[:4]) for op in found.operations] == [("conv2d", ["n", "p", "q", "k"])]
+
+
+@pytest.mark.parametrize("how", ["read twice", "an output", "a part", "another type"])
+def test_a_fold_is_turned_only_where_its_view_shows_all_of_it_to_all(how: str) -> None:
+    @tp.program
+    def net(x: f32[Tensor, "n m k"], *, how: str) -> dict[str, Tensor]:
+        folded = tp.sum(x, "k")
+        turned = tp.transpose(folded).named("turned")
+        shown = turned[1:] if how == "a part" else turned.astype("f64") if how == "another type" else turned
+        more = {"y": tp.exp(folded)} if how == "read twice" else {"y": folded} if how == "an output" else {}
+        return {"shown": shown, **more}
+
+    program = apply(net.bind(n=3, m=4, k=2, how=how), "compose_views").program
+    assert matches("fold_into_view", program) == ()
+
+
 # -- wrong on purpose --------------------------------------------------------------------------------------------------
 
 
