@@ -23,8 +23,11 @@ from .wide_threads import WARPS_A_GROUP, Warpgroups
 NAME = "wide_forward"
 ARCH = "sm_90a"
 BATCH = 3  # pairs of octets of wide_forward.cu
-REGISTER_ROOM = 40  # beside accumulators and what is loaded for the next products
-BOXED_ROOM = 30  # the same where rows leave by the copy engine, nothing fused into them
+# Registers beside accumulators and what is loaded for the next products: the least with which nothing is spilled.
+BOXED_ROOM = 30  # where rows leave by the copy engine
+REGISTER_ROOM = 40  # where lanes store them
+CELL_ROOM = 28  # more where they store cells
+FUSED_ROOM, FUSED_OCTET_ROOM = 60, 2  # where anything is done with the sums; and for each octet
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
@@ -152,9 +155,13 @@ class WideCut(Warpgroups):
     @property
     def registers(self) -> int:
         """An estimate."""
+        least = open_rows(self.sweep) * 4 * self.written + 8 * BATCH
+        if self.boxed and not self.fused:
+            return least + BOXED_ROOM
         alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
-        room = BOXED_ROOM if self.boxed and not self.fused else REGISTER_ROOM + HALF_ROOM * (alone or self.boxed)
-        return open_rows(self.sweep) * 4 * self.written + 8 * BATCH + room
+        room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else REGISTER_ROOM
+        cells = self.sweep.rows.cell * self.sweep.columns.cell > 1
+        return least + room + CELL_ROOM * cells + HALF_ROOM * alone
 
     @property
     def channel_blocks(self) -> int:
@@ -187,7 +194,7 @@ def legal(cut: WideCut, shared: int) -> bool:
         and max(cut.columns, chosen.images, 8 * cut.pitch) <= MAX_BOX
         and cut.threads <= 1024
         and cut.shared + RESERVED_SHARED <= (shared + RESERVED_SHARED) // chosen.blocks
-        and (not cut.trades or (not cut.fused and cut.registers <= cut.taken_registers))
+        and (not cut.trades or cut.registers <= cut.taken_registers)
     )
 
 

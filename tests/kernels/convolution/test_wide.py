@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapestry.kernels.convolution import wide, wide_forward, wide_weight_gradient
+from tapestry.kernels.convolution import wide, wide_candidates, wide_forward, wide_weight_gradient
+from tapestry.kernels.convolution.configuration import register_limit
 from tapestry.kernels.convolution.problem import GROUP_WIDTHS, ConvolutionProblem
 from tapestry.kernels.convolution.recipes import PASSES, recipes
 from tapestry.kernels.convolution.wide_forward import WideCut
@@ -20,6 +21,7 @@ from tapestry.kernels.convolution.wide_sweep import ways
 from tapestry.kernels.convolution.wide_weight_gradient import WideGradientCut
 from tapestry.kernels.cost.cudnn import ours_s
 from tapestry.kernels.cost.gpu import Gpu, known_gpu
+from tapestry.kernels.runtime.compiler import Recipe
 
 Walked = Literal["forward", "input_gradient"]
 
@@ -138,8 +140,43 @@ def test_what_is_compiled_spills_no_register_and_multiplies_side_by_side(
     width: int, what: Any, stride: int, fused: bool
 ) -> None:
     problem = layer(width, n=128, stride=(stride, stride))
-    flags = {"scale": True, "bias": True, "residual": True, "activation": "silu"} if fused else {}
-    for recipe in recipes(problem, what, gpu(), flags)[:1]:  # the others of a pass differ in taps alone
-        made = recipe.compile("sm_90")
-        assert made.report[recipe.name].spill_stores == 0
-        assert "serialized" not in made.log
+    recipe = recipes(problem, what, gpu(), FUSED if fused else {})[0]  # the others of a pass differ in taps alone
+    spills_nothing(recipe)
+
+
+FUSED: dict[str, Any] = {"scale": True, "bias": True, "residual": True, "activation": "silu"}
+
+
+def spills_nothing(recipe: Recipe) -> None:
+    made = recipe.compile("sm_90")
+    used = made.report[recipe.name]
+    assert (used.spill_stores, used.spill_loads, used.stack) == (0, 0, 0)
+    assert "serialized" not in made.log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("width", "what", "stride", "fused"),
+    [
+        (48, "input_gradient", 2, False),
+        (88, "input_gradient", 2, False),
+        (104, "input_gradient", 2, False),
+        (80, "forward", 1, False),
+        (56, "forward", 1, True),
+        (64, "forward", 1, True),
+        (112, "forward", 1, True),
+        (24, "forward", 1, True),
+    ],
+)
+def test_nothing_is_spilled_where_registers_are_scarcest(width: int, what: Walked, stride: int, fused: bool) -> None:
+    """Of all cuts worth trying, that which leaves the fewest registers beyond what it is estimated to want."""
+    part = ways(layer(width, n=128, stride=(stride, stride)), what)[0][0]
+
+    def share(cut: wide_forward.WideConfiguration) -> float:
+        found = WideCut(part.sweep, cut, fused)
+        return found.registers / (
+            found.taken_registers if found.trades else register_limit(found.threads, found.blocks)
+        )
+
+    scarcest = max(wide_candidates.configurations(part.sweep, gpu(), fused), key=share)
+    spills_nothing(wide.recipe(part, scarcest, FUSED if fused else {}))

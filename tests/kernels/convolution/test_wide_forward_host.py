@@ -70,13 +70,15 @@ KINDS = [
     Kind(cut(tiles=2), 2, 2, width=16, width_out=32, dtype="bf16", fused=True),  # blocks of pixels, and a 1 x 1 product
     Kind(cut(tiles=2), 1, 1, width=16, width_out=96, fused=True),
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
+    Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
 ]
 
 
 def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     sweeps = [(ways(kind.problem(1, 20, 8, kind.octets(), (1, 1, 1, 1)), kind.what), kind) for kind in KINDS]
     found = [WideCut(part.sweep, kind.cut, kind.fused) for way, kind in sweeps for part in way[kind.way]]
-    assert {cut.boxed for cut in found} == {cut.trades for cut in found} == {False, True}
+    assert {cut.boxed for cut in found} == {False, True}
+    assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
 
 
 @functools.cache
