@@ -16,7 +16,7 @@ right), where negative numbers cut off. Errors are those of `tapestry.kernels.er
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,21 +25,21 @@ from .convolution.configuration import ForwardConfiguration
 from .convolution.prepare import Fused, GradientConfiguration
 from .convolution.problem import ConvolutionProblem
 from .errors import WrongShape, WrongValue
-from .runtime.array import DeviceArray, array, identity
-from .runtime.stream import stream_pointer
+from .runtime.array import DeviceArray, array, identities
+from .runtime.stream import current_stream, stream_pointer
 
 Pair = int | Sequence[int]
 
 
 class Again(NamedTuple):
-    """A call that was made before: its launches, and an array to tell the current stream by."""
+    """A call that was made before: its launches, and what gives the current stream."""
 
     steps: prepare.Steps
-    like: DeviceArray
+    current: Callable[[], int]
 
     def run(self, stream: object) -> None:
         """Launch it once more."""
-        queue = stream if type(stream) is int else stream_pointer(stream, self.like)
+        queue = self.current() if stream is None else stream_pointer(stream)
         for prepared in self.steps.launches:
             prepared.launch(queue)
 
@@ -54,7 +54,7 @@ _weight_gradient_steps = lru_cache(maxsize=prepare.REMEMBERED)(prepare.weight_gr
 def call_key(where: str, arrays: tuple[Any, ...], *settings: Any) -> Hashable:
     """What a call depends on; False where no key can be made of it (kinds of arrays not known by heart)."""
     try:
-        return (where, settings, *[identity(x) for x in arrays])
+        return (where, settings, *[None if x is None else identities[type(x)](x) for x in arrays])
     except (TypeError, RuntimeError):  # torch: a sparse tensor has no address
         return False
 
@@ -77,7 +77,7 @@ def remember(key: Hashable, steps: prepare.Steps, like: DeviceArray) -> None:
         return
     if len(_prepared) >= prepare.REMEMBERED:
         _prepared.pop(next(iter(_prepared)), None)
-    _prepared[key] = Again(steps, like)
+    _prepared[key] = Again(steps, current_stream(like))
 
 
 def conv2d(

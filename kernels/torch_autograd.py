@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from . import torch_calls, torch_operators
+from .torch_calls import Plan
 from .torch_geometry import Geometry, Ints
 
 _torch: Any = torch  # what is not typed by torch
@@ -40,12 +41,17 @@ def plain(*tensors: Tensor) -> bool:
 _on_gpu: Callable[[Tensor], bool] = attrgetter("is_cuda")  # no frame of Python's: it is asked for every operand
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, *, lowered: bool = False) -> Tensor:
-    """conv(x, w) + bias of tensors that are `direct`; w is first brought to the type of x where it may be `lowered`."""
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, *, lowered: bool = False, plan: Plan | None = None
+) -> Tensor:
+    """conv(x, w) + bias of tensors that are `direct`; w is first brought to the type of x where it may be `lowered`.
+
+    `plan` is what is planned for them then, where that is known.
+    """
     if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad or (bias is not None and bias.requires_grad)):
-        made: Tensor = _recorded(x, w, bias, geometry, lowered)
+        made: Tensor = _recorded(x, w, bias, geometry, lowered, plan)
         return made
-    return torch_calls.forward(x, w.to(x.dtype) if lowered else w, bias, geometry)
+    return torch_calls.forward(x, w.to(x.dtype) if lowered else w, bias, geometry, plan)
 
 
 def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
@@ -82,26 +88,29 @@ class _Forward(torch.autograd.Function):
     """Autocast's lowering of w is part of this node: one of its own costs as much as the convolution's launch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, lowered: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, lowered: bool, plan: Plan | None
+    ) -> Tensor:
         ctx.save_for_backward(x, w)
         ctx.geometry, ctx.bias_dtype, ctx.taps = geometry, None if bias is None else bias.dtype, None
         if lowered and w.dtype is not x.dtype:
             w = ctx.taps = w.to(x.dtype)
-        return torch_calls.forward(x, w, bias, geometry)
+        ctx.plan = plan = plan or torch_calls.planned(x, w, geometry)
+        return torch_calls.forward(x, w, bias, geometry, plan)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w = ctx.saved_tensors
-        to_x, to_w, to_bias, _, _ = ctx.needs_input_grad
+        to_x, to_w, to_bias, *_ = ctx.needs_input_grad
         geometry, taps = ctx.geometry, w if ctx.taps is None else ctx.taps
         db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
         if to_x and to_w and not torch.is_grad_enabled() and plain(x, dy, taps):
-            return *torch_calls.gradients(x, dy, taps, geometry, w.dtype), db, None, None
+            return *torch_calls.gradients(x, dy, taps, geometry, w.dtype, ctx.plan), db, None, None, None
         if ctx.taps is not None and torch.is_grad_enabled():
             taps = w.to(x.dtype)  # again, so that derivatives of what follows find their way to w
         dx = input_gradient(dy, taps, x.shape, geometry) if to_x else None
         dw = filter_gradient(x, dy, w.shape, geometry, w.dtype) if to_w else None
-        return dx, dw, db, None, None
+        return dx, dw, db, None, None, None
 
 
 # `Function.apply` without its look at transforms, of which `plain` knows that there are none.

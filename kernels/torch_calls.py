@@ -65,13 +65,16 @@ class _Result(NamedTuple):
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=self.device)
 
 
-class _Plan:
+class Plan:
     """One kind of call: its problem, its result, which operands are copied first, and its launches.
 
-    There is one entry of `launches` for each choice of what follows the sum.
+    There is one entry of `launches` for each choice of what follows the sum; a forward pass's has the calls of its
+    gradients by `pairs`.
     """
 
-    __slots__ = ("choice", "copied", "device", "launches", "left", "problem", "result", "workspace")
+    __slots__ = (
+        "_backward", "choice", "copied", "device", "launches", "left", "pairs", "problem", "result", "workspace",
+    )  # fmt: skip
 
     def __init__(self, problem: ConvolutionProblem, what: Pass, result: _Result, operands: Sequence[Tensor]) -> None:
         self.problem, self.result = problem, result
@@ -82,6 +85,16 @@ class _Plan:
         self.left = left_to_cudnn(problem, what, operands[0])
         self.choice: Any = None
         self.workspace = 0
+        self.pairs: dict[Hashable, _Pair] = {}
+        self._backward: bool | None = None
+
+    def left_entirely(self, operand: Tensor, recorded: bool) -> bool:
+        """Whether cuDNN makes a forward pass, of `operand` and others, and where it is `recorded` both gradients."""
+        if not (self.left and recorded):
+            return self.left
+        if self._backward is None:
+            self._backward = all(left_to_cudnn(self.problem, what, operand) for what in PASSES[1:])
+        return self._backward
 
     def run(
         self, kind: Hashable, operands: Sequence[Tensor], names: Sequence[str], steps: Callable[..., Steps]
@@ -113,10 +126,10 @@ def _maker(operands: Sequence[DeviceArray], steps: Callable[..., Steps]) -> movi
     return make
 
 
-_plans: dict[tuple[Any, ...], _Plan] = {}
+_plans: dict[tuple[Any, ...], Plan] = {}
 
 
-def _planned(key: tuple[Any, ...], make: Callable[[], _Plan]) -> _Plan:
+def _planned(key: tuple[Any, ...], make: Callable[[], Plan]) -> Plan:
     """The plan of a key that is not known yet."""
     if len(_plans) >= REMEMBERED:
         _plans.clear()
@@ -124,16 +137,30 @@ def _planned(key: tuple[Any, ...], make: Callable[[], _Plan]) -> _Plan:
     return made
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
-    """conv(x, w) + bias [n, k, p, q]; the bias is added in f32. Raises `BadConvolution` for what is not computed."""
+def planned(x: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype | None = None) -> Plan:
+    """What is known of forward passes like this one; of x and w brought to `dtype` first where one is given.
+
+    Raises `BadConvolution` for what is not computed.
+    """
     odd = x.data_ptr() & ALIGNED
-    key = ("forward", odd, x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
+    key = (odd, x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry, dtype)
     plan = _plans.get(key)
     if plan is None:
-        plan = _planned(key, lambda: _forward_plan(x, w, geometry))
+        given, taps = (x, w) if dtype is None else (x.to(dtype), w.to(dtype))
+        plan = _planned(key, lambda: _forward_plan(given, taps, geometry))
+    return plan
+
+
+def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry, plan: Plan | None = None) -> Tensor:
+    """conv(x, w) + bias [n, k, p, q]; the bias is added in f32. Raises `BadConvolution` for what is not computed.
+
+    `plan` is what is `planned` for x and w, where that was asked for before.
+    """
+    if plan is None:
+        plan = planned(x, w, geometry)
     if plan.left:
         return torch_library.forward(x, w, bias, *geometry)
-    out = plan.result.allocated(x)
+    out = x.new_empty_strided(plan.result.shape, plan.result.strides)
     if not plan.copied and (known := plan.launches.get(bias is not None)) is not None:
         if bias is None:
             known.run((x.data_ptr(), w.data_ptr(), out.data_ptr()), torch_stream(plan.device))
@@ -142,7 +169,7 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
             addresses = (x.data_ptr(), w.data_ptr(), out.data_ptr(), bias.data_ptr())
             known.run(addresses, torch_stream(plan.device))
             return out
-    given = _copied(plan, x, w)
+    given = copied(plan, x, w)
     if bias is None:
         ready = plan.run(False, (*given, out), ("x", "w", "out"), lambda *a: _forward_steps(plan, *a))
     else:
@@ -152,55 +179,8 @@ def forward(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Te
     return out if ready else torch_library.forward(x, w, bias, *geometry)
 
 
-def _forward_steps(plan: _Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
+def _forward_steps(plan: Plan, x: DeviceArray, w: DeviceArray, out: DeviceArray, *bias: DeviceArray) -> Steps:
     return prepare.forward_steps(plan.problem, x, w, out, Fused(bias=bias[0]) if bias else NOTHING, None)
-
-
-class Following(NamedTuple):
-    """What follows a convolution: activation(y * scale + bias + residual)."""
-
-    scale: Tensor | None
-    bias: Tensor | None
-    residual: Tensor | None
-    activation: str
-
-
-def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
-    """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
-    odd = x.data_ptr() & ALIGNED
-    key = ("fused", odd, x.shape, x.stride(), x.dtype, x.get_device(), w.shape, w.stride(), w.dtype, geometry)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _planned(key, lambda: _forward_plan(x, w, geometry))
-    if plan.left:
-        return None
-    given = _copied(plan, x, w)
-    out = plan.result.allocated(x)
-    operands, names = [*given, out], ["x", "w", "out"]
-    for name, values in (("scale", then.scale), ("bias", then.bias)):
-        if values is not None:
-            operands.append(wide(values, x))
-            names.append(name)
-    if then.residual is not None:
-        operands.append(then.residual.to(x.dtype).contiguous(memory_format=torch.channels_last))
-        names.append("residual")
-    kind = (*names[3:], then.activation, operands[-1].data_ptr() & ALIGNED)
-    ready = plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a))
-    return out if ready else None
-
-
-def _fused_steps(
-    plan: _Plan,
-    names: Sequence[str],
-    activation: str,
-    x: DeviceArray,
-    w: DeviceArray,
-    out: DeviceArray,
-    *extras: DeviceArray,
-) -> Steps:
-    added = dict(zip(names, extras, strict=True))
-    follows = Fused(added.get("scale"), added.get("bias"), added.get("residual"), activation or None)
-    return prepare.forward_steps(plan.problem, x, w, out, follows, None)
 
 
 def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Tensor:
@@ -213,7 +193,7 @@ def input_gradient(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Te
         plan = _planned(key, lambda: _input_gradient_plan(dy, w, shape, geometry))
     if plan.left:
         return torch_library.input_gradient(dy, w, shape, *geometry)
-    given = _copied(plan, dy, w)
+    given = copied(plan, dy, w)
     out = plan.result.allocated(dy)
 
     def steps(dy: DeviceArray, w: DeviceArray, out: DeviceArray) -> Steps:
@@ -234,7 +214,7 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
         plan = _planned(key, lambda: _filter_gradient_plan(x, dy, shape, geometry, dtype))
     if plan.left:
         return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
-    given = _copied(plan, x, dy)
+    given = copied(plan, x, dy)
     out = plan.result.allocated(x)
     operands: tuple[Tensor, ...] = (*given, out)
     if plan.workspace:
@@ -245,16 +225,19 @@ def filter_gradient(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtyp
     return torch_library.weight_gradient(x, dy, shape, *geometry).to(plan.result.dtype)
 
 
-def gradients(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The gradients of x and, of `dtype`, of w: one call, prepared where neither is left to cuDNN."""
-    odd = (x.data_ptr() | dy.data_ptr()) & ALIGNED
-    layouts = (x.shape, x.stride(), x.dtype, x.get_device(), dy.shape, dy.stride(), dy.dtype)
-    key = (odd, layouts, w.shape, w.stride(), w.dtype, geometry, dtype)
-    pair = _pairs.get(key)
+def gradients(
+    x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype, plan: Plan | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and, of `dtype`, of w: one call, prepared where neither is left to cuDNN.
+
+    `plan` is that of the forward pass, where it is at hand.
+    """
+    if plan is None:
+        plan = planned(x, w, geometry)
+    key = (dy.data_ptr() & ALIGNED, dy.shape, dy.stride(), dy.dtype, dy.get_device(), w.dtype, dtype)
+    pair = plan.pairs.get(key)
     if pair is None:
-        if len(_pairs) >= REMEMBERED:
-            _pairs.clear()
-        pair = _pairs[key] = _Pair(x, dy, w, geometry, dtype)
+        pair = plan.pairs[key] = _Pair(x, dy, w, geometry, dtype)
     if pair.left:
         dx, dw = torch_library.gradients(x, dy, w, *geometry)
         return dx, dw.to(dtype)
@@ -281,7 +264,9 @@ class _Pair:
         """The gradients; None where each is to be computed by itself."""
         if self.apart:
             return None
-        dx, dw, size = self.to_x.result.allocated(dy), self.to_w.result.allocated(x), self.to_w.workspace
+        given = self.to_x.result
+        dx = dy.new_empty_strided(given.shape, given.strides)
+        dw, size = self.to_w.result.allocated(x), self.to_w.workspace
         operands: tuple[Tensor, ...] = (x, dy, w, dx, dw)
         addresses: tuple[int, ...] = (x.data_ptr(), dy.data_ptr(), w.data_ptr(), dx.data_ptr(), dw.data_ptr())
         if size:
@@ -302,11 +287,8 @@ class _Pair:
         return Steps(first.launches + _filter_gradient_steps(self.to_w, x, dy, *rest).launches)
 
 
-_pairs: dict[tuple[Any, ...], _Pair] = {}
-
-
 def _filter_gradient_steps(
-    plan: _Plan, x: DeviceArray, dy: DeviceArray, out: DeviceArray, room: DeviceArray | None = None
+    plan: Plan, x: DeviceArray, dy: DeviceArray, out: DeviceArray, room: DeviceArray | None = None
 ) -> Steps:
     return prepare.weight_gradient_steps(plan.problem, x, dy, out, out.dtype, room, plan.choice)
 
@@ -323,15 +305,6 @@ def left_to_cudnn(problem: ConvolutionProblem, what: Pass, operand: Tensor) -> b
     return is_faster(problem, what, described_gpu(properties(operand.get_device())))
 
 
-def left_entirely(x: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype, recorded: bool) -> bool:
-    """Whether cuDNN makes the forward pass of x in `dtype` and, where it is `recorded`, both gradients."""
-    try:
-        problem = _problem_of(x.shape, w.shape, geometry, dtype)
-    except BadConvolution:  # said by the call itself
-        return False
-    return all(left_to_cudnn(problem, what, x) for what in (PASSES if recorded else PASSES[:1]))
-
-
 def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
     """Launches, or None where their kernels are being compiled in the background."""
     if not _background:
@@ -346,26 +319,26 @@ def _prepared(make: Callable[[], moving.Launches]) -> moving.Launches | None:
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-def _forward_plan(x: Tensor, w: Tensor, geometry: Geometry) -> _Plan:
+def _forward_plan(x: Tensor, w: Tensor, geometry: Geometry) -> Plan:
     problem = _problem(x.shape, w.shape, geometry, x, w)
     n, p, q, k = problem.output_shape
-    return _Plan(problem, "forward", _Result.like(x, (n, k, p, q)), (x, w))
+    return Plan(problem, "forward", _Result.like(x, (n, k, p, q)), (x, w))
 
 
-def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> _Plan:
+def _input_gradient_plan(dy: Tensor, w: Tensor, shape: Ints, geometry: Geometry) -> Plan:
     problem = _problem(shape, w.shape, geometry, dy, w)
-    return _Plan(problem, "input_gradient", _Result.like(dy, shape), (dy, w))
+    return Plan(problem, "input_gradient", _Result.like(dy, shape), (dy, w))
 
 
-def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> _Plan:
+def _filter_gradient_plan(x: Tensor, dy: Tensor, shape: Ints, geometry: Geometry, dtype: torch.dtype | None) -> Plan:
     if dtype not in (None, x.dtype, torch.float32):
         expected = f"{x.dtype} or torch.float32"
         raise BadConvolution("the type of a filter's gradient", where="conv2d", expected=expected, came=str(dtype))
     problem = _problem(x.shape, shape, geometry, x, dy)
-    plan = _Plan(problem, "weight_gradient", _Result.like(x, shape, dtype), (x, dy))
+    plan = Plan(problem, "weight_gradient", _Result.like(x, shape, dtype), (x, dy))
     if plan.left:
         return plan
-    given, other = _copied(plan, x, dy)
+    given, other = copied(plan, x, dy)
     plan.choice = prepare.weight_gradient_choice(plan.problem, array(rows(given), "x"), array(rows(other), "dy"))
     plan.workspace = prepare.workspace_bytes(plan.problem, plan.choice)
     return plan
@@ -396,7 +369,7 @@ def _problem_of(x: Ints, w: Ints, geometry: Geometry, dtype: torch.dtype) -> Con
     return problem
 
 
-def _copied(plan: _Plan, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def copied(plan: Plan, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Operands as they are, or dense and channels-last where the plan copies them."""
     if not plan.copied:
         return first, second

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import torch_autograd, torch_calls, torch_library
+from . import torch_autograd, torch_fused_calls, torch_library
 from .convolution.problem import BadConvolution
-from .torch_calls import DTYPES, Following
+from .torch_calls import DTYPES
+from .torch_fused_calls import Following
 from .torch_geometry import Geometry
 from .torch_operators import geometry_from, output_like
 
@@ -47,7 +48,7 @@ def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
 
 def _on_cuda(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor:
     try:
-        made = torch_calls.fused(x, w, then, geometry)
+        made = torch_fused_calls.fused(x, w, then, geometry)
     except BadConvolution:  # more elements than the kernels count, or a type that they do not compute
         made = None
     return in_steps(x, w, then, geometry) if made is None else made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from . import torch_autograd, torch_calls
 from .convolution.problem import GROUP_WIDTHS, MAX_FILTER
 from .convolution.recipes import PASSES
 from .errors import WrongValue
-from .torch_calls import DTYPES, REMEMBERED
+from .torch_calls import DTYPES
 from .torch_geometry import Geometry, Ints, geometry_of, known_geometry
 from .torch_operators import forward
 
@@ -55,7 +54,6 @@ class GroupedConv2d(nn.Conv2d):
     """nn.Conv2d with the same parameters, computed by the kernels where they can: CUDA, f16 or bf16 (autocast too)."""
 
     _moved: Geometry | None = None  # what stride, padding, dilation and groups say together, once it was asked for
-    _left: dict[Hashable, bool]  # whether calls of a kind are left to torch altogether; there where `_moved` is
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Geometry._fields:
@@ -92,24 +90,13 @@ class GroupedConv2d(nn.Conv2d):
             return None
         if self._moved is None:
             steps = (self.stride, self.padding, self.dilation, self.groups)
-            self._moved, self._left = geometry_of(*steps, (weight.shape[2], weight.shape[3])), {}
-        if self._left_to_torch(x, weight, dtype):
-            return super().forward(x)
+            self._moved = geometry_of(*steps, (weight.shape[2], weight.shape[3]))
+        plan = torch_calls.planned(x, weight, self._moved, dtype if lowered else None)
+        if plan.left and plan.left_entirely(x, torch.is_grad_enabled()):
+            return super().forward(x)  # torch gets there in less time by itself
         if x.dtype is not dtype:
             x = x.to(dtype)
-        return torch_autograd.forward(x, weight, bias, self._moved, lowered=lowered)
-
-    def _left_to_torch(self, x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
-        """Whether cuDNN computes all passes that such a call has: torch gets there in less time by itself."""
-        assert self._moved is not None
-        recorded = torch.is_grad_enabled()
-        key = x.shape, x.get_device(), dtype, recorded
-        left = self._left.get(key)
-        if left is None:
-            if len(self._left) >= REMEMBERED:
-                self._left.clear()
-            left = self._left[key] = torch_calls.left_entirely(x, weight, self._moved, dtype, recorded)
-        return left
+        return torch_autograd.forward(x, weight, bias, self._moved, lowered=lowered, plan=plan)
 
 
 def _computed_here(x: Tensor) -> bool:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .convolution.problem import MAX_FILTER, MOST_WIDTH
-from .torch_calls import Following
 from .torch_fused import FusedConv2d, fused
+from .torch_fused_calls import Following
 from .torch_geometry import Geometry, geometry_of
 
 MOST_CHANNELS = 4

@@ -89,23 +89,19 @@ def _reader(kind: type) -> Callable[[Any, str], DeviceArray]:
     return _refuse
 
 
-def identity(x: Any) -> Any:
-    """What a prepared call depends on of an array, as a key: where it lies, its shape, strides and type; None of None.
+class _Identities(dict[type, Callable[[Any], Any]]):
+    """By kind of array, what a prepared call depends on of one, as a key: where it lies, its shape, strides and type.
 
-    In less time than `array` takes. Raises TypeError for kinds of arrays that it does not know.
+    In less time than `array` takes: asked for in every call, so that a lookup is all that it takes. Those of kinds that
+    it does not know raise TypeError.
     """
-    return None if x is None else _identifiers[type(x)](x)
-
-
-class _Identifiers(dict[type, Callable[[Any], Any]]):
-    """By kind of array: asked for in every call, so that a lookup is all that it takes."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
         found = self[kind] = _identifier(kind)
         return found
 
 
-_identifiers = _Identifiers()
+identities = _Identities()
 
 
 def _identifier(kind: type) -> Callable[[Any], Any]:

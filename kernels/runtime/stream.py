@@ -37,6 +37,11 @@ def stream_pointer(stream: object = None, *arrays: DeviceArray, device: int = -1
     )
 
 
+def current_stream(like: DeviceArray) -> Callable[[], int]:
+    """What gives the handle of the current stream of the library that an array is of, on the array's device."""
+    return functools.partial(_torch_streams() if like.framework == "torch" else _cupy_stream, like.device)
+
+
 def torch_stream(device: int) -> int:
     """The handle of torch's current stream on a device."""
     return _torch_streams()(device)

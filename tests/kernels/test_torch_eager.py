@@ -46,8 +46,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def note(name: str, function: Any) -> Any:
         def run(*given: Any) -> Tensor:
-            dtype = given[4] if len(given) == 5 else given[0].dtype
-            *operands, geometry = given[:4] if name == "filter" else given
+            dtype = given[4] if name == "filter" and len(given) == 5 else given[0].dtype
+            *operands, geometry = given[:4]
             made.append(name)
             with torch.no_grad():
                 result: Tensor = function(*operands, *geometry).to(dtype)
@@ -59,12 +59,16 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch_calls, "input_gradient", note("input", torch_library.input_gradient))
     monkeypatch.setattr(torch_calls, "filter_gradient", note("filter", torch_library.weight_gradient))
 
-    def both(x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def both(
+        x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, dtype: torch.dtype, plan: Any
+    ) -> tuple[Tensor, Tensor]:
+        assert plan is ours
         first = torch_calls.input_gradient(dy, w, x.shape, geometry)
         return first, torch_calls.filter_gradient(x, dy, w.shape, geometry, dtype)
 
     monkeypatch.setattr(torch_calls, "gradients", both)
-    monkeypatch.setattr(torch_calls, "left_entirely", lambda *_: False)
+    ours = SimpleNamespace(left=False)
+    monkeypatch.setattr(torch_calls, "planned", lambda *_: ours)
     monkeypatch.setattr(torch_autograd, "_on_gpu", lambda tensor: True)
     return made
 
@@ -93,7 +97,7 @@ def test_gradients_have_the_types_of_what_they_are_of(computed: list[str], monke
     """Parameters in f32 under autocast: x and w are lowered, the bias is added as it is."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    monkeypatch.setattr(torch_calls, "forward", lambda x, w, b, g: torch_library.forward(x, w, b.to(x), *g))
+    monkeypatch.setattr(torch_calls, "forward", lambda x, w, b, g, plan: torch_library.forward(x, w, b.to(x), *g))
     x, w, bias = example(torch.float32)
     y = conv2d(x, w, bias, **STEPS)
     assert y.dtype == torch.bfloat16
@@ -234,8 +238,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Launches:
     monkeypatch.setattr(device, "properties", lambda number: H200)
     for name in ("forward_steps", "input_gradient_steps", "weight_gradient_steps"):
         monkeypatch.setattr(prepare, name, found.note)
-    for remembered in ("_plans", "_pairs"):
-        monkeypatch.setattr(torch_calls, remembered, {})
+    monkeypatch.setattr(torch_calls, "_plans", {})
     return found
 
 
@@ -251,7 +254,7 @@ PLAIN = Geometry((1, 1), (1, 1, 1, 1), (1, 1), 8)
 def test_a_call_that_came_before_is_only_launched(launches: Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, _ = layer()
     out = torch.empty_like(x)
-    monkeypatch.setattr(torch_calls._Result, "allocated", lambda result, like: out)
+    monkeypatch.setattr(Tensor, "new_empty_strided", lambda like, *_: out)
     for _ in range(3):
         assert torch_calls.forward(x, w, None, PLAIN) is out
     assert (len(launches.calls), len(launches.ran)) == (1, 3)

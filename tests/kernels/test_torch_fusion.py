@@ -11,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, fx, nn
 
-from tapestry.kernels import torch_calls, torch_fused
+from tapestry.kernels import torch_fused, torch_fused_calls
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.torch import fuse_compiled, fuse_for_inference, replace_convolutions
-from tapestry.kernels.torch_calls import Following
 from tapestry.kernels.torch_fused import FusedConv2d, Pointwise
+from tapestry.kernels.torch_fused_calls import Following
 from tapestry.kernels.torch_fusion import fuse_graph
 from tapestry.kernels.torch_geometry import Geometry
 from tapestry.kernels.torch_stem import Stem, in_blocks
@@ -131,7 +131,7 @@ def test_what_the_kernels_refuse_is_computed_in_steps(monkeypatch: pytest.Monkey
     def refuse(*_: object) -> Tensor:
         raise BadConvolution("too many", where="conv2d", expected="fewer", came="more")
 
-    monkeypatch.setattr(torch_calls, "fused", refuse)
+    monkeypatch.setattr(torch_fused_calls, "fused", refuse)
     x, w, bias = torch.randn(2, 8, 5, 5), torch.randn(8, 1, 3, 3), torch.randn(8)
     made = torch_fused._on_cuda(x, w, Following(None, bias, None, "relu"), Geometry((1, 1), (1,) * 4, (1, 1), 8))
     torch.testing.assert_close(made, torch.relu(nn.functional.conv2d(x, w, bias, padding=1, groups=8)))

@@ -74,14 +74,13 @@ def test_values_and_gradients(name: str, dtype: torch.dtype, layout: Any) -> Non
 def test_launches_are_told_addresses_and_not_prepared_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On this GPU a tensor map holds its address as a word that can be written; results at new addresses are right."""
     monkeypatch.setattr(torch_calls, "_plans", {})
-    monkeypatch.setattr(torch_calls, "_pairs", {})
     steps, kept = CASES[name][2], []
     for _ in range(3):
         given = [t.requires_grad_() for t in operands(name)]
         y = run(*given, steps)
         kept.append((given, y, torch.autograd.grad(y, given, torch.ones_like(y))))
     launches = [found for plan in torch_calls._plans.values() for found in plan.launches.values()]
-    launches += [pair.launches for pair in torch_calls._pairs.values()]
+    launches += [pair.launches for plan in torch_calls._plans.values() for pair in plan.pairs.values()]
     assert len(launches) == 2
     assert all(isinstance(found, Moving) for found in launches)
     first = (kept[0][1], *kept[0][2])

@@ -1,0 +1,59 @@
+"""Convolutions of torch tensors on CUDA with what follows them, as prepared calls (`torch_calls.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .convolution import prepare
+from .convolution.prepare import Fused, Steps
+from .runtime.array import DeviceArray
+from .torch_calls import ALIGNED, Plan, copied, planned
+from .torch_geometry import Geometry
+from .torch_operands import wide
+
+
+class Following(NamedTuple):
+    """What follows a convolution: activation(y * scale + bias + residual)."""
+
+    scale: Tensor | None
+    bias: Tensor | None
+    residual: Tensor | None
+    activation: str
+
+
+def fused(x: Tensor, w: Tensor, then: Following, geometry: Geometry) -> Tensor | None:
+    """activation(conv(x, w) * scale + bias + residual) in one launch; None where torch is to compute it in steps."""
+    plan = planned(x, w, geometry)
+    if plan.left:
+        return None
+    given = copied(plan, x, w)
+    out = plan.result.allocated(x)
+    operands, names = [*given, out], ["x", "w", "out"]
+    for name, values in (("scale", then.scale), ("bias", then.bias)):
+        if values is not None:
+            operands.append(wide(values, x))
+            names.append(name)
+    if then.residual is not None:
+        operands.append(then.residual.to(x.dtype).contiguous(memory_format=torch.channels_last))
+        names.append("residual")
+    kind = (*names[3:], then.activation, operands[-1].data_ptr() & ALIGNED)
+    ready = plan.run(kind, operands, names, lambda *a: _fused_steps(plan, names[3:], then.activation, *a))
+    return out if ready else None
+
+
+def _fused_steps(
+    plan: Plan,
+    names: Sequence[str],
+    activation: str,
+    x: DeviceArray,
+    w: DeviceArray,
+    out: DeviceArray,
+    *extras: DeviceArray,
+) -> Steps:
+    added = dict(zip(names, extras, strict=True))
+    follows = Fused(added.get("scale"), added.get("bias"), added.get("residual"), activation or None)
+    return prepare.forward_steps(plan.problem, x, w, out, follows, None)
