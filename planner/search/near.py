@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ..clock import Clock
 from ..sharding.model import Costs, combine
+from ..sharding.nodes import SourceNode
 
 T = TypeVar("T")
 
@@ -47,3 +48,12 @@ def cheapest(found: Iterable[tuple[int, T]], cost: Callable[[T], int], count: in
     while asked and len(best) < count:
         best.append(some[heappop(asked)[1]][1])
     return best
+
+
+def elsewhere(costs: Costs, choice: Mapping[int, int], other: Mapping[int, int]) -> tuple[int, ...] | None:
+    """Where one decision makes the difference, and that is where a source lies: which one, and what all costs then.
+    Homes for which that is the same differ in name, and their plans take equally long. None for any other difference.
+    """
+    node = next(node for node in choice if choice[node] != other[node])
+    source = isinstance(costs.model.nodes[node], SourceNode)
+    return (node, *costs.parts(other).values()) if source else None

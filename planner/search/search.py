@@ -25,7 +25,7 @@ from .blocks import Blocks
 from .budgets import lesser
 from .candidates import best_candidate, decide, fitting, needed
 from .found import Found
-from .near import changed, cheapest
+from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
@@ -358,19 +358,28 @@ class Search:
         return other if fits and other.makespan_s < WORTH * best.makespan_s else best
 
     def refined(self, best: Found, most: int = 200) -> Found:
-        """Change one decision at a time while the simulated makespan falls, in so many trials at most."""
+        """Change one decision at a time while the simulated makespan falls, in so many trials at most. Of homes of a
+        source that cost the same one that fits is tried.
+        """
         trials = min(most, EFFORT // self.question.toil)
         schedule = best.candidate.schedule
         improved = True
         while improved and trials > 0:
-            improved = False
+            improved, tried = False, set[tuple[int, ...]]()
             for choice in self.neighbours(best.choice, trials):
                 if self.question.clock.up:
                     return best
                 trials -= 1
+                home = elsewhere(self.costs, best.choice, choice)
+                if home in tried:
+                    continue
                 decisions = decide(self.model.nodes, self.model, choice)
                 candidate = fitting(self.question, decisions, schedule)
-                found = best if candidate is None else Found(candidate, choice, best.solution)
+                if candidate is None:
+                    continue
+                if home is not None:
+                    tried.add(home)
+                found = Found(candidate, choice, best.solution)
                 if found.makespan_s < WORTH * best.makespan_s:
                     best, improved = found, True
                     break

@@ -7,8 +7,9 @@ what is held there, rounded down, so that a least sum of them stays a bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -47,22 +48,28 @@ class Factor:
 
 @dataclass(frozen=True, eq=False)
 class SupplyFactor:
-    """How the factor of a supply comes about: [forms of the source, sets of items] spread over its variables."""
+    """How the factor of a supply comes about: [forms of the source, sets of items] spread over its variables.
+
+    `asked` counts the sets, which takes time: where a problem turns out to be too wide for its factors, nobody asks.
+    """
 
     variables: tuple[int, ...]
     form_of: Ints  # per value of the source's variable its form
     first_of_form: Ints  # a strategy of the source for each form
-    set_of: Ints  # per value of all variables the number of the set of items asked for
-    members: Ints  # [sets, items]
+    asked: Callable[[], tuple[Ints, Ints]]  # per value of all variables the number of the set of items; [sets, items]
+
+    @cached_property
+    def _sets(self) -> tuple[Ints, Ints]:
+        return self.asked()
 
     def spread(self, costs: Ints) -> Ints:
         """The factor, from costs [strategies of the source, items]."""
-        of_form = costs[self.first_of_form]
+        (set_of, members), of_form = self._sets, costs[self.first_of_form]
         ruled_out = of_form >= FORBIDDEN // 2
-        per_set = np.where(ruled_out, 0, of_form) @ self.members.T  # forbidden ones apart: many of them overflow
-        per_set[ruled_out.astype(np.int64) @ self.members.T > 0] = FORBIDDEN
-        forms = self.form_of.reshape(-1, *(1,) * (self.set_of.ndim - 1))
-        spread: Ints = per_set[forms, self.set_of]
+        per_set = np.where(ruled_out, 0, of_form) @ members.T  # forbidden ones apart: many of them overflow
+        per_set[ruled_out.astype(np.int64) @ members.T > 0] = FORBIDDEN
+        forms = self.form_of.reshape(-1, *(1,) * (set_of.ndim - 1))
+        spread: Ints = per_set[forms, set_of]
         return spread
 
 
@@ -107,12 +114,10 @@ class Factors:
         form_of = np.array([meaning[0] for meaning in meanings[0]], dtype=np.int64)
         first = np.array([forms.index(f) for f in range(max(forms) + 1)], dtype=np.int64)
         if at_once:
-            set_of, members = _sets_asked_for(supply, meanings)
-        else:
-            last, members = self._in_turn(k, variables, meanings)
-            set_of = np.broadcast_to(np.arange(len(members)), (len(meanings[0]), len(members)))
-            variables = [variables[0], last]
-        return SupplyFactor(tuple(variables), form_of, first, set_of, members)
+            return SupplyFactor(tuple(variables), form_of, first, partial(_sets_asked_for, supply, meanings))
+        last, members = self._in_turn(k, variables, meanings)
+        set_of = np.broadcast_to(np.arange(len(members)), (len(meanings[0]), len(members)))
+        return SupplyFactor((variables[0], last), form_of, first, lambda: (set_of, members))
 
     def _in_turn(self, k: int, variables: list[int], meanings: list[list[tuple[int, ...]]]) -> tuple[int, Ints]:
         """A variable for the set of items asked for so far after each node, bound to the one before it.
@@ -213,16 +218,17 @@ def _after(supply: Supply, sets: list[Asked], meanings: list[tuple[int, ...]]) -
     set lies within another, as in `supplied`.
     """
     larger, smaller = _bits(supply.within), _bits(supply.within.T)
+    asks = [[(larger[item], ~smaller[item], 1 << item) for item in asked if item >= 0] for _, *asked in meanings]
     joined: dict[Asked, int] = {}
-    step = np.empty((len(sets), len(meanings)), dtype=np.int64)
-    for number, before in enumerate(sets):
-        for j, (_, *asks) in enumerate(meanings):
+    step = []
+    for before in sets:
+        for items in asks:
             after = before
-            for item in asks:
-                if item >= 0 and not larger[item] & after:
-                    after = after & ~smaller[item] | 1 << item
-            step[number, j] = joined.setdefault(after, len(joined))
-    return step, list(joined)
+            for above, others, own in items:
+                if not above & after:
+                    after = after & others | own
+            step.append(joined.setdefault(after, len(joined)))
+    return np.array(step, dtype=np.int64).reshape(len(sets), len(meanings)), list(joined)
 
 
 def _bits(rows: NDArray[np.bool_]) -> list[int]:
@@ -231,7 +237,7 @@ def _bits(rows: NDArray[np.bool_]) -> list[int]:
 
 
 def _rows(sets: list[Asked], items: int) -> Ints:
-    members = np.zeros((len(sets), items), dtype=np.int64)
-    for number, asked in enumerate(sets):
-        members[number] = [asked >> item & 1 for item in range(items)]
-    return members
+    width = -(-items // 8)
+    packed = np.frombuffer(b"".join(asked.to_bytes(width, "little") for asked in sets), dtype=np.uint8)
+    bits = np.unpackbits(packed.reshape(len(sets), width), axis=1, count=items, bitorder="little")
+    return bits.astype(np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -90,6 +91,41 @@ class _Brought:
         np.add.at(change, (np.searchsorted(cuts, self.end)[:, None], where), -amounts)
 
 
+@dataclass(frozen=True, eq=False)
+class _Alone:
+    """What a supply of one reader brings, by [strategy of the source, item]; the last column is for no item.
+
+    `amounts` [row, strategy, item] are held from place begin[row] to end[row].
+    """
+
+    forbidden: Ints
+    paid: Ints
+    amounts: Ints
+    begin: Ints
+    end: Ints
+
+    @staticmethod
+    def of(supply: Supply, given: Sequence[Span]) -> _Alone:
+        def with_none(amounts: Ints) -> Ints:
+            return np.pad(amounts, ((0, 0), (0, 1)))
+
+        costs = with_none(supply.costs)
+        ruled_out = costs >= _HALF
+        spans = [Span(with_none(span.amounts).ravel(), span.begin, span.end) for span in given]
+        held = _Reach.of(spans, (), costs.size, 0)
+        amounts = held.amounts.reshape(-1, *costs.shape)
+        return _Alone(ruled_out.astype(np.int64), np.where(ruled_out, 0, costs), amounts, held.begin, held.end)
+
+    def add(self, change: Ints, cuts: Ints, at: tuple[Any, Any], now: tuple[int, int] | None) -> None:
+        """Adds what is held `at` a strategy of the source and an item, a column each, over stretches that begin at
+        `cuts`; to the last column what is held `now`.
+        """
+        before = np.zeros_like(self.begin) if now is None else self.amounts[:, *now]
+        amounts = np.column_stack([self.amounts[:, *at], before])
+        np.add.at(change, np.searchsorted(cuts, self.begin), amounts)
+        np.add.at(change, np.searchsorted(cuts, self.end), -amounts)
+
+
 @dataclass(eq=False)
 class Terms:
     """A problem by node: its costs, its neighbours with the matrix [its strategies, theirs], what it holds and gives.
@@ -121,6 +157,14 @@ class Terms:
         return [
             _Reach.of(spans, [span for k in self.member[v] for span in self.given[k]], len(self.costs[v]), everywhere)
             for v, spans in enumerate(self.held)
+        ]
+
+    @cached_property
+    def alone(self) -> list[_Alone | None]:
+        """Per supply what it brings to its one reader, where it has one."""
+        return [
+            _Alone.of(supply, given) if len(supply.nodes) == 2 and len(supply.readers) == 1 else None
+            for supply, given in zip(self.supplies, self.given, strict=True)
         ]
 
     def brought(self, k: int, asked: frozenset[int]) -> _Brought:
@@ -211,7 +255,8 @@ class Standing:
         np.add.at(change, np.searchsorted(reach.cuts, reach.begin), amounts)
         np.add.at(change, np.searchsorted(reach.cuts, reach.end), -amounts)
         for k in self.terms.member[v]:
-            self._supply(v, k, change, forbidden, cost)
+            add = self._supply if self.terms.alone[k] is None else self._supply_alone
+            add(v, k, change, forbidden, cost)
         more = np.cumsum(change[:-1], axis=0)
         more = more[:, :-1] - more[:, -1:]
         over = self._over(reach, more)
@@ -263,6 +308,19 @@ class Standing:
                 brought.add(change, same, sources, cuts)
         if source != OPEN:
             self.terms.brought(k, self._asked(k)).add(change, [len(cost)], [source], cuts)
+
+    def _supply_alone(self, v: int, k: int, change: Ints, forbidden: Ints, cost: Ints) -> None:
+        """The same of a supply of one reader, for all strategies at once."""
+        supply, alone = self.terms.supplies[k], self.terms.alone[k]
+        assert alone is not None
+        source, reader = self.choice[supply.source], self.choice[supply.readers[0]]
+        item = OPEN if reader == OPEN else int(supply.asks[0][reader])
+        if v != supply.source and source == OPEN:
+            return
+        at = (slice(None), item) if v == supply.source else (source, supply.asks[0])
+        forbidden += alone.forbidden[at]
+        cost += alone.paid[at]
+        alone.add(change, self.terms.reach[v].cuts, at, None if source == OPEN else (source, item))
 
     def _asked(self, k: int, without: int = OPEN) -> frozenset[int]:
         supply = self.terms.supplies[k]
