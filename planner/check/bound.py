@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from math import prod, sqrt
 from typing import NamedTuple
 
-from ...expr import Affine, Bound, Read
+from ...expr import Affine, Read
 from ...program import Operation
 from ...space.projection import operand_images
 from ..format.document import LowerBound
-from . import forced
+from . import crossing, forced
 from .case import Case
 from .rates import Part, Rates, least_weighed, never_below, seconds_at
 from .report import Code, Findings
+from .rows import alone, always, names
 
 TOLERANCE = 1e-9  # of floating-point sums
 NOTHING = 1e-12  # seconds, of an operation without points
@@ -69,7 +70,9 @@ def prove(case: Case, findings: Findings) -> None:
         return
     kinds = kinds_of(case)
     proved = max(
-        least_seconds(case, kinds, stated.chain), forced.seconds(case, kinds, stated.bound_s * (1 - TOLERANCE))
+        least_seconds(case, kinds, stated.chain),
+        forced.seconds(case, kinds, stated.bound_s * (1 - TOLERANCE)),
+        crossing.seconds(case, kinds),
     )
     if not stated.bound_s <= proved * (1 + TOLERANCE):
         findings.add(Code.BOUND, f"bound_s is {stated.bound_s!r}; what can be proved is {proved!r}", witness=())
@@ -166,31 +169,25 @@ def _rising_link(cost: Cost, weight: float) -> float:
 def _place(op: Operation, places: dict[str, Place], start: float, link: float, rising_link: float) -> Place:
     """The longest chain to an operation. ``start``: weighed seconds of its own."""
     ends = _ends(op)
-    reads = [read for read in op.reads if read.tensor in places and _always(read.guard, ends, set(ends))]
+    reads = [read for read in op.reads if read.tensor in places and always(read.guard, ends, set(ends))]
     starts = max((places[read.tensor].starts for read in reads if places[read.tensor].certain), default=0.0)
     seconds = max((places[r.tensor].seconds for r in reads if _passes(op, r, ends, places[r.tensor].box)), default=0.0)
-    box = _box(op.write, ends) if _always(op.where, ends, _names(op.write)) else None
+    box = _box(op.write, ends) if always(op.where, ends, names(op.write)) else None
     rising: dict[int, float] = {}
     for axis, row in enumerate(op.write if box is not None else ()):
-        name = _alone(row)
+        name = alone(row)
         up_to = _up_to(op, name, ends) if op.where else {""}
         if name and up_to:
             before = [
                 places[read.tensor].rising.get(at, 0.0)
                 for read in reads
                 for at, its in enumerate(read.index)
-                if _alone(its) == name
-                and not up_to & _names(read.index)
+                if alone(its) == name
+                and not up_to & names(read.index)
                 and _box(read.index, ends) == places[read.tensor].box
             ]
             rising[axis] = rising_link + max(before, default=0.0)
     return Place(max(seconds, starts) + link, starts + start, box, not op.where, rising)
-
-
-def _alone(row: Affine) -> str:
-    """The dimension that a row is by itself; nothing for other rows."""
-    names = [str(name) for name, factor in row.terms if row.is_affine and factor == 1]
-    return names[0] if len(names) == len(row.terms) == 1 and not row.const else ""
 
 
 def _up_to(op: Operation, name: str, ends: dict[str, int]) -> set[str]:
@@ -203,15 +200,13 @@ def _up_to(op: Operation, name: str, ends: dict[str, int]) -> set[str]:
     if (bound.lo, bound.hi) not in ((0, None), (None, 1)) or sorted(upward.values()) != [-1, 1]:
         return set()
     (long,), (short,) = ([term for term, factor in upward.items() if factor == sign] for sign in (1, -1))
-    fits = long == name and ends[short] == ends[long] and short not in _names(op.write)
+    fits = long == name and ends[short] == ends[long] and short not in names(op.write)
     return {short} if fits else set()
 
 
 def _passes(op: Operation, read: Read, ends: dict[str, int], box: Box | None) -> bool:
     """A place anywhere in what is read is a place anywhere in what is written."""
-    return (
-        box is not None and _box(read.index, ends) == box and _always(op.where, ends, _names((*read.index, *op.write)))
-    )
+    return box is not None and _box(read.index, ends) == box and always(op.where, ends, names((*read.index, *op.write)))
 
 
 def _ends(op: Operation) -> dict[str, int]:
@@ -221,22 +216,6 @@ def _ends(op: Operation) -> dict[str, int]:
         alone = [[b.hi for b in r.guard if b.expr == Affine.dim(dim.name) and b.hi is not None] for r in op.reads]
         found[dim.name] = min([dim.extent, *([max(map(min, alone))] if alone and all(alone) else [])])
     return found
-
-
-def _names(rows: Iterable[Affine]) -> set[str]:
-    return {name for row in rows for name in row.dims}
-
-
-def _always(bounds: Iterable[Bound], ends: dict[str, int], names: set[str]) -> bool:
-    """Wherever these dimensions are within their ends, all others at 0."""
-    for bound in bounds:
-        if not bound.expr.is_affine:
-            return False
-        most = [factor * (ends[str(name)] - 1) for name, factor in bound.expr.terms if name in names]
-        low, high = (bound.expr.const + sum(end for end in most if (end > 0) == up) for up in (False, True))
-        if (bound.lo is not None and bound.lo > low) or (bound.hi is not None and bound.hi <= high):
-            return False
-    return True
 
 
 def _box(rows: Iterable[Affine], ends: dict[str, int]) -> Box | None:
@@ -251,7 +230,7 @@ def _box(rows: Iterable[Affine], ends: dict[str, int]) -> Box | None:
                 return None
             size, seen = size * ends[name], seen + 1
         found.append(size)
-    distinct = {name for name in _names(rows) if ends[name] > 1}
+    distinct = {name for name in names(rows) if ends[name] > 1}
     return tuple(found) if seen == len(distinct) else None
 
 
@@ -273,7 +252,7 @@ def _cost(case: Case, op: Operation, kinds: Sequence[Kind]) -> Cost:
 def _triangle(case: Case, op: Operation, kinds: Sequence[Kind]) -> tuple[tuple[Kind, Part], ...]:
     """The arithmetic of the points at which all reads are within their tensors, where they are a triangle."""
     ends = _ends(op)
-    if op.scan is not None or not any(_up_to(op, _alone(row), ends) for row in op.write):
+    if op.scan is not None or not any(_up_to(op, alone(row), ends) for row in op.write):
         return ()
     points = case.shape(op).count(case.algebra.whole(list(ends.values())))
     return next(iter(_parts(case, op, kinds, points, 0)), ()) if points else ()

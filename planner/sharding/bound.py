@@ -9,21 +9,22 @@ What must move whatever is done bounds it too (`forced`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 
-from ...expr import Affine, Bound, Read
+from ...expr import Read
 from ...program import Operation, Program
 from ...space import Grid, IntSet, Region
 from ...space.projection import count_points, operand_images, write_image
-from ..machine import Machine, Timing
-from ..strategy.cost import compute_dtype, flops_per_point, kernel_class, start_seconds
+from ..machine import Machine
+from .crossing import crossing_seconds
 from .forced import forced_seconds
+from .kinds import Kind, Pace, kinds_of, paces_of
+from .spans import dims_of, holds, single, span
 
 COARSE = 14  # halvings of 1 among which the best weight of the chain is looked for first
 FINE = 24  # thirds taken off the interval around it
-NOTHING = 1e-12  # seconds, of an operation without points
 STEEP = 2  # a density that rises from next to nothing in equal steps is at most so many times an even one
 
 
@@ -33,47 +34,6 @@ class Certificate:
 
     seconds: float
     chain: float
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Ranks on devices that are alike. ``share``: what a second of one of them counts in the load; over all ranks the
-    shares add up to 1."""
-
-    machine: Machine
-    ranks: int
-    share: float = 0.0
-
-    def start(self, op: Operation, program: Program) -> float:
-        return start_seconds(op, program, self.machine, self.ranks)
-
-
-@dataclass(frozen=True)
-class _Pace:
-    """On one kind of device: seconds over so much of an operation, arithmetic or bytes, all of it ``size``."""
-
-    share: float
-    start: float
-    timing: Timing
-    size: float
-
-    def least(self, weight: float, load: float) -> float:
-        """Over all parts p in (0, 1] the least of (weight p + load) (start + seconds(p size)) / p."""
-        ends = [x / self.size for x, _ in self.timing.points if x < self.size] + [1.0]
-        first = self.timing.seconds(ends[0] * self.size) / ends[0]  # a part
-        found = [] if self.start else [load * first]
-        before, took = 0.0, 0.0
-        for end in ends:
-            now = self.timing.seconds(end * self.size)
-            slope = (now - took) / (end - before)
-            flat = self.start + took - slope * before
-            if slope > 0 and weight > 0 and flat > 0:
-                least = sqrt(load * flat / (weight * slope))
-                if before < least < end:
-                    found.append((weight * least + load) * (flat + slope * least) / least)
-            found.append((weight * end + load) * (self.start + now) / end)
-            before, took = end, now
-        return min(found)
 
 
 @dataclass(frozen=True)
@@ -88,9 +48,9 @@ class _Cost:
     even: float
     start: float
     idle: float
-    arithmetic: tuple[_Pace, ...] = ()
-    bytes: tuple[_Pace, ...] = ()
-    triangle: tuple[_Pace, ...] = ()
+    arithmetic: tuple[Pace, ...] = ()
+    bytes: tuple[Pace, ...] = ()
+    triangle: tuple[Pace, ...] = ()
 
     def link(self, weight: float) -> float:
         """What an operation adds by being in the chain, beside its load: with as many tasks as make it least."""
@@ -119,7 +79,7 @@ class _Cost:
         return max(found, max(sized, default=0.0) - (1 - weight) * (self.whole + self.idle))
 
 
-def _steep(paces: Sequence[_Pace], weight: float) -> float:
+def _steep(paces: Sequence[Pace], weight: float) -> float:
     """What all tasks count at least, where one with a share x of the points is met with a probability of STEEP x at
     most: no less than chain p + load x for each, of which all p and all x add up to 1."""
     load = min(pace.least(0.0, (1 - weight) * pace.share) for pace in paces)
@@ -147,10 +107,11 @@ class _Work:
 
 def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
     """No plan of the program on so many devices of the machine is simulated to take less."""
-    works = _works(program, _kinds(program, machine, ranks))
+    kinds = kinds_of(program, machine, ranks)
+    works = _works(program, kinds)
     best = _best_weight(works)
     weighed = _weighed(works, best)
-    moved = forced_seconds(program, machine, ranks)
+    moved = max(forced_seconds(program, machine, ranks), crossing_seconds(program, kinds, machine, ranks))
     # Sums of floats are rounded, in a simulation too.
     return Certificate(max(weighed, moved) * (1 - 1e-9), best)
 
@@ -196,24 +157,7 @@ def _weighed(works: Sequence[_Work], weight: float) -> float:
     return (1 - weight) * load + max(every, default=0.0)
 
 
-def _kinds(program: Program, machine: Machine, ranks: int) -> list[_Kind]:
-    """The kinds of devices of the first ranks, their shares in proportion to how fast they do all of the program."""
-    devices = [machine.device_of(number) for number in range(ranks)] if machine.others else [machine.device] * ranks
-    kinds = [_Kind(machine.of_one_kind(device), ranks) for device in dict.fromkeys(devices)]
-    if len(kinds) == 1:
-        return [_Kind(kinds[0].machine, ranks, 1 / ranks)]
-    speeds = [1 / sum(_alone(op, program, kind) for op in program.operations) for kind in kinds]
-    together = sum(speeds[[kind.machine.device for kind in kinds].index(device)] for device in devices)
-    return [_Kind(kind.machine, ranks, speed / together) for kind, speed in zip(kinds, speeds, strict=True)]
-
-
-def _alone(op: Operation, program: Program, kind: _Kind) -> float:
-    """What the points of an operation take on a device at its best rate, and above 0: only proportions hang on it."""
-    points = -(-prod(dim.extent for dim in op.dims) // op.idle) * op.idle
-    return sum(pace.size * pace.timing.least for pace in _paces(op, program, [kind], points, 0)[0]) + NOTHING
-
-
-def _works(program: Program, kinds: Sequence[_Kind]) -> list[_Work]:
+def _works(program: Program, kinds: Sequence[Kind]) -> list[_Work]:
     known: dict[str, _Cost] = {}
     found: list[_Work] = []
     place = {op.output: k for k, op in enumerate(program.operations)}
@@ -222,14 +166,14 @@ def _works(program: Program, kinds: Sequence[_Kind]) -> list[_Work]:
         if key not in known:
             known[key] = _cost(op, program, kinds)
         extents = _inside(op)
-        made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and _holds(r.guard, extents, [*extents])]
+        made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and holds(r.guard, extents, [*extents])]
         certain = (found[k] for k, _ in made if not program.operations[k].where and found[k].cost.whole)
         starts = max((before.starts + before.cost.start for before in certain), default=0.0)
         passing = [
-            (k, _span(r.index, extents)) for k, r in made if _holds(op.where, extents, _dims(*r.index, *op.write))
+            (k, span(r.index, extents)) for k, r in made if holds(op.where, extents, dims_of(*r.index, *op.write))
         ]
         through = tuple(k for k, span in passing if span is not None and span == found[k].written)
-        written = _span(op.write, extents) if _holds(op.where, extents, _dims(*op.write)) else None
+        written = span(op.write, extents) if holds(op.where, extents, dims_of(*op.write)) else None
         slopes = _slopes(op, made, extents, written, found)
         found.append(_Work(known[key], starts, through, written, slopes))
     return found
@@ -245,7 +189,7 @@ def _slopes(
     """By axis of what is written along which places may get denser: where the same goes on in what is read."""
     slopes: dict[int, tuple[tuple[int, int], ...]] = {}
     for axis, row in enumerate(op.write if written is not None else ()):
-        dim = _single(row)
+        dim = single(row)
         short = _below(op, dim, extents) if op.where else ""
         if not dim or short is None:
             continue
@@ -253,18 +197,12 @@ def _slopes(
             (k, at)
             for k, read in made
             for at, its in enumerate(read.index)
-            if _single(its) == dim
+            if single(its) == dim
             and at in found[k].slopes
-            and short not in _dims(*read.index)
-            and _span(read.index, extents) == found[k].written
+            and short not in dims_of(*read.index)
+            and span(read.index, extents) == found[k].written
         )
     return slopes
-
-
-def _single(row: Affine) -> str:
-    """The dimension that a row is, nothing else."""
-    (atom, factor), *more = row.terms or (("", 0),)
-    return atom if isinstance(atom, str) and factor == 1 and not more and not row.const else ""
 
 
 def _below(op: Operation, dim: str, extents: Mapping[str, int]) -> str | None:
@@ -276,7 +214,7 @@ def _below(op: Operation, dim: str, extents: Mapping[str, int]) -> str | None:
         others = [name for name, factor in terms.items() if factor == -sign and name != dim]
         if terms.get(dim) == sign and len(terms) == 2 and len(others) == 1 and (bound.lo, bound.hi) == limits:
             short = others[0]
-            alone = short not in _dims(*op.write) and not bound.expr.const
+            alone = short not in dims_of(*op.write) and not bound.expr.const
             return short if alone and extents[short] == extents[dim] else None
     return None
 
@@ -290,44 +228,7 @@ def _inside(op: Operation) -> dict[str, int]:
     }
 
 
-def _dims(*rows: Affine) -> set[str]:
-    return {name for row in rows for name in row.dims}
-
-
-def _holds(bounds: Sequence[Bound], extents: Mapping[str, int], spread: Collection[str]) -> bool:
-    """Conditions hold at any place along some dimensions, the others at 0."""
-    for bound in bounds:
-        if not bound.expr.is_affine:
-            return False
-        ends = [factor * (extents[str(name)] - 1) for name, factor in bound.expr.terms if name in spread]
-        least, most = (bound.expr.const + sum(pick(0, end) for end in ends) for pick in (min, max))
-        if (bound.lo is not None and least < bound.lo) or (bound.hi is not None and most >= bound.hi):
-            return False
-    return True
-
-
-def _span(rows: Sequence[Affine], extents: Mapping[str, int]) -> tuple[int, ...] | None:
-    """The box from zero each of whose elements is the image of as many points; None where there is no such.
-
-    Each row counts its axis through, digit by digit, and no dimension is in two rows.
-    """
-    used: list[str] = []
-    found: list[int] = []
-    for row in rows:
-        digits = sorted((factor, str(name)) for name, factor in row.terms if row.is_affine and extents[str(name)] > 1)
-        used += [name for _, name in digits]
-        base = 1
-        for factor, name in digits:
-            if factor != base:
-                return None
-            base *= extents[name]
-        if not row.is_affine or row.const:
-            return None
-        found.append(base)
-    return tuple(found) if len(set(used)) == len(used) else None
-
-
-def _cost(op: Operation, program: Program, kinds: Sequence[_Kind]) -> _Cost:
+def _cost(op: Operation, program: Program, kinds: Sequence[Kind]) -> _Cost:
     """Tasks are on any of the kinds, so of each part of what they take that counts which is least on some kind."""
     domain = Region.of(Grid(tuple(IntSet.interval(0, dim.extent) for dim in op.dims)))
     points = count_points(op, domain)
@@ -336,38 +237,20 @@ def _cost(op: Operation, program: Program, kinds: Sequence[_Kind]) -> _Cost:
     if not points.exact or not points.value:
         return _Cost(0.0, 0.0, start, idle)
     computed = 0 if op.scan is not None else points.value  # a scan need not go through its points one by one
-    whole = _paces(op, program, kinds, computed, _least_bytes(op, program, domain))
-    even = _paces(op, program, kinds, *_even_work(op, program))
+    whole = paces_of(op, program, kinds, computed, _least_bytes(op, program, domain))
+    even = paces_of(op, program, kinds, *_even_work(op, program))
     load = max(min((p.share * p.size * p.timing.least for p in paces), default=0.0) for paces in whole)
     seconds = max(min((p.size * p.timing.least for p in paces), default=0.0) for paces in even)
     return _Cost(load, seconds, start, idle, *even, _triangle(op, program, kinds))
 
 
-def _triangle(op: Operation, program: Program, kinds: Sequence[_Kind]) -> tuple[_Pace, ...]:
+def _triangle(op: Operation, program: Program, kinds: Sequence[Kind]) -> tuple[Pace, ...]:
     """The arithmetic of the points within which no read leaves its tensor, where they are a triangle."""
     extents = _inside(op)
-    if op.scan is not None or not any(_below(op, _single(row), extents) for row in op.write if _single(row)):
+    if op.scan is not None or not any(_below(op, single(row), extents) for row in op.write if single(row)):
         return ()
     points = count_points(op, Region.of(Grid(tuple(IntSet.interval(0, extents[dim.name]) for dim in op.dims))))
-    return _paces(op, program, kinds, points.value, 0)[0] if points.exact else ()
-
-
-def _paces(
-    op: Operation, program: Program, kinds: Sequence[_Kind], points: int, nbytes: int
-) -> tuple[tuple[_Pace, ...], tuple[_Pace, ...]]:
-    """By kind of device: what the arithmetic of so many points takes, or what was measured of the operation, and what
-    so many bytes do; empty where there is none of it."""
-    arithmetic, moved = [], []
-    operations = points // op.idle * flops_per_point(op)
-    for kind in kinds:
-        device = kind.machine.device
-        measured = device.operation(program.graph.digest(op), kind.ranks) if device.paces else None
-        work = measured or device.work(kernel_class(op), compute_dtype(op, program), kind.ranks)
-        start, moving = kind.start(op, program), device.copying(kind.ranks)
-        arithmetic.append(_Pace(kind.share, start, work, float(points if measured else operations)))
-        moved.append(_Pace(kind.share, start, moving, 0.0 if measured else float(nbytes)))
-    some = [tuple(paces) if all(pace.size for pace in paces) else () for paces in (arithmetic, moved)]
-    return some[0], some[1]
+    return paces_of(op, program, kinds, points.value, 0)[0] if points.exact else ()
 
 
 def _even_work(op: Operation, program: Program) -> tuple[int, int]:
@@ -377,9 +260,9 @@ def _even_work(op: Operation, program: Program) -> tuple[int, int]:
     if op.where or not points or op.scan is not None or _inside(op) != op.extents:
         return 0, 0
     shapes = {name: program.tensor(name).shape for name in (*op.operands, op.output)}
-    even = {r.tensor for r in op.reads if not r.guard and _span(r.index, op.extents) == shapes[r.tensor]}
+    even = {r.tensor for r in op.reads if not r.guard and span(r.index, op.extents) == shapes[r.tensor]}
     even -= op.data_dependent
-    even |= {op.output} if _span(op.write, op.extents) == shapes[op.output] else set()
+    even |= {op.output} if span(op.write, op.extents) == shapes[op.output] else set()
     return points, sum(prod(shapes[name]) * program.tensor(name).itemsize for name in even)
 
 
