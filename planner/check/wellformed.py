@@ -333,6 +333,9 @@ def _move_faults(case: Case, task: Transfer | Copy) -> Iterator[str]:
     moved = {case.buffers[name].tensor for name in (task.source, task.target)}
     if moved != {task.tensor}:
         yield f"it moves {task.tensor} between buffers of {sorted(moved)}"
+    tiers = [case.buffers[name].tier for name in (task.source, task.target)]
+    if isinstance(task, Transfer) and len(set(tiers)) > 1:
+        yield f"it moves from {tiers[0]} to {tiers[1]}: between tiers of a rank there are copies, which take their time"
     if isinstance(task, Transfer) and task.kind not in KINDS:
         yield f"there is no kind {task.kind!r} of transfer"
     if task.source == task.target and not (isinstance(task, Transfer) and case.parts(task.have) is None):

@@ -31,8 +31,8 @@ Semantics (what `check` proves and the workers obey)
   traffic. If the source is partial, the layout ``have`` has ``parts``: parts[rank] numbers the share of the reduction
   that the rank's elements stand for (equal numbers: the same share, computed redundantly), and the result is the fold
   with ``monoid``, in the order of the numbers, of one contribution of each number. ``source == target`` is allowed when
-  the source is complete: then only need minus have is written. All participants meet: a transfer runs on a rank only
-  together with the same transfer on the others.
+  the source is complete: then only need minus have is written. Both are in one tier. All participants meet: a transfer
+  runs on a rank only together with the same transfer on the others.
   If ``need`` has ``parts`` too, ranks with the same number there fold what they have among themselves, each such group
   apart from the others, and what ``target`` holds then is partial still: the share of the reduction that the group's
   contributions make up together, which has the group's number.

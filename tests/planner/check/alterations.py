@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from tapestry.expr import Affine, Bound, Read
 from tapestry.planner.check import Code
 from tapestry.planner.format.document import (
+    Copy,
     Document,
     KernelTime,
     LayoutText,
     LowerBound,
     Sharding,
     Traffic,
+    Transfer,
     Workspace,
 )
 from tapestry.program import Block, Dim, Operation, Pin, Program, Tensor
@@ -193,6 +195,7 @@ PROVOKED: list[tuple[str, Code, Callable[[], Document]]] = [
         lambda: task(laid(plans.elementwise(), "0:2,0:2", "2:5,0:2", parts=(0, 1)), 0, shards="extra"),
     ),
     ("a copy of another tensor", Code.TASK, lambda: task(plans.prefetch(), 0, source="w1.host")),
+    ("a transfer from another tier", Code.TASK, lambda: _fetched_by_transfer()),
     ("a copy onto itself", Code.TASK, lambda: task(plans.prefetch(), 0, target="w0.host")),
     ("more than a tier holds", Code.CAPACITY, lambda: buffer(plans.elementwise(), "y", offset=writing.HBM - 8)),
     ("a workspace beyond what a tier holds", Code.CAPACITY, lambda: roomy(nbytes=writing.HBM)),
@@ -346,6 +349,15 @@ def _kernel(time: KernelTime) -> Document:
 def _on_lane(lane: str) -> Document:
     document = plans.elementwise()
     return replace(document, tasks=(replace(document.tasks[0], lane=lane), *document.tasks[1:]))
+
+
+def _fetched_by_transfer() -> Document:
+    """Which would take no time, as nothing comes from another rank."""
+    document = plans.prefetch()
+    copy, *others = document.tasks
+    assert isinstance(copy, Copy)
+    fetch = Transfer(copy.id, "comm", copy.tensor, "local", copy.source, copy.target, copy.need, copy.need)
+    return replace(document, tasks=(fetch, *others))
 
 
 def _parts(numbers: tuple[int, ...]) -> Document:
