@@ -48,11 +48,13 @@ class Clock:
         return self.left <= 0.0
 
     @contextmanager
-    def last_of_all(self) -> Iterator[None]:
-        """Around what may still be done once the time is up: from now on as much is kept for it."""
+    def last_of_all(self, times: float = 1.0) -> Iterator[None]:
+        """Around what may still be done once the time is up: from now on as much is kept for it, or as many times as
+        much.
+        """
         began = now()
         yield
-        self.kept = max(self.kept, now() - began)
+        self.kept = max(self.kept, times * (now() - began))
 
     def demand(self) -> None:
         """Raises TimeLimit where the time is over by more than a little, and there is no plan."""

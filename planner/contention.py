@@ -12,17 +12,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .format import Task, Transfer
-from .strategy.traffic import Stream
+from .strategy.traffic import Move, Stream, Traffic
+
+if TYPE_CHECKING:
+    from .replay import Turn
 
 Streams = Mapping[int, Sequence[Stream]]
 """By the place in the list of a transfer that streams over a link that devices have together: what it takes, level by
 level."""
 Vector = Any  # seconds, per class of ranks
+
+
+def streams_of(moves: Mapping[int, Move], traffic: Traffic) -> Streams:
+    """Of transfers by their places in the list those that stream over links that devices have together."""
+    if not traffic.shared:
+        return {}
+    found = {k: tuple(traffic.streams(move)) for k, move in moves.items()}
+    return {k: levels for k, levels in found.items() if any(level.users for level in levels)}
 
 
 def meet(streams: Streams, starts: Sequence[Vector], ends: Sequence[Vector]) -> bool:
@@ -62,7 +72,7 @@ class Divided:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[Turn],
         takes: Sequence[Vector],
         members: Sequence[Vector | None],
         streams: Streams,
@@ -73,7 +83,7 @@ class Divided:
         at: list[dict[int, int]] = []  # per task and class its step
         for k, (task, mask) in enumerate(zip(tasks, members, strict=True)):
             mine = range(count) if mask is None else np.flatnonzero(mask).tolist()
-            together = [tuple(mine)] if isinstance(task, Transfer) else [(one,) for one in mine]
+            together = [tuple(mine)] if task.meets else [(one,) for one in mine]
             at.append({one: len(self.steps) + n for n, classes in enumerate(together) for one in classes})
             self.steps += [_Step(k, classes) for classes in together]
         self.after: list[list[int]] = [[] for _ in self.steps]
@@ -85,7 +95,7 @@ class Divided:
         self.underway: dict[int, _Underway] = {}
         self.streaming: dict[int, _Underway] = {}
 
-    def _order(self, tasks: Sequence[Task], at: Sequence[Mapping[int, int]]) -> None:
+    def _order(self, tasks: Sequence[Turn], at: Sequence[Mapping[int, int]]) -> None:
         place = {task.id: k for k, task in enumerate(tasks)}
         last: dict[tuple[str, int], int] = {}
         for k, task in enumerate(tasks):

@@ -2,7 +2,6 @@
 
 A task starts when its lane is free and its waits are done; a transfer starts when all of its participants are ready.
 Transfers that are under way at once on a link that devices have together divide it (`contention`).
-On a machine without overlap all lanes of a rank are one, on which tasks come as `in_turn` says.
 Nothing else costs time. The prices are those that the solver used, so a difference between objective and makespan is
 overlap and order alone.
 """
@@ -10,20 +9,19 @@ overlap and order alone.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import structs
 
 from ..errors import UsageError
 from ..records import width_of
 from ..space import Region
-from .contention import Divided, Streams, meet
+from .contention import Streams, streams_of
 from .format import Compute, Copy, Document, Resolved, Task, Transfer
 from .machine import Machine
 from .machine.embed import machine_from_json
+from .replay import Ends, Replay, Turn, Vector, in_turn
 from .strategy.first_traffic import FirstTraffic
 from .strategy.layouts import Layout, Layouts
 from .strategy.mesh import Mesh
@@ -135,27 +133,26 @@ class Prices:
         return self.book.layouts.of(shape, regions, self.resolved.layout(layout).parts)
 
 
-Vector = Any  # seconds, per class of ranks
-Ends = Mapping[int, Vector]
-"""Task -> when it ends; 0 where it does not run."""
-
-
 def simulate(document: Document, prices: Prices | None = None) -> Timeline:
     """Predict the run of a plan that is well-formed. UsageError where tasks wait for one another for ever.
 
-    One pass down the list, or more where a task waits for one further down, until nothing changes any more. Ranks on
-    which all tasks take the same time are one class, and go through it as one.
+    One pass down the list, or more where a task waits for one further down, until nothing changes any more.
     """
-    replay = _Replay(document, prices or Prices(Resolved(document)))
+    prices = prices or Prices(Resolved(document))
+    overlap = prices.book.machine.device.overlap
+    tasks = document.tasks if overlap else in_turn(document.tasks)
+    turns = [Turn(task.id, task.lane, task.waits, task.ranks, isinstance(task, Transfer)) for task in tasks]
+    takes = [_seconds(task, prices) for task in tasks]
+    replay = Replay(turns, takes, _streams(tasks, prices), prices.resolved.size, overlap=overlap)
     starts, ends, late = replay.run({})
-    for _ in document.tasks:
+    for _ in tasks:
         if late is None:
             break
         before = ends
         starts, ends, late = replay.run(before)
         late = None if all((ends[task] == before[task]).all() for task in ends) else late
     if late is None:
-        return replay.timeline(*replay.divided(starts, ends))
+        return _timeline(tasks, replay.classes, *replay.divided(starts, ends))
     raise UsageError(
         f"task {late[0]} waits for task {late[1]}, which is further down the list and waits for it",
         where="simulate",
@@ -163,109 +160,19 @@ def simulate(document: Document, prices: Prices | None = None) -> Timeline:
     )
 
 
-def in_turn(tasks: Sequence[Task]) -> list[Task]:
-    """The tasks one after another: always the first of the list that waits for none, on its lane or by its waits, that
-    has not come yet. Tasks that wait for one another for ever come last, in the order of the list.
-    """
-    place = {task.id: k for k, task in enumerate(tasks)}
-    last: dict[str, int] = {}
-    left, after = [0] * len(tasks), [list[int]() for _ in tasks]
-    for k, task in enumerate(tasks):
-        earlier = {place[wait] for wait in task.waits} | ({last[task.lane]} if task.lane in last else set())
-        last[task.lane], left[k] = k, len(earlier)
-        for other in earlier:
-            after[other].append(k)
-    ready = [k for k, count in enumerate(left) if not count]
-    found: dict[int, Task] = {}
-    while ready:
-        k = heappop(ready)
-        found[k] = tasks[k]
-        for later in after[k]:
-            left[later] -= 1
-            if not left[later]:
-                heappush(ready, later)
-    return [*found.values(), *(task for k, task in enumerate(tasks) if k not in found)]
-
-
-class _Replay:
-    """The tasks of a plan with what they take, for the classes of ranks on which that is the same."""
-
-    def __init__(self, document: Document, prices: Prices) -> None:
-        self.overlap = prices.book.machine.device.overlap
-        self.tasks = document.tasks if self.overlap else in_turn(document.tasks)
-        size = prices.resolved.size
-        takes = [_seconds(task, prices) for task in self.tasks]
-        members = [None if task.ranks is None else _mask(task.ranks, size) for task in self.tasks]
-        self.classes = _classes(size, [*takes, *(mask for mask in members if mask is not None)])
-        first = np.array([ranks[0] for ranks in self.classes])
-        self.takes = [seconds if np.ndim(seconds) == 0 else seconds[first] for seconds in takes]
-        self.members = [None if mask is None else mask[first] for mask in members]
-        self.streams = _streams(self.tasks, prices)
-
-    def run(self, before: Ends) -> tuple[list[Vector], dict[int, Vector], tuple[int, int] | None]:
-        """Per task its starts, by number its ends, and a task with one that it waits for further down the list.
-
-        ``before``: when tasks end that have not been come to yet, as the pass before found it.
-        """
-        nothing = np.zeros(len(self.classes))
-        lanes: dict[str, Vector] = {}
-        starts, ends, late = [], dict[int, Vector](), None
-        for task, seconds, members in zip(self.tasks, self.takes, self.members, strict=True):
-            lane = task.lane if self.overlap else ""
-            start = lanes.get(lane, nothing)
-            late = next(((task.id, wait) for wait in task.waits if wait not in ends), late)
-            for wait in task.waits:
-                start = np.maximum(start, ends[wait] if wait in ends else before.get(wait, nothing))
-            if isinstance(task, Transfer):  # one meeting of all that take part
-                start = np.full_like(nothing, start.max(where=True if members is None else members, initial=0.0))
-            end = start + seconds
-            if members is not None:
-                start, end = np.where(members, start, 0.0), np.where(members, end, 0.0)
-                lanes[lane] = np.where(members, end, lanes.get(lane, nothing))
-            else:
-                lanes[lane] = end
-            starts.append(start)
-            ends[task.id] = end
-        return starts, ends, late
-
-    def divided(self, starts: list[Vector], ends: dict[int, Vector]) -> tuple[list[Vector], dict[int, Vector]]:
-        """The starts and ends, where transfers meet on links that devices share as they are when they divide them."""
-        if not self.streams or not meet(self.streams, starts, [ends[task.id] for task in self.tasks]):
-            return starts, ends
-        tasks = self.tasks if self.overlap else [structs.replace(task, lane="") for task in self.tasks]
-        starts, last = Divided(tasks, self.takes, self.members, self.streams, len(self.classes)).run()
-        return starts, {task.id: end for task, end in zip(self.tasks, last, strict=True)}
-
-    def timeline(self, starts: Sequence[Vector], ends: Ends) -> Timeline:
-        busy = np.zeros(len(self.classes))
-        runs = []
-        for task, start in zip(self.tasks, starts, strict=True):
-            end = ends[task.id]
-            name = task.op if isinstance(task, Compute) else task.tensor
-            runs.append(Run(task.id, task.lane, name, array("d", start.tobytes()), array("d", end.tobytes())))
-            if isinstance(task, Compute):
-                busy += end - start
-        makespan = max((float(end.max()) for end in ends.values()), default=0.0)
-        return Timeline(self.classes, tuple(runs), makespan, float(busy.max()))
-
-
-def _mask(ranks: Sequence[int], size: int) -> Vector:
-    mask = np.zeros(size, dtype=bool)
-    mask[list(ranks)] = True
-    return mask
-
-
-def _classes(size: int, columns: Sequence[Vector]) -> tuple[tuple[int, ...], ...]:
-    """The ranks in classes on which each column has one value; what has one value everywhere tells none apart."""
-    label = np.zeros(size, dtype=np.int64)
-    for column in {id(column): column for column in columns if np.ndim(column)}.values():
-        values, code = np.unique(column, return_inverse=True)
-        if len(values) > 1:
-            label = np.unique(label * len(values) + code, return_inverse=True)[1]
-    found: dict[int, list[int]] = {}
-    for rank, number in enumerate(label.tolist()):
-        found.setdefault(number, []).append(rank)
-    return tuple(tuple(ranks) for ranks in found.values())
+def _timeline(
+    tasks: Sequence[Task], classes: tuple[tuple[int, ...], ...], starts: Sequence[Vector], ends: Ends
+) -> Timeline:
+    busy = np.zeros(len(classes))
+    runs = []
+    for task, start in zip(tasks, starts, strict=True):
+        end = ends[task.id]
+        name = task.op if isinstance(task, Compute) else task.tensor
+        runs.append(Run(task.id, task.lane, name, array("d", start.tobytes()), array("d", end.tobytes())))
+        if isinstance(task, Compute):
+            busy += end - start
+    makespan = max((float(end.max()) for end in ends.values()), default=0.0)
+    return Timeline(classes, tuple(runs), makespan, float(busy.max()))
 
 
 def _seconds(task: Task, prices: Prices) -> Vector:
@@ -280,8 +187,7 @@ def _streams(tasks: Sequence[Task], prices: Prices) -> Streams:
     if not prices.book.traffic.shared or prices.resolved.document.senders != "by_host":
         return {}
     moves = {k: prices.move(task) for k, task in enumerate(tasks) if isinstance(task, Transfer)}
-    found = {k: tuple(prices.book.traffic.streams(move)) for k, move in moves.items()}
-    return {k: levels for k, levels in found.items() if any(level.users for level in levels)}
+    return streams_of(moves, prices.book.traffic)
 
 
 def _copy_seconds(task: Copy, prices: Prices) -> Vector:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Protocol
 
 from ..solvers.pack import Buffer, Packing, max_live, minimize_peak, pack
 from ..strategy.rooms import Room
@@ -62,34 +63,71 @@ class Arena:
         return self.apart.get(kind, self)
 
 
-# How many steps a buffer that a transfer touches keeps its place after its last use, where memory allows: reuse at
-# once would make the next transfer wait for the computation it is meant to hide behind.
+class Hold(Protocol):
+    """How long slots keep their places after their last use."""
+
+    def until(self, life: Lifetime, *, replaced: bool) -> int:
+        """The last step at which the place is kept. ``replaced``: whether a result takes it."""
+
+    def settled(self, pair: Pair) -> bool:
+        """Whether a result may take a place."""
+
+
+@dataclass(frozen=True)
+class Linger:
+    """So many steps, if a transfer touches the slot (``moved``, by identity): reuse at once would make the next
+    transfer wait for the computation that it is meant to hide behind.
+    """
+
+    steps: int
+    moved: Set[int]
+
+    def until(self, life: Lifetime, *, replaced: bool) -> int:
+        return life.last + (self.steps if id(life.slot) in self.moved and not replaced else 0)
+
+    def settled(self, pair: Pair) -> bool:
+        return pair.settled(self.steps)
+
+
+# How many steps what transfers touch keeps its place, where memory allows.
 LINGER = (24, 8)
 # Runs of the search where the quick orders do not do. A run takes about a millisecond; most that succeed do so early.
 RUNS = 64
 
 
-def place(steps: Steps, capacity: int, rooms: Sequence[Room] = ()) -> Arena:
+def place(steps: Steps, capacity: int, rooms: Sequence[Room] = (), unhindered: Hold | None = None) -> Arena:
     """Resident slots at the bottom, one after another; the others packed above by lifetime (`planner.solvers.pack`).
     Groups of ranks that compute side by side have places of their own, at the same addresses; and so have devices that
     have more memory than others (``rooms``), at others, where what they store has no room in the least.
 
     States that are updated in their place take no other. The peak may exceed the capacity; the caller decides what to
-    do about it.
+    do about it. ``unhindered``: how long places are kept if that fits.
     """
     alive = lifetimes(steps)
     moved = {id(slot) for step in steps.steps if isinstance(step, MoveStep) for slot in (step.source, step.target)}
+    holds = [*([unhindered] if unhindered else []), *(Linger(count, moved) for count in (LINGER if moved else ()))]
+    holds.append(Linger(0, moved))
     found = replacements(steps)
     places = _places(alive, found)
     sides = groups(steps)
-    arena = _side_by_side(places, sides, len(steps.steps), capacity, moved, found.pairs) if len(sides) > 1 else None
+    arena = _side_by_side(places, sides, len(steps.steps), capacity, holds, found.pairs) if len(sides) > 1 else None
     if arena is None or arena.peak > capacity:
-        together = packed(places, len(steps.steps), capacity, moved, found.pairs)
+        together = packed(places, len(steps.steps), capacity, holds, found.pairs)
         arena = together if arena is None or together.peak <= arena.peak else arena
     if arena.peak > capacity and rooms:
-        apart = _apart(steps, capacity, rooms, moved, found)
+        apart = _apart(steps, capacity, rooms, holds, found)
         arena = apart if apart.peak < arena.peak else arena
     return _with_chains(arena, alive, found)
+
+
+def spread(steps: Steps) -> Arena:
+    """A place of its own for every slot, but for states that are updated in theirs."""
+    alive, found = lifetimes(steps), replacements(steps)
+    offsets, top = {}, 0
+    for life in _places(alive, found):
+        offsets[id(life.slot)] = top
+        top += _aligned(life.nbytes)
+    return _with_chains(Arena(offsets, top, alive, {}), alive, found)
 
 
 def _with_chains(arena: Arena, alive: list[Lifetime], found: Replacements) -> Arena:
@@ -101,14 +139,14 @@ def _with_chains(arena: Arena, alive: list[Lifetime], found: Replacements) -> Ar
     return Arena(offsets, arena.peak, arena.lifetimes if apart else alive, {**arena.over, **found.over}, apart)
 
 
-def _apart(steps: Steps, capacity: int, rooms: Sequence[Room], moved: set[int], found: Replacements) -> Arena:
+def _apart(steps: Steps, capacity: int, rooms: Sequence[Room], holds: Sequence[Hold], found: Replacements) -> Arena:
     """The ranks of each kind of device packed for themselves. A result takes an operand's place on all or on none."""
     pairs = found.pairs
     while True:
         arenas = {}
         for room in rooms:
             alive = lifetimes(steps, room.ranks)
-            mine = packed(_places(alive, found), len(steps.steps), capacity + room.spare, moved, pairs)
+            mine = packed(_places(alive, found), len(steps.steps), capacity + room.spare, holds, pairs)
             arenas[room.kind] = replace(mine, lifetimes=alive)
         common = {key for key in pairs if all(key in mine.over for mine in arenas.values())}
         if all(common == mine.over.keys() for mine in arenas.values()):
@@ -133,7 +171,7 @@ def least_arena(steps: Steps, rooms: Sequence[Room] = ()) -> int:
 
 
 def _least(alive: list[Lifetime], end: int, pairs: Mapping[int, Pair]) -> int:
-    return _Packing(alive, end, 0, set(), pairs).least
+    return _Packing(alive, end, Linger(0, frozenset()), pairs).least
 
 
 def _places(alive: list[Lifetime], found: Replacements) -> list[Lifetime]:
@@ -147,7 +185,7 @@ def _side_by_side(
     sides: list[Ranks],
     end: int,
     capacity: int,
-    moved: set[int],
+    holds: Sequence[Hold],
     pairs: Mapping[int, Pair],
 ) -> Arena:
     """Each group of ranks packed for itself, as a slot takes no room on ranks that store nothing of it.
@@ -158,7 +196,7 @@ def _side_by_side(
     over: dict[int, Slot] = {}
     peak = 0
     for lives, mine in _told_apart(alive, sides, end, pairs):
-        arena = packed(lives, end, capacity, moved, mine)
+        arena = packed(lives, end, capacity, holds, mine)
         offsets |= arena.offsets
         over |= arena.over
         peak = max(peak, arena.peak)
@@ -178,18 +216,18 @@ def _told_apart(
 
 
 def packed(
-    alive: list[Lifetime], end: int, capacity: int, moved: set[int], pairs: Mapping[int, Pair] | None = None
+    alive: list[Lifetime], end: int, capacity: int, holds: Sequence[Hold], pairs: Mapping[int, Pair] | None = None
 ) -> Arena:
     """Quick orders first; where they need more than there is, though no instant does, the search of the packing solver.
 
-    ``end`` is the number of steps; ``moved`` the slots, by identity, that transfers touch; ``pairs`` the slots, by that
-    of the result, whose place a result may take.
+    ``end`` is the number of steps; ``holds`` how long places are kept, the last one no longer than they are needed;
+    ``pairs`` the slots, by identity of the result, whose place a result may take.
     """
-    for linger in LINGER if moved else ():
-        packing = _Packing(alive, end, linger, moved, pairs or {})
+    for hold in holds[:-1]:
+        packing = _Packing(alive, end, hold, pairs or {})
         if packing.least <= capacity and (arena := packing.placed(packing.lowest())).peak <= capacity:
             return arena
-    packing = _Packing(alive, end, 0, moved, pairs or {})
+    packing = _Packing(alive, end, holds[-1], pairs or {})
     arena = packing.placed(packing.lowest())
     if arena.peak <= capacity or packing.least > capacity or packing.base >= capacity:
         return arena
@@ -198,23 +236,22 @@ def packed(
 
 
 class _Packing:
-    """Resident slots at the bottom; above them the others, ``linger`` steps longer alive where transfers touch them."""
+    """Resident slots at the bottom; above them the others, for as long as they keep their places."""
 
-    def __init__(
-        self, alive: list[Lifetime], end: int, linger: int, moved: set[int], pairs: Mapping[int, Pair]
-    ) -> None:
+    def __init__(self, alive: list[Lifetime], end: int, hold: Hold, pairs: Mapping[int, Pair]) -> None:
         self.alive = alive
         self.resident = [life for life in alive if life.first < 0 and life.last == end]
         self.moving = [life for life in alive if not (life.first < 0 and life.last == end)]
         self.base = sum(_aligned(life.nbytes) for life in self.resident)
-        self.over = {id(life.slot): pairs[id(life.slot)].over for life in self.moving if _settled(life, pairs, linger)}
-        staying = moved - {id(slot) for slot in self.over.values()}
+        taking = {id(life.slot): pairs[id(life.slot)] for life in self.moving if id(life.slot) in pairs}
+        self.over = {key: pair.over for key, pair in taking.items() if hold.settled(pair)}
+        replaced = {id(slot) for slot in self.over.values()}
         numbers = {id(life.slot): str(k) for k, life in enumerate(self.moving)}
         self.buffers = [
             Buffer(
                 numbers[id(life.slot)],
                 life.first,
-                min(end, life.last + (linger if id(life.slot) in staying else 0)) + 1,
+                min(end, hold.until(life, replaced=id(life.slot) in replaced)) + 1,
                 _aligned(max(life.nbytes, 1)),
                 alignment=ALIGN,
                 reuses=numbers[id(self.over[id(life.slot)])] if id(life.slot) in self.over else None,
@@ -243,10 +280,6 @@ class _Packing:
         over = {new: old for new, old in self.over.items() if offsets[new] == offsets[id(old)]}
         peak = max((offsets[id(life.slot)] + life.nbytes for life in self.alive), default=0)
         return Arena(offsets, peak, self.alive, over)
-
-
-def _settled(life: Lifetime, pairs: Mapping[int, Pair], linger: int) -> bool:
-    return id(life.slot) in pairs and pairs[id(life.slot)].settled(linger)
 
 
 def _aligned(nbytes: int) -> int:

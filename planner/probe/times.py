@@ -13,7 +13,7 @@ from statistics import fmean
 from ..format import Resolved, Transfer
 from ..format.events import Event
 from ..measured import Step
-from ..simulate import in_turn
+from ..replay import in_turn
 
 
 @dataclass(frozen=True)

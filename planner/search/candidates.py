@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 
 import msgspec
 
+from ...program import Program
 from ..format import Claims, Document, Predicted, Resolved, Traffic, Workspace
 from ..lowering.decisions import Decisions, Listing, Schedule, units_of
 from ..lowering.emit import Emitted, emit, sharding_of
 from ..lowering.memory import Arena, least_arena, place
 from ..lowering.order import in_order_of, listed
 from ..lowering.steps import StepBuilder, Steps
+from ..lowering.unhindered import Times, Unhindered, unhindered
 from ..lowering.waits import waits_of
 from ..lowering.workspace import workspaces
 from ..sharding.model import Model
@@ -31,9 +35,6 @@ class Candidate:
     timeline: Timeline
     peak: int
     schedule: Schedule
-
-
-Candidates = dict[Schedule, Candidate]
 
 
 def decide(nodes: list[Node], model: Model, choice: Mapping[int, int]) -> Decisions:
@@ -56,68 +57,111 @@ def decided(nodes: Sequence[Node], options: Sequence[int]) -> Decisions:
 
 
 PLENTY = 2**60  # bytes, more than any device has
+# How many times as long as its steps and their times what is still to be done of a plan takes, about.
+TRIED = 3.0
 
 # How far ahead resident tensors are gathered, the most eager first; 0 takes the least memory.
 AHEAD = (24, 12, 6, 3, 1)
 
 
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Decisions lowered under a schedule, but for the places of slots. ``times``: of its run where these hold nothing
+    up; no plan of these steps in this order takes less.
+    """
+
+    decisions: Decisions
+    schedule: Schedule
+    steps: Steps
+    times: Times
+
+    @property
+    def seconds(self) -> float:
+        return self.times.seconds
+
+    @property
+    def busy(self) -> bool:
+        """Whether no rank waits for more than 1 % of the time."""
+        return self.seconds <= 1.01 * self.times.compute_s
+
+
+class Trials:
+    """The same decisions under several schedules."""
+
+    def __init__(self, question: Question, decisions: Decisions) -> None:
+        self.question, self.decisions = question, decisions
+        program = question.program
+        for op in program.operations:
+            question.table.prove(op, decisions.strategies[op.name].cuts)
+        self._plain = program, Listing(units_of(program, decisions))
+
+    @cached_property
+    def _listed(self) -> tuple[Program, Listing]:
+        question = self.question
+        listing = listed(question.program, self.decisions, question.pricing, question.layouts)
+        return in_order_of(question.program, listing.units), listing
+
+    def steps(self, schedule: Schedule) -> Steps:
+        """The steps of all ranks."""
+        question, (program, listing) = self.question, self._listed if schedule.listed else self._plain
+        builder = StepBuilder(program, self.decisions, listing, question.pricing, question.layouts, schedule)
+        return builder.build()
+
+    def of(self, schedule: Schedule) -> Trial:
+        question = self.question
+        with question.clock.last_of_all(TRIED):
+            steps = self.steps(schedule)
+            return Trial(self.decisions, schedule, steps, unhindered(steps, question.program, question.pricing))
+
+    def eager(self, distances: Iterable[int], kind: Schedule, enough: Callable[[Trial], bool]) -> Iterator[Trial]:
+        """Resident tensors gathered at several distances from their use, until one is enough or the time is up."""
+        for distance in distances:
+            if self.question.clock.up:
+                return
+            found = self.of(replace(kind, ahead=distance))
+            yield found
+            if enough(found):
+                return
+
+
 def best_candidate(question: Question, decisions: Decisions, ideal: float) -> Candidate:
     """The lowered plan with the shortest simulated makespan among those that fit; the smallest if none does.
 
-    Looking further is pointless once a schedule comes within 1 % of the model's own estimate, ``ideal`` seconds.
+    Gathers of resident tensors are tried at several distances from their use, before and after moves of fresh values,
+    and where such are moved operations in list-scheduled order, with gathers as far ahead as was best without, then at
+    other distances. Looking further is pointless once a schedule comes within 1 % of the model's own estimate,
+    ``ideal`` seconds, or no rank of a listed one waits. Raises TimeLimit where it is the first, and late.
     """
-    resident = _moves(question, decisions, resident=True)
-    if not resident:
-        candidates = {Schedule(): lower(question, decisions, Schedule())}
-    else:
-        candidates = _looked_ahead(question, decisions, ideal)
-    best = _best(question, candidates)
-    if best.peak <= question.capacity and _moves(question, decisions, resident=False):
-        candidates |= _listed(question, decisions, best, AHEAD if resident else ())
-    return _best(question, candidates)
+    question.clock.demand()
+    trials, resident = Trials(question, decisions), _moves(question, decisions, resident=True)
+    least = trials.of(Schedule(0) if resident else Schedule())
+    found = [least]
+    if least_arena(least.steps, question.rooms) <= question.capacity:
+        if resident:
+            found += trials.eager(AHEAD, Schedule(), lambda trial: trial.seconds <= 1.01 * ideal)
+            first = replace(_shortest(found).schedule, gathers_first=True)
+            found += trials.eager((first.ahead,), first, lambda _: True)
+        if _moves(question, decisions, resident=False):
+            kind = replace(_shortest(found).schedule, listed=True)
+            distances = dict.fromkeys((kind.ahead, *(AHEAD if resident else ())))
+            found += trials.eager(distances, kind, lambda trial: trial.busy)
+    return _first_placed(question, found) or placed(question, least)
 
 
-def _listed(question: Question, decisions: Decisions, best: Candidate, ahead: Sequence[int]) -> Candidates:
-    """The same in list-scheduled order: resident tensors gathered as far ahead of their use as in the best one, then at
-    other distances, until no rank waits for more than 1 % of the time.
-    """
-    found: Candidates = {}
-    for distance in dict.fromkeys((best.schedule.ahead, *ahead)):
-        if question.clock.up or any(_busy(candidate) for candidate in found.values()):
+def _shortest(trials: Sequence[Trial]) -> Trial:
+    return min(trials, key=lambda trial: trial.seconds)
+
+
+def _first_placed(question: Question, trials: Sequence[Trial]) -> Candidate | None:
+    """The shortest that fits. One that would be no shorter however its slots lie is not placed."""
+    best: Candidate | None = None
+    for k, trial in enumerate(sorted(trials, key=lambda trial: trial.seconds)):
+        if (k and question.clock.up) or (best is not None and best.timeline.makespan_s <= trial.seconds):
             break
-        listed = fitting(question, decisions, replace(best.schedule, ahead=distance, listed=True))
-        if listed is not None:
-            found[listed.schedule] = listed
-    return found
-
-
-def _busy(candidate: Candidate) -> bool:
-    return candidate.timeline.makespan_s <= 1.01 * candidate.timeline.compute_s
-
-
-def _looked_ahead(question: Question, decisions: Decisions, ideal: float) -> Candidates:
-    """Gathers of resident tensors at several distances from their use, and before or after moves of fresh values."""
-    least = lower(question, decisions, Schedule(0))
-    candidates = {least.schedule: least}
-    if least.peak > question.capacity:
-        return candidates
-    for ahead in () if question.clock.up else AHEAD:
-        latest = fitting(question, decisions, Schedule(ahead))
-        if latest is not None:
-            candidates[latest.schedule] = latest
-        if question.clock.up or (latest is not None and latest.timeline.makespan_s <= 1.01 * ideal):
-            break
-    if question.clock.up:
-        return candidates
-    eager = fitting(question, decisions, replace(_best(question, candidates).schedule, gathers_first=True))
-    return candidates if eager is None else {**candidates, eager.schedule: eager}
-
-
-def _best(question: Question, candidates: Candidates) -> Candidate:
-    fitting = [c for c in candidates.values() if c.peak <= question.capacity]
-    return (
-        min(fitting, key=lambda c: c.timeline.makespan_s) if fitting else min(candidates.values(), key=lambda c: c.peak)
-    )
+        other = placed_within(question, trial)
+        if other is not None and (best is None or other.timeline.makespan_s < best.timeline.makespan_s):
+            best = other
+    return best
 
 
 def _moves(question: Question, decisions: Decisions, *, resident: bool) -> bool:
@@ -137,23 +181,20 @@ def lower(question: Question, decisions: Decisions, schedule: Schedule) -> Candi
     late.
     """
     question.clock.demand()
-    with question.clock.last_of_all():
-        return _placed(question, decisions, schedule, _stepped(question, decisions, schedule))
+    return placed(question, Trials(question, decisions).of(schedule))
 
 
-def fitting(question: Question, decisions: Decisions, schedule: Schedule) -> Candidate | None:
-    """The same, if it fits into memory. Where no places would do, none are looked for."""
-    with question.clock.last_of_all():
-        steps = _stepped(question, decisions, schedule)
-        if least_arena(steps, question.rooms) > question.capacity:
-            return None
-        found = _placed(question, decisions, schedule, steps)
-    return found if found.peak <= question.capacity else None
+def fitting(question: Question, decisions: Decisions, schedule: Schedule, below: float = inf) -> Candidate | None:
+    """The same, if it fits into memory. Where no places would do, or none would make it take less than ``below``
+    seconds, none are looked for.
+    """
+    trial = Trials(question, decisions).of(schedule)
+    return placed_within(question, trial) if trial.seconds < below else None
 
 
 def least_peak(question: Question, decisions: Decisions, schedule: Schedule) -> int:
     """Bytes that the plan takes on a rank at least."""
-    return least_arena(_stepped(question, decisions, schedule), question.rooms)
+    return least_arena(Trials(question, decisions).steps(schedule), question.rooms)
 
 
 def needed(question: Question, candidate: Candidate) -> int:
@@ -164,25 +205,25 @@ def needed(question: Question, candidate: Candidate) -> int:
     return lower(replace(question, machine=plenty), candidate.decisions, candidate.schedule).peak
 
 
-def _stepped(question: Question, decisions: Decisions, schedule: Schedule) -> Steps:
-    """The steps of all ranks."""
-    for op in question.program.operations:
-        question.table.prove(op, decisions.strategies[op.name].cuts)
-    program, listing = question.program, Listing(units_of(question.program, decisions))
-    if schedule.listed:
-        listing = listed(program, decisions, question.pricing, question.layouts)
-        program = in_order_of(program, listing.units)
-    return StepBuilder(program, decisions, listing, question.pricing, question.layouts, schedule).build()
+def placed(question: Question, trial: Trial) -> Candidate:
+    """A plan document with its simulated timeline: places so that memory holds nothing up, if there is as much."""
+    steps, decisions, devices = trial.steps, trial.decisions, question.machine.devices
+    with question.clock.last_of_all():
+        arena = place(steps, question.capacity, question.rooms, Unhindered(steps, trial.times))
+        emitted = emit(steps, arena, waits_of(steps, arena), question.tier, len(devices))
+        most = max((mine.peak for mine in arena.apart.values()), default=arena.peak)
+        rooms = workspaces(steps, devices, question.tier, most, question.capacity)
+        document = _document(question, decisions, emitted, rooms, _peaks(question, arena, rooms))
+        timeline = simulate(document, Prices(Resolved(document, question.program, emitted.regions), question.book))
+    return Candidate(decisions, document, timeline, arena.peak, trial.schedule)
 
 
-def _placed(question: Question, decisions: Decisions, schedule: Schedule, steps: Steps) -> Candidate:
-    arena, devices = place(steps, question.capacity, question.rooms), question.machine.devices
-    emitted = emit(steps, arena, waits_of(steps, arena), question.tier, len(devices))
-    most = max((mine.peak for mine in arena.apart.values()), default=arena.peak)
-    rooms = workspaces(steps, devices, question.tier, most, question.capacity)
-    document = _document(question, decisions, emitted, rooms, _peaks(question, arena, rooms))
-    timeline = simulate(document, Prices(Resolved(document, question.program, emitted.regions), question.book))
-    return Candidate(decisions, document, timeline, arena.peak, schedule)
+def placed_within(question: Question, trial: Trial) -> Candidate | None:
+    """The same, if that fits into memory. Where no places would do, none are looked for."""
+    if least_arena(trial.steps, question.rooms) > question.capacity:
+        return None
+    found = placed(question, trial)
+    return found if found.peak <= question.capacity else None
 
 
 def _peaks(question: Question, arena: Arena, rooms: Mapping[str, Workspace]) -> list[int]:

@@ -218,7 +218,7 @@ class PieceSearch:
         return replace(decisions, pieces=pieces)
 
     def _tried(self, state: _State, way: _Way) -> _State | None:
-        """Lowered and simulated; None where it cannot be cut so, does not fit, or no trial is left."""
+        """Lowered and simulated; None where it cannot be cut so, does not fit, takes longer, or no trial is left."""
         if self.trials <= 0 or self.question.clock.up:
             return None
         decisions = self._cut(state, way, self.program.operations)
@@ -226,7 +226,7 @@ class PieceSearch:
             return None
         self.trials -= 1
         found = state.found
-        candidate = fitting(self.question, decisions, found.candidate.schedule)
+        candidate = fitting(self.question, decisions, found.candidate.schedule, state.seconds)
         if candidate is None:
             return None
         return _State(Found(candidate, way.choice, found.solution), {**state.cuttings, **way.cuttings})

@@ -23,7 +23,7 @@ from ..sharding.shortage import least_held, shortage
 from ..sharding.solving import Solution, least_memory, solve
 from .blocks import Blocks
 from .budgets import lesser
-from .candidates import best_candidate, decide, fitting, needed
+from .candidates import Trials, best_candidate, decide, fitting, needed, placed_within
 from .found import Found
 from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
@@ -359,7 +359,7 @@ class Search:
 
     def refined(self, best: Found, most: int = 200) -> Found:
         """Change one decision at a time while the simulated makespan falls, in so many trials at most. Of homes of a
-        source that cost the same one that fits is tried.
+        source that cost the same one that fits is tried, or one that is no shorter.
         """
         trials = min(most, EFFORT // self.question.toil)
         schedule = best.candidate.schedule
@@ -373,15 +373,13 @@ class Search:
                 home = elsewhere(self.costs, best.choice, choice)
                 if home in tried:
                     continue
-                decisions = decide(self.model.nodes, self.model, choice)
-                candidate = fitting(self.question, decisions, schedule)
-                if candidate is None:
-                    continue
-                if home is not None:
+                trial = Trials(self.question, decide(self.model.nodes, self.model, choice)).of(schedule)
+                shorter = trial.seconds < WORTH * best.makespan_s
+                candidate = placed_within(self.question, trial) if shorter else None
+                if home is not None and (candidate is not None or not shorter):
                     tried.add(home)
-                found = Found(candidate, choice, best.solution)
-                if found.makespan_s < WORTH * best.makespan_s:
-                    best, improved = found, True
+                if candidate is not None and candidate.timeline.makespan_s < WORTH * best.makespan_s:
+                    best, improved = Found(candidate, choice, best.solution), True
                     break
         return best
 
@@ -404,16 +402,18 @@ class Search:
 
     def _best_order(self, choice: dict[int, int], best: Found) -> Found | None:
         """A choice under the schedule of the best. Where a small program takes about as long so, in list-scheduled
-        order too: which of two choices that cost the same is shorter, the order may decide. None where it does not fit.
+        order too: which of two choices that cost the same is shorter, the order may decide. None where it does not fit,
+        or takes longer.
         """
         decisions, mine = decide(self.model.nodes, self.model, choice), best.candidate.schedule
-        candidate = fitting(self.question, decisions, mine)
+        once = mine.listed or self.question.toil > FEW
+        candidate = fitting(self.question, decisions, mine, (WORTH if once else ABOUT) * best.makespan_s)
         if candidate is None:
             return None
         found = Found(candidate, choice, best.solution)
-        if mine.listed or self.question.toil > FEW or found.makespan_s > ABOUT * best.makespan_s:
+        if once:
             return found
-        other = fitting(self.question, decisions, replace(mine, listed=True))
+        other = fitting(self.question, decisions, replace(mine, listed=True), found.makespan_s)
         return found if other is None else min(found, replace(found, candidate=other), key=lambda f: f.makespan_s)
 
     def neighbours(self, choice: Mapping[int, int], count: int) -> list[dict[int, int]]:

@@ -131,12 +131,16 @@ def _hidden(question: Question, best: Found) -> Found:
             break
         trials -= 1
         other = _instead(question, best.candidate, whole, turned)
-        if other is not None and other.timeline.makespan_s < WORTH * best.makespan_s:
+        if other is not None:
             best = replace(best, candidate=other)
     return best
 
 
 def _instead(question: Question, candidate: Candidate, whole: Strategy, turned: Strategy) -> Candidate | None:
-    """The plan with one strategy in the place of another, wherever it is; None where it does not fit."""
+    """The plan with one strategy in the place of another, wherever it is; None where it does not fit, or is hardly
+    shorter.
+    """
     strategies = {name: turned if mine is whole else mine for name, mine in candidate.decisions.strategies.items()}
-    return fitting(question, replace(candidate.decisions, strategies=strategies), candidate.schedule)
+    below = WORTH * candidate.timeline.makespan_s
+    other = fitting(question, replace(candidate.decisions, strategies=strategies), candidate.schedule, below)
+    return other if other is not None and other.timeline.makespan_s < below else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tapestry.planner.lowering.memory import ALIGN, Arena, Lifetime, packed
+from tapestry.planner.lowering.memory import ALIGN, Arena, Lifetime, Linger, packed
 from tapestry.planner.solvers.pack import Buffer, minimize_peak
 
 pytestmark = pytest.mark.long
@@ -63,7 +63,7 @@ def test_quick_orders_are_not_always_enough() -> None:
 @pytest.mark.parametrize("seed", HARD[:8])
 def test_what_fits_only_after_search_is_placed(seed: int) -> None:
     alive = lifetimes(seed)
-    arena = packed(alive, 22, least(alive), set())
+    arena = packed(alive, 22, least(alive), [Linger(0, set())])
     assert arena.peak <= least(alive) < quick(alive)
     assert apart(arena)
     assert all(offset % ALIGN == 0 for offset in arena.offsets.values())
@@ -72,11 +72,11 @@ def test_what_fits_only_after_search_is_placed(seed: int) -> None:
 @pytest.mark.parametrize("seed", HARD[:4])
 def test_what_fits_in_no_way_keeps_the_quick_answer(seed: int) -> None:
     alive = lifetimes(seed)
-    arena = packed(alive, 22, least(alive) - ALIGN, set())
+    arena = packed(alive, 22, least(alive) - ALIGN, [Linger(0, set())])
     assert arena.peak == quick(alive)
     assert apart(arena)
 
 
 def test_the_same_buffers_get_the_same_places() -> None:
-    first, again = (packed(lifetimes(HARD[0]), 22, least(lifetimes(HARD[0])), set()) for _ in range(2))
+    first, again = (packed(lifetimes(HARD[0]), 22, least(lifetimes(HARD[0])), [Linger(0, set())]) for _ in range(2))
     assert [*first.offsets.values()] == [*again.offsets.values()]

@@ -47,8 +47,8 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     """A lowered plan takes four seconds, its steps one of them; the model two; an operation's strategies a quarter."""
     hands = Hands()
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: hands.now))
-    monkeypatch.setattr(candidates, "_stepped", hands.taking(candidates._stepped, 1.0))
-    monkeypatch.setattr(candidates, "_placed", hands.taking(candidates._placed, 3.0))
+    monkeypatch.setattr(candidates, "unhindered", hands.taking(candidates.unhindered, 1.0))
+    monkeypatch.setattr(candidates, "place", hands.taking(candidates.place, 3.0))
     monkeypatch.setattr(searching, "build_model", hands.taking(searching.build_model, 2.0))
     monkeypatch.setattr(nodes, "op_node", hands.taking(nodes.op_node, 0.25))
     monkeypatch.setattr(ready, "made_ready", hands.taking(ready.made_ready, 10.0))

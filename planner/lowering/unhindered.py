@@ -1,0 +1,97 @@
+"""When steps run while memory holds none of them up, and how long places are kept so that it does not.
+
+A slot that takes the place of another waits for all that was done with that one. In a run in which every slot has a
+place of its own, nothing waits so: no run of these steps in this order is shorter. Where a slot takes a place only from
+the step on from which all steps start later than the last use of the place has ended there, every such wait is over
+before anything waits for it, and the run is as long as that one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from ...program import Program
+from ...records import width_of
+from ..contention import streams_of
+from ..replay import Replay, Turn, in_turn
+from ..strategy.traffic import Move, Traffic
+from .memory import Lifetime, spread
+from .replacements import Pair
+from .sides import size_of
+from .steps import ComputeStep, MoveStep, Steps
+from .waits import waits_of
+
+
+@dataclass(frozen=True)
+class Times:
+    """Per step when the first of its ranks starts and the last one ends; seconds of all, and of the busiest rank's
+    computing.
+    """
+
+    starts: list[float]
+    ends: list[float]
+    seconds: float
+    compute_s: float
+
+
+def unhindered(steps: Steps, program: Program, traffic: Traffic) -> Times:
+    """The run of steps of which every slot has a place of its own."""
+    waits, overlap = waits_of(steps, spread(steps)), traffic.machine.device.overlap
+    turns = [Turn(k, step.lane, waits[k], step.ranks, isinstance(step, MoveStep)) for k, step in enumerate(steps.steps)]
+    turns = turns if overlap else in_turn(turns)
+    order = [steps.steps[turn.id] for turn in turns]
+    moves = {k: _move(step, program, traffic) for k, step in enumerate(order) if isinstance(step, MoveStep)}
+    computed = {id(step.strategy): np.array(step.strategy.seconds) for step in order if isinstance(step, ComputeStep)}
+    takes = [
+        computed[id(step.strategy)] if isinstance(step, ComputeStep) else moves[k].seconds
+        for k, step in enumerate(order)
+    ]
+    replay = Replay(turns, takes, streams_of(moves, traffic), size_of(steps), overlap=overlap)
+    starts, ends, _ = replay.run({})
+    return _times(replay, *replay.divided(starts, ends))
+
+
+def _move(step: MoveStep, program: Program, traffic: Traffic) -> Move:
+    return traffic.direct(step.have, step.need, width_of(program, step.tensor.name))
+
+
+def _times(replay: Replay, starts: list[Any], ends: dict[int, Any]) -> Times:
+    first, last = [0.0] * len(starts), [0.0] * len(starts)
+    busy = np.zeros(len(replay.classes))
+    for turn, start, members in zip(replay.turns, starts, replay.members, strict=True):
+        end = ends[turn.id]
+        first[turn.id] = float(start.min() if members is None else start.min(where=members, initial=np.inf))
+        last[turn.id] = float(end.max())
+        busy += 0.0 if turn.meets else end - start
+    return Times(first, last, max(last, default=0.0), float(busy.max()))
+
+
+class Unhindered:
+    """Places are kept until nothing that comes later starts before their last use has ended."""
+
+    def __init__(self, steps: Steps, times: Times) -> None:
+        self.starts = times.starts
+        self.from_there = list(accumulate(reversed(times.starts), min))[::-1]  # the first start of a step and all later
+        self.ends: dict[int, float] = {}  # by slot identity when its last use has ended
+        self.before: dict[int, float] = {}  # and all uses but those by the last step
+        last: dict[int, int] = {}
+        for position, step in enumerate(steps.steps):
+            for slot, _, _ in step.touched:
+                key = id(slot)
+                if last.get(key) != position:
+                    self.before[key] = self.ends.get(key, 0.0)
+                    last[key] = position
+                self.ends[key] = max(self.before[key], times.ends[position])
+
+    def until(self, life: Lifetime, *, replaced: bool) -> int:  # noqa: ARG002 - what replaces it waits for nothing
+        if id(life.slot) not in self.ends:
+            return life.last
+        return max(life.last, bisect_left(self.from_there, self.ends[id(life.slot)]) - 1)
+
+    def settled(self, pair: Pair) -> bool:
+        return self.before[id(pair.over)] <= self.starts[pair.at]
