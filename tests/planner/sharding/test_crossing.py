@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import tapestry as tp
 from tapestry import Tensor, f32
@@ -20,10 +21,12 @@ from tapestry.planner.check.report import Findings
 from tapestry.planner.search.explicit import plan_partitions
 from tapestry.planner.sharding.crossing import _Stretches, crossing_seconds
 from tapestry.planner.sharding.kinds import kinds_of
+from tapestry.planner.simulate import simulate
 from tapestry.planner.testing import plans
 from tapestry.program import Operation, Program
 from tapestry.space import Grid, IntSet, Region
 
+from ..check import plans as by_hand
 from ..check.test_bound import stating
 
 
@@ -146,6 +149,19 @@ def test_no_plan_on_two_hosts_is_below(program: Program, near_s: float, more_s: 
     home = data.draw(st.sampled_from([*shares(given.shape, range(len(given.shape)), 4)]))
     made = plan_partitions(program, on, parts, homes={given.name: home})
     assert proved(program, on) <= made.simulate().makespan_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", by_hand.ALL)
+@pytest.mark.parametrize("latency_s", [1e-9, 1e-7, 1e-5])
+def test_no_plan_written_by_hand_is_below(name: str, latency_s: float) -> None:
+    """In chunks, turns and stages, with work repeated or reductions split."""
+    document = by_hand.ALL[name]()
+    links = [{**link, "latency_s": latency_s} for link in document.machine["links"]]
+    device = {**document.machine["device"], "launch_overhead_s": 1e-9}
+    document = structs.replace(document, machine={**document.machine, "links": links, "device": device})
+    case = wellformed.read(document, Findings())
+    assert case is not None
+    assert crossing.seconds(case, kinds_of_case(case)) <= simulate(document).makespan_s * (1 + 1e-9)
 
 
 def test_hosts_apart_are_worth_less_than_ranks_of_one() -> None:
