@@ -86,7 +86,7 @@ def calls_of(layer: Layer, memory: Any) -> list[Callable[[int], Any]]:
     """The forward pass, the input gradient and the weight gradient, each of operands in rotation."""
     import torch
 
-    n, extent, channels, width, size, stride = layer
+    n, extent, channels, width, size, stride = layer[:6]
     groups, pad = channels // width, size // 2
     out = (extent + 2 * pad - size) // stride + 1
     xs, dys = (
