@@ -114,6 +114,7 @@ class Translation:
         self.moved = [moved for flows in alike for moved in self._moved(flows)]
         self.held = [self._held(room) for room in self.rooms]
         self.exchanged = [self._exchanged(room) for room in self.rooms]
+        self._least: tuple[int, Costs] | None = None  # with how many prices were known then
 
     @property
     def unit(self) -> int:
@@ -132,8 +133,11 @@ class Translation:
     @property
     def least_costs(self) -> Costs:
         """What they cost at least, by the prices that are known so far."""
-        priced = {id(flow): moved.priced for moved in self.moved for flow in moved.flows}
-        return Costs(self.model, lambda flow, have, need: priced[id(flow)].least(have, need))
+        known = sum(int(moved.priced.known.sum()) for moved in self.moved)
+        if self._least is None or self._least[0] != known:
+            priced = {id(flow): moved.priced for moved in self.moved for flow in moved.flows}
+            self._least = known, Costs(self.model, lambda flow, have, need: priced[id(flow)].least(have, need))
+        return self._least[1]
 
     def _work(self, node: int) -> Ints:
         """Per option, of the node and all that are tied to it."""
