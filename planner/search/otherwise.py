@@ -28,7 +28,7 @@ def otherwise(search: Search, best: Solution) -> Found | None:
         return None
     for node, option in best.choice.items():
         if len(search.model.nodes[node].labels) > 1 and not search.question.clock.up:
-            found.append(search.asked(search.budget, without=(node, option)))
+            found.append(search.asked(search.budget, without=((node, option),)))
     tried: list[dict[int, int]] = []
     for other in sorted((each for each in found if each.choice), key=lambda each: each.objective):
         if other.choice not in tried and len(tried) < LOWERED and not search.question.clock.up:

@@ -9,7 +9,7 @@ promising by the model first. The number of trials is fixed by the size of the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -29,6 +29,7 @@ from .near import changed, cheapest, elsewhere
 from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
+from .rows import crosswise
 from .starts import cut, uncut
 
 # Transfers of values count fully, half, not at all (numerators over 2).
@@ -154,14 +155,14 @@ class Search:
         self.question.clock.secured = True
         return found
 
-    def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: tuple[int, int] | None = None) -> Solution:
+    def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: Collection[tuple[int, int]] = ()) -> Solution:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
-        ``without``: a node and an option that it may not take, which is not looked for longer.
+        ``without``: nodes with options that they may not take, which is not looked for longer.
         """
         began = now()
         quick = self._solved(budget, QUICK, exposed, without=without)
         self.quickest_s = now() - began if self.quickest_s is None else min(self.quickest_s, now() - began)
-        known = quick.choice or quick.infeasible or exposed != EXPOSED[0] or without is not None
+        known = quick.choice or quick.infeasible or exposed != EXPOSED[0] or without
         return quick if known else self._solved(budget, self._proving, exposed)
 
     def _solved(
@@ -170,7 +171,7 @@ class Search:
         work: int,
         exposed: int,
         start: Mapping[int, int] | None = None,
-        without: tuple[int, int] | None = None,
+        without: Collection[tuple[int, int]] = (),
     ) -> Solution:
         q = self.question
         return solve(
@@ -300,8 +301,8 @@ class Search:
         )
 
     def other_views(self, best: Found) -> Found:
-        """The shortest of the answers when less of the transfers counts, and when memory is left for running ahead, as
-        much as answers with less memory leave.
+        """The shortest of the answers when rows within a host are one, when less of the transfers counts, and when
+        memory is left for running ahead, as much as answers with less memory leave.
         """
         c, ideal = self.question, best.solution.objective / (TIE * PICO)
         small = len(c.program.operations) <= MANY
@@ -311,6 +312,8 @@ class Search:
             asked += [(c.capacity * share // 20, EXPOSED[0]) for share in ((19, 18) if small else (18,))]
             asked += [(c.capacity * 18 // 20, EXPOSED[1])] if small else []
         seen, first = [best.choice], {EXPOSED[0]: best.choice}
+        if (across := crosswise(self.model, c.mesh, c.machine)) and not self._late:
+            best = self.shorter(best, self._other(self.asked(c.capacity, without=across), seen, best))
         for budget, exposed in asked:
             if self._late:
                 break

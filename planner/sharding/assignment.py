@@ -9,7 +9,7 @@ of two instants, counted in halves, whose price is half of what T weighs.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 UNLIMITED = assign.FORBIDDEN
 # Pairs of layouts, of which none is priced before it may matter; where paths are looked for by pair.
-MANY, MANY_BY_PAIR = 20_000, 2000
+MANY, MANY_BY_PAIR = 60_000, 2000
 WRITING = 0.65  # share of the time after which a model is not written down further
 _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
 
@@ -244,9 +244,9 @@ class Translation:
         """The numbers [start, stop) of the counted instants within first..last."""
         return bisect_left(self.model.instants, first), bisect_right(self.model.instants, last)
 
-    def problem(self, capacity: int, exposed: int = 2, without: tuple[int, int] | None = None) -> AssignmentProblem:
+    def problem(self, capacity: int, exposed: int = 2, without: Collection[tuple[int, int]] = ()) -> AssignmentProblem:
         """The model within so many bytes on a rank; ``exposed`` halves of the transfers of values add to compute.
-        ``without``: a node and an option that it may not take.
+        ``without``: nodes with options that they may not take.
         """
         builder = ProblemBuilder()
         memory = builder.add_resource(capacity + self.spare, "memory")
@@ -348,11 +348,10 @@ def _pairs(model: Model, flow: Flow) -> int:
     return len(set(model.homes(flow))) * len(needs)
 
 
-def _barred(work: Ints, node: int, without: tuple[int, int] | None) -> Ints:
-    """The work of a node's options, but for the one that it may not take."""
-    if without is None or without[0] != node:
-        return work
-    return np.where(np.arange(len(work)) == without[1], assign.FORBIDDEN, work)
+def _barred(work: Ints, node: int, without: Collection[tuple[int, int]]) -> Ints:
+    """The work of a node's options, but for those that it may not take."""
+    mine = [(node, k) in without for k in range(len(work))] if without else [False]
+    return np.where(mine, assign.FORBIDDEN, work) if any(mine) else work
 
 
 def _sharing(asks: Sequence[Ints], within: NDArray[np.bool_]) -> list[list[int]]:

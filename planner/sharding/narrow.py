@@ -8,7 +8,7 @@ are priced, the most promising first, and bound and choices get better with them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,7 +51,7 @@ class Lazily:
     `solving.solve`.
 
     ``best``: the cheapest choice so far with its cost. ``bound``: what every choice costs at least;
-    ``loose`` if elimination in parts said so.
+    ``loose`` if it may stay below all choices.
     """
 
     translation: Translation
@@ -59,7 +59,7 @@ class Lazily:
     exposed: int
     gap: float
     until: float
-    without: tuple[int, int] | None = None
+    without: Collection[tuple[int, int]] = ()
     best: tuple[int, list[int]] | None = None
     bound: int = 0
     loose: bool = False
@@ -94,48 +94,38 @@ class Lazily:
     def _narrowed(self) -> Options:
         """The options that some choice may have which is cheaper than the best one seen."""
         kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
-        ahead = None
         for _ in range(_ROUNDS):
             if self._late:
                 break
-            ahead = assign.outlook(self._problem(), self._known(), self.gap / 2, self.until, ahead)
+            ahead = assign.outlook(self._problem().restricted(kept), self._known(kept), self.gap / 2, self.until)
             if ahead is None:
                 break
             for choice in ahead.choices:
-                self._offer(choice)
+                self._offer(_named(choice, kept))
             assert self.best is not None
-            self.bound = max(self.bound, ahead.bound)
+            self.bound = max(self.bound, min(ahead.bound, self.best[0]))  # a choice of other options costs no less
             self.loose = ahead.loose
-            settled = self._settle_loosely(ahead) if ahead.loose else self._settle_near(ahead)
-            kept = ahead.within(max(0, self.best[0] - ahead.bound))
+            settled = not self._enough(self.bound) and self._settle_near(ahead, kept)
+            kept = _within(ahead, max(0, self.best[0] - ahead.bound), kept)
             if not settled:
                 break
         return kept
 
-    def _settle_near(self, ahead: assign.Outlook) -> bool:
+    def _settle_near(self, ahead: assign.Outlook, kept: Options) -> bool:
         """Prices the pairs of the most promising options, as many as may be; whether there were any, and others are
-        left.
+        left. ``kept``: those that were looked at.
         """
         assert self.best is not None
         whole = reach = max(0, self.best[0] - ahead.bound)
-        while reach and self._unknown(ahead.within(reach)) > self._most:
+        while reach and self._unknown(_within(ahead, reach, kept)) > self._most:
             reach //= 2
-        if not self._unknown(near := ahead.within(reach)):
-            near = ahead.within(reach := min(2 * reach + 1, whole))
+        if not self._unknown(near := _within(ahead, reach, kept)):
+            near = _within(ahead, reach := min(2 * reach + 1, whole), kept)
         settled = self._settle(near)
         among = assign.outlook(self._problem().restricted(near), gap=self.gap / 2, until=self.until)
         for choice in among.choices if among is not None else ():
             self._offer(_named(choice, near))
         return bool(settled) and reach != whole
-
-    def _settle_loosely(self, ahead: assign.Outlook) -> bool:
-        """Prices the pairs around the best choice, unless it is good enough: where the bound is loose, too many options
-        are left. Whether there were any.
-        """
-        assert self.best is not None
-        if self._enough(ahead.bound):
-            return False
-        return self._settle_around(self.best[1], ahead.within(max(0, self.best[0] - ahead.bound))) > 0
 
     @property
     def _late(self) -> bool:
@@ -164,10 +154,15 @@ class Lazily:
         both = list(zip(kept, choice, strict=False))
         return [mine.index(s) for mine, s in both] if both and all(s in mine for mine, s in both) else None
 
-    def _known(self) -> list[NDArray[np.bool_]]:
-        """Of every supply of the problem [option of the source, item] whether its cost is known."""
-        found = [np.ones(each.stored.shape, dtype=bool) for some in self.translation.exchanged for each in some]
-        return found + [moved.priced.known[np.ix_(moved.at, moved.asked)] for moved in self.translation.moved]
+    def _known(self, kept: Options) -> list[NDArray[np.bool_]]:
+        """Of every supply of the problem with some options [option of the source, item] whether its cost is known."""
+        t, number = self.translation, self.translation.number
+        exchanged = [each for some in t.exchanged for each in some]
+        found = [np.ones((len(kept[each.old]), each.stored.shape[1]), dtype=bool) for each in exchanged]
+        return found + [
+            moved.priced.known[np.ix_(moved.at[list(kept[number[moved.flows[0].home]])], moved.asked)]
+            for moved in t.moved
+        ]
 
     def _unknown(self, kept: Options) -> int:
         """How many pairs are not priced yet that some of these options have."""
@@ -206,3 +201,8 @@ class Lazily:
 def _named(choice: Sequence[int], kept: Options) -> list[int]:
     """A choice among some options in the numbers of all."""
     return [mine[s] for mine, s in zip(kept, choice, strict=True)]
+
+
+def _within(ahead: assign.Outlook, reach: int, kept: Options) -> Options:
+    """What is within reach of an outlook on some options, in the numbers of all."""
+    return [[mine[s] for s in near] for mine, near in zip(kept, ahead.within(reach), strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -52,14 +52,14 @@ def solve(
     work_limit: int | None = None,
     prove: bool = True,
     start: Mapping[int, int] | None = None,
-    without: tuple[int, int] | None = None,
+    without: Collection[tuple[int, int]] = (),
 ) -> Solution:
     """Best choice within so many bytes on a rank.
 
     exposed: 2 for the model's objective; 1 and 0 count transfers of values by half and not at all. gap: a choice
     proved to be that near to the best is good enough. work_limit: hundredths of CP-SAT's deterministic seconds;
-    prove: whether what it says is proved again. start: a choice to begin with. without: a node and an option of it
-    that no choice may have.
+    prove: whether what it says is proved again. start: a choice to begin with. without: nodes with options that no
+    choice may have.
     """
     work, until = work_limit or _work_limit(time_limit), time.monotonic() + time_limit
 

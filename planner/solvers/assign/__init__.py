@@ -7,7 +7,7 @@ from .answer import (
     EliminationCertificate,
     EngineClaim,
     NarrowedCertificate,
-    PartedCertificate,
+    ShareCertificate,
     SplitCertificate,
 )
 from .outlook import Outlook, outlook
@@ -26,8 +26,8 @@ __all__ = [
     "InvalidProblem",
     "NarrowedCertificate",
     "Outlook",
-    "PartedCertificate",
     "ProblemBuilder",
+    "ShareCertificate",
     "SplitCertificate",
     "Supply",
     "SupplyUse",

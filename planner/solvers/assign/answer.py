@@ -5,6 +5,7 @@ Plain values only; the solver fills them in and the checker reads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,8 @@ from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 Place = tuple[int, int]  # resource, instant
+Prices = tuple[tuple[int, int, int], ...]
+"""(resource, instant, multiplier in units of 1 / `price_unit`)."""
 
 
 class Step(NamedTuple):
@@ -56,32 +59,19 @@ class DualCertificate:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A variable whose factors are taken in several groups: each over the variables `scopes[i]`, where it is the first
-    that is over all of a factor's, and with `shifts[i]` added by value of the variable, together nothing or less.
-    """
-
-    variable: tuple[int, int]
-    scopes: tuple[tuple[tuple[int, int], ...], ...]
-    shifts: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
 class EliminationCertificate:
     """An order in which eliminating one variable after another is cheap, and multipliers of places.
 
     A variable is (node, -1), or (node, supply): what a node's strategies mean to a supply, where few strategies differ,
     or (-1 - j, supply): the items that the first j of a supply's nodes ask for together.
     `prices` are (resource, instant, multiplier in units of 1 / `price_unit`). `kept` are the strategies per node that
-    no other one of the node equals or beats in everything (none given: all). `parts`: of the variables that are
-    minimised in several groups of factors apart. `check_elimination.py` eliminates again.
+    no other one of the node equals or beats in everything (none given: all). `check_elimination.py` eliminates again.
     """
 
     order: tuple[tuple[int, int], ...]
-    prices: tuple[tuple[int, int, int], ...]
+    prices: Prices
     price_unit: int
     kept: tuple[tuple[int, ...], ...] = ()
-    parts: tuple[Parts, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,34 +89,47 @@ class SplitCertificate:
 
 
 @dataclass(frozen=True, eq=False)
-class PartedCertificate:
-    """What certifies the problem in which every reader of some supplies pays its share: no choice costs more there.
-
-    With n readers each pays an n-th, rounded down, of the cheapest item that has its own within or is it.
-    `kept` as for an elimination: these strategies per node come first, and all else is about them.
+class PairDuals:
+    """Of a source and a reader: what is moved from what they cost together `to_source` and `to_reader`, by strategy of
+    each. `share` [strategy of the source, item]: what the reader pays of an item, where a supply is what joins them.
     """
 
-    part: EliminationCertificate
-    supplies: tuple[int, ...]
+    to_source: Ints
+    to_reader: Ints
+    share: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class ShareCertificate:
+    """Shares of what readers of one supply pay together, and what is moved between pairs of nodes and the nodes.
+
+    `supplies`: by number of a supply, for each of its readers; those left out count nothing. `edges`: by number, of
+    edges between different nodes. `prices`, `kept` as for an elimination. `check_shares.py` evaluates it.
+    """
+
+    supplies: Mapping[int, tuple[PairDuals, ...]]
+    edges: Mapping[int, PairDuals]
+    prices: Prices
+    price_unit: int
     kept: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class NarrowedCertificate:
-    """An elimination that says what strategies cost at least, and what certifies the problem without some of them.
+    """A relaxation that says what strategies cost at least, and what certifies the problem without some of them.
 
     `left`: per node the strategies that are left. All choices with another one cost at least what `first` says of that;
     of the problem in which nodes have those in `left` alone, numbered anew, `rest` is the certificate: none where some
     node has none left. `kept` as for an elimination: these strategies per node come first, and all else is about them.
     """
 
-    first: EliminationCertificate | PartedCertificate
+    first: EliminationCertificate | ShareCertificate
     left: tuple[tuple[int, ...], ...]
     rest: Certificate | None
     kept: tuple[tuple[int, ...], ...] = ()
 
 
-Certificate = DualCertificate | EliminationCertificate | SplitCertificate | PartedCertificate | NarrowedCertificate
+Certificate = DualCertificate | EliminationCertificate | SplitCertificate | ShareCertificate | NarrowedCertificate
 
 
 @dataclass(frozen=True)
@@ -215,14 +218,14 @@ class Assignment:
         match self.certificate:
             case DualCertificate():
                 return "duals"
-            case EliminationCertificate(parts=parts):
-                return "elimination in parts" if parts else "elimination"
+            case EliminationCertificate():
+                return "elimination"
             case SplitCertificate():
                 return "elimination, case by case"
-            case PartedCertificate():
-                return "elimination, shared supplies in parts"
+            case ShareCertificate():
+                return "shares"
             case NarrowedCertificate():
-                return "elimination, narrower and narrower"
+                return "narrower and narrower"
         return None
 
     @property

@@ -6,8 +6,8 @@ the problem's own validation keeps from overflowing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,13 +19,13 @@ from .answer import (
     DualCertificate,
     EliminationCertificate,
     NarrowedCertificate,
-    PartedCertificate,
+    ShareCertificate,
     SplitCertificate,
 )
 from .check_duals import dual_bound
 from .check_elimination import demand_no_worse, eliminated_bound, least_with_each
-from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
-from .supply import Supply
+from .check_shares import shared_bound, shared_with_each
+from .problem import FORBIDDEN, AssignmentProblem, cost_bound
 
 Verdict = Literal[
     "wrong length", "no such strategy", "forbidden strategy", "forbidden pair", "forbidden supply", "over the limit",
@@ -151,8 +151,8 @@ def certified_bound(problem: AssignmentProblem, certificate: Certificate) -> int
             bound = eliminated_bound(problem, certificate)
         case SplitCertificate():
             bound = _split_bound(problem, certificate)
-        case PartedCertificate():
-            bound = _parted_bound(problem, certificate)
+        case ShareCertificate():
+            bound = shared_bound(problem, certificate)
         case NarrowedCertificate():
             bound = _narrowed_bound(problem, certificate)
     if not isinstance(certificate, DualCertificate) and certificate.kept:
@@ -186,48 +186,16 @@ def _narrowed_bound(problem: AssignmentProblem, certificate: NarrowedCertificate
     first, left, rest = certificate.first, certificate.left, certificate.rest
     if any(not set(mine) <= set(range(n)) for mine, n in zip(left, problem.strategy_counts.tolist(), strict=True)):
         raise ValueError("certificate: strategies are left that there are not")
-    if isinstance(first, PartedCertificate):
-        costs = least_with_each(_parted(problem, first.supplies), first.part)
-    else:
-        costs = least_with_each(problem, first)
-    out = [int(cost) for mine, told in zip(left, costs, strict=True) for cost in np.delete(told, list(mine))]
+    if first.kept:
+        raise ValueError("certificate: strategies are left out before it says what they cost")
+    told = shared_with_each(problem, first) if isinstance(first, ShareCertificate) else least_with_each(problem, first)
+    out = [int(cost) for mine, costs in zip(left, told, strict=True) for cost in np.delete(costs, list(mine))]
     least = min(out, default=_NEVER)
     if not all(left):
         return least  # whatever the others take, that node has a strategy that is left out
     if rest is None:
         raise ValueError("certificate: nothing is said of the strategies that are left")
     return min(least, certified_bound(problem.restricted(left), rest))
-
-
-def _parted_bound(problem: AssignmentProblem, certificate: PartedCertificate) -> int:
-    """Of the problem in which each reader of some supplies pays its share."""
-    if certificate.kept:
-        demand_no_worse(problem, certificate.kept)
-        problem = problem.restricted(certificate.kept)
-    return eliminated_bound(_parted(problem, certificate.supplies), certificate.part)
-
-
-def _parted(problem: AssignmentProblem, those: Collection[int]) -> AssignmentProblem:
-    """The problem in which each reader of those supplies pays its share of what serves it, whatever others want."""
-    supplies: list[Supply] = []
-    for k, supply in enumerate(problem.supplies):
-        readers = len(supply.readers) if k in those else 1
-
-        def share(amounts: Ints, supply: Supply = supply, readers: int = readers) -> Ints:
-            found = amounts.copy()
-            for item in range(supply.item_count):
-                for larger in np.flatnonzero(supply.within[item]).tolist():
-                    found[:, item] = np.minimum(found[:, item], amounts[:, larger])
-            return np.where(found < FORBIDDEN // 2, found // readers, found)
-
-        if readers < 2:
-            supplies.append(supply)
-            continue
-        costs, uses = share(supply.costs), tuple(replace(use, amounts=share(use.amounts)) for use in supply.uses)
-        alone = replace(supply, within=np.zeros_like(supply.within), costs=costs, uses=uses)
-        pairs = zip(supply.readers, supply.asks, strict=True)
-        supplies += [replace(alone, readers=(v,), asks=(asks,)) for v, asks in pairs]
-    return replace(problem, supplies=tuple(supplies))
 
 
 def check_conflict(problem: AssignmentProblem, conflict: Conflict) -> list[Fault]:

@@ -7,7 +7,7 @@ worth, amounts only round down, and a minimum over one variable after another is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .answer import EliminationCertificate, Parts
+from .answer import EliminationCertificate, Prices
 from .problem import FORBIDDEN, AssignmentProblem
 from .supply import Supply
 
@@ -38,8 +38,6 @@ def least_with_each(problem: AssignmentProblem, certificate: EliminationCertific
 
     The way back of the elimination: what is not behind a step costs at least what all do less what the step passed on.
     """
-    if certificate.kept:
-        raise ValueError("certificate: strategies are left out before it says what they cost")
     run = _eliminated(problem, certificate)
     least = {(v, -1): np.full(int(count), run.bound) for v, count in enumerate(problem.strategy_counts.tolist())}
     beside: dict[int, _Array] = {}  # per factor that was passed on: what all else costs at least, over its variables
@@ -60,11 +58,10 @@ def least_with_each(problem: AssignmentProblem, certificate: EliminationCertific
 
 
 class _Step(NamedTuple):
-    """A variable that goes from a group of factors, by number, with what is added by its value; what is passed on."""
+    """A variable that goes from its factors, by number, and what is passed on."""
 
     variable: _Variable
     group: list[int]
-    shift: _Array
     passed: int
 
 
@@ -79,16 +76,14 @@ class _Run:
 
     def joint(self, step: _Step) -> _Factor:
         """All that a step adds up."""
-        shift = ((step.variable,), step.shift)
-        return _added([shift, *(self.factors[number] for number in step.group)])
+        return _added([self.factors[number] for number in step.group])
 
 
 def _eliminated(problem: AssignmentProblem, certificate: EliminationCertificate) -> _Run:
-    charge, worth = _charges(problem, certificate)
+    charge, worth = charges(problem, certificate.prices, certificate.price_unit)
     factors = _factors(problem, charge, certificate.price_unit, set(certificate.order))
     factors, single, total = _without_choice(factors)
     run = _Run(factors, len(factors), [], total - worth)
-    parts = {part.variable: part for part in certificate.parts}
     live = dict.fromkeys(range(len(factors)))
     for variable in certificate.order:
         if variable in single:
@@ -99,47 +94,19 @@ def _eliminated(problem: AssignmentProblem, certificate: EliminationCertificate)
             raise ValueError(f"certificate: variable {variable} is in no factor, or was eliminated before")
         for number in mine:
             del live[number]
-        for group, shift in _apart(factors, mine, variable, parts.get(variable)):
-            step = _Step(variable, group, shift, len(factors))
-            variables, joint = run.joint(step)
-            least = np.minimum(joint.min(axis=variables.index(variable)), FORBIDDEN)
-            factors.append((tuple(v for v in variables if v != variable), least))
-            run.steps.append(step)
-            if least.ndim:
-                live[step.passed] = None
-            else:
-                run.bound += int(least)
+        step = _Step(variable, mine, len(factors))
+        variables, joint = run.joint(step)
+        least = np.minimum(joint.min(axis=variables.index(variable)), FORBIDDEN)
+        factors.append((tuple(v for v in variables if v != variable), least))
+        run.steps.append(step)
+        if least.ndim:
+            live[step.passed] = None
+        else:
+            run.bound += int(least)
     if live or single:
         left = factors[next(iter(live))][0][0] if live else min(single)
         raise ValueError(f"certificate: {left} is never eliminated")
     return run
-
-
-def _apart(
-    factors: Sequence[_Factor], mine: list[int], variable: _Variable, parts: Parts | None
-) -> Iterator[tuple[list[int], _Array]]:
-    """The factors of a variable in groups, by number, with what is added to each by value of the variable.
-
-    The least of a sum is no less than the sum of the least of its parts, and what is added is nothing or less in all.
-    """
-    variables, costs = factors[mine[0]]
-    size = costs.shape[variables.index(variable)]
-    if parts is None:
-        yield mine, np.zeros(size, dtype=np.int64)
-        return
-    if any(len(shift) != size or max(map(abs, shift)) > FORBIDDEN for shift in parts.shifts):
-        raise ValueError(f"certificate: the shifts of {variable} are not {size} costs each")
-    if any(sum(shift) > 0 for shift in zip(*parts.shifts, strict=True)):
-        raise ValueError(f"certificate: the shifts of {variable} add to its costs")
-    groups: list[list[int]] = [[] for _ in parts.scopes]
-    for number in mine:
-        over = factors[number][0]
-        larger = [group for group, scope in zip(groups, parts.scopes, strict=True) if {*over} <= {*scope}]
-        if not larger:
-            raise ValueError(f"certificate: no part of {variable} is over all of {over}")
-        larger[0].append(number)
-    for group, shift in zip(groups, parts.shifts, strict=True):
-        yield group, np.array(shift, dtype=np.int64)
 
 
 def demand_no_worse(problem: AssignmentProblem, kept: Sequence[Sequence[int]]) -> None:
@@ -209,16 +176,16 @@ def _without_choice(factors: Sequence[_Factor]) -> tuple[list[_Factor], set[_Var
     return rest, single, total
 
 
-def _charges(problem: AssignmentProblem, certificate: EliminationCertificate) -> tuple[Any, int]:
+def charges(problem: AssignmentProblem, prices: Prices, unit: int) -> tuple[Any, int]:
     """charge(resource, intervals, amounts) under the multipliers, in their units; what the limits are worth."""
     paid: list[dict[int, int]] = [{} for _ in problem.limits]
-    for r, instant, price in certificate.prices:
+    for r, instant, price in prices:
         if price < 0:
             raise ValueError(f"certificate: a negative multiplier at instant {instant}")
         paid[r][instant] = paid[r].get(instant, 0) + price
-    instants = [sorted(prices) for prices in paid]
-    until = [list(accumulate((prices[t] for t in sorted(prices)), initial=0)) for prices in paid]
-    unit, worth = certificate.price_unit, 0
+    instants = [sorted(mine) for mine in paid]
+    until = [list(accumulate((mine[t] for t in sorted(mine)), initial=0)) for mine in paid]
+    worth = 0
     for r, limit in enumerate(problem.limits.tolist()):
         own = problem.prices[r] if problem.prices else 0
         worth += limit * max(0, until[r][-1] - own * unit)
@@ -234,12 +201,7 @@ def _charges(problem: AssignmentProblem, certificate: EliminationCertificate) ->
 
 
 def _factors(problem: AssignmentProblem, charge: Any, unit: int, variables: set[_Variable]) -> list[_Factor]:
-    charged: list[Any] = [0] * problem.node_count
-    usages = problem.usages
-    for q, v in enumerate(usages.node.tolist()):
-        interval = (int(usages.start[q]), int(usages.stop[q]))
-        charged[v] = charged[v] + charge(int(usages.resource[q]), [interval], usages.amounts[q])
-    unary = [_with_charge(problem.costs[v], extra, unit) for v, extra in enumerate(charged)]
+    unary = charged_nodes(problem, charge, unit)
     factors: list[_Factor] = [(((v, -1),), np.minimum(costs, FORBIDDEN)) for v, costs in enumerate(unary)]
     for e, (u, v) in enumerate(problem.edges.tolist()):
         matrix = np.minimum(problem.matrix(e), FORBIDDEN)
@@ -272,7 +234,7 @@ def _of_supply(problem: AssignmentProblem, k: int, charge: Any, unit: int, varia
             strategies = [same[0] for same in meanings.values()]
         axes.append((v, k) if (v, k) in variables else (v, -1))
         stands_for.append(strategies)
-    costs = _with_charge(supply.costs, sum(charge(u.resource, u.intervals, u.amounts) for u in supply.uses), unit)
+    costs = charged_supply(supply, charge, unit)
     if not costs.any() and not any(supply_of == k for _, supply_of in variables):
         return links
     if (-2, k) in variables:
@@ -315,6 +277,21 @@ def _one_by_one(
 def _sorted(variables: tuple[_Variable, ...], costs: _Array) -> _Factor:
     order = sorted(range(len(variables)), key=lambda axis: variables[axis])
     return tuple(variables[axis] for axis in order), costs.transpose(order)
+
+
+def charged_nodes(problem: AssignmentProblem, charge: Any, unit: int) -> list[_Array]:
+    """What strategies cost, by node, with what they hold."""
+    charged: list[Any] = [0] * problem.node_count
+    usages = problem.usages
+    for q, v in enumerate(usages.node.tolist()):
+        interval = (int(usages.start[q]), int(usages.stop[q]))
+        charged[v] = charged[v] + charge(int(usages.resource[q]), [interval], usages.amounts[q])
+    return [_with_charge(problem.costs[v], extra, unit) for v, extra in enumerate(charged)]
+
+
+def charged_supply(supply: Supply, charge: Any, unit: int) -> _Array:
+    """What items cost, by strategy of the source, with what they hold."""
+    return _with_charge(supply.costs, sum(charge(u.resource, u.intervals, u.amounts) for u in supply.uses), unit)
 
 
 def _with_charge(costs: _Array, charged: Any, unit: int) -> _Array:

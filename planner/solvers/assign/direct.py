@@ -20,7 +20,7 @@ from .dominance import Kept, settled, undominated
 from .eliminate import affordable
 from .factors import TooWide
 from .first import first_choices
-from .lagrange import WIDEST, Relaxation, Trial, examine
+from .lagrange import Relaxation, Trial, examine
 from .narrowing import Narrowing
 from .places import Places, places_of
 from .problem import FORBIDDEN, AssignmentProblem, cost_bound
@@ -30,7 +30,7 @@ from .standing import Terms
 _FIRST_SHELL = 0.005  # of the bound
 _WIDER = 8
 _ENTRIES_PER_WORK = 200_000  # that are told to CP-SAT at most for each of its deterministic seconds
-_MOST_IN_PARTS = 20_000  # and where the bound is of parts, so that a shell is most of it, in all
+_MOST_IN_SHELLS = 20_000  # and where the bound may stay below all choices, so that a shell is most of it, in all
 _LOOK_S = 0.1  # for every node, to see how much narrower a problem is once that is decided
 _NARROW_WORK = 2_000_000  # entries up to which elimination is tried on what other engines can solve too
 
@@ -142,10 +142,10 @@ def _solved(state: _State, hint: Sequence[int] | None) -> Assignment:
     relaxation = _relaxed(state)
     loose = not relaxation.whole
     if not state.infeasible and (state.best is None or (loose and not state.proved)):
-        seen = relaxation.choices(state.places) if loose else []
+        seen = [trial.choice for trial in relaxation.by_cost] if loose else []
         for choice in first_choices(Terms.of(state.places), seed=state.request.seed, also=seen):
             state.offer(choice)
-    if loose and not state.done:
+    if loose and not state.infeasible:
         _narrow(state, relaxation)
     if loose and not state.done:
         _in_cases(state)
@@ -182,19 +182,23 @@ def solve_narrow(problem: AssignmentProblem, request: Request) -> Assignment | N
 
 
 def _relaxed(state: _State) -> Relaxation:
-    """Elimination under multipliers, in parts where the problem is too wide."""
-    relaxation = Relaxation.at_most(state.places.problem, affordable(state.request.left), WIDEST)
+    """Elimination under multipliers, or shares where the problem is too wide."""
+    relaxation = Relaxation.at_most(state.places, affordable(state.request.left))
     relaxation.ascend(state.request.gap, state.request.began + state.request.time_limit)
     _take(state, relaxation)
     return relaxation
 
 
 def _narrow(state: _State, relaxation: Relaxation) -> None:
-    """Elimination in parts, round after round of what may still be in a better choice, while that can be afforded."""
-    narrowing = Narrowing.of(state.places.problem, relaxation, WIDEST)
+    """Bounds, round after round, of what may still be in a better choice: what is left is soon eliminated, and so it is
+    done where the best choice is near enough to the bound, too.
+    """
+    narrowing = Narrowing.of(state.places.problem, relaxation)
     until = state.request.began + state.request.time_limit
-    while state.enough is not None and not state.proved and state.request.left:
-        if not narrowing.narrow(state.enough, state.request.gap, until):
+    while state.best is not None and narrowing.bound < state.best.cost and state.request.left:
+        for choice in narrowing.promising(state.best.cost, until):
+            state.offer(choice)
+        if not narrowing.narrow(state.best.cost, 0.0, until):
             return
         for choice in narrowing.choices():
             state.offer(choice)
@@ -243,8 +247,8 @@ def _certificate(relaxation: Relaxation, kept: Kept) -> Certificate:
 
 def _in_shells(state: _State, relaxation: Relaxation) -> None:
     """The strategies within δ of the bound, for wider and wider δ, decided by CP-SAT."""
-    spare, low, loose = relaxation.spare(), relaxation.bound, not relaxation.whole
-    if loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_PARTS:
+    spare, low, loose = relaxation.engine.spare(), relaxation.bound, not relaxation.whole
+    if loose and _entries(state.places.problem, _allowed(state.places.problem, None, 0)) > _MOST_IN_SHELLS:
         state.exhausted = True
         return
     reach = max(1, int(abs(low) * max(_FIRST_SHELL, state.request.gap)))

@@ -31,11 +31,7 @@ Asked = int  # items, a bit each
 
 
 class TooWide(Exception):
-    """Elimination would need larger arrays than it may build; for these supplies alone, where it names some."""
-
-    def __init__(self, supplies: tuple[int, ...] = ()) -> None:
-        super().__init__(supplies)
-        self.supplies = supplies
+    """Elimination would need larger arrays than it may build."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,25 +70,17 @@ class SupplyFactor:
 
 
 class Factors:
-    """The factors of a problem under any multipliers. Raises TooWide. `most`: entries of the factor of a supply."""
+    """The factors of a problem under any multipliers. Raises TooWide."""
 
-    def __init__(self, places: Places, most: int = MOST_COMBINATIONS) -> None:
-        self.places, self.problem, self.most = places, places.problem, most
+    def __init__(self, places: Places) -> None:
+        self.places, self.problem = places, places.problem
         self.sizes = dict(enumerate(self.problem.strategy_counts.tolist()))
         # (node, -1): a node. (node, supply): its stand-in. (-1 - j, supply): the items that the first j nodes ask for.
         self.origin = {v: (v, -1) for v in self.sizes}
         self.place = {v: v for v in self.sizes}  # the node at which a variable comes up
         self.fixed = [Factor(*_oriented(self.problem, e)) for e in range(len(self.problem.edges))]
-        self.charging = _charging(places)  # the supplies that cost or hold something at all
-        self.supplies: list[SupplyFactor] = []
-        wide: list[int] = []
-        for k in self.charging:
-            try:
-                self.supplies.append(self._of_supply(k))
-            except TooWide:
-                wide.append(k)
-        if wide:
-            raise TooWide(tuple(wide))
+        self.charging = charging(places)
+        self.supplies = [self._of_supply(k) for k in self.charging]
 
     def _of_supply(self, k: int) -> SupplyFactor:
         supply = self.problem.supplies[k]
@@ -104,7 +92,7 @@ class Factors:
             faces.append(list(zip(own, *asks, strict=True)))
         meanings = [list(dict.fromkeys(face)) for face in faces]
         # What two nodes cost together is not larger than what the supply says of them.
-        at_once = len(nodes) <= 2 or (len(nodes) <= MOST_AXES and prod(map(len, meanings)) <= self.most)
+        at_once = len(nodes) <= 2 or (len(nodes) <= MOST_AXES and prod(map(len, meanings)) <= MOST_COMBINATIONS)
         variables = list(nodes)
         for axis, (node, face) in enumerate(zip(nodes, faces, strict=True)):
             if len(nodes) > 2 and len(meanings[axis]) < len(face):
@@ -130,7 +118,7 @@ class Factors:
         asking = [(v, own) for v, own in zip(variables, meanings, strict=True) if len(own[0]) > 1]
         for position, (variable, own) in enumerate(asking, 1):
             step, joined = _after(supply, sets, own)
-            if step.size * len(joined) > self.most:
+            if step.size * len(joined) > MOST_COMBINATIONS:
                 raise TooWide
             number = self._variable(len(joined), (-1 - position, k), self.place[variable])
             link = np.where(step[..., None] == np.arange(len(joined)), 0, FORBIDDEN)
@@ -159,22 +147,29 @@ class Factors:
 
     def under(self, multipliers: Mapping[int, int]) -> list[Ints]:
         """All factors, what is held at each place charged at its multiplier."""
-        problem = self.problem
-        unary = [problem.costs[v] for v in range(problem.node_count)]
-        supplied_at = [supply.costs for supply in problem.supplies]
-        rates = self.places.rates(multipliers) if multipliers else []
-        for row, rate in zip(self.places.rows, rates, strict=bool(rates)):
-            if not rate:
-                continue
-            if row.supply < 0:
-                unary[row.node] = unary[row.node] + charged(row.amounts, rate)
-            else:
-                supplied_at[row.supply] = supplied_at[row.supply] + charged(row.amounts, rate)
+        unary, supplied_at = charged_costs(self.places, multipliers)
         spread = [factor.spread(supplied_at[k]) for k, factor in zip(self.charging, self.supplies, strict=True)]
         return [np.minimum(costs, FORBIDDEN) for costs in unary] + [t.costs for t in self.fixed] + spread
 
 
-def _charging(places: Places) -> list[int]:
+def charged_costs(places: Places, multipliers: Mapping[int, int]) -> tuple[list[Ints], list[Ints]]:
+    """The costs of nodes and of supplies, what is held at each place charged at its multiplier."""
+    problem = places.problem
+    unary = [problem.costs[v] for v in range(problem.node_count)]
+    supplied_at = [supply.costs for supply in problem.supplies]
+    rates = places.rates(multipliers) if multipliers else []
+    for row, rate in zip(places.rows, rates, strict=bool(rates)):
+        if not rate:
+            continue
+        if row.supply < 0:
+            unary[row.node] = unary[row.node] + charged(row.amounts, rate)
+        else:
+            supplied_at[row.supply] = supplied_at[row.supply] + charged(row.amounts, rate)
+    return unary, supplied_at
+
+
+def charging(places: Places) -> list[int]:
+    """The supplies that cost or hold something at all."""
     held = {row.supply for row in places.rows}
     return [k for k, supply in enumerate(places.problem.supplies) if k in held or supply.costs.any()]
 

@@ -14,21 +14,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
-from .eliminate import MOST_WORK, Elimination
-from .factors import PRICE_UNIT, Factors, TooWide
-from .parts import parted
-from .places import Places, asked_of, places_of
+from .answer import EliminationCertificate, Prices, ShareCertificate
+from .eliminate import MOST_WORK
+from .factors import PRICE_UNIT, TooWide
+from .places import Places, asked_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
 from .supply import supplied
+from .whole import Whole
 
-_TRIALS = 24  # eliminations in one ascent
-WIDEST = 100_000  # entries of a bucket where one of all that meet would be too wide
-_TRIALS_PARTED = 72  # eliminations where variables have several buckets
-_PASSES = 100  # entries of all buckets together are about so many times those of the widest
-_LEVELLING = 3  # of which so many are made at the same multipliers
-_CALMER = 0.7  # a step that brought no better bound is followed by one so much shorter
-_IN_VAIN, _RISING = 16, 1e-3  # so many without that much of a better bound end an ascent
+_TRIALS = 24  # multipliers in one ascent
+_IN_VAIN, _RISING = 3, 1e-3  # so many without that much more end it where the bound may stay below all choices
 _SETTLED = 1e-5  # of the bound: what a further trial must promise to be worth it
 _FIRST_STEP = (
     64  # a multiplier may first grow to so many times less than it takes for the limit to cost the whole bound
@@ -65,55 +62,70 @@ def _linear_cost(problem: AssignmentProblem, choice: tuple[int, ...]) -> int:
     return total
 
 
+class Engine(Protocol):
+    """What bounds a problem under multipliers. `whole`: by the least of all choices."""
+
+    @property
+    def whole(self) -> bool: ...
+
+    @property
+    def work(self) -> int:
+        """Entries that it goes through each time."""
+        ...
+
+    def least(self, multipliers: Mapping[int, int]) -> tuple[int, tuple[int, ...]]:
+        """No more than the least of all choices, and a choice."""
+        ...
+
+    def keep(self) -> None:
+        """From now on `spare` and `certificate` are of the last bound."""
+        ...
+
+    def spare(self) -> dict[int, Ints]:
+        """Per node, for each strategy how much more than the bound every choice with it costs at least."""
+        ...
+
+    def certificate(self, prices: Prices) -> EliminationCertificate | ShareCertificate:
+        """What certifies the bound, with the multipliers."""
+        ...
+
+
 @dataclass(eq=False)
 class Relaxation:
     """The best bound so far with its multipliers (units of 1 / PRICE_UNIT), and the choices seen on the way."""
 
     places: Places
-    factors: Factors
-    elimination: Elimination
+    engine: Engine
     most: int  # that any choice costs
     bound: int = -FORBIDDEN
     multipliers: Mapping[int, int] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
-    attempts: int = 0
-    supplies: tuple[int, ...] = ()  # that are parted
-    whole: bool = True  # neither supplies nor buckets are parted: the bound is that of the multipliers
-    shifts: Mapping[int, Ints] = field(default_factory=dict)  # between buckets of a variable, for the best bound
-    step: float = 1.0  # of the next such shifts
-    last: tuple[Mapping[int, int], int] = ({}, -FORBIDDEN)  # the last multipliers with the bound that they gave
-    _charged: tuple[Mapping[int, int], list[Ints]] | None = None
+    tried: dict[int, Mapping[int, int]] = field(default_factory=dict)  # multipliers, by the bound that they gave
 
     @staticmethod
     def of(places: Places, most_work: int = MOST_WORK) -> Relaxation:
-        """Raises TooWide."""
-        factors = Factors(places)
-        elimination = Elimination(factors.sizes, factors.scopes(), most_work, factors.place)
-        return Relaxation(places, factors, elimination, cost_bound(places.problem))
+        """By elimination. Raises TooWide."""
+        return Relaxation(places, Whole(places, most_work), cost_bound(places.problem))
 
     @staticmethod
-    def of_parts(problem: AssignmentProblem, widest: int = WIDEST) -> Relaxation:
-        """Of a problem that may be too wide itself: its bound holds, its choices may cost more than they seem to.
+    def shared(places: Places, most_work: int = MOST_WORK) -> Relaxation:
+        """Of any problem: its bound may stay below the least of all choices."""
+        from .shares import Shares  # compiled code, loaded only where elimination does not do
 
-        `widest`: entries of a bucket, and of the factor of a supply, that is taken as a whole.
-        """
-        supplies: tuple[int, ...] = ()
-        try:
-            factors = Factors(places_of(problem), widest)
-        except TooWide as error:
-            supplies = error.supplies
-            factors = Factors(places_of(parted(problem, supplies)), widest)
-        elimination = Elimination(factors.sizes, factors.scopes(), widest=widest)
-        whole = not supplies and not elimination.parted
-        return Relaxation(factors.places, factors, elimination, cost_bound(problem), supplies=supplies, whole=whole)
+        return Relaxation(places, Shares(places, most_work), cost_bound(places.problem))
 
     @staticmethod
-    def at_most(problem: AssignmentProblem, most_work: int, widest: int = WIDEST) -> Relaxation:
-        """Of a problem; in parts where an elimination would go through more entries."""
+    def at_most(places: Places, most_work: int) -> Relaxation:
+        """By elimination; by shares where that would go through more entries."""
         try:
-            return Relaxation.of(places_of(problem), most_work)
+            return Relaxation.of(places, most_work)
         except TooWide:
-            return Relaxation.of_parts(problem, max(1, min(widest, most_work // _PASSES)))
+            return Relaxation.shared(places, most_work)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the bound is that of the multipliers."""
+        return self.engine.whole
 
     @property
     def impossible(self) -> bool:
@@ -124,60 +136,41 @@ class Relaxation:
         """The cheapest choice seen that fits."""
         return min((trial for trial in self.trials if trial.fits), key=lambda trial: trial.cost, default=None)
 
-    def choices(self, places: Places) -> list[tuple[int, ...]]:
-        """The choices seen, those first that fit and cost least by a problem of which this is in parts."""
-        seen = [examine(places, trial.choice) for trial in self.trials]
-        return [trial.choice for trial in sorted(seen, key=lambda trial: (not trial.fits, trial.cost))]
+    @property
+    def by_cost(self) -> list[Trial]:
+        """The choices seen, those that fit first, the cheapest first."""
+        return sorted(self.trials, key=lambda trial: (not trial.fits, trial.cost))
 
     def settled(self, gap: float) -> bool:
         best = self.best()
         return best is not None and best.cost - self.bound <= gap * abs(best.cost)
 
-    def ascend(self, gap: float, until: float = inf, enough: int = FORBIDDEN, trials: int = _TRIALS_PARTED) -> None:
+    def ascend(self, gap: float, until: float = inf, enough: int = FORBIDDEN) -> None:
         """Tries multipliers until the best choice seen is within `gap` of the bound, or the bound has settled.
 
         `until`: the moment, by the monotonic clock, at which to stop in any case. `enough`: a bound that will do.
-        `trials`: eliminations at most.
         """
-        if not self.attempts:
+        if not self.tried:
             self.begin()
-        raised, since = self.bound, 0
-        for trial in range(1, min(trials, _TRIALS_PARTED if self.elimination.parted else _TRIALS)):
+        raised, vain = self.bound, 0
+        for _ in range(1, _TRIALS):
             if self.impossible or self.bound >= enough or self.settled(gap):
                 return
-            if not self.trials or time.monotonic() > until:
-                return
             if self.bound > raised + _RISING * abs(raised):
-                raised, since = self.bound, trial
-            following = None if trial > since + _IN_VAIN else self._following(trial)
+                raised, vain = self.bound, 0
+            if not self.whole and vain == _IN_VAIN:
+                break
+            vain += 1
+            following = self._promising() if self.trials and time.monotonic() <= until else None
             if following is None:
                 break
-            self.attempt(following)
-        self._until_something_fits()
-
-    def _following(self, trial: int) -> Mapping[int, int] | None:
-        """The multipliers to try next: the same a few times while costs are moved between buckets."""
-        if not self.elimination.parted:
-            return self._promising()
-        return self.last[0] if trial % _LEVELLING else self._promising() or self.last[0]
+            self.attempt(self._between() if following in self.tried.values() else following)
+        if self.trials and time.monotonic() <= until:
+            self._until_something_fits()
 
     def begin(self) -> None:
         """The first elimination: no limit matters, and peaks are priced where they will probably be."""
         self.attempt(_start(self.places))
-
-    def resume(self, before: Relaxation) -> None:
-        """Begins as another one of about the same problem ended: at its multipliers, and with its shifts between the
-        buckets of every variable that has as many.
-        """
-        theirs = {before.factors.origin[v]: positions for v, positions in before.elimination.parted.items()}
-        shifts: dict[int, Ints] = {}
-        for v, positions in self.elimination.parted.items():
-            of_before = theirs.get(self.factors.origin[v], [])
-            known = [before.shifts[position] for position in of_before if position in before.shifts]
-            if len(known) == len(positions) and all(len(shift) == self.elimination.sizes[v] for shift in known):
-                shifts |= dict(zip(positions, known, strict=True))
-        self.elimination.shifts = shifts
-        self.attempt(self.placed(before.named))
 
     @property
     def named(self) -> dict[tuple[int, int], int]:
@@ -192,28 +185,17 @@ class Relaxation:
         return {known[at]: price for at, price in named.items() if at in known}
 
     def attempt(self, multipliers: Mapping[int, int]) -> None:
-        """One elimination: maybe a better bound, maybe a choice not seen."""
-        self.attempts += 1
-        least, values, known = self.elimination.least(self._under(multipliers))
+        """Maybe a better bound, maybe a choice not seen."""
+        least, choice = self.engine.least(multipliers)
         bound = least - limits_worth(self.places, multipliers)
+        self.tried[bound] = dict(multipliers)
         if bound > self.bound:
-            self.bound, self.multipliers, self.shifts = bound, dict(multipliers), self.elimination.shifts
-        if self.elimination.parted:
-            if self.last[0] == multipliers and bound <= self.last[1]:
-                self.step *= _CALMER
-            self.elimination.even(known, self.step)
-        self.last = dict(multipliers), bound
-        choice = tuple(values[v] for v in range(self.places.problem.node_count))
+            self.bound, self.multipliers = bound, dict(multipliers)
+            self.engine.keep()
         if all(choice != trial.choice for trial in self.trials):
             trial = examine(self.places, choice)
             if trial.linear < FORBIDDEN // 2:
                 self.trials.append(trial)
-
-    def _under(self, multipliers: Mapping[int, int]) -> list[Ints]:
-        """The factors, which are the last ones where the multipliers are."""
-        if self._charged is None or self._charged[0] != multipliers:
-            self._charged = dict(multipliers), self.factors.under(multipliers)
-        return self._charged[1]
 
     def _promising(self) -> dict[int, int] | None:
         """The multipliers at which the choices seen allow the best bound, none far from the best so far."""
@@ -223,6 +205,14 @@ class Relaxation:
         if top <= self.bound + _SETTLED * abs(self.bound):
             return None
         return multipliers
+
+    def _between(self) -> dict[int, int]:
+        """Half way between the two multipliers that gave the best bounds: where choices seen tell of none that are new,
+        as those of a bound below all choices may, the bound is a concave function of the multipliers still.
+        """
+        best = [self.tried[bound] for bound in sorted(self.tried)[-2:]]
+        places = dict.fromkeys(place for some in best for place in some)
+        return {place: sum(some.get(place, 0) for some in best) // len(best) for place in places}
 
     def _steps(self) -> dict[int, float]:
         """Per place that some choice overfills the largest multiplier to try next."""
@@ -251,13 +241,6 @@ class Relaxation:
         """Whether charges could come near what stands for forbidden."""
         most = max((int(trial.profile.max(initial=0)) for trial in self.trials), default=0)
         return sum(multipliers.values()) // PRICE_UNIT * most > FORBIDDEN // 16
-
-    def spare(self) -> dict[int, Ints]:
-        """Per node, for each strategy how much more than the bound every choice with it costs at least."""
-        self.elimination.shifts = self.shifts
-        least, _, known = self.elimination.least(self._under(self.multipliers))
-        with_each = self.elimination.least_with(known)
-        return {v: with_each[v] - least for v in range(self.places.problem.node_count)}
 
 
 def limits_worth(places: Places, multipliers: Mapping[int, int]) -> int:

@@ -1,25 +1,29 @@
 """Problems too wide for an elimination, narrowed until they are not.
 
-An elimination in parts says of every strategy what all choices with it cost at least. Those that no choice worth having
-takes are left out; arrays over what is left are so much smaller that wider ones can be afforded, their bound is better,
-and leaves out more (reduced costs fix variables between one relaxation and the next).
+A bound says of every strategy what all choices with it cost at least. Those that no choice worth having takes are left
+out; what is left may be narrow enough to be eliminated as a whole, or else its own bound is better, and leaves out more
+(reduced costs fix variables between one relaxation and the next).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .answer import NarrowedCertificate
 from .dominance import Kept
+from .factors import TooWide
 from .lagrange import Relaxation
+from .places import places_of
 from .problem import FORBIDDEN, AssignmentProblem
 from .prove import Leaf, leaf
 
-_WIDER = 4  # times as many entries may be in an array of the next round
-_MOST_ENTRIES = 10_000_000  # that an elimination goes through,
-_ALL_ENTRIES = 100_000_000  # and those of all rounds together
+_MOST_ENTRIES = 10_000_000  # that an elimination of what is left goes through
+_ROUNDS = 6
+_WORTH = 50  # one in so many strategies is left out in a round that is worth it
+_TRIES, _NEARER = 6, 4  # so often a part of what is left is taken, so many times nearer to the bound
 
 
 @dataclass(eq=False)
@@ -33,16 +37,14 @@ class Narrowing:
     problem: AssignmentProblem
     relaxation: Relaxation
     left: Kept
-    widest: int  # entries of an array
     outside: int = FORBIDDEN
     rounds: list[tuple[Leaf, Kept]] = field(default_factory=list)
-    entries: int = _ALL_ENTRIES  # that may still be gone through
 
     @staticmethod
-    def of(problem: AssignmentProblem, relaxation: Relaxation, widest: int) -> Narrowing:
-        """Begins with all of the problem, and what an elimination in parts says of it."""
+    def of(problem: AssignmentProblem, relaxation: Relaxation) -> Narrowing:
+        """Begins with all of the problem, and what a relaxation says of it."""
         left = tuple(tuple(range(count)) for count in problem.strategy_counts.tolist())
-        return Narrowing(problem, relaxation, left, widest)
+        return Narrowing(problem, relaxation, left)
 
     @property
     def bound(self) -> int:
@@ -60,32 +62,51 @@ class Narrowing:
 
     def choices(self) -> list[tuple[int, ...]]:
         """Those seen in the last round."""
-        trials = self.relaxation.trials if all(self.left) else []
-        return [tuple(mine[s] for mine, s in zip(self.left, trial.choice, strict=True)) for trial in trials]
+        return self._named(self.relaxation, self.left) if all(self.left) else []
+
+    def promising(self, enough: int, until: float) -> list[tuple[int, ...]]:
+        """Choices among strategies near the bound, as many of those that choices which cost less than `enough` may have
+        as an elimination can afford.
+        """
+        spare, reach = self.relaxation.engine.spare(), enough - self.relaxation.bound
+        for _ in range(_TRIES if all(self.left) and not self.relaxation.whole else 0):
+            near = [np.flatnonzero(spare[v] < reach).tolist() for v in range(self.problem.node_count)]
+            if not all(near):
+                return []
+            try:
+                relaxation = Relaxation.of(places_of(self.problem.restricted(near)), _MOST_ENTRIES)
+            except TooWide:
+                reach = max(1, reach // _NEARER)
+                continue
+            relaxation.ascend(0.0, until)
+            return self._named(relaxation, _of(self.left, near))
+        return []
+
+    @staticmethod
+    def _named(relaxation: Relaxation, left: Kept) -> list[tuple[int, ...]]:
+        return [tuple(mine[s] for mine, s in zip(left, trial.choice, strict=True)) for trial in relaxation.trials]
 
     def narrow(self, enough: int, gap: float, until: float) -> bool:
-        """Leaves out what no choice that costs less than `enough` takes, and eliminates the rest in wider arrays; False
-        where those are not affordable. `gap` and `until` as in `Relaxation.ascend`.
+        """Leaves out what no choice that costs less than `enough` takes, and bounds the rest; False where that leaves
+        hardly anything out, or was done often enough. `gap` and `until` as in `Relaxation.ascend`.
         """
-        spare, before, first = self.relaxation.spare(), self.relaxation.bound, leaf(self.relaxation)
+        spare, before, first = self.relaxation.engine.spare(), self.relaxation.bound, leaf(self.relaxation)
         reach = enough - before
         near = tuple(tuple(np.flatnonzero(spare[v] < reach).tolist()) for v in range(self.problem.node_count))
-        if all(near) and not self._widen(self.problem.restricted(near), gap, until):
-            return False
         out = [int(more) for costs in spare.values() for more in costs[costs >= reach]]
-        if out:
-            self.outside = min(self.outside, before + min(out))
-            self.left = tuple(tuple(mine[s] for s in some) for mine, some in zip(self.left, near, strict=True))
-            self.rounds.append((first, near))
+        if len(out) * _WORTH <= sum(map(len, self.left)) or len(self.rounds) == _ROUNDS:
+            return False
+        self.outside = min(self.outside, before + min(out))
+        self.left = _of(self.left, near)
+        self.rounds.append((first, near))
+        if all(near):
+            self.problem, prices = self.problem.restricted(near), self.relaxation.named
+            self.relaxation = Relaxation.at_most(places_of(self.problem), _MOST_ENTRIES)
+            self.relaxation.attempt(self.relaxation.placed(prices))
+            self.relaxation.ascend(gap, until)
         return True
 
-    def _widen(self, problem: AssignmentProblem, gap: float, until: float) -> bool:
-        """Takes a problem with a wider relaxation of it, if that is affordable."""
-        relaxation = Relaxation.of_parts(problem, _WIDER * self.widest)
-        work = relaxation.elimination.work
-        if work > min(_MOST_ENTRIES, self.entries):
-            return False
-        relaxation.ascend(gap, until, trials=self.entries // work)
-        self.entries -= work * relaxation.attempts
-        self.problem, self.relaxation, self.widest = problem, relaxation, _WIDER * self.widest
-        return True
+
+def _of(left: Kept, near: Sequence[Sequence[int]]) -> Kept:
+    """Some of the strategies that are left, in the numbers of all."""
+    return tuple(tuple(mine[s] for s in some) for mine, some in zip(left, near, strict=True))

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from .dominance import Kept, undominated
+from .dominance import undominated
 from .eliminate import affordable
 from .first import first_choices
 from .lagrange import Relaxation, examine
@@ -30,19 +30,13 @@ Known = Sequence[NDArray[np.bool_]]
 class Outlook:
     """`spare`: per node, for each strategy how much more than the bound all choices with it cost at least.
 
-    `choices` are some that fit, by the costs as they are known. `loose`: what was eliminated is in parts, so that the
-    bound may stay below all choices.
+    `choices` are some that fit, by the costs as they are known. `loose`: the bound may stay below all choices.
     """
 
     bound: int
     spare: tuple[Ints, ...]
     choices: tuple[tuple[int, ...], ...]
-    kept: Kept
-    relaxation: Relaxation
-
-    @property
-    def loose(self) -> bool:
-        return not self.relaxation.whole
+    loose: bool
 
     def within(self, reach: int) -> list[list[int]]:
         """Per node the strategies of the choices that cost at most so much more than the bound."""
@@ -54,37 +48,31 @@ def outlook(
     known: Known | None = None,
     gap: float = 0.0,
     until: float = inf,
-    before: Outlook | None = None,
 ) -> Outlook | None:
     """What elimination says of a problem with supplies; None where nothing was seen to fit.
 
-    `known`: all of it by default. `gap` and `until` as in `Relaxation.ascend`. `before`: what was said of the problem
-    while less of it was known, nothing of which has become cheaper.
+    `known`: all of it by default. `gap` and `until` as in `Relaxation.ascend`.
     """
-    kept = undominated(places_of(problem), known) if before is None or not before.loose else before.kept
-    smaller = problem.restricted(kept)
-    relaxation = Relaxation.at_most(smaller, affordable(until - time.monotonic()))
-    if before is not None and before.loose:
-        relaxation.resume(before.relaxation)
+    kept = undominated(places_of(problem), known)
+    relaxation = Relaxation.at_most(places_of(problem.restricted(kept)), affordable(until - time.monotonic()))
     relaxation.ascend(gap, until)
-    choices = _fitting(smaller, relaxation)
+    choices = _fitting(relaxation)
     if relaxation.impossible or not choices:
         return None
-    spare = relaxation.spare()
+    spare = relaxation.engine.spare()
     whole = []
     for v, (mine, count) in enumerate(zip(kept, problem.strategy_counts.tolist(), strict=True)):
         every = np.full(count, FORBIDDEN, dtype=np.int64)
         every[list(mine)] = spare[v]
         whole.append(every)
     named = tuple(tuple(mine[s] for mine, s in zip(kept, choice, strict=True)) for choice in choices)
-    return Outlook(relaxation.bound, tuple(whole), named, kept, relaxation)
+    return Outlook(relaxation.bound, tuple(whole), named, loose=not relaxation.whole)
 
 
-def _fitting(problem: AssignmentProblem, relaxation: Relaxation) -> list[tuple[int, ...]]:
-    """The choices seen that fit; of a problem in parts more, better ones, as none of those need be good."""
+def _fitting(relaxation: Relaxation) -> list[tuple[int, ...]]:
+    """The choices seen that fit; where the bound may stay below them all, better ones beside them."""
     if relaxation.whole:
         return [trial.choice for trial in relaxation.trials if trial.fits]
-    places = places_of(problem)
-    seen = relaxation.choices(places)
+    places, seen = relaxation.places, [trial.choice for trial in relaxation.by_cost]
     found = [*seen, *first_choices(Terms.of(places), also=seen[:1])]
     return [choice for choice in found if examine(places, choice).fits]

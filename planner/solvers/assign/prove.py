@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .answer import EliminationCertificate, PartedCertificate, Parts, SplitCertificate
-from .factors import PRICE_UNIT
-from .lagrange import WIDEST, Relaxation
+from .answer import EliminationCertificate, ShareCertificate, SplitCertificate
+from .lagrange import Relaxation
+from .places import places_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints
 
 MOST_NODES = 400  # of a problem that is worth it
@@ -26,7 +26,7 @@ _WIDEST = 4_000_000  # entries of one elimination
 
 Prices = Mapping[tuple[int, int], int]
 Kept = tuple[tuple[int, ...], ...]
-Leaf = EliminationCertificate | PartedCertificate
+Leaf = EliminationCertificate | ShareCertificate
 Proof = Leaf | SplitCertificate
 
 
@@ -59,7 +59,7 @@ class _Prover:
         self.work += _SET_UP * problem.node_count
         if self.cases > _CASES or self.work > _WORK or time.monotonic() > self.until:
             raise _TooLong
-        relaxation = Relaxation.at_most(problem, _WIDEST, WIDEST)
+        relaxation = Relaxation.at_most(places_of(problem), _WIDEST)
         self._bound(relaxation, prices)
         if relaxation.impossible or relaxation.bound >= self.target:
             return leaf(relaxation)
@@ -69,12 +69,12 @@ class _Prover:
         relaxation.attempt(relaxation.placed(prices))
         if relaxation.bound < self.target and not relaxation.impossible:
             relaxation.ascend(0.0, self.until, self.target)
-        self.work += relaxation.elimination.work * relaxation.attempts
+        self.work += relaxation.engine.work * len(relaxation.tried)
 
     def _closer(self, problem: AssignmentProblem, relaxation: Relaxation) -> Proof:
         """The strategies too dear by far, node after node, as closed cases; then what is left."""
         prices = relaxation.named
-        spare, need = relaxation.spare(), self.target - relaxation.bound
+        spare, need = relaxation.engine.spare(), self.target - relaxation.bound
         allowed = {v: problem.costs[v] < FORBIDDEN // 2 for v in spare}
         closed = {v: np.flatnonzero((costs >= need) & allowed[v]) for v, costs in spare.items()}
         open_ = {v: np.flatnonzero((costs < need) & allowed[v]) for v, costs in spare.items()}
@@ -112,21 +112,7 @@ def only(problem: AssignmentProblem, v: int, strategies: Sequence[int]) -> Assig
 def leaf(relaxation: Relaxation) -> Leaf:
     """What certifies the bound of a relaxation."""
     prices = tuple(sorted((r, t, price) for (r, t), price in relaxation.named.items()))
-    order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    found = EliminationCertificate(order, prices, PRICE_UNIT, parts=_buckets(relaxation))
-    return PartedCertificate(found, relaxation.supplies) if relaxation.supplies else found
-
-
-def _buckets(relaxation: Relaxation) -> tuple[Parts, ...]:
-    """The variables with several buckets: over which others each is, and what was added to it."""
-    elimination, origin = relaxation.elimination, relaxation.factors.origin
-    found = []
-    for v, positions in elimination.parted.items():
-        none = np.zeros(elimination.sizes[v], dtype=np.int64)
-        shifts = [relaxation.shifts.get(position, none) for position in positions]
-        scopes = [tuple(origin[w] for w in elimination.buckets[position].scope) for position in positions]
-        found.append(Parts(origin[v], tuple(scopes), tuple(tuple(shift.tolist()) for shift in shifts)))
-    return tuple(found)
+    return relaxation.engine.certificate(prices)
 
 
 def _telling(spare: Mapping[int, Ints], open_: Mapping[int, Ints]) -> int:

@@ -84,13 +84,13 @@ def ladder(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
     return builder.build()
 
 
-def dense(seed: int, nodes: int, strategies: int) -> AssignmentProblem:
-    """Every node costs something together with every other."""
+def dense(seed: int, nodes: int, strategies: int, most: int = 100) -> AssignmentProblem:
+    """Every node costs something together with every other, less than so much."""
     rng, builder = np.random.default_rng(seed), ProblemBuilder()
     for _ in range(nodes):
         builder.add_node(rng.integers(0, 50, strategies))
     for u, v in itertools.combinations(range(nodes), 2):
-        builder.add_edge(u, v, rng.integers(0, 100, (strategies, strategies)))
+        builder.add_edge(u, v, rng.integers(0, most, (strategies, strategies)))
     return builder.build()
 
 

@@ -78,8 +78,9 @@ def test_any_multipliers_give_a_bound_and_the_checker_finds_the_same(
     assert best is None or relaxation.bound <= best
     of = relaxation.places
     prices = tuple((int(of.resource[p]), int(of.instant[p]), k) for p, k in relaxation.multipliers.items())
-    order = tuple(relaxation.factors.origin[v] for v in relaxation.elimination.order)
-    bound = eliminated_bound(problem, EliminationCertificate(order, prices, PRICE_UNIT))
+    certificate = relaxation.engine.certificate(prices)
+    assert isinstance(certificate, EliminationCertificate)
+    bound = eliminated_bound(problem, certificate)
     if best is not None:
         rounding = len(relaxation.places.rows) * (problem.node_count + 1)  # which the checker does once a node
         assert relaxation.bound <= bound <= min(best, relaxation.bound + rounding)
@@ -93,7 +94,7 @@ def test_the_spare_of_a_strategy_is_below_what_it_costs(problem: AssignmentProbl
     relaxation = Relaxation.of(places_of(problem))
     relaxation.ascend(0.0)
     assume(not relaxation.impossible)
-    for v, spare in relaxation.spare().items():
+    for v, spare in relaxation.engine.spare().items():
         for s in range(len(spare)):
             costs = problem.costs.values.copy()
             mine = slice(problem.costs.first[v], problem.costs.first[v + 1])
