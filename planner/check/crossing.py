@@ -85,10 +85,25 @@ def _complete(op: Operation) -> bool:
 
 
 def _read(op: Operation) -> list[Read]:
-    """Reads of every point, at places that no data say."""
+    """Reads of every point, or of one of those that are always computed together, at places that no data say."""
     extents = {dim.name: dim.extent for dim in op.dims}
     settled = (read for read in op.reads if read.tensor not in op.data_dependent)
-    return [read for read in settled if always(read.guard, extents, set(extents))]
+    return [read for read in settled if always(read.guard, extents, extents.keys() - _together(op))]
+
+
+def _together(op: Operation) -> set[str]:
+    """The dimensions that no shard cuts, where no condition leaves any of them out."""
+    return {dim.name for dim in op.dims if not dim.cut} - names(bound.expr for bound in op.where)
+
+
+def _limits(op: Operation, read: Read) -> dict[str, int]:
+    """By dimension up to where it is read along, if a condition on it alone says that, or none does."""
+    found = {dim.name: dim.extent for dim in op.dims}
+    for bound in read.guard:
+        for name in bound.expr.dims:
+            plain = alone(bound.expr) == name and (bound.lo is None or bound.lo <= 0)
+            found[name] = min(found[name], found[name] if bound.hi is None else bound.hi) if plain else 0
+    return found
 
 
 def _works(case: Case, kinds: Sequence[Kind], last: int, known: dict[object, Work]) -> dict[int, Work]:
@@ -124,13 +139,15 @@ def _work(case: Case, kinds: Sequence[Kind], op: Operation, part: Part, known: d
 
 
 def _looked_at(case: Case, kinds: Sequence[Kind], op: Operation, part: Part) -> Work:
-    extents = {dim.name: dim.extent for dim in op.dims}
-    kept = {axis: name for axis, name in _along(case, op, op.output, op.write).items() if axis in part}
+    extents, shapes = {dim.name: dim.extent for dim in op.dims}, case.program.tensor
+    together = _together(op)
+    written = _along(shapes(op.output).shape, op.write, extents).items()
+    kept = {axis: name for axis, name in written if axis in part or name in together}
     folded = extents.keys() - names(op.write) - names(bound.expr for bound in op.where)
-    ranging = folded | set(kept.values())
+    ranging = folded | together | set(kept.values())
     operands: dict[int, Part] = {}
     for read in _read(op):
-        rows = _along(case, op, read.tensor, read.index)
+        rows = _along(shapes(read.tensor).shape, read.index, _limits(op, read))
         mine = frozenset(axis for axis, name in rows.items() if name in ranging)
         operand = op.operands.index(read.tensor)
         operands[operand] = _larger(case, read.tensor, operands.get(operand), mine)
@@ -142,9 +159,8 @@ def _looked_at(case: Case, kinds: Sequence[Kind], op: Operation, part: Part) -> 
     return Work(least + min(kind.rates.start(op, case.program) for kind in kinds), operands)
 
 
-def _along(case: Case, op: Operation, tensor: str, rows: Sequence[Affine]) -> dict[int, str]:
+def _along(shape: Sequence[int], rows: Sequence[Affine], limits: Mapping[str, int]) -> dict[int, str]:
     """The axes that one dimension of its own goes through from end to end."""
-    shape, extents = case.program.tensor(tensor).shape, {dim.name: dim.extent for dim in op.dims}
     counted = [name for row in rows for name in row.dims]
     both = ((axis, alone(row)) for axis, row in enumerate(rows))
-    return {axis: name for axis, name in both if counted.count(name) == 1 and extents.get(name) == shape[axis]}
+    return {axis: name for axis, name in both if counted.count(name) == 1 and limits.get(name) == shape[axis]}

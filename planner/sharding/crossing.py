@@ -9,7 +9,7 @@ all, and then one between hosts did. Such stretches follow one another. docs/pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -107,11 +107,14 @@ class _Stretches:
 
     def _looked_at(self, op: Operation, axes: Axes) -> tuple[float, tuple[tuple[int, Axes], ...]]:
         program, limited = self.program, dims_of(*(bound.expr for bound in op.where))
-        mine = _whole(op, program, op.output, op.write, set(op.extents)) & axes
-        full = set(op.extents) - dims_of(*op.write) - limited | {single(op.write[axis]) for axis in mine}
+        together = _uncut(op)
+        whole = _whole(op.write, program.tensor(op.output).shape, op.extents)
+        mine = frozenset(axis for axis in whole if axis in axes or single(op.write[axis]) in together)
+        full = set(op.extents) - dims_of(*op.write) - limited | together | {single(op.write[axis]) for axis in mine}
         operands: dict[str, Axes] = {}
         for read in _certain(op):
-            found = _whole(op, program, read.tensor, read.index, full)
+            ends = {name: _end(read, name, op.extents[name]) for name in full}
+            found = _whole(read.index, program.tensor(read.tensor).shape, ends)
             name = read.tensor
             operands[name] = max(operands.get(name, found), found, key=lambda each: _order(program, name, each))
         nbytes = sum(_order(program, name, each)[0] for name, each in (*operands.items(), (op.output, mine)))
@@ -128,20 +131,31 @@ def _told(op: Operation) -> bool:
     return whole and holds(op.where, op.extents, dims_of(*op.write))
 
 
+def _uncut(op: Operation) -> set[str]:
+    """The dimensions along which whoever computes some points computes all."""
+    return {dim.name for dim in op.dims if not dim.cut} - dims_of(*(bound.expr for bound in op.where))
+
+
 def _certain(op: Operation) -> list[Read]:
-    """What all points read."""
-    return [r for r in op.reads if r.tensor not in op.data_dependent and holds(r.guard, op.extents, op.extents)]
+    """What is read for all points, or for others with which they are computed."""
+    anywhere = op.extents.keys() - _uncut(op)
+    return [r for r in op.reads if r.tensor not in op.data_dependent and holds(r.guard, op.extents, anywhere)]
 
 
-def _whole(op: Operation, program: Program, tensor: str, rows: Sequence[Affine], full: set[str]) -> Axes:
-    """The axes of a tensor that rows go through, if some dimensions take all their values."""
-    shape = program.tensor(tensor).shape
+def _end(read: Read, dim: str, extent: int) -> int:
+    """Up to where along a dimension something is read; 0 where that is not said of it alone."""
+    bounds = [bound for bound in read.guard if dim in bound.expr.dims]
+    if any(bound.expr != Affine.dim(dim) or (bound.lo or 0) > 0 for bound in bounds):
+        return 0
+    return min([extent, *(bound.hi for bound in bounds if bound.hi is not None)])
+
+
+def _whole(rows: Sequence[Affine], shape: Sequence[int], ends: Mapping[str, int]) -> Axes:
+    """The axes that rows go through from end to end, if some dimensions take all their values up to their ends."""
     return frozenset(
         axis
         for axis, row in enumerate(rows)
-        if single(row) in full
-        and op.extents[single(row)] == shape[axis]
-        and sum(single(row) in other.dims for other in rows) == 1
+        if ends.get(single(row)) == shape[axis] and sum(single(row) in other.dims for other in rows) == 1
     )
 
 

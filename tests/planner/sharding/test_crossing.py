@@ -53,8 +53,25 @@ def attended(x: f32[Tensor, "t n"], *, causal: bool = False) -> Tensor:
     return tp.attention(q, k, v, causal=causal, name="attention")
 
 
+@tp.program
+def seen(x: f32[Tensor, "t n"], *, causal: bool = True) -> Tensor:
+    """A layer of attention."""
+    n = x.shape[1]
+    q, k, v = (
+        tp.einsum("tn,nhe->the", x, tp.param(name, "f32", (n, 2, n // 2), axes=("n", "h", "e")), name=name)
+        for name in "qkv"
+    )
+    back = tp.param("o", "f32", (2, n // 2, n), axes=("h", "e", "n"))
+    return tp.einsum("the,hen->tn", tp.attention(q, k, v, causal=causal, name="attention"), back, name="out")
+
+
 ROW, ROWS = chain.bind(t=1, n=256), chain.bind(t=8, n=128, count=2)
-OTHERS = [branched.bind(t=2, n=256), attended.bind(t=16, n=64), attended.bind(t=16, n=64, causal=True)]
+OTHERS = [
+    branched.bind(t=2, n=256),
+    seen.bind(t=4, n=64),
+    attended.bind(t=16, n=64),
+    attended.bind(t=16, n=64, causal=True),
+]
 LATENCIES = [0.0, 3e-6, 2e-5, 1e-3]
 
 
@@ -115,6 +132,14 @@ def test_where_transfers_take_long_what_is_proved_is_one_rank_alone() -> None:
     assert proved(ROW, machine(1e-3)) > 2 / 3 * quickest("row", 1e-3)
     assert proved(ROW, machine(3e-6)) < 0.7 * proved(ROW, machine(1e-3))
     assert quickest("row", 0.0) < 0.8 * quickest("row", 1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_attention_reads_is_needed(causal: bool) -> None:
+    """Of queries all heads; of keys and values all tokens, or one where a mask leaves others out."""
+    program, on = seen.bind(t=2, n=256, causal=causal), machine(1e-3)
+    one = plan(program, on, mesh=(1,), time_limit=600).document.predicted.makespan_s
+    assert 0.8 * one < proved(program, on) <= one
 
 
 def test_a_stretch_need_not_wait_where_one_rank_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
