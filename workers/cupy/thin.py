@@ -33,9 +33,15 @@ MOST_BLOCKS = 8  # of a cluster: what every GPU that has clusters takes
 # their threads, which is also where sums of several rows need registers and shared memory.
 LEAST, FEWER = 8, 512
 LINES = 4
-# Rows that many lines are multiplied by at once, elements of each that a block holds, its threads; and the lines, of
-# which a warp has `LINES`, that keep multiprocessors busy.
-ROWS, DEPTH, WARPS, MANY = 16, {8: 1024, 16: 512}, 8, 1 << 11
+# Elements of each row that a block holds beside its lines, and its warps; the lines, of which a warp has `LINES`, that
+# keep multiprocessors busy.
+DEPTH, WARPS, MANY = 1024, 8, 1 << 11
+# Where many lines are quicker than by a library: rows at most, by the bytes of an element; elements of a line for each
+# row, as adding up across a warp takes most of the time of shorter ones; lines for each of their elements, of several
+# rows and of one. Of 2,048 to 65,536 lines of 16 to 4,096 elements and 1 to 16 rows: 65,536 lines of 1,024 f32 by 8 rows
+# take 82 us, 192 by the library; of bf16 by 4 rows 40 and 51, by 8 rows 66 and 35, by 16 rows 186 and 35 (H200,
+# 2026-11-23).
+FEWEST, SHORT, TALL, ALONE = {2: 4, 4: 8}, 32, 2, 8
 LARGEST = 1 << 31
 HEADER = "#include <tapestry/thin.cuh>\n\nnamespace tapestry {\n"
 
@@ -100,7 +106,9 @@ def _turned(x: Matrices) -> Matrices:
 def _taken(x: Thin) -> bool:
     """Whether the kernels take it as it lies, 16 bytes at a time, and it is worth it."""
     names = {name_of(part.array.dtype) for part in (x.thin, x.wide)}
-    if x.rows > (ROWS if x.many else FEW) or x.columns < 2 * FEW or len(names) != 1 or names - {*KNOWN}:
+    if x.rows > FEW or x.columns < 2 * FEW or len(names) != 1 or names - {*KNOWN}:
+        return False
+    if not _long_enough(x):
         return False
     if x.product.positive:
         return False
@@ -114,6 +122,16 @@ def _taken(x: Thin) -> bool:
     aligned = (x.wide.array.pointer + x.wide.offset * itemsize) % BYTES == 0
     sizes = [part.array.size for part in (x.thin, x.wide, x.out)]
     return aligned and not any(n % x.vector for n in (together, line, x.wide.batch)) and max(sizes) < LARGEST
+
+
+def _long_enough(x: Thin) -> bool:
+    """Whether lines that are columns of the result are of lengths of which a library is not quicker."""
+    if x.across or x.product.batches > 1:
+        return True
+    if x.rows == 1:
+        return x.columns >= ALONE * x.product.folded
+    few = x.rows <= FEWEST[x.wide.array.dtype.itemsize]
+    return not x.many or (few and SHORT * x.rows <= x.product.folded <= x.columns // TALL)
 
 
 @dataclass(frozen=True)
@@ -166,11 +184,11 @@ def _along(x: Thin) -> Written:
 
 def _lines(x: Thin) -> Written:
     """Every block has all rows, a part of them at a time, beside its lines."""
-    depth, block = next(n for most, n in DEPTH.items() if x.rows <= most), WARPS * LINES
+    block = WARPS * LINES
     tiles = -(-x.columns // block)
     first = f"int(blockIdx.x) * {block} + int(threadIdx.x) / {WARP} * {LINES}, factors"
-    declared = [f"alignas(16) __shared__ float factors[{x.rows}][{depth} + 4];"]
-    call = f"thin_lines<{x.rows}, {LINES}, {depth}, {WARPS * WARP}>"
+    declared = [f"alignas(16) __shared__ float factors[{x.rows}][{DEPTH} + 4];"]
+    call = f"thin_lines<{x.rows}, {LINES}, {DEPTH}, {WARPS * WARP}>"
     return _written(x, tiles, WARPS * WARP, declared, call, first)
 
 

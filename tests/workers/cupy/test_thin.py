@@ -31,7 +31,7 @@ CASES = {
     "values of heads": (3, 4, 32, 300, False, False, "bf16", "f32", False),
     "columns that lie together on the left": (2, 40, 5, 24, True, False, "f32", "f32", True),
     "many lines": (1, 2050, 5, 264, False, False, "f32", "f32", False),
-    "many lines of columns": (1, 10, 2048, 1032, False, True, "bf16", "bf16", True),
+    "many lines of columns": (1, 8, 2080, 1032, False, True, "f32", "bf16", True),
     "short lines": (2, 2, 50, 8, False, True, "bf16", "bf16", False),
 }  # fmt: skip
 
@@ -92,6 +92,25 @@ def test_what_libraries_do_as_well_is_theirs() -> None:
     assert thin_product(of_shapes(1, 64, 64, "f64"), HostMachine()) is None, "a type that is not added up in f32"
     assert thin_product(of_shapes(1, 64, 2048, right=True), HostMachine()) is None, "long lines, each a column"
     assert thin_product(of_shapes(1, 64, 2048), HostMachine()) is not None
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "folded", "dtype", "ours"),
+    [
+        (2050, 5, 264, "f32", True),
+        (2050, 5, 128, "f32", False),  # short lines
+        (2050, 16, 264, "f32", False),  # not few columns
+        (2050, 5, 1032, "f32", False),  # few lines for their length
+        (2050, 4, 264, "bf16", True),
+        (2050, 5, 264, "bf16", False),  # tensor cores have them
+        (2048, 1, 256, "f16", True),
+        (2048, 1, 512, "f16", False),  # few lines for their length, and nothing else to compute
+    ],
+)  # fmt: skip
+def test_many_lines_are_ours_where_a_library_is_slower(
+    rows: int, columns: int, folded: int, dtype: str, *, ours: bool
+) -> None:
+    assert (thin_product(of_shapes(rows, columns, folded, dtype), HostMachine()) is not None) == ours
 
 
 @tp.op
