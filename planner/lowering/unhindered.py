@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from ...program import Program
 from ...records import width_of
 from ..contention import streams_of
-from ..replay import Replay, Turn, in_turn
+from ..replay import Replay, Turn, Vector, in_turn
 from ..strategy.traffic import Move, Traffic
 from .memory import Lifetime, spread
 from .replacements import Pair
@@ -29,12 +30,13 @@ from .waits import waits_of
 
 @dataclass(frozen=True)
 class Times:
-    """Per step when the first of its ranks starts and the last one ends; seconds of all, and of the busiest rank's
-    computing.
+    """Per step when the first of its ranks starts and the last one ends, and both for each class of ranks that run
+    alike (never and at once where they have no part in it); seconds of all, and of the busiest rank's computing.
     """
 
     starts: list[float]
     ends: list[float]
+    each: list[tuple[Vector, Vector]]
     seconds: float
     compute_s: float
 
@@ -62,31 +64,29 @@ def _move(step: MoveStep, program: Program, traffic: Traffic) -> Move:
 
 def _times(replay: Replay, starts: list[Any], ends: dict[int, Any]) -> Times:
     first, last = [0.0] * len(starts), [0.0] * len(starts)
+    each: list[tuple[Vector, Vector]] = [(0.0, 0.0)] * len(starts)
     busy = np.zeros(len(replay.classes))
     for turn, start, members in zip(replay.turns, starts, replay.members, strict=True):
         end = ends[turn.id]
         first[turn.id] = float(start.min() if members is None else start.min(where=members, initial=np.inf))
         last[turn.id] = float(end.max())
+        each[turn.id] = start if members is None else np.where(members, start, np.inf), end
         busy += 0.0 if turn.meets else end - start
-    return Times(first, last, max(last, default=0.0), float(busy.max()))
+    return Times(first, last, each, max(last, default=0.0), float(busy.max()))
 
 
 class Unhindered:
     """Places are kept until nothing that comes later starts before their last use has ended."""
 
     def __init__(self, steps: Steps, times: Times) -> None:
-        self.starts = times.starts
+        self.times = times
         self.from_there = list(accumulate(reversed(times.starts), min))[::-1]  # the first start of a step and all later
         self.ends: dict[int, float] = {}  # by slot identity when its last use has ended
-        self.before: dict[int, float] = {}  # and all uses but those by the last step
-        last: dict[int, int] = {}
+        self.uses: dict[int, list[int]] = {}  # and the steps that use it
         for position, step in enumerate(steps.steps):
             for slot, _, _ in step.touched:
-                key = id(slot)
-                if last.get(key) != position:
-                    self.before[key] = self.ends.get(key, 0.0)
-                    last[key] = position
-                self.ends[key] = max(self.before[key], times.ends[position])
+                self.ends[id(slot)] = max(self.ends.get(id(slot), 0.0), times.ends[position])
+                self.uses.setdefault(id(slot), []).append(position)
 
     def until(self, life: Lifetime, *, replaced: bool) -> int:  # noqa: ARG002 - what replaces it waits for nothing
         if id(life.slot) not in self.ends:
@@ -94,4 +94,6 @@ class Unhindered:
         return max(life.last, bisect_left(self.from_there, self.ends[id(life.slot)]) - 1)
 
     def settled(self, pair: Pair) -> bool:
-        return self.before[id(pair.over)] <= self.starts[pair.at]
+        """Whether on every rank all that was done with a place is over where the result that takes it begins."""
+        before = [self.times.each[use][1] for use in self.uses[id(pair.over)] if use != pair.at]
+        return not before or bool((reduce(np.maximum, before) <= self.times.each[pair.at][0]).all())

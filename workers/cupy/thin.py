@@ -38,7 +38,7 @@ LINES = 4
 DEPTH, WARPS, MANY = 1024, 8, 1 << 11
 # Where many lines are quicker than by a library: rows at most, by the bytes of an element; elements of a line for each
 # row, as adding up across a warp takes most of the time of shorter ones; lines for each of their elements, of several
-# rows and of one. Of 2,048 to 65,536 lines of 16 to 4,096 elements and 1 to 16 rows: 65,536 lines of 1,024 f32 by 8 rows
+# rows and of one. Of 2,048 to 65,536 lines of 16 to 4,096 elements, 1 to 16 rows: 65,536 lines of 1,024 f32 by 8 rows
 # take 82 us, 192 by the library; of bf16 by 4 rows 40 and 51, by 8 rows 66 and 35, by 16 rows 186 and 35 (H200,
 # 2026-11-23).
 FEWEST, SHORT, TALL, ALONE = {2: 4, 4: 8}, 32, 2, 8

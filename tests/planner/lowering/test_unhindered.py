@@ -100,3 +100,17 @@ def test_no_schedule_that_is_tried_is_shorter_than_the_one_that_is_taken(*, scar
     best = best_candidate(question, decisions, 0.0)
     assert best.peak <= question.capacity
     assert best.timeline.makespan_s <= min(other.timeline.makespan_s for other in tried if other is not None)
+
+
+@tp.program
+def thrice(*, rows: int) -> Tensor:
+    x = tp.input("x", "f32", (rows,))
+    return tp.exp(tp.exp(tp.exp(x)))
+
+
+def test_results_take_the_places_of_operands_on_ranks_that_are_not_equally_fast() -> None:
+    program = thrice.bind(rows=1 << 16)
+    parts = [Box((0,), (1 << 12,)).region(), Box((1 << 12,), (1 << 16,)).region()]
+    made = plan_partitions(program, MACHINE, {op.name: parts for op in program.operations}, homes={"x": parts})
+    tasks = [task for task in made.document.tasks if isinstance(task, Compute)]
+    assert [task.over for task in tasks] == [task.reads[0] for task in tasks]
