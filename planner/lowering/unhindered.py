@@ -88,8 +88,8 @@ class Unhindered:
                 self.ends[id(slot)] = max(self.ends.get(id(slot), 0.0), times.ends[position])
                 self.uses.setdefault(id(slot), []).append(position)
 
-    def until(self, life: Lifetime, *, replaced: bool) -> int:  # noqa: ARG002 - what replaces it waits for nothing
-        if id(life.slot) not in self.ends:
+    def until(self, life: Lifetime, *, replaced: bool) -> int:
+        if replaced or id(life.slot) not in self.ends:
             return life.last
         return max(life.last, bisect_left(self.from_there, self.ends[id(life.slot)]) - 1)
 
