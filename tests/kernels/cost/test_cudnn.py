@@ -34,6 +34,14 @@ def test_a_pass_is_left_to_whoever_is_faster(told: dict[Layer, tuple[float, ...]
     assert [is_faster(PROBLEM, what, GPU) for what in PASSES] == [True, False, True]
 
 
+def test_wide_groups_are_left_to_it_where_they_are_hardly_faster(told: dict[Layer, tuple[float, ...]]) -> None:
+    """Their guesses are less certain: 128 x 2048 x 7 x 7 was guessed 58 us and takes 68, where cuDNN takes 60."""
+    problem = ConvolutionProblem(128, 7, 7, 2048, 16, 3, 3, padding=(1, 1, 1, 1))
+    guessed = [ours_s(problem, what, GPU) * 1e6 for what in PASSES]
+    told[Layer(128, 7, 2048, 128, 3)] = (guessed[0] * 1.1, guessed[1] * 0.9, guessed[2] * 1.3)
+    assert [is_faster(problem, what, GPU) for what in PASSES] == [True, True, False]
+
+
 def test_where_nothing_is_known_ours_computes(told: dict[Layer, tuple[float, ...]]) -> None:
     assert cudnn_s(PROBLEM, "forward", GPU) is None
     assert not is_faster(PROBLEM, "forward", GPU)
@@ -54,7 +62,7 @@ def test_other_channels_out_are_a_layer_of_their_own() -> None:
         theirs = cudnn_s(wide, what, GPU)
         assert theirs is not None
         assert theirs > GPU.roofline_s(wide.bytes_moved)
-        assert is_faster(wide, what, GPU) == (theirs < ours_s(wide, what, GPU))
+        assert is_faster(wide, what, GPU) == (theirs < cudnn.DOUBT * ours_s(wide, what, GPU))
 
 
 def test_what_only_the_plain_kernel_computes_is_left_to_cudnn() -> None:
