@@ -31,6 +31,7 @@ class WideGradientFit:
     crowded: float
     fold: float
     start_clocks: float
+    second_clocks: float
 
 
 FIT = fitted(WideGradientFit, "wide_weight_gradient")
@@ -81,7 +82,7 @@ def _positions(problem: ConvolutionProblem) -> Iterator[tuple[int, int]]:
 
 
 def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
-    """Estimated clocks of both launches."""
+    """Estimated clocks of both launches, or of the one that a single split takes."""
     problem, chosen = cut.problem, cut.configuration
     blocks = cut.channel_blocks * chosen.splits
     resident = min(float(chosen.blocks), max(1.0, blocks / gpu.sms))
@@ -102,4 +103,5 @@ def clocks(cut: WideGradientCut, gpu: Gpu) -> float:
     bounds = (loaded / per_clock * FIT.memory * resident, inside * resident, chain)
     step: float = sum(bound**3 for bound in bounds) ** (1 / 3) * (1 + FIT.crowded * (chosen.blocks - 1))
     fold = FIT.fold * 8 * problem.weight_elements * chosen.splits / gpu.sms / per_clock
-    return FIT.start_clocks + waves * steps * step + fold
+    start = FIT.start_clocks + FIT.second_clocks * (chosen.splits > 1)
+    return start + waves * steps * step + fold
