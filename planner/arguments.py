@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..program import Pin, Program
 from .machine import Machine, load_machine
 from .machine.units import format_seconds, parse_budgets
-from .sharding.bound import lower_bound
+from .sharding.bound import alone_s
 from .strategy.mesh import MAX_RANKS
 
 OBJECTIVES = ("time", "bytes")
@@ -71,7 +71,7 @@ def given_mesh(mesh: object, devices: int) -> dict[str, int]:
 
 def demand_short(program: Program, machine: Machine) -> None:
     """One device takes no longer for a program than can be counted."""
-    seconds = lower_bound(program, machine, 1).seconds
+    seconds = alone_s(program, machine)
     if seconds > LONGEST:
         sides = {"one device": f"{format_seconds(seconds)} at least", "counted": f"up to {format_seconds(LONGEST)}"}
         raise UsageError("a step of the program takes too long to be planned", where=program.name, sides=sides)

@@ -121,11 +121,9 @@ def _turned(question: Question, found: Found) -> Iterator[tuple[str, Strategy, S
 
 def _hidden(question: Question, best: Found) -> Found:
     """Operations put in turns while that makes the run shorter, all that are alike together."""
-    if not _waits(question, best):
-        return best
-    if question.clock.up:
-        return best
     trials = EFFORT // question.toil
+    if not trials or question.clock.up or not _waits(question, best):
+        return best
     for _, turned, whole in list(_turned(question, best)):
         if trials <= 0 or question.clock.up:
             break

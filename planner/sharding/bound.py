@@ -116,6 +116,13 @@ def lower_bound(program: Program, machine: Machine, ranks: int) -> Certificate:
     return Certificate(max(weighed, moved) * (1 - 1e-9), best)
 
 
+def alone_s(program: Program, machine: Machine) -> float:
+    """Seconds that one device takes at least: no chain of operations on it is longer than all of them."""
+    costs = _costs(program, kinds_of(program, machine, 1))
+    each = (costs[program.graph.structure(op)] for op in program.operations)
+    return sum(cost.whole + cost.idle for cost in each if cost.whole)
+
+
 def _best_weight(works: Sequence[_Work]) -> float:
     """Any weight proves a bound. The best one is looked for among powers of a half, and around the best of these."""
     tried = {weight: _weighed(works, weight) for weight in (0.0, *(0.5**k for k in range(1, COARSE + 1)))}
@@ -157,14 +164,16 @@ def _weighed(works: Sequence[_Work], weight: float) -> float:
     return (1 - weight) * load + max(every, default=0.0)
 
 
+def _costs(program: Program, kinds: Sequence[Kind]) -> dict[str, _Cost]:
+    """By the structure of operations what they cost at least."""
+    ops = {program.graph.structure(op): op for op in program.operations}
+    return {structure: _cost(op, program, kinds) for structure, op in ops.items()}
+
+
 def _works(program: Program, kinds: Sequence[Kind]) -> list[_Work]:
-    known: dict[str, _Cost] = {}
-    found: list[_Work] = []
+    costs, found = _costs(program, kinds), list[_Work]()
     place = {op.output: k for k, op in enumerate(program.operations)}
     for op in program.operations:
-        key = program.graph.structure(op)
-        if key not in known:
-            known[key] = _cost(op, program, kinds)
         extents = _inside(op)
         made = [(place[r.tensor], r) for r in op.reads if r.tensor in place and holds(r.guard, extents, [*extents])]
         certain = (found[k] for k, _ in made if not program.operations[k].where and found[k].cost.whole)
@@ -175,7 +184,7 @@ def _works(program: Program, kinds: Sequence[Kind]) -> list[_Work]:
         through = tuple(k for k, span in passing if span is not None and span == found[k].written)
         written = span(op.write, extents) if holds(op.where, extents, dims_of(*op.write)) else None
         slopes = _slopes(op, made, extents, written, found)
-        found.append(_Work(known[key], starts, through, written, slopes))
+        found.append(_Work(costs[program.graph.structure(op)], starts, through, written, slopes))
     return found
 
 
