@@ -16,13 +16,20 @@ import numpy as np
 from .groups import Group, grouped, reuse_pairs, share_greedily
 from .instance import arranged
 from .problem import Buffer
+from .ranking import rank_all
 from .search import EXHAUSTED, FOUND, STOPPED, begin, search
-from .tables import Instance, Ints, State
+from .tables import Instance, Ints, Ordering, State
 
 Pairs = list[tuple[int, int]]
 _NODES = 1000  # of a short run: what succeeds at all mostly does so within
 _AHEAD = 8  # runs chosen before the answer of the first of them is heard, whatever the number of threads
 _ORDERS = 5  # of preference, before they are shaken
+_FIRST = 10  # runs before every other one is by order
+_FAILURES = 50  # of a short run by order
+_TRAIL = 1 << 20  # changes that a run by order can undo; one that needs more ends
+# Items, and pairs of items in the sections added up, of problems with runs by order. Each of its steps looks at pairs:
+# with more of them such a run takes longer than others, and finds no more.
+_MOST_ITEMS, _MOST_PAIRS = 1 << 12, 1 << 17
 _NOISE = (0.02, 0.08, 0.25, 1.0)  # of the later runs' ranks, as a share of the number of items
 
 
@@ -38,6 +45,7 @@ class Arrangement:
         self._groups = groups
         self._layout, self._items = arranged(buffers, groups, capacity)
         self._orders = _orders(self._layout)
+        self._orderly = len(self._items) <= _MOST_ITEMS and _pairs(self._layout) <= _MOST_PAIRS
         self._lower = [self._layout._replace(capacity=np.array([c], np.int64)) for c in _ceilings(self._layout)]
         self.runs = 0
         self.exhausted = False
@@ -50,7 +58,8 @@ class Arrangement:
             number, level = divmod(turn, len(self._lower))
             instance = self._lower[level]
         self.runs += 1
-        return Run(self, instance, _rank(self._orders, number, seed), number, proves=not lower)
+        manner, number = _taking_turns(number) if self._orderly else (Run, number)
+        return manner(self, instance, _rank(self._orders, number, seed), number, proves=not lower)
 
     def offsets(self, settled: Ints) -> Ints:
         """Offsets of all buffers from those of the items; pinned ones where they are pinned, empty ones at 0."""
@@ -68,22 +77,47 @@ class Run:
     def __init__(self, arrangement: Arrangement, instance: Instance, rank: Ints, number: int, *, proves: bool) -> None:
         self.arrangement, self.proves = arrangement, proves
         self._layout, self._rank = instance, rank
-        self._by_level, self._nodes = _manner(number)
-        self.state: State | None = None
+        self._number = number
+        self._registers: Ints | None = None
+        self._settled: Ints | None = None  # offsets of the items, once a packing is found
         self._stop = False
 
     def __call__(self) -> int:
         """FOUND, EXHAUSTED or STOPPED."""
-        self.state = fresh_state(self._layout)
-        if self._stop:
-            return STOPPED
-        return search(self._layout, self.state, self._rank, self._by_level, self._nodes)
+        state = fresh_state(self._layout)
+        by_level, nodes = _manner(self._number)
+        self._registers, self._settled = state.registers, state.offset
+        return STOPPED if self._stop else search(self._layout, state, self._rank, by_level, nodes)
+
+    def offsets(self) -> Ints:
+        """Of all buffers, after FOUND."""
+        assert self._settled is not None
+        return self.arrangement.offsets(self._settled)
 
     def stop(self) -> None:
         """Let the search end at its next node."""
         self._stop = True
-        if self.state is not None:
-            self.state.registers[4] = 1
+        if self._registers is not None:
+            self._registers[4] = 1
+
+
+class RunByOrder(Run):
+    """One search by order (`ranking.py`), until so many failures."""
+
+    def __call__(self) -> int:
+        """FOUND, EXHAUSTED or STOPPED."""
+        state = fresh_ordering(self._layout)
+        self._registers, self._settled = state.registers, state.cells[: len(self._layout.first)]
+        failures = _FAILURES * luby(self._number + 1)
+        return STOPPED if self._stop else rank_all(self._layout, state, self._rank, failures)
+
+
+def _taking_turns(number: int) -> tuple[type[Run], int]:
+    """The manner of an arrangement's run, and the number that it has among those of its manner."""
+    later, by_order = divmod(number - _FIRST, 2)
+    if number < _FIRST:
+        return Run, number
+    return (RunByOrder, later) if by_order else (Run, _FIRST + later)
 
 
 def hunt(
@@ -110,8 +144,8 @@ def hunt(
                     run.stop()
                     return STOPPED, None
                 answer = future.result()
-                if answer == FOUND and run.state is not None:
-                    return FOUND, run.arrangement.offsets(run.state.offset)
+                if answer == FOUND:
+                    return FOUND, run.offsets()
                 run.arrangement.exhausted |= answer == EXHAUSTED and run.proves
             return STOPPED, None
         finally:
@@ -121,8 +155,7 @@ def hunt(
 
 def _ceilings(instance: Instance) -> list[int]:
     """Ceilings below the capacity, from the largest total of a section upwards; none where that is the capacity."""
-    load = np.zeros(len(instance.starts) - 1, np.int64)
-    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(instance.sec_at)), instance.sec_height)
+    load = _load(instance)
     np.add.at(load, np.repeat(np.arange(len(load)), np.diff(instance.pin_at)), instance.pin_high - instance.pin_low)
     least = max(int(load.max(initial=0)), int(instance.pin_high.max(initial=0)))
     room = int(instance.capacity[0]) - least
@@ -169,8 +202,6 @@ def fresh_state(instance: Instance) -> State:
     cells[2 * n : 3 * n] = -1
     cells[3 * n + m :] = np.diff(instance.sec_at)
     np.add.at(cells[3 * n : 3 * n + m], np.repeat(np.arange(m), np.diff(instance.sec_at)), instance.sec_height)
-    # Full sections are where it will fail: blaming them from the start finds what else is not found (docs/solver.md).
-    blame = 10 * cells[3 * n : 3 * n + m] // max(int(instance.capacity[0]), 1)
     # A placement changes one cell of its own, two of each section and at most two of each neighbour; an item is
     # postponed at most once for each time it is raised.
     longest = 2 * n + 2 * len(instance.sec_item) + 3 * len(instance.adj_item) + 1
@@ -192,19 +223,64 @@ def fresh_state(instance: Instance) -> State:
         stale=np.zeros(m, np.int64),
         frames=np.zeros((2 * n + 2 * m + 2, 5), np.int64),
         registers=np.array([0, 0, STOPPED, 0, 0], np.int64),
-        blame=blame,
+        blame=_fullness(instance),
     )
     begin(instance, state)
     return state
+
+
+def _fullness(instance: Instance) -> Ints:
+    """Blame to begin with: full sections are where it will fail, and so is found what else is not (docs/solver.md)."""
+    return 10 * _load(instance) // max(int(instance.capacity[0]), 1)
+
+
+def _load(instance: Instance) -> Ints:
+    """Height of the items of each section together."""
+    load = np.zeros(len(instance.starts) - 1, np.int64)
+    np.add.at(load, np.repeat(np.arange(len(load)), np.diff(instance.sec_at)), instance.sec_height)
+    return load
+
+
+def _pairs(instance: Instance) -> int:
+    """Pairs of items in each section, added up."""
+    return int((np.diff(instance.sec_at) ** 2).sum())
+
+
+def fresh_ordering(instance: Instance) -> Ordering:
+    """Nothing in order."""
+    n, m = len(instance.first), len(instance.starts) - 1
+    capacity = int(instance.capacity[0])
+    height = np.zeros(n, np.int64)
+    np.maximum.at(height, instance.sec_item, instance.sec_height)
+    cells = np.zeros(2 * n + 2 * m, np.int64)
+    cells[n : 2 * n] = height + (capacity - height) % instance.align
+    count = np.diff(instance.sec_at)
+    return Ordering(
+        cells=cells,
+        under=np.zeros((n, n), np.uint8),
+        row_item=instance.sec_item.copy(),
+        row_height=instance.sec_height.copy(),
+        trail=np.empty((_TRAIL, 2), np.int64),
+        few=np.zeros((2, m), np.int64),
+        near=np.zeros((2, len(instance.sec_item)), np.int64),
+        able=np.zeros(len(instance.sec_item), np.int64),
+        line=np.zeros((2, int(count.max(initial=0))), np.int64),
+        window=np.zeros((2, 5), np.int64),
+        stale=np.zeros(m, np.int64),
+        queue=np.zeros(m, np.int64),
+        frames=np.empty((len(instance.sec_item) + 1, 5), np.int64),
+        choices=np.empty((int((count**2).sum()) + 1, 2), np.int64),
+        registers=np.zeros(7, np.int64),
+        blame=_fullness(instance),
+    )
 
 
 def _orders(instance: Instance) -> list[Ints]:
     """Ranks of the items by total alive with them, area, width and size, the largest first; five ways."""
     n = len(instance.first)
     width = instance.last - instance.first
-    load = np.zeros(len(instance.starts) - 1, np.int64)
+    load = _load(instance)
     section = np.repeat(np.arange(len(load)), np.diff(instance.sec_at))
-    np.add.at(load, section, instance.sec_height)
     size, area, total = (np.zeros(n, np.int64) for _ in range(3))
     np.maximum.at(size, instance.sec_item, instance.sec_height)
     np.add.at(area, instance.sec_item, instance.sec_height)

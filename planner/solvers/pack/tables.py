@@ -73,3 +73,39 @@ class State(NamedTuple):
     frames: Ints
     registers: Ints
     blame: Ints
+
+
+class Ordering(NamedTuple):
+    """Where a search by order stands. Distances on side 0 are offsets, on side 1 they count from the capacity down.
+
+    cells, restored from the trail: how far every item is at least from the end of side 0 [items] and of side 1 [items];
+    how many of a section have their rank on side 0 [sections] and on side 1 [sections]. These stand first and last in
+    the section's row of row_item and row_height. under [items, items]: 1 where the first is known to lie below the
+    second. trail [.., 2]: cell, old value; or -1 - item, the item that was found above it.
+
+    few [2, sections]: how many could be next on a side when last counted. Of the section that is looked at: near
+    [2, places]: distances in it, able [places]: who can be next, line [2, places]: places by distance, window [2, 5]:
+    what reaches from a side, its two least distances and two greatest far ends. stale [sections], queue: sections to be
+    looked at.
+
+    frames [.., 5]: section, side, trail length before the choice, the next choice and the end of the choices, which are
+    rows of choices [.., 2]: item, distance. registers: frames in use, trail length, two not used, whether to stop, head
+    and length of the queue. blame as in State.
+    """
+
+    cells: Ints
+    under: NDArray[np.uint8]
+    row_item: Ints
+    row_height: Ints
+    trail: Ints
+    few: Ints
+    near: Ints
+    able: Ints
+    line: Ints
+    window: Ints
+    stale: Ints
+    queue: Ints
+    frames: Ints
+    choices: Ints
+    registers: Ints
+    blame: Ints
