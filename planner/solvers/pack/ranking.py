@@ -83,7 +83,8 @@ def measure(note: Ints, near: Ints, heights: Ints, top: int, a: int, b: int) -> 
         least = min(least, near[k])
         next_most = max(next_most, min(most, far))
         most = max(most, far)
-    note[0], note[1], note[2], note[3], note[4] = max(least, top), least, second, most, next_most
+    note[0] = top if top > least else least
+    note[1], note[2], note[3], note[4] = least, second, most, next_most
 
 
 @compiled
