@@ -136,6 +136,9 @@ struct Worker {
 
     template <int PHASE>
     __device__ __forceinline__ void row(Open& open, const Run& run, int t) {
+        constexpr int done = slot_of(PHASE, R - 1);
+        const int first = t - (R - 1) * DILATION_Y;    // of the rows under the output row that is finished here
+        if (RESIDUAL && done >= 0 && first >= 0) ask_for_residual(run.row + first / STRIDE_Y);
         if (adds(PHASE) && t >= run.begin && t < run.end) {
             barriers.full(ring.slot).wait(ring.parity);
             multiply<PHASE, 0>(open, shared + ring.slot * ROW_PITCH);
@@ -147,11 +150,8 @@ struct Worker {
 #pragma unroll
             for (int i = 0; i < SUMS; ++i) open[slot_of(PHASE, 0)][i] = 0.0f;
         }
-        constexpr int done = slot_of(PHASE, R - 1);
-        if constexpr (done >= 0) {
-            const int first = t - (R - 1) * DILATION_Y;    // the finished output row's first input row
+        if constexpr (done >= 0)
             if (first >= 0) leave(open[done], run.row + first / STRIDE_Y);
-        }
     }
 
     template <int PHASE>
@@ -199,18 +199,23 @@ struct Worker {
         __device__ __forceinline__ unsigned in(const Worker& worker) const { return worker.place(position) + column_place(octet); }
     };
 
-    __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) {
-        const unsigned here = CELL_Y == 1 || CELL_Y * p + 1 < work.rows_out ? there : there & upper;
-        if constexpr (RESIDUAL) {
-            const unsigned short* row = residual.data + residual_place + p * CELL_Y * residual.row;
+    // Which of this lane's octets are there of a row of positions.
+    __device__ __forceinline__ unsigned here(int p) const { return CELL_Y == 1 || CELL_Y * p + 1 < work.rows_out ? there : there & upper; }
+
+    // Has what is added to a row copied to where it is staged: in time, while the row's last products are made.
+    __device__ __forceinline__ void ask_for_residual(int p) const {
+        const unsigned short* row = residual.data + residual_place + p * CELL_Y * residual.row;
 #pragma unroll
-            for (int i = 0; i < CHUNKS; ++i) {
-                if (!(here >> i & 1u)) continue;
-                const Chunk chunk(*this, i);
-                const uint4 read = *reinterpret_cast<const uint4*>(row + chunk.of(residual));
-                const unsigned words[4] = {read.x, read.y, read.z, read.w};
-                store_octet(chunk.in(*this), words);
-            }
+        for (int i = 0; i < CHUNKS; ++i) {
+            if (!(here(p) >> i & 1u)) continue;
+            const Chunk chunk(*this, i);
+            copy_octet(chunk.in(*this), row + chunk.of(residual), true);
+        }
+    }
+
+    __device__ __forceinline__ void leave(const float (&sums)[SUMS], int p) {
+        if constexpr (RESIDUAL) {
+            wait_copies();
             __syncwarp();
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
@@ -226,7 +231,7 @@ struct Worker {
         if constexpr (BOXED)
             store_boxes(p);
         else
-            store_octets(p, here);
+            store_octets(p, here(p));
     }
 
     // Where what this warp has of a position is staged, and an octet of it, counted from there.
