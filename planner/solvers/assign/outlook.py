@@ -39,8 +39,11 @@ class Outlook:
     loose: bool
 
     def within(self, reach: int) -> list[list[int]]:
-        """Per node the strategies of the choices that cost at most so much more than the bound."""
-        return [np.flatnonzero(mine <= reach).tolist() for mine in self.spare]
+        """Per node the strategies of the choices that cost at most so much more than the bound, or as little more as
+        leaves every node one: a bound below all choices may say of some node that all of its strategies cost more.
+        """
+        least = max(int(mine.min()) for mine in self.spare)
+        return [np.flatnonzero(mine <= max(reach, least)).tolist() for mine in self.spare]
 
 
 def outlook(
