@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -42,6 +42,11 @@ class Clock:
     def spent(self, share: float) -> bool:
         """Whether this share of the time is gone."""
         return self.left <= (1 - share) * self.limit
+
+    def after(self, share: float) -> Callable[[], bool]:
+        """Whether this share of the time that is left now is gone."""
+        until = (1 - share) * self.left
+        return lambda: self.left <= until
 
     @property
     def up(self) -> bool:

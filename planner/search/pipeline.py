@@ -18,7 +18,6 @@ from ...errors import Infeasible, TimeLimit
 from ..clock import Clock
 from ..format import Document, MeshTried
 from ..machine import Machine
-from ..sharding.bound import lower_bound
 from ..strategy.mesh import Mesh
 from .found import Found
 from .groups import on_one_group, side_by_side
@@ -58,6 +57,8 @@ def make_plan(question: Question) -> Made:
         search, found = answered(question)
     except NothingFits as refused:
         search, found = explained(refused.failures)
+    if question.objective == "time" and WORTH * found.makespan_s <= search.question.bound.seconds:
+        return made_of(search, found)
     found = improved(search, search.settled(found))
     alone = on_one_group(search.question, found, found.makespan_s) or found
     return made_of(search, _on_groups(search.question, found, alone.makespan_s) or alone)
@@ -66,8 +67,7 @@ def make_plan(question: Question) -> Made:
 def made_of(search: Search, found: Found) -> Made:
     """The document of what was found, with the bound on all plans of its program."""
     question = search.question
-    bound = lower_bound(question.program, question.machine, question.mesh.size)
-    return Made(with_report(found, search.model, bound, question), question.form)
+    return Made(with_report(found, search.model, question.bound, question), question.form)
 
 
 def _on_groups(question: Question, best: Found, below: float) -> Found | None:
@@ -142,8 +142,7 @@ class _Meshes:
             return None
         clock = Clock(ONE_TRY * self.clock.limit) if self.answers else self.clock
         question = self.asked(Mesh.of(rows, self.machine.device_count), clock)
-        bound = lower_bound(question.program, self.machine, question.mesh.size)
-        if self.answers and bound.seconds >= self.sorted()[0].seconds:
+        if self.answers and question.bound.seconds >= self.sorted()[0].seconds:
             return None
         if self.most >= question.mesh.size and question.hopeless:  # nor do other meshes of no more ranks need less
             return None

@@ -15,6 +15,7 @@ from ...serialize import program_to_json
 from ..clock import Clock
 from ..machine import Machine
 from ..machine.embed import machine_to_json
+from ..sharding.bound import Certificate, lower_bound
 from ..simulate import PriceBook
 from ..strategy.layouts import Layouts
 from ..strategy.mesh import Mesh
@@ -97,6 +98,11 @@ class Question:
         table = StrategyTable(form.program, self.mesh, self.book.works, self.book.layouts)
         made = program_to_json(form.program)
         return replace(self, program=form.program, table=table, program_json=made, form=form, searches={}, apart={})
+
+    @cached_property
+    def bound(self) -> Certificate:
+        """On all plans of the program."""
+        return lower_bound(self.program, self.machine, self.mesh.size)
 
     @property
     def layouts(self) -> Layouts:

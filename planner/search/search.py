@@ -16,7 +16,7 @@ from functools import cached_property
 from ...errors import Infeasible, TimeLimit
 from ..clock import Clock, now
 from ..sharding.assignment import OutOfTime, Translation
-from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate, least_objective
+from ..sharding.model import PICO, TIE, Costs, Model, build_model, evaluate
 from ..sharding.nodes import all_nodes
 from ..sharding.repetition import find_repetitions
 from ..sharding.shortage import least_held, shortage
@@ -30,7 +30,7 @@ from .otherwise import otherwise
 from .pieces import PieceSearch, promising
 from .question import Question
 from .rows import crosswise
-from .starts import cut, uncut
+from .unsolved import shortest, unsolved
 
 # Transfers of values count fully, half, not at all (numerators over 2).
 EXPOSED = (2, 1, 0)
@@ -41,9 +41,8 @@ TOGETHER, BESIDE = 40, 400
 WORTH = 0.999
 # The share of the time after which, while there is no plan, no solver is asked: the rest is for lowering one.
 FIRST_UNTIL = 0.8
-# Choices counted for a plan that needs no solver, and the share of the time after which no more are.
-DESCENT = 2000
-DESCENT_UNTIL = 0.75
+# The share of the time after which a plan that needs no solver comes first, and the share of the rest that it may take.
+SHORT, EARLY = 0.15, 0.5
 # Programs of more operations are looked at in one view of overlap only.
 MANY = 300
 # Hundredths of CP-SAT's deterministic seconds for an answer: good choices come early. The one that is kept gets so
@@ -107,6 +106,11 @@ class Search:
         """What choices cost by the model."""
         return self.translation.costs if self.written else Costs(self.model)
 
+    @cached_property
+    def least_held(self) -> int:
+        """Bytes that what is there before the run takes at least."""
+        return least_held(self.model)
+
     @property
     def written(self) -> bool:
         """Whether the model has been written down for the solver."""
@@ -147,13 +151,25 @@ class Search:
         return self._in_time(self.leanest)
 
     def _in_time(self, answer: Callable[[], Found | None]) -> Found:
+        """Where much of the time is gone already, what needs no solver comes first. Raises TimeLimit."""
+        clock = self.question.clock
+        short = clock.spent(SHORT) and not clock.secured and self.least_held <= self.question.capacity
+        choices = unsolved(self)
+        early = shortest(self, choices, EARLY) if short else None
+        clock.secured = clock.secured or early is not None
         try:
             found = answer()
         except OutOfTime:
             found = None
-        found = found or self.fallback()
-        self.question.clock.secured = True
-        return found
+        found = found or early or shortest(self, choices)
+        if found is None:
+            raise TimeLimit(
+                f"no plan that fits was found within {clock.limit:g} s, nor that there is none",
+                where="solver",
+                hint="give a longer --time-limit, or pin part of the program",
+            )
+        clock.secured = True
+        return found if early is None or found.makespan_s < early.makespan_s else early
 
     def asked(self, budget: int, exposed: int = EXPOSED[0], *, without: Collection[tuple[int, int]] = ()) -> Solution:
         """A good choice within a budget. Where none is found soon, it is looked for as long as the time allows.
@@ -215,14 +231,14 @@ class Search:
         """
         q = self.question
         budget = q.capacity
-        if (least := least_held(self.model)) > budget:
-            raise OutOfReach(self, least)
+        if self.least_held > budget:
+            raise OutOfReach(self, self.least_held)
         for _ in range(6):
             if not q.clock.secured and q.clock.spent(FIRST_UNTIL):
                 return None
             solution, self.budget = self.asked(budget), budget
             if solution.infeasible and budget == q.capacity:
-                raise OutOfReach(self, least)
+                raise OutOfReach(self, self.least_held)
             if solution.infeasible:
                 break
             if not solution.choice:
@@ -237,50 +253,9 @@ class Search:
                 return other
             # Packing loses a little, and how much depends on the choice: ask for somewhat less than was too much.
             budget -= 2 * (found.candidate.peak - q.capacity) + q.capacity // 128
-            if budget < least:
+            if budget < self.least_held:
                 break
         return self.leanest()
-
-    def fallback(self) -> Found:
-        """The shorter of two plans that need no solver: from nothing cut, from everything cut, each made better one
-        decision at a time; once the time is up, the first that fits. Raises TimeLimit.
-        """
-        q = self.question
-        q.say("lowering")
-        choices = [choice for start in (uncut(self.model), cut(self.model)) for choice in self.descended(start)]
-        costs = [evaluate(self.model, choice)[0] for choice in choices]
-        fitting: list[Found] = []
-        for k in sorted(range(len(choices)), key=costs.__getitem__):
-            if fitting and q.clock.up:
-                break
-            found = self.lowered(choices[k], Solution("fallback", choices[k], costs[k], least_objective(self.model)))
-            fitting += [found] if found.candidate.peak <= q.capacity else []
-        if not fitting:
-            raise TimeLimit(
-                f"no plan that fits was found within {q.clock.limit:g} s, nor that there is none",
-                where="solver",
-                hint="give a longer --time-limit, or pin part of the program",
-            )
-        return min(fitting, key=lambda f: f.makespan_s)
-
-    def descended(self, start: dict[int, int]) -> list[dict[int, int]]:
-        """A choice, and a cheaper one by the model: one decision after another is taken anew while time is left.
-
-        The cheaper one may need more memory.
-        """
-        best, cost, left = start, self.costs.of(start), DESCENT
-        options = [(node, k) for node in sorted(start) for k in range(len(self.model.nodes[node].labels))]
-        improved = True
-        while improved:
-            improved = False
-            for node, option in options:
-                if self.question.clock.spent(DESCENT_UNTIL) or left <= 0:
-                    break
-                left -= 1
-                other = {**best, node: option}
-                if (price := self.costs.of(other)) < cost:
-                    best, cost, improved = other, price, True
-        return [start] if best is start else [start, best]
 
     def leanest(self) -> Found | None:
         """The choice of least memory if that fits once packed; None if none is found in time. Raises Infeasible."""

@@ -17,6 +17,7 @@ from ...space import Grid, IntSet, Region
 from ...space.cuts import KINDS, CutKind
 from ...space.partition import NamedCut, Partition
 from ...space.projection import count_points, operand_images, write_image, write_projection
+from .carried import zigzag_dims
 from .columns import Columns, column
 from .images import image_columns, read_columns
 from .layouts import Layout, Layouts
@@ -264,34 +265,6 @@ def reduction_parts(op: Operation, regions: tuple[Region, ...]) -> tuple[int, ..
         return None
     number = {share: k for k, share in enumerate(order)}
     return tuple(number[share] if share is not None else 0 for share in shares)
-
-
-def zigzag_dims(program: Program) -> frozenset[tuple[str, str]]:
-    """(operation, dimension) pairs that a causal operation's dimensions are carried to through the tensors between.
-
-    A dimension is carried where a read or write row is that dimension alone; so the cut that balances causal attention
-    is offered to the operations around it.
-    """
-    edges: dict[tuple[str, str], set[tuple[str, str]]] = {}
-
-    def join(a: tuple[str, str], b: tuple[str, str]) -> None:
-        edges.setdefault(a, set()).add(b)
-        edges.setdefault(b, set()).add(a)
-
-    for op in program.operations:
-        rows = [(op.output, axis, row) for axis, row in enumerate(op.write)]
-        rows += [(read.tensor, axis, row) for read in op.reads for axis, row in enumerate(read.index)]
-        for tensor, axis, row in rows:
-            if not row.const and len(row.terms) == 1 and isinstance(row.terms[0][0], str) and row.terms[0][1] == 1:
-                join((f"op {op.name}", row.terms[0][0]), (f"tensor {tensor}", str(axis)))
-    reached = {(f"op {op.name}", d) for op in program.operations for bound in op.where for d in bound.expr.dims}
-    frontier = list(reached)
-    while frontier:
-        for neighbour in edges.get(frontier.pop(), ()):
-            if neighbour not in reached:
-                reached.add(neighbour)
-                frontier.append(neighbour)
-    return frozenset((name.removeprefix("op "), d) for name, d in reached if name.startswith("op "))
 
 
 def pin_allows(cuts: Cuts, mesh: Mesh, wanted: Mapping[str, str | None], kind: str) -> bool:

@@ -13,6 +13,7 @@ from tapestry.planner.search.search import ENOUGH, Search
 from tapestry.planner.sharding.assignment import OutOfTime
 from tapestry.program import Program
 
+from .search.test_rivals import bound
 from .wide_programs import recurrent, stacked, triangular, u_net
 
 NO_TIME = 1e-3
@@ -84,3 +85,20 @@ def test_what_fits_in_no_way_is_infeasible_or_out_of_time() -> None:
         plan(stacked.bind(n=64, c=64), "cpu-4", mesh=(4,), memory={"host": "64KiB"}, time_limit=600)
     with pytest.raises(TimeLimit):
         plan(stacked.bind(n=64, c=64), "cpu-4", mesh=(4,), memory={"host": "64KiB"}, time_limit=NO_TIME)
+
+
+@pytest.mark.parametrize("mesh", [(8,), (2, 4)])
+@pytest.mark.parametrize(
+    "program", [bound("llama", "forward", layers=2), bound("moe", "layer", t=4096)], ids=["tokens", "experts"]
+)
+def test_without_a_solver_what_people_do_by_hand_is_found(
+    monkeypatch: pytest.MonkeyPatch, program: Program, mesh: tuple[int, ...]
+) -> None:
+    """Dimensions that many operations have are cut in all of them: single decisions alone would not get there."""
+    monkeypatch.setattr(Search, "fitting", lambda _: None)
+    made = plan(program, "h200x8", mesh=mesh, time_limit=600)
+    assert made.document.claims.status == "fallback"
+    assert made.check().ok, made.check()
+    monkeypatch.undo()
+    best = plan(program, "h200x8", mesh=mesh, time_limit=600)
+    assert made.document.predicted.makespan_s <= 1.1 * best.document.predicted.makespan_s
