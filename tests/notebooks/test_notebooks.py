@@ -57,7 +57,7 @@ def test_debug_a_plan() -> None:
     said = printed(rerun("06-debug-a-plan.ipynb"))
     assert "ok: 2 ranks, 2 operations" in said
     assert "missing: task 1, rank 1, tensor image: blur reads buffer image where nothing was written" in said
-    assert "['missing', 'predicted', 'race']" in said
+    assert "['missing', 'overlap', 'predicted', 'race']" in said
     assert "CheckFailed: the plan fails its check: race" in said
     assert "overlap: task 1, rank 0" in said
     assert "mesh     2 -> 4" in said

@@ -99,7 +99,7 @@ def pipeline(ranks: int) -> Made:
 
 
 def pipelined_training() -> Made:
-    return searched(chain_step.bind(n=64, c=512), on_gpus(hosts(2, gb_per_s=0.05)), (2,))
+    return searched(chain_step.bind(n=64, c=512), on_gpus(hosts(2, gb_per_s=0.1)), (2,))
 
 
 def computed_again(ranks: int) -> Made:

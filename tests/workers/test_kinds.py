@@ -20,7 +20,7 @@ from .kinds import KINDS, made, pieces, places, turns
         ("product in pieces", 2, 0, 17, False),
         ("two branches", 2, 0, 1, True),
         ("two stages", 2, 0, 2, True),
-        ("two stages of training", 2, 0, 4, True),
+        ("two stages of training", 2, 0, 8, True),
         ("the inside first", 2, 0, 2, False),
         ("equal pieces", 2, 0, 3, False),
     ],
