@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ..compiled import compiled
 from .problem import Ints
 
 Floats = NDArray[np.float64]
@@ -65,7 +65,7 @@ class Duals(NamedTuple):
     messages: Floats
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def fill(at: Layout, duals: Duals, g: int) -> None:
     """The tables of a group from its shares: the least share of an item that serves; 0 where none is asked for."""
     items = at.items[g]
@@ -82,7 +82,7 @@ def fill(at: Layout, duals: Duals, g: int) -> None:
                 duals.tables[entry] = least
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _least(at: Layout, duals: Duals, p: int) -> float:
     """Of a pair."""
     least = np.inf
@@ -95,7 +95,7 @@ def _least(at: Layout, duals: Duals, p: int) -> float:
     return least
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _divide(at: Layout, duals: Duals, g: int) -> None:
     """Leaves each reader of a group what it needs so that its least stays, and divides the rest equally."""
     items, first, last = at.items[g], at.pair_first[g], at.pair_first[g + 1]
@@ -124,7 +124,7 @@ def _divide(at: Layout, duals: Duals, g: int) -> None:
     fill(at, duals, g)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _take(at: Layout, duals: Duals, p: int, side: int) -> None:
     """Moves to a node all that a pair can give it."""
     other = 1 - side
@@ -137,7 +137,7 @@ def _take(at: Layout, duals: Duals, p: int, side: int) -> None:
         duals.messages[mine + x] = least
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _hand(at: Layout, duals: Duals, p: int, side: int, belief: Floats, part: float) -> None:
     """Gives part of what a node has to a pair."""
     mine = at.message_first[p, side]
@@ -149,7 +149,7 @@ def _hand(at: Layout, duals: Duals, p: int, side: int, belief: Floats, part: flo
         duals.messages[mine + x] -= part * least[x]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _belief(at: Layout, duals: Duals, v: int) -> Floats:
     """What the strategies of a node cost with all that its pairs have given."""
     belief = duals.unary[at.node_first[v] : at.node_first[v + 1]].copy()
@@ -161,7 +161,7 @@ def _belief(at: Layout, duals: Duals, v: int) -> Floats:
     return belief
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sweep(at: Layout, duals: Duals, forward: bool) -> None:
     """Once through all nodes."""
     count = len(at.node_first) - 1
@@ -186,7 +186,7 @@ def sweep(at: Layout, duals: Duals, forward: bool) -> None:
                 _hand(at, duals, p, side, belief, part)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def leasts(at: Layout, duals: Duals) -> tuple[Floats, Floats]:
     """What nodes, and what pairs add to the bound."""
     nodes, pairs = np.empty(len(at.node_first) - 1), np.empty(len(at.group))
@@ -197,7 +197,7 @@ def leasts(at: Layout, duals: Duals) -> tuple[Floats, Floats]:
     return nodes, pairs
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def spared(at: Layout, duals: Duals) -> Floats:
     """By strategy how much more than the bound every choice with it costs at least: in its node, and in its pairs."""
     found = np.empty(len(duals.unary))
@@ -218,7 +218,7 @@ def spared(at: Layout, duals: Duals) -> Floats:
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def decided(at: Layout, duals: Duals) -> Ints:
     """A strategy for every node, one after another: by the tables of pairs with those before, and by messages."""
     count = len(at.node_first) - 1

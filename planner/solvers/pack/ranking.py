@@ -15,7 +15,8 @@ A run ends after so many failures. Those of a section make the search return to 
 
 import numpy as np
 
-from .search import EXHAUSTED, FOUND, NEVER, STOPPED, compiled, settle
+from ..compiled import compiled_uncounted as compiled
+from .search import EXHAUSTED, FOUND, NEVER, STOPPED, settle
 from .sides import between, give_rank, hang, lift, precede, stack, touch, undo
 from .tables import Instance, Ints, Ordering
 

@@ -16,29 +16,14 @@ is reached once. What prunes:
 All numbers are int64. State is kept in flat arrays with a trail of old values, so that a run can stop and go on.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 
+from ..compiled import compiled_uncounted as compiled
 from .tables import Instance, Ints, State
-
-F = TypeVar("F", bound=Callable[..., object])
 
 FOUND, EXHAUSTED, STOPPED = 1, 0, -1
 NEVER = 1 << 62
 ROUNDS = 4  # of inference at most nodes; more find next to nothing
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
-
-
-def compiled(function: F) -> F:
-    """Compiled at first call, kept on disk, run without the interpreter's lock.
-
-    Nothing here makes an array, so none is counted: counting references to the fields of Instance and State takes five
-    times as long as the search itself.
-    """
-    return cast(F, numba.njit(**_OPTIONS)(function))
 
 
 @compiled

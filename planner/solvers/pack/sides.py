@@ -5,7 +5,8 @@ Distances on side 0 are offsets, on side 1 they count from the capacity down, so
 
 import numpy as np
 
-from .search import compiled, settle
+from ..compiled import compiled_uncounted as compiled
+from .search import settle
 from .tables import Instance, Ordering
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from ...compiled import compiled
 from ..problem import Ints
 from .flat import Flat, Floats
 from .moves import Scratch, broken, load_change, other_end, settle, uniform
@@ -74,7 +74,7 @@ class Annealing:
         return found
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _fill(flat: Flat, matrix, labels, beside):  # type: ignore[no-untyped-def]
     """What every label costs beside the labels of its group's neighbours."""
     beside[:] = 0.0
@@ -88,7 +88,7 @@ def _fill(flat: Flat, matrix, labels, beside):  # type: ignore[no-untyped-def]
             beside[flat.label_first[h] + k] += matrix[flat.matrix_first[e] + labels[g] * columns + k]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _scale(flat: Flat, beside, roots):  # type: ignore[no-untyped-def]
     """What the second label of a group costs more than its first, in the middle of all groups that have a choice."""
     gaps = np.zeros(len(roots))
@@ -102,7 +102,7 @@ def _scale(flat: Flat, beside, roots):  # type: ignore[no-untyped-def]
     return np.median(gaps) + 1.0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _changed(flat: Flat, matrix, beside, g, old, new):  # type: ignore[no-untyped-def]
     """Brings what the neighbours of g have beside them up to date."""
     own = flat.label_first[g + 1] - flat.label_first[g]
@@ -116,7 +116,7 @@ def _changed(flat: Flat, matrix, beside, g, old, new):  # type: ignore[no-untype
             beside[base + k] += matrix[a + k * step] - matrix[b + k * step]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _anneal(  # type: ignore[no-untyped-def]
     flat: Flat, loads: Loads, scratch: Scratch, matrix, beside, labels, over, roots, heat, now, least, best, state
 ):

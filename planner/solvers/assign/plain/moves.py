@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from ...compiled import compiled
 from ..problem import Ints
 from .flat import Flat, Floats
 from .reduced import Loads
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def uniform(state):  # type: ignore[no-untyped-def]
     """The next number in [0, 1) of a splitmix64 generator kept in `state[0]`."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -28,7 +28,7 @@ def uniform(state):  # type: ignore[no-untyped-def]
     return (z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def other_end(flat, e, g):  # type: ignore[no-untyped-def]
     return flat.high[e] if flat.low[e] == g else flat.low[e]
 
@@ -63,7 +63,7 @@ def scratch_for(flat: Flat, loads: Loads) -> Scratch:
     return Scratch(touched, tree, parent, waiting, table, arg, proposal, change)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _grow(flat, scratch, size, root, limit, state):  # type: ignore[no-untyped-def]
     """Adds an induced tree from `root` to the forest of `size` groups, up to `limit` groups; returns the new size."""
     touched, waiting = scratch.touched, scratch.waiting
@@ -93,7 +93,7 @@ def _grow(flat, scratch, size, root, limit, state):  # type: ignore[no-untyped-d
     return size
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _release(flat, scratch, size):  # type: ignore[no-untyped-def]
     """Clears `touched` again."""
     for i in range(size):
@@ -103,7 +103,7 @@ def _release(flat, scratch, size):  # type: ignore[no-untyped-def]
             scratch.touched[other_end(flat, flat.near_edge[j], g)] = 0
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _add_fixed(flat, table, e, g, base, size, label):  # type: ignore[no-untyped-def]
     """Adds what edge e costs the labels of g while its other end keeps `label`."""
     at = flat.matrix_first[e]
@@ -117,7 +117,7 @@ def _add_fixed(flat, table, e, g, base, size, label):  # type: ignore[no-untyped
             table[base + k] += flat.matrix[at + label * size + k]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _entry(flat, e, g, of_g, of_other):  # type: ignore[no-untyped-def]
     """The cost of edge e under a label of g and one of its other end."""
     h = flat.high[e]
@@ -127,7 +127,7 @@ def _entry(flat, e, g, of_g, of_other):  # type: ignore[no-untyped-def]
     return flat.matrix[flat.matrix_first[e] + of_other * cols + of_g]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _to_parent(flat, scratch, i):  # type: ignore[no-untyped-def]
     """Adds to every label of the parent what the best label of tree[i] then costs."""
     g, e, table = scratch.tree[i], scratch.parent[i], scratch.table
@@ -146,7 +146,7 @@ def _to_parent(flat, scratch, i):  # type: ignore[no-untyped-def]
         scratch.arg[i, k] = where
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _decide(flat, scratch, size, priced, labels, heat, state):  # type: ignore[no-untyped-def]
     """The labels of the forest that minimise the priced (and, with `heat`, perturbed) cost, into `proposal[group]`."""
     table, proposal = scratch.table, scratch.proposal
@@ -175,7 +175,7 @@ def _decide(flat, scratch, size, priced, labels, heat, state):  # type: ignore[n
             proposal[g] = scratch.arg[i, proposal[other_end(flat, e, g)]]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _cost_change(flat, scratch, size, labels):  # type: ignore[no-untyped-def]
     """What the proposal adds to the true cost."""
     total = 0.0
@@ -194,7 +194,7 @@ def _cost_change(flat, scratch, size, labels):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def load_change(loads, scratch, size, labels):  # type: ignore[no-untyped-def]
     """Marks the load differences of the proposal in `change`; returns the places [begin, end) they span."""
     begin, end = len(loads.slack), 0
@@ -212,7 +212,7 @@ def load_change(loads, scratch, size, labels):  # type: ignore[no-untyped-def]
     return begin, end
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def broken(scratch, over, begin, end):  # type: ignore[no-untyped-def]
     """By how much the marked differences raise what is above the limits."""
     more, running = 0, 0
@@ -223,7 +223,7 @@ def broken(scratch, over, begin, end):  # type: ignore[no-untyped-def]
     return more
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def settle(scratch, size, labels, over, begin, end, accepted):  # type: ignore[no-untyped-def]
     """Takes the proposal over, or not, and clears the marks."""
     running = 0
@@ -238,7 +238,7 @@ def settle(scratch, size, labels, over, begin, end, accepted):  # type: ignore[n
             labels[scratch.tree[i]] = scratch.proposal[scratch.tree[i]]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sweep_forest(flat, loads, scratch, priced, labels, over, heat, state):  # type: ignore[no-untyped-def]
     """Re-decides a random induced forest of the whole model; the priced cost does not rise (without `heat`)."""
     groups = len(labels)
@@ -255,7 +255,7 @@ def sweep_forest(flat, loads, scratch, priced, labels, over, heat, state):  # ty
     return gain
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def try_moves(flat, loads, scratch, priced, labels, over, roots, count, largest, heat, slope, state):  # type: ignore[no-untyped-def]
     """`count` moves of at most `largest` groups around random `roots`; returns the change of the true cost.
 

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from ...compiled import compiled
 from ..answer import Step
 from ..problem import FORBIDDEN, AssignmentProblem, Ints
 from .reduced import HALF, Reduced
@@ -130,7 +130,7 @@ def _revise(state: _State, g: int, h: int, merging: bool) -> None:
     return None
 
 
-@njit(cache=True)
+@compiled
 def _inspect(matrix):  # type: ignore[no-untyped-def]
     """Fewest and most allowed partners of a row and of a column, and whether the matrix is a[i] + b[j]."""
     rows, cols = matrix.shape

@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from ...compiled import compiled
 from ..problem import Ints
 from .flat import Flat, Floats
 from .reduced import Loads
@@ -39,7 +39,7 @@ class Duals:
     bound: float
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def price(flat, loads, multipliers):  # type: ignore[no-untyped-def]
     """θ': the unary costs and what their loads cost under the multipliers."""
     total = flat.unary.copy()
@@ -56,7 +56,7 @@ def price(flat, loads, multipliers):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _belief(flat, unary, messages, g, out):  # type: ignore[no-untyped-def]
     """θ̂_g into `out`; returns the numbers of neighbours before and after g."""
     base = flat.label_first[g]
@@ -76,7 +76,7 @@ def _belief(flat, unary, messages, g, out):  # type: ignore[no-untyped-def]
     return before, after
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _send(flat, messages, e, to_high, source):  # type: ignore[no-untyped-def]
     """The message of edge e: min over the sender's labels of source + matrix; normalised, its minimum returned."""
     g, h = flat.low[e], flat.high[e]
@@ -109,7 +109,7 @@ def _send(flat, messages, e, to_high, source):  # type: ignore[no-untyped-def]
     return least
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def send_messages(flat, unary, messages, forward, keep):  # type: ignore[no-untyped-def]
     """One sweep; a backward one returns the bound, and with `keep` leaves the messages that reproduce it."""
     groups = len(flat.label_first) - 1
@@ -143,7 +143,7 @@ def send_messages(flat, unary, messages, forward, keep):  # type: ignore[no-unty
     return bound
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def decode(flat, unary, messages):  # type: ignore[no-untyped-def]
     """Labels chosen one group after the other: exact costs towards what is chosen, messages from what is not."""
     groups = len(flat.label_first) - 1
@@ -165,7 +165,7 @@ def decode(flat, unary, messages):  # type: ignore[no-untyped-def]
     return labels
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def excess(loads, labels):  # type: ignore[no-untyped-def]
     """Per place, how far the labels' load is above the limit."""
     over = np.zeros(len(loads.slack) + 1, dtype=np.int64)
@@ -180,7 +180,7 @@ def excess(loads, labels):  # type: ignore[no-untyped-def]
     return over[:-1]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _direction(over, multipliers):  # type: ignore[no-untyped-def]
     """Where λ moves: down wherever it is positive and there is room, up at the worst place of each block."""
     places = len(over)
