@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -32,14 +33,16 @@ def device_names() -> list[str]:
     return sorted({*_own(), *_registered})
 
 
-def _own() -> list[str]:
+@cache
+def _own() -> tuple[str, ...]:
+    """Those of this package, whose folders are looked through once: every run asks."""
     package = import_module(__package__)
     folders = [found.name for found in iter_modules(package.__path__) if found.ispkg]
-    return [
+    return tuple(
         name
         for name in folders
         if any(found.name == "device" for path in package.__path__ for found in iter_modules([f"{path}/{name}"]))
-    ]
+    )
 
 
 def chosen_device(name: str, machine: Mapping[str, Any]) -> str:

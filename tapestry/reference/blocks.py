@@ -49,7 +49,7 @@ def attention_slopes(op: Operation, reader: Reader, points: Points, share: float
     """
     assert isinstance(op.body, Block)
     scale, unit = op.body.attrs["scale"], UNIT[reader.dtypes[op.body.reads[2].tensor]]
-    sides = [np.broadcast_to(reader.read(read, points), points.shape).astype(np.float64) for read in op.body.reads]
+    sides = [np.broadcast_to(reader.read(read, points).astype(np.float64), points.shape) for read in op.body.reads]
     q, k, v, result, slope = (reader.rounding.terms(value, share) for value in sides[:5])
     total, largest = (value[..., 0] for value in sides[5:])
     seen = np.broadcast_to(points.inside(op.where)[..., 0], points.shape[:-1]) & (total > 0)
