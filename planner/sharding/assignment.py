@@ -35,6 +35,7 @@ UNLIMITED = assign.FORBIDDEN
 # Pairs of layouts, of which none is priced before it may matter; where paths are looked for by pair.
 MANY, MANY_BY_PAIR = 60_000, 2000
 WRITING = 0.65  # share of the time after which a model is not written down further
+_MEMORY = 0  # the first resource of every problem
 _LARGEST = 2**57  # costs are counted in picoseconds, or in so many of them that all together stay below this
 
 
@@ -249,7 +250,7 @@ class Translation:
         ``without``: nodes with options that they may not take.
         """
         builder = ProblemBuilder()
-        memory = builder.add_resource(capacity + self.spare, "memory")
+        builder.add_resource(capacity + self.spare, "memory")
         timed, unit = self.model.objective == "time", self.unit
         spans = [builder.add_resource(UNLIMITED, "span", price=TIE // 2)] if timed else []
         for node in self.decided:
@@ -257,9 +258,9 @@ class Translation:
             number = builder.add_node(_barred(work, node, without), self.model.nodes[node].name)
             for span in spans if work.any() else ():
                 builder.use(number, span, 0, 1, 2 * work)
-        self._hold(builder, memory)
-        for moved in self.moved:
-            uses = self._copies(moved, memory)
+        self._hold(builder)
+        for moved, copies in zip(self.moved, self._copies, strict=True):
+            uses = [*copies]
             prices = len(moved.flows) * moved.prices // unit
             for span in spans if prices.any() else ():
                 before = 0 if moved.flows[0].source else exposed
@@ -271,31 +272,31 @@ class Translation:
     def lean_problem(self) -> AssignmentProblem:
         """Nothing costs anything but the peak of memory, of which there is enough."""
         builder = ProblemBuilder()
-        memory = builder.add_resource(UNLIMITED, "memory", price=1)
+        builder.add_resource(UNLIMITED, "memory", price=1)
         for node in self.decided:
             builder.add_node(0 * self.work[node], self.model.nodes[node].name)
-        self._hold(builder, memory)
-        for moved in self.moved:
-            builder.add_supply(self._supply(moved, 0 * moved.prices, self._copies(moved, memory)))
+        self._hold(builder)
+        for moved, copies in zip(self.moved, self._copies, strict=True):
+            builder.add_supply(self._supply(moved, 0 * moved.prices, copies))
         return builder.build()
 
-    def _hold(self, builder: ProblemBuilder, memory: int) -> None:
+    def _hold(self, builder: ProblemBuilder) -> None:
         """What lies there. The instants of one room follow those of another; what a room has less than the roomiest is
         taken in it from the start, so that one limit does for all.
         """
         for shift, room, held, exchanged in zip(self._shifts, self.rooms, self.held, self.exchanged, strict=True):
             for (node, start, stop), stored in held.items():
-                builder.use(node, memory, start + shift, stop + shift, stored)
+                builder.use(node, _MEMORY, start + shift, stop + shift, stored)
             for each in exchanged:
                 count = each.stored.shape[1]
                 intervals = tuple((start + shift, stop + shift) for start, stop in each.intervals)
-                use = SupplyUse(memory, intervals, each.stored)
+                use = SupplyUse(_MEMORY, intervals, each.stored)
                 free = np.zeros((count, count), dtype=bool)
                 builder.add_supply(Supply(each.old, (each.new,), (each.asks,), free, 0 * each.stored, (use,)))
             less = self.spare - (0 if room is None else room.spare)
             if less and self.decided:
                 everywhere = np.full(len(self.work[self.decided[0]]), less, dtype=np.int64)
-                builder.use(0, memory, shift, shift + len(self.model.instants), everywhere)
+                builder.use(0, _MEMORY, shift, shift + len(self.model.instants), everywhere)
 
     @property
     def _shifts(self) -> list[int]:
@@ -307,8 +308,13 @@ class Translation:
         readers = tuple(self.number[flow.readers[j][0]] for j in moved.group)
         return Supply(self.number[flow.home], readers, moved.asks, moved.within, prices, tuple(uses))
 
-    def _copies(self, moved: Moved, memory: int) -> list[SupplyUse]:
-        """The memory of moved copies, each from the first to the last consumer that may use it."""
+    @cached_property
+    def _copies(self) -> list[list[SupplyUse]]:
+        """The memory of moved copies: the same in all problems."""
+        return [self._copied(moved) for moved in self.moved]
+
+    def _copied(self, moved: Moved) -> list[SupplyUse]:
+        """Each from the first to the last consumer that may use it."""
         of_lifetime: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for item, serves in enumerate(moved.serves):
             spans = []
@@ -324,7 +330,7 @@ class Translation:
             amounts = np.zeros_like(stored)
             amounts[:, items] = stored[:, items]
             if intervals and amounts.any():
-                uses.append(SupplyUse(memory, tuple((a + shift, b + shift) for a, b in intervals), amounts))
+                uses.append(SupplyUse(_MEMORY, tuple((a + shift, b + shift) for a, b in intervals), amounts))
         return uses
 
     def taken(self, choice: Mapping[int, int]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -139,6 +140,8 @@ class Model:
 def maximal(needs: Sequence[Layout]) -> list[Layout]:
     """The distinct layouts that no other one contains, in order of appearance."""
     different = list(dict.fromkeys(needs))
+    if len(different) < 2:
+        return different
     return [
         n
         for n in different
@@ -304,7 +307,8 @@ class Costs:
             for node in sorted(model.weight)
         }
         self._flows = [(flows[0], len(flows), _deciding(flows[0])) for flows in model.alike()]
-        self._known: list[dict[tuple[int, ...], int]] = [{} for _ in self._flows]
+        self._key = [itemgetter(*nodes) for _, _, nodes in self._flows]  # of one node its option alone
+        self._known: list[dict[object, int]] = [{} for _ in self._flows]
 
     @cached_property
     def _touching(self) -> dict[int, list[int]]:
@@ -340,11 +344,12 @@ class Costs:
         return [n for n in dict.fromkeys(k for f in self._touching[node] for k in self._flows[f][2]) if n != node]
 
     def _moving(self, number: int, choice: Mapping[int, int]) -> int:
-        flow, count, nodes = self._flows[number]
-        key, known = tuple(choice[node] for node in nodes), self._known[number]
-        if key not in known:
-            known[key] = count * _moved(self.model, flow, choice, self._price)
-        return known[key]
+        known, key = self._known[number], self._key[number](choice)
+        found = known.get(key)
+        if found is None:
+            flow, count, _ = self._flows[number]
+            found = known[key] = count * _moved(self.model, flow, choice, self._price)
+        return found
 
 
 def _deciding(flow: Flow) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .assignment import Moved, Translation
 
 _ROUNDS = 12  # looks ahead
+_WHOLE = 2  # halves of the transfers of values that count in the objective itself
 # Pairs that are priced after one of them; where paths are looked for by pair.
 _PAIRS, _PAIRS_BY_PAIR = 8000, 1000
 _FEW = 1000  # options of all decisions together that engines are asked about where the bound is loose
@@ -92,7 +93,11 @@ class Lazily:
         return cost is not None and self.best is not None and self.best[0] <= (1 + self.gap) * cost
 
     def _narrowed(self) -> Options:
-        """The options that some choice may have which is cheaper than the best one seen."""
+        """The options that some choice may have which is cheaper than the best one seen.
+
+        What another view than the objective's own answers is tried by simulation, and how near that is to the best of
+        the view is not asked: it ends with the first round that brings nothing cheaper.
+        """
         kept: Options = [range(len(self.translation.model.nodes[node].labels)) for node in self.translation.decided]
         for _ in range(_ROUNDS):
             if self._late:
@@ -100,6 +105,7 @@ class Lazily:
             ahead = assign.outlook(self._problem().restricted(kept), self._known(kept), self.gap / 2, self.until)
             if ahead is None:
                 break
+            before = self.best
             for choice in ahead.choices:
                 self._offer(_named(choice, kept))
             assert self.best is not None
@@ -107,7 +113,7 @@ class Lazily:
             self.loose = ahead.loose
             settled = not self._enough(self.bound) and self._settle_near(ahead, kept)
             kept = _within(ahead, max(0, self.best[0] - ahead.bound), kept)
-            if not settled:
+            if not settled or (self.exposed != _WHOLE and self.best == before):
                 break
         return kept
 

@@ -7,7 +7,7 @@ what is held there, rounded down, so that a least sum of them stays a bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -84,7 +84,7 @@ class Factors:
 
     def _of_supply(self, k: int) -> SupplyFactor:
         supply = self.problem.supplies[k]
-        forms = _forms(supply)
+        forms = forms_of(supply)
         nodes, faces = supply.nodes, []
         for node in nodes:
             asks = [a.tolist() for v, a in zip(supply.readers, supply.asks, strict=True) if v == node]
@@ -188,10 +188,11 @@ def _oriented(problem: AssignmentProblem, e: int) -> tuple[tuple[int, ...], Ints
     return ((u,), np.ascontiguousarray(matrix.diagonal())) if u == v else ((u, v), matrix)
 
 
-def _forms(supply: Supply) -> list[int]:
-    """Per strategy of the source a number, equal where its costs and amounts are."""
+def forms_of(supply: Supply, also: Sequence[Ints] = ()) -> list[int]:
+    """Per strategy of the source a number, equal where its costs and amounts are, and all that is `also` told of it."""
     seen: dict[bytes, int] = {}
-    whole = np.concatenate([supply.costs, *(use.amounts for use in supply.uses)], axis=1)
+    told = [each[:, None] for each in also]
+    whole = np.concatenate([supply.costs, *(use.amounts for use in supply.uses), *told], axis=1)
     return [seen.setdefault(row.tobytes(), len(seen)) for row in whole]
 
 

@@ -21,6 +21,7 @@ from .eliminate import MOST_WORK
 from .factors import PRICE_UNIT, TooWide
 from .places import Places, asked_of
 from .problem import FORBIDDEN, AssignmentProblem, Ints, cost_bound
+from .shares import Shares
 from .supply import supplied
 from .whole import Whole
 
@@ -110,8 +111,6 @@ class Relaxation:
     @staticmethod
     def shared(places: Places, most_work: int = MOST_WORK) -> Relaxation:
         """Of any problem: its bound may stay below the least of all choices."""
-        from .shares import Shares  # compiled code, loaded only where elimination does not do
-
         return Relaxation(places, Shares(places, most_work), cost_bound(places.problem))
 
     @staticmethod

@@ -4,147 +4,159 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .factors import charging
-from .messages import Layout
+from .factors import charging, forms_of
 from .places import Places
 from .problem import AssignmentProblem, Ints
 from .supply import Supply
 
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A source and a reader (`nodes`), and by strategy of each what it is to the pair (`faces`), below `sizes`.
-
-    `group`: of the supply among those that have pairs; -1 for an edge. `serving`: by face of the reader the items that
-    serve it. `barred` [source, reader]: faces that no strategy has at once, where both are one node.
-    """
-
-    nodes: tuple[int, int]
-    faces: tuple[Ints, Ints]
-    sizes: tuple[int, int]
-    group: int
-    serving: tuple[tuple[int, ...], ...] = ()
-    barred: NDArray[np.bool_] | None = None
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """All pairs of a problem: those of its supplies, one supply after another, then those of its edges.
+class Faces:
+    """What every strategy of a node is to a pair (`of`), numbers from 0 on."""
 
-    `supplies`: of every group the supply, `firsts`: a strategy of its source for every face. `edges`: those between
-    different nodes.
+    of: Ints
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.of, kind="stable")
+        return order, np.flatnonzero(np.diff(self.of[order], prepend=-1))
+
+    def least(self, values: Floats) -> Floats:
+        """By face the least of the strategies that are that."""
+        order, starts = self._sorted
+        found: Floats = np.minimum.reduceat(values[order], starts)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Some:
+    """To each of the rows `of` some others, those that have most of them first: `layers[k]` has the k-th of each that
+    has as many, so that all rows are gone through at once.
     """
 
-    problem: AssignmentProblem
-    pairs: tuple[Pair, ...]
-    supplies: tuple[int, ...]
-    firsts: tuple[Ints, ...]
-    edges: tuple[int, ...]
+    of: Ints
+    layers: tuple[Ints, ...]
 
     @staticmethod
-    def of(places: Places) -> Pairs:
-        """Of the supplies that cost or hold something."""
-        problem = places.problem
-        supplies = tuple(k for k in charging(places) if problem.supplies[k].readers)
-        edges = tuple(e for e, (u, v) in enumerate(problem.edges.tolist()) if u != v)
-        pairs: list[Pair] = []
-        firsts: list[Ints] = []
-        for number, k in enumerate(supplies):
-            forms = _forms(problem.supplies[k])
-            pairs += _of_supply(problem.supplies[k], number, forms)
-            firsts.append(np.unique(forms, return_index=True)[1])
-        pairs += [_of_edge(problem, e) for e in edges]
-        return Pairs(problem, tuple(pairs), supplies, tuple(firsts), edges)
+    def by_first(pairs: Iterable[tuple[int, int]]) -> Some:
+        """From (row, other)."""
+        others: dict[int, list[int]] = {}
+        for row, other in pairs:
+            others.setdefault(row, []).append(other)
+        most = sorted(others.values(), key=len, reverse=True)
+        layers = ([mine[k] for mine in most if len(mine) > k] for k in range(len(most[0]) if most else 0))
+        of = sorted(others, key=lambda row: -len(others[row]))
+        return Some(np.array(of, dtype=np.int64), tuple(np.array(layer, dtype=np.int64) for layer in layers))
+
+    def least(self, values: Floats) -> Floats:
+        """The least of the others of each row; `values` [other, ...]."""
+        return self._joined(np.minimum, values)
+
+    def most(self, values: Floats) -> Floats:
+        return self._joined(np.maximum, values)
+
+    def _joined(self, join: np.ufunc, values: Floats) -> Floats:
+        found: Floats = values[self.layers[0]]
+        for layer in self.layers[1:]:
+            some = found[: len(layer)]
+            join(some, values[layer], out=some)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A source in a pair with each of its `readers`; an edge is a group of one pair.
+
+    Its table is [row, face of the source], where the faces of all readers follow one another in rows: those of pair j
+    begin at `starts[j]`. `pair`: by row. `barred`: entries of faces that no strategy has at once, where both are one
+    node. `number`: of the supply, with so many `items`, or of the edge (`shared`: which of the two). `first`: of every
+    face of the source a strategy. `serving`: by row the shares, numbered [pair, item], of the items that serve it;
+    `served`: by share the rows.
+    """
+
+    source: int
+    readers: tuple[int, ...]
+    ends: Faces
+    faces: tuple[Faces, ...]
+    number: int
+    shared: bool
+    items: int
+    first: Ints
+    starts: Ints
+    pair: Ints
+    barred: NDArray[np.bool_] | None
+    serving: Some
+    served: Some
+
+    @cached_property
+    def rows(self) -> list[slice]:
+        """Of every pair."""
+        return [slice(a, b) for a, b in zip(self.starts.tolist(), [*self.starts.tolist()[1:], None], strict=True)]
 
     @property
-    def layout(self) -> Layout:
-        """Where everything of them is in flat arrays."""
-        groups = [[p for p in self.pairs if p.group == g] for g in range(len(self.supplies))]
-        items = [self.problem.supplies[k].item_count for k in self.supplies]
-        near = self._near()
-        served = [items for p in self.pairs for items in p.serving]
-        return Layout(
-            _starts(self.problem.strategy_counts.tolist()),
-            _starts(map(len, near)),
-            _ints(p for mine in near for p, _ in mine),
-            _ints(side for mine in near for _, side in mine),
-            _by_side(p.nodes for p in self.pairs),
-            _by_side(p.sizes for p in self.pairs),
-            _starts(len(face) for p in self.pairs for face in p.faces)[:-1].reshape(-1, 2),
-            _joined(face for p in self.pairs for face in p.faces),
-            _starts(size for p in self.pairs for size in p.sizes)[:-1].reshape(-1, 2),
-            _starts(prod(p.sizes) for p in self.pairs),
-            _ints(p.group for p in self.pairs),
-            _starts(len(p.serving) for p in self.pairs),
-            _starts(map(len, served)),
-            _ints(item for each in served for item in each),
-            _starts(p.sizes[0] * items[p.group] if p.group >= 0 else 0 for p in self.pairs),
-            _starts(map(len, groups)),
-            _ints(items),
-            _starts(len(first) * count for first, count in zip(self.firsts, items, strict=True)),
-        )
-
-    def _near(self) -> list[list[tuple[int, int]]]:
-        """By node its pairs with the side that it is; once where it is both."""
-        near: list[list[tuple[int, int]]] = [[] for _ in range(self.problem.node_count)]
-        for number, pair in enumerate(self.pairs):
-            for side, v in enumerate(dict.fromkeys(pair.nodes)):
-                near[v].append((number, side))
-        return near
+    def width(self) -> int:
+        """Faces of the source."""
+        return len(self.first)
 
 
-def _forms(supply: Supply) -> Ints:
-    """Per strategy of the source a number, equal where costs, amounts and what it asks for itself are."""
-    own = [asks[:, None] for v, asks in zip(supply.readers, supply.asks, strict=True) if v == supply.source]
-    whole = np.concatenate([supply.costs, *(use.amounts for use in supply.uses), *own], axis=1)
-    forms: Ints = np.unique(whole, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return forms
+def groups_of(places: Places) -> list[Group]:
+    """Those of the supplies that cost or hold something, then those of the edges between different nodes."""
+    problem = places.problem
+    found = [_of_supply(problem, k) for k in charging(places) if problem.supplies[k].readers]
+    return found + [_of_edge(problem, e) for e, (u, v) in enumerate(problem.edges.tolist()) if u != v]
 
 
-def _of_supply(supply: Supply, group: int, forms: Ints) -> Iterator[Pair]:
-    """A reader may be served by what lies around what it asks for, if another one asks for that."""
-    asked = [set(asks.tolist()) for asks in supply.asks]
-    for j, (v, asks) in enumerate(zip(supply.readers, supply.asks, strict=True)):
+def _of_supply(problem: AssignmentProblem, k: int) -> Group:
+    supply = problem.supplies[k]
+    own = [asks for v, asks in zip(supply.readers, supply.asks, strict=True) if v == supply.source]
+    forms = np.array(forms_of(supply, own), dtype=np.int64)
+    asked = [np.unique(asks, return_inverse=True) for asks in supply.asks]
+    faces = tuple(Faces(face.reshape(-1).astype(np.int64)) for _, face in asked)
+    starts, pair = _rows(len(items) for items, _ in asked)
+    first = np.unique(forms, return_index=True)[1]
+    serving = list(_serving(supply, [items.tolist() for items, _ in asked]))
+    barred = None
+    if supply.source in supply.readers:
+        barred = np.zeros((len(pair), len(first)), dtype=bool)
+        for reader, face, start in zip(supply.readers, faces, starts.tolist(), strict=True):
+            if reader == supply.source:
+                barred[start : start + int(face.of.max()) + 1] = True
+                barred[start + face.of, forms] = False
+    return Group(
+        supply.source, supply.readers, Faces(forms), faces, k, True, supply.item_count, first, starts, pair, barred,
+        Some.by_first(serving), Some.by_first((share, row) for row, share in serving),
+    )  # fmt: skip
+
+
+def _serving(supply: Supply, asked: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """(row, share): a reader may be served by what lies around what it asks for, if another one asks for that."""
+    row = 0
+    for j, mine in enumerate(asked):
         others = set().union(*asked[:j], *asked[j + 1 :])
-        items, face = np.unique(asks, return_inverse=True)
-        face = face.reshape(-1).astype(np.int64)
-        serving = tuple(
-            () if i < 0 else (i, *(k for k in np.flatnonzero(supply.within[i]).tolist() if k in others))
-            for i in items.tolist()
-        )
-        sizes = int(forms.max()) + 1, len(items)
-        barred = None
-        if v == supply.source:
-            barred = np.ones(sizes, dtype=bool)
-            barred[forms, face] = False
-        yield Pair((supply.source, v), (forms, face), sizes, group, serving, barred)
+        for item in mine:
+            around = [k for k in np.flatnonzero(supply.within[item]).tolist() if k in others] if item >= 0 else []
+            yield from ((row, j * supply.item_count + k) for k in ([item] if item >= 0 else []) + around)
+            row += 1
 
 
-def _of_edge(problem: AssignmentProblem, e: int) -> Pair:
+def _of_edge(problem: AssignmentProblem, e: int) -> Group:
     u, v = problem.edges[e].tolist()
-    sizes = int(problem.strategy_counts[u]), int(problem.strategy_counts[v])
-    return Pair((u, v), (np.arange(sizes[0]), np.arange(sizes[1])), sizes, -1)
+    mine, theirs = (np.arange(int(problem.strategy_counts[node])) for node in (u, v))
+    starts, pair = _rows([len(theirs)])
+    none = Some.by_first(())
+    return Group(u, (v,), Faces(mine), (Faces(theirs),), e, False, 0, mine, starts, pair, None, none, none)
 
 
-def _starts(lengths: Iterable[int]) -> Ints:
-    """Where stretches of these lengths begin, and where the last ends."""
-    return np.array([0, *accumulate(lengths)], dtype=np.int64)
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, dtype=np.int64)
-
-
-def _by_side(values: Iterable[Sequence[int]]) -> Ints:
-    """[pair, side]"""
-    return np.array(list(values), dtype=np.int64).reshape(-1, 2)
-
-
-def _joined(arrays: Iterable[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *arrays])
+def _rows(lengths: Iterable[int]) -> tuple[Ints, Ints]:
+    """Where the rows of every pair begin, and of every row its pair."""
+    counts = list(lengths)
+    starts = np.array([0, *accumulate(counts[:-1])], dtype=np.int64)
+    return starts, np.repeat(np.arange(len(counts)), counts)

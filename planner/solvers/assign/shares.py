@@ -14,21 +14,21 @@ Everything is a multiple of a power of two, so large that sums in floating point
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import frexp
 
 import numpy as np
 
 from .answer import PairDuals, Prices, ShareCertificate
 from .factors import PRICE_UNIT, charged_costs
-from .messages import NEVER, Duals, Floats, decided, fill, leasts, spared, sweep
-from .pairs import Pairs
+from .messages import Meeting, Messages
+from .pairs import Floats, Group, groups_of
 from .places import Places
 from .problem import FORBIDDEN, Ints, cost_bound
 
 _SWEEPS = 96  # there and back at most, under the same multipliers
-_EACH = 8  # after so many it is looked how far the bound rose
-_SETTLED = 1e-5  # no more than this part of it: it is left at that
+_EACH = 4  # after so many it is looked how far the bound rose
+_SETTLED = 5e-6  # no more than this part of it: it is left at that
 _EXACT = 2**53  # up to here floating point has all integers
 _FARTHEST = 2.0**60  # what is moved to a node at most: more would not be counted in 64 bits
 
@@ -39,31 +39,25 @@ class Shares:
     whole = False
 
     def __init__(self, places: Places, most_work: int) -> None:
-        self.places, self.pairs = places, Pairs.of(places)
-        self.at = self.pairs.layout
-        entries = int(self.at.table_first[-1]) + int(self.at.share_first[-1])
+        self.places, self.groups = places, groups_of(places)
+        counts = places.problem.strategy_counts.tolist()
+        entries = sum((len(group.pair) + len(group.readers) * group.items) * group.width for group in self.groups)
         self._sweeps = max(_EACH, min(_SWEEPS, most_work // max(1, 2 * entries)))
         self.work = 2 * entries * self._sweeps
         # More than any choice costs, and a unit of which sums of all that meets in a node are few enough.
         self._never = float(min(2 * cost_bound(places.problem) + 2, FORBIDDEN))
-        crowd = 4 * (int(np.diff(self.at.near_first).max(initial=0)) + 2)
+        crowd = 4 * (max(_pairs_of_nodes(self.groups, len(counts)), default=0) + 2)
         self._unit = 2.0 ** max(0, frexp(self._never * crowd / _EXACT)[1])
         self._farthest = min(self._unit * (_EXACT // crowd), _FARTHEST)
-        self._duals = self._last = self._kept = self._begun()
+        begun = Messages([self._begun(group) for group in self.groups], [np.zeros(count) for count in counts])
+        self._duals = self._last = self._kept = begun
 
-    def _begun(self) -> Duals:
+    def _begun(self, group: Group) -> Meeting:
         """Nothing is moved yet."""
-        at, problem = self.at, self.places.problem
-        tables = np.zeros(int(at.table_first[-1]))
-        for p, pair in enumerate(self.pairs.pairs):
-            table = tables[at.table_first[p] : at.table_first[p + 1]].reshape(pair.sizes)
-            if pair.barred is not None:
-                table[pair.barred] = NEVER
-            if pair.group < 0:
-                table[:] = self._counted(problem.matrix(self.pairs.edges[p - int(at.pair_first[-1])]))
-        sizes = (at.node_first[-1], at.cost_first[-1], at.share_first[-1], at.size.sum())
-        unary, costs, shares, messages = (np.zeros(int(size)) for size in sizes)
-        return Duals(unary, tables, costs, shares, messages)
+        found = Meeting.begun(group)
+        if not group.shared:
+            found.table[:] = self._counted(self.places.problem.matrix(group.number)).T
+        return found
 
     def _counted(self, costs: Ints) -> Floats:
         """In whole units, rounded down; what is forbidden costs more than any choice."""
@@ -73,18 +67,18 @@ class Shares:
     def least(self, multipliers: Mapping[int, int]) -> tuple[int, tuple[int, ...]]:
         """A bound under multipliers, and a choice that is likely to be good."""
         self._charge(multipliers)
-        before = -np.inf
+        before = self._duals.bound(np.sum)
         for count in range(self._sweeps):
-            sweep(self.at, self._duals, True)
-            sweep(self.at, self._duals, False)
+            self._duals.sweep(forward=True)
+            self._duals.sweep(forward=False)
             if count % _EACH == _EACH - 1:
-                total = sum(map(np.sum, leasts(self.at, self._duals)))
+                total = self._duals.bound(np.sum)
                 if total <= before + _SETTLED * abs(total):
                     break
                 before = total
         self._last = self._rounded()
-        least = sum(int(costs) for part in leasts(self.at, self._last) for costs in part)
-        return least, tuple(decided(self.at, self._last).tolist())
+        least = int(self._last.bound(lambda costs: sum(map(int, costs))))
+        return least, tuple(self._last.decided())
 
     def keep(self) -> None:
         """Keep what the last bound is of."""
@@ -92,63 +86,57 @@ class Shares:
 
     def _charge(self, multipliers: Mapping[int, int]) -> None:
         """Takes the costs under multipliers; shares keep their proportions."""
-        at, duals, problem = self.at, self._duals, self.places.problem
+        problem = self.places.problem
         unary, supplied = charged_costs(self.places, multipliers)
         for e, (u, v) in enumerate(problem.edges.tolist()):
             if u == v:
                 unary[u] = np.minimum(unary[u], FORBIDDEN) + np.minimum(problem.matrix(e).diagonal(), FORBIDDEN)
-        for v, costs in enumerate(unary):
-            duals.unary[at.node_first[v] : at.node_first[v + 1]] = self._counted(costs)
-        for g, (k, first) in enumerate(zip(self.pairs.supplies, self.pairs.firsts, strict=True)):
-            now = self._counted(supplied[k][first].reshape(-1))
-            before = duals.costs[at.cost_first[g] : at.cost_first[g + 1]]
-            count = int(at.pair_first[g + 1] - at.pair_first[g])
-            for p in range(at.pair_first[g], at.pair_first[g + 1]):
-                share = duals.shares[at.share_first[p] : at.share_first[p + 1]]
-                share[:] = np.where(before > 0, share * (now / np.where(before > 0, before, 1.0)), now / count)
-            before[:] = now
-            fill(at, duals, g)
+        self._duals.unary = [self._counted(costs) for costs in unary]
+        for meeting in self._duals.meetings:
+            if meeting.group.shared:
+                meeting.charge(self._counted(supplied[meeting.group.number][meeting.group.first].T))
 
-    def _rounded(self) -> Duals:
+    def _rounded(self) -> Messages:
         """The duals in whole units: shares together no more than what there is to share."""
-        at, unit, duals = self.at, self._unit, self._duals
-        messages = np.clip(np.rint(duals.messages / unit) * unit, -self._farthest, self._farthest)
-        shares = np.floor(duals.shares / unit) * unit
-        for g in range(len(self.pairs.supplies)):
-            rest = duals.costs[at.cost_first[g] : at.cost_first[g + 1]].copy()
-            for p in range(at.pair_first[g], at.pair_first[g + 1]):
-                share = shares[at.share_first[p] : at.share_first[p + 1]]
+        found, unit = self._duals.copied(), self._unit
+        for meeting in found.meetings:
+            for moved in (meeting.to_source, meeting.to_reader):
+                moved[:] = np.clip(np.rint(moved / unit) * unit, -self._farthest, self._farthest)
+            meeting.shares[:] = np.floor(meeting.shares / unit) * unit
+            rest = meeting.costs.copy()
+            for share in meeting.shares:
                 share[:] = np.clip(share, 0.0, rest)
                 rest -= share
-        found = Duals(duals.unary.copy(), duals.tables.copy(), duals.costs.copy(), shares, messages)
-        for g in range(len(self.pairs.supplies)):
-            fill(at, found, g)
+            meeting.fill()
         return found
 
     def spare(self) -> dict[int, Ints]:
         """Per node, for each strategy how much more than the bound that is kept every choice with it costs at least."""
-        spare = spared(self.at, self._kept).astype(np.int64)
-        return dict(enumerate(np.split(spare, self.at.node_first[1:-1])))
+        return {v: spare.astype(np.int64) for v, spare in enumerate(self._kept.spared())}
 
     def certificate(self, prices: Prices) -> ShareCertificate:
         """What proves the bound that is kept."""
-        shared = [
-            tuple(self._of_pair(p) for p in range(self.at.pair_first[g], self.at.pair_first[g + 1]))
-            for g in range(len(self.pairs.supplies))
-        ]
-        edges = [self._of_pair(p) for p in range(int(self.at.pair_first[-1]), len(self.pairs.pairs))]
-        return ShareCertificate(
-            dict(zip(self.pairs.supplies, shared, strict=True)),
-            dict(zip(self.pairs.edges, edges, strict=True)),
-            prices,
-            PRICE_UNIT,
+        supplies, edges = (
+            {m.group.number: tuple(_of_pairs(m)) for m in self._kept.meetings if m.group.shared is shared}
+            for shared in (True, False)
         )
+        return ShareCertificate(supplies, {e: pair for e, (pair,) in edges.items()}, prices, PRICE_UNIT)
 
-    def _of_pair(self, p: int) -> PairDuals:
-        """By strategy what its faces have."""
-        at, pair = self.at, self.pairs.pairs[p]
-        share = self._kept.shares[at.share_first[p] : at.share_first[p + 1]].reshape(pair.sizes[0], -1)
-        to_source, to_reader = (
-            self._kept.messages[at.message_first[p, side] + pair.faces[side]].astype(np.int64) for side in (0, 1)
-        )
-        return PairDuals(to_source, to_reader, share[pair.faces[0]].astype(np.int64))
+
+def _of_pairs(meeting: Meeting) -> Iterator[PairDuals]:
+    """By strategy what the faces of every pair have."""
+    group = meeting.group
+    for j, face in enumerate(group.faces):
+        to_source, to_reader = meeting.to_source[j][group.ends.of], meeting.to_reader[group.rows[j]][face.of]
+        share = meeting.shares[j].T[group.ends.of]
+        yield PairDuals(to_source.astype(np.int64), to_reader.astype(np.int64), share.astype(np.int64))
+
+
+def _pairs_of_nodes(groups: Iterable[Group], nodes: int) -> list[int]:
+    """By node how many pairs it is in."""
+    found = [0] * nodes
+    for group in groups:
+        for reader in group.readers:
+            for node in {group.source, reader}:
+                found[node] += 1
+    return found

@@ -296,10 +296,10 @@ class Standing:
         )
         mine = [asks for reader, asks in zip(supply.readers, supply.asks, strict=True) if reader == v]
         others = self._asked(k, without=v)
-        alike: dict[frozenset[int], list[int]] = {}
-        for s in range(len(cost)):
-            alike.setdefault(others.union(int(asks[s]) for asks in mine), []).append(s)
-        for asked, same in alike.items():
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for s, asks in enumerate(zip(*(asks.tolist() for asks in mine), strict=True) if mine else [()] * len(cost)):
+            alike.setdefault(asks, []).append(s)
+        for asked, same in ((others.union(asks), same) for asks, same in alike.items()):
             sources = same if supply.source == v else [source] * len(same)
             if sources[0] != OPEN:
                 brought = self.terms.brought(k, asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -136,3 +138,20 @@ def test_once_the_time_is_up_the_best_choice_seen_is_the_answer(monkeypatch: pyt
 
 def never(*_: Any) -> Any:
     raise AssertionError
+
+
+WIDE = """
+import sys
+from tapestry.planner.solvers.assign import ProblemBuilder, outlook
+builder = ProblemBuilder()
+nodes = [builder.add_node([3, 1, 2]) for _ in range(3)]
+for u, v in ((0, 1), (1, 2), (0, 2)):
+    builder.add_edge(u, v, [[0, 5, 5], [5, 9, 5], [5, 5, 0]])
+print(outlook(builder.build(), until=0.0).loose, "numba" in sys.modules)
+"""
+
+
+def test_a_bound_of_what_is_too_wide_waits_for_no_compiler() -> None:
+    """It is asked for by a first plan."""
+    done = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True, check=True, timeout=900)
+    assert done.stdout.split() == ["True", "False"]
