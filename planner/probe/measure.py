@@ -55,8 +55,8 @@ Runs = Callable[[Sequence[tuple[Plan, Mapping[str, "np.ndarray"]]], int], Sequen
 
 Say = Callable[[str], None]
 
-# Pins leave one choice an operation: there is nothing to search for.
-SEARCH_S = 0.5
+# Pins leave one choice an operation: there is nothing to search for, and a busy computer is not to run out of time.
+SEARCH_S = 600.0
 REPEAT, REPEAT_QUICK = 15, 5
 # A program's own steps are few tasks, so more of them are affordable.
 STEPS, STEPS_QUICK = 31, 11

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -76,6 +77,12 @@ def host(*, turns: bool = False) -> Host:
 
 def ways(fake: Fake) -> Ways:
     return Ways(fake, fake, fake)
+
+
+def test_a_busy_computer_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose clock goes thirty times as fast as it plans."""
+    monkeypatch.setattr("tapestry.planner.clock.now", lambda: 30 * time.monotonic())
+    assert probed(host(), ways(Fake()), quick=True).device_count == RANKS
 
 
 def test_tasks_that_are_interrupted_now_and_then_add_up_to_the_step() -> None:
