@@ -17,6 +17,7 @@ HOST_ROUNDS = (
     9  # where the host is timed as much as the GPU: rounds of a busy one differ by a tenth, and the fastest counts
 )
 SETTLING = 2  # steps of a round before it is timed, in which torch's allocator finds the places of the last round again
+ISSUES = 15  # steps of which the host's part is timed
 LOSS_STEPS = 100
 Step = Callable[[], Any]
 
@@ -42,6 +43,21 @@ MODELS = {
     "efficientnet_b4": Model(32, 380),
     "regnetx_032": Model(64),
 }
+
+
+def created(name: str) -> Any:
+    """A model of timm as it is timed: random weights, channels-last, on the GPU."""
+    import timm
+    import torch
+
+    torch.manual_seed(0)
+    sizes = MODELS[name]
+    extents = {} if sizes.extent == 224 else {"img_size": sizes.extent}
+    try:
+        model = timm.create_model(name, **extents)
+    except TypeError:  # most models take images of any size
+        model = timm.create_model(name)
+    return model.to(DEVICE, memory_format=torch.channels_last)
 
 
 class Contender:
@@ -103,19 +119,23 @@ class Contender:
         return [float(loss) for loss in found]
 
 
-def captured(step: Step) -> Step:
-    """A step as a CUDA graph."""
+def captured(step: Step, *, compiled: bool = False) -> Step:
+    """A step as a CUDA graph. What it makes without saying where is made on the GPU: no graph takes a copy from the
+    host's memory (edgenext's encoding of positions begins with such zeros). A step that is compiled has no such, and
+    would be compiled anew for another default.
+    """
     import torch
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
+    with contextlib.nullcontext() if compiled else torch.device(DEVICE):
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
     return graph.replay
 
 
@@ -167,6 +187,21 @@ def _timed(steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
             torch.cuda.synchronize()
             times[who].append((perf_counter() - begun) / counts[who] * 1e3)
     return times
+
+
+def issued(steps: dict[str, Step]) -> dict[str, float]:
+    """Median milliseconds that the host takes to queue a step of each on an idle GPU, in turns."""
+    import torch
+
+    times: dict[str, list[float]] = {who: [] for who in steps}
+    for _ in range(ISSUES):
+        for who, step in steps.items():
+            torch.cuda.synchronize()
+            begun = perf_counter()
+            step()
+            times[who].append((perf_counter() - begun) * 1e3)
+    torch.cuda.synchronize()
+    return {who: round(statistics.median(found), 3) for who, found in times.items()}
 
 
 def first_s(step: Step) -> float:

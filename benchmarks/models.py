@@ -29,6 +29,7 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
+import model_compile  # type: ignore[import-not-found, unused-ignore]
 from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     DEVICE,
     MODELS,
@@ -37,6 +38,7 @@ from model_steps import (  # type: ignore[import-not-found, unused-ignore]
     alone,
     by_host,
     captured,
+    created,
     first_s,
     in_turns,
 )
@@ -48,6 +50,7 @@ MODES = {  # what is measured, and what of the results says that it was
     "loss": "loss", "excitations": "excited_graph_ms", "compile": "training_compile_ms",
     "compile-inference": "fused_compile_ms",
 }  # fmt: skip
+COMPILE = "compile"  # training of compiled models, each in processes of its own
 LOCK: Path | None = None  # held by one process while it times, by all others while they make ready
 
 
@@ -55,35 +58,25 @@ class Measurement:
     """What is measured of one model, each part by itself: one that fails is noted, and the others go on."""
 
     def __init__(self, name: str, note: Callable[[dict[str, Any]], None]) -> None:
-        import timm
-        import torch
-
         from tapestry.kernels.torch import fuse_norms, replace_convolutions
 
         self.name, self.note, self.case, sizes = name, note, {}, MODELS[name]
-        torch.manual_seed(0)
-        extents = {} if sizes.extent == 224 else {"img_size": sizes.extent}
-        try:
-            model = timm.create_model(name, **extents)
-        except TypeError:  # most models take images of any size
-            model = timm.create_model(name)
-        model = model.to(DEVICE, memory_format=torch.channels_last)
+        model = created(name)
         self.theirs, self.ours = Contender(model, sizes), Contender(copy.deepcopy(model), sizes)
         report = replace_convolutions(self.ours.model)
         self.case["taken"], self.case["left"] = len(report.taken), len(report.left)
         self.normed = Contender(copy.deepcopy(self.ours.model), sizes)
         self.case["norms"] = len(fuse_norms(self.normed.model).taken)
         self.case["batch"], self.case["extent"] = sizes.batch, sizes.extent
-        self.steps: dict[str, Step] = {}
         self.inferring: dict[str, Step] = {}
 
     def run(self, modes: Sequence[str], deadline: float) -> None:
         parts = {
             "graph": self.graph, "eager": self.eager, "fused": self.fused, "loss": self.loss,
-            "excitations": self.excitations, "compile": self.compiled, "compile-inference": self.compiled_inference,
+            "excitations": self.excitations, "compile-inference": self.compiled_inference,
         }  # fmt: skip
         ready = {
-            "fused": self.fusion, "compile": self.compilation, "compile-inference": self.inference_compilation,
+            "graph": self.met, "eager": self.met, "fused": self.fusion, "compile-inference": self.inference_compilation,
         }  # fmt: skip
         with alone(LOCK, shared=True):
             self._run({"first": self.first} if "first" in modes else {}, deadline)
@@ -116,6 +109,16 @@ class Measurement:
         self.case["warm_up_s"] = round(perf_counter() - begun, 2)
         self.case["first_ours_s"] = first_s(self.ours.training())
         torch.cuda.empty_cache()
+
+    def met(self) -> None:
+        """What is asked once for each layer is known: cuDNN's algorithms, and kernels of ours."""
+        import torch
+
+        try:
+            for step in self._training().values():
+                step()
+        finally:
+            torch.cuda.empty_cache()  # others share the GPU
 
     def graph(self) -> None:
         self.case["training_graph_ms"] = in_turns(self._training(captured))
@@ -190,16 +193,6 @@ class Measurement:
         for contender in self._narrow().values():
             contender.inference()()
 
-    def compilation(self) -> None:
-        """Both are compiled for what is timed later."""
-        import torch
-
-        torch.compiler.reset()
-        for who, contender in (("cudnn", self.theirs), ("ours", self.ours)):
-            self.steps[who] = contender.training(torch.compile(contender.model))
-            self.case[f"compile_{who}_s"] = first_s(self.steps[who])
-            self.note(self.case)
-
     def inference_compilation(self) -> None:
         import torch
 
@@ -208,11 +201,10 @@ class Measurement:
             self.case[f"compile_inference_{who}_s"] = first_s(self.inferring[who])
             self.note(self.case)
 
-    def compiled(self) -> None:
-        self.case["training_compile_ms"] = by_host(self.steps)
-
     def compiled_inference(self) -> None:
-        self.case["fused_compile_ms"] = in_turns({who: captured(step) for who, step in self.inferring.items()})
+        self.case["fused_compile_ms"] = in_turns(
+            {who: captured(step, compiled=True) for who, step in self.inferring.items()}
+        )
 
     def loss(self) -> None:
         """The largest difference of the curves, ours from cuDNN's and two of cuDNN's from one another."""
@@ -256,6 +248,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--jobs", type=int, default=1, help="models that are made ready side by side")
+    parser.add_argument("--profile", type=Path, help="a folder for profiles of compiled steps")
     parser.add_argument("--lock", type=Path, help="a file that is locked while something is timed")
     parser.add_argument(
         "--cudnn-benchmark", action="store_true", help="let cuDNN time its algorithms (minutes a model)"
@@ -277,14 +270,32 @@ def main() -> int:
     found["machine"] = {**machine(), "cudnn_benchmark": given.cudnn_benchmark}
     wanted = {name: missing_modes(found["models"].get(name, {}), given.modes) for name in given.only}
     measure = side_by_side if given.jobs > 1 else one_by_one
-    measure({name: modes for name, modes in wanted.items() if modes}, given, found)
+    measure(without(COMPILE, wanted), given, found)
+    compiled = [name for name, modes in wanted.items() if COMPILE in modes]
+
+    def note(name: str, case: dict[str, Any]) -> None:
+        keep(found, name, case, given.results)
+        print(name, json.dumps(case), flush=True)
+
+    model_compile.measure(compiled, given.limit, given.jobs, note, given.profile)
     write_page(found, given.doc)
     return 0
 
 
 def missing_modes(case: dict[str, Any], modes: Sequence[str]) -> list[str]:
     """What was not measured of a model, of what is asked for."""
-    return [mode for mode in modes if not case.get(MODES[mode])]
+
+    def measured(mode: str) -> bool:
+        value = case.get(MODES[mode])
+        return bool(value) and (mode != COMPILE or set(model_compile.CONTENDERS) <= set(value))
+
+    return [mode for mode in modes if not measured(mode)]
+
+
+def without(mode: str, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The others, of models that have any."""
+    others = {name: [other for other in modes if other != mode] for name, modes in wanted.items()}
+    return {name: modes for name, modes in others.items() if modes}
 
 
 def keep(found: dict[str, Any], name: str, case: dict[str, Any], results: Path) -> None:
@@ -310,7 +321,8 @@ def one_by_one(wanted: dict[str, list[str]], given: argparse.Namespace, found: d
             return
         begun = monotonic()
         try:
-            measured = Measurement(name, lambda case, name=name: keep(found, name, case, given.results))
+            with alone(LOCK, shared=True):
+                measured = Measurement(name, lambda case, name=name: keep(found, name, case, given.results))
             measured.run(modes, deadline)
         except Exception as error:
             keep(found, name, {"failed": f"{type(error).__name__}: {error}"[:400]}, given.results)

@@ -3,6 +3,13 @@
 Tensors have torch's shapes, x [n, c, h, w] and w [k, c / groups, r, s]; padding is (top, bottom, left, right). Results
 are channels-last in memory; operands that are not are copied. CUDA tensors run the kernels of this package on torch's
 current stream (`torch_calls`); CPU tensors torch's own convolution.
+
+The filter of a convolution in f16 or bf16 may be of f32; so is its gradient then.
+
+Below autograd, and so in the graphs of torch.compile, a convolution is `grouped_conv2d_lowered`, and both its
+gradients are `grouped_conv2d_gradients`. Such a graph is the host's work more than the GPU's, and these take less of
+it: two numbers say how the filter is moved, and an f32 filter is brought to the type of x within the call, as its
+gradient is written in f32, where a graph would launch a kernel for each.
 """
 
 from __future__ import annotations
@@ -13,7 +20,8 @@ import torch
 from torch import Tensor
 
 from . import torch_calls, torch_library
-from .torch_geometry import Geometry, Ints
+from .torch_calls import DTYPES
+from .torch_geometry import Geometry, Ints, packed, unpacked
 from .torch_library import empty
 from .torch_recorded import Recorded
 
@@ -24,13 +32,15 @@ _LIBRARY = _torch.library.Library("tapestry", "DEF")
 _LIBRARY.define(f"grouped_conv2d(Tensor x, Tensor w, Tensor? bias, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_input_gradient(Tensor dy, Tensor w, SymInt[4] shape, {_STEPS}) -> Tensor")
 _LIBRARY.define(f"grouped_conv2d_weight_gradient(Tensor x, Tensor dy, SymInt[4] shape, {_STEPS}) -> Tensor")
-_LIBRARY.define(f"grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, {_STEPS}) -> (Tensor, Tensor)")
+_LIBRARY.define("grouped_conv2d_lowered(Tensor x, Tensor w, Tensor? bias, int moved, int groups) -> Tensor")
+_LIBRARY.define("grouped_conv2d_gradients(Tensor x, Tensor dy, Tensor w, int moved, int groups) -> (Tensor, Tensor)")
 
 recorded: list[Recorded] = []  # the operators that have derivatives
 forward = torch.ops.tapestry.grouped_conv2d
 input_gradient = torch.ops.tapestry.grouped_conv2d_input_gradient
 weight_gradient = torch.ops.tapestry.grouped_conv2d_weight_gradient
-gradients = torch.ops.tapestry.grouped_conv2d_gradients  # of x and w at once; it has no derivative
+lowered = torch.ops.tapestry.grouped_conv2d_lowered.default  # neither of these two has a derivative
+gradients = torch.ops.tapestry.grouped_conv2d_gradients.default  # of x and w at once
 
 
 def _extents(x: Ints, filter_size: Ints, stride: Ints, padding: Ints, dilation: Ints) -> list[int]:
@@ -53,7 +63,20 @@ def geometry_from(stride: Ints, padding: Ints, dilation: Ints, groups: int) -> G
 def _cuda_forward(
     x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Tensor:
-    return torch_calls.forward(x, w, bias, geometry_from(stride, padding, dilation, groups))
+    return _on_cuda(x, w, bias, geometry_from(stride, padding, dilation, groups))
+
+
+def _narrower(x: Tensor, w: Tensor) -> bool:
+    """Whether a filter of f32 is to be brought to the type of x."""
+    return w.dtype is torch.float32 and x.dtype in DTYPES
+
+
+def _on_cuda(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    dtype = x.dtype
+    if not _narrower(x, w):
+        return torch_calls.forward(x, w, bias, geometry)
+    plan = torch_calls.planned(x, w, geometry, dtype)
+    return torch_calls.forward(x, w.to(dtype), bias, geometry, plan)
 
 
 def _cuda_input_gradient(
@@ -68,10 +91,39 @@ def _cuda_weight_gradient(
     return torch_calls.filter_gradient(x, dy, tuple(shape), geometry_from(stride, padding, dilation, groups))
 
 
-def _cuda_gradients(
-    x: Tensor, dy: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Ints, groups: int
-) -> tuple[Tensor, Tensor]:
-    return torch_calls.gradients(x, dy, w, geometry_from(stride, padding, dilation, groups), w.dtype)
+def _cuda_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
+    return _on_cuda(x, w, bias, unpacked(moved, groups))
+
+
+def _cuda_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+    geometry, dtype = unpacked(moved, groups), x.dtype
+    if not _narrower(x, w):
+        return torch_calls.gradients(x, dy, w, geometry, dtype)
+    plan = torch_calls.planned(x, w, geometry, dtype)
+    return torch_calls.gradients(x, dy, w.to(dtype), geometry, w.dtype, plan)
+
+
+# On CPUs.
+
+
+def _cpu_forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Tensor:
+    return _on_cpu(x, w, bias, geometry_from(stride, padding, dilation, groups))
+
+
+def _on_cpu(x: Tensor, w: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor:
+    return torch_library.forward(x, w.to(x.dtype) if _narrower(x, w) else w, bias, *geometry)
+
+
+def _cpu_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:
+    return _on_cpu(x, w, bias, unpacked(moved, groups))
+
+
+def _cpu_gradients(x: Tensor, dy: Tensor, w: Tensor, moved: int, groups: int) -> tuple[Tensor, Tensor]:
+    taps = w.to(x.dtype) if _narrower(x, w) else w
+    dx, dw = torch_library.gradients(x, dy, taps, *unpacked(moved, groups))
+    return dx, dw.to(w.dtype)
 
 
 # What an operator would give, without running it.
@@ -97,6 +149,10 @@ def output_like(x: Tensor, w: Tensor, stride: Ints, padding: Ints, dilation: Int
     return empty(x, [x.shape[0], w.shape[0], *_extents(x.shape, w.shape[2:], stride, padding, dilation)])
 
 
+def _fake_lowered(x: Tensor, w: Tensor, bias: Tensor | None, moved: int, groups: int) -> Tensor:  # noqa: ARG001
+    return output_like(x, w, *unpacked(moved, groups))
+
+
 def _fake_gradient(first: Tensor, _second: Tensor, shape: Ints, *_steps: Any) -> Tensor:
     return empty(first, shape)
 
@@ -118,10 +174,13 @@ def _forward_gradient(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, w = ctx.saved_tensors
     to_x, to_w, to_bias = ctx.needs_input_grad[:3]
     db = dy.sum((0, 2, 3), dtype=ctx.bias_dtype) if to_bias else None
-    if to_x and to_w and not torch.is_grad_enabled():
-        return *gradients(x, dy, w, *ctx.steps), db, None, None, None, None
-    dx = input_gradient(dy, w, x.shape, *ctx.steps) if to_x else None
-    dw = weight_gradient(x, dy, w.shape, *ctx.steps) if to_w else None
+    *moved, groups = ctx.steps
+    number = packed(*map(tuple, moved))
+    if to_x and to_w and not torch.is_grad_enabled() and number is not None:
+        return *gradients(x, dy, w, number, groups), db, None, None, None, None
+    taps = w.to(x.dtype) if _narrower(x, w) else w
+    dx = input_gradient(dy, taps, x.shape, *ctx.steps) if to_x else None
+    dw = weight_gradient(x, dy, w.shape, *ctx.steps).to(w.dtype) if to_w else None
     return dx, dw, db, None, None, None, None
 
 
@@ -144,23 +203,44 @@ def _gradient_of_weight_gradient(ctx: Any, ddw: Tensor) -> tuple[Tensor | None, 
     return first, second, None, None, None, None, None
 
 
+def _below_autograd(
+    keys: Any, x: Tensor, w: Tensor, bias: Tensor | None, stride: Ints, padding: Ints, dilation: Ints, groups: int
+) -> Any:
+    """The lowered operator; the same one where what is asked for takes more than its number holds."""
+    number = packed(tuple(stride), tuple(padding), tuple(dilation))
+    if number is None:
+        return forward.default.redispatch(keys, x, w, bias, stride, padding, dilation, groups)
+    return lowered.redispatch(keys, x, w, bias, number, groups)
+
+
 def _autocast(name: str, device: str) -> None:
-    """Cast operands to autocast's type, then run the operator below autocast. A bias stays what it is."""
+    """Cast operands to autocast's type, then run the operator below autocast. A bias stays what it is, and so does a
+    filter of f32, which a convolution lowers itself.
+    """
     operator = getattr(torch.ops.tapestry, name)
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
     def cast(first: Tensor, second: Tensor, *rest: Any) -> Tensor:
         dtype = torch.get_autocast_dtype(device)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            result: Tensor = operator(first.to(dtype), second.to(dtype), *rest)
+            kept = second.dtype is torch.float32 and name == "grouped_conv2d"
+            result: Tensor = operator(first.to(dtype), second if kept else second.to(dtype), *rest)
         return result
 
     _LIBRARY.impl(name, cast, f"Autocast{device.upper()}")
 
 
 def _register() -> None:
-    table: tuple[tuple[str, Any, Any, Any, Any, Any], ...] = (
-        ("grouped_conv2d", torch_library.forward, _cuda_forward, _fake_forward, _forward_gradient, _save_forward),
+    table: tuple[tuple[str, Any, Any, Any, Any, Any, Any], ...] = (
+        (
+            "grouped_conv2d",
+            _cpu_forward,
+            _cuda_forward,
+            _fake_forward,
+            _forward_gradient,
+            _save_forward,
+            _below_autograd,
+        ),
         (
             "grouped_conv2d_input_gradient",
             torch_library.input_gradient,
@@ -168,6 +248,7 @@ def _register() -> None:
             _fake_gradient,
             _gradient_of_input_gradient,
             _save_gradient,
+            None,
         ),
         (
             "grouped_conv2d_weight_gradient",
@@ -176,17 +257,23 @@ def _register() -> None:
             _fake_gradient,
             _gradient_of_weight_gradient,
             _save_gradient,
+            None,
         ),
     )
-    for name, on_cpu, on_cuda, fake, backward, save in table:
+    for name, on_cpu, on_cuda, fake, backward, save, below in table:
         _LIBRARY.impl(name, on_cpu, "CPU")
         _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
-        recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save))
+        recorded.append(Recorded(_LIBRARY, name, on_cuda, backward, save, below))
         for device in ("cpu", "cuda"):
             _autocast(name, device)
-    _LIBRARY.impl("grouped_conv2d_gradients", torch_library.gradients, "CPU")
-    _LIBRARY.impl("grouped_conv2d_gradients", _cuda_gradients, "CUDA")
-    _torch.library.register_fake("tapestry::grouped_conv2d_gradients", _fake_gradients, lib=_LIBRARY)
+    for name, on_cpu, on_cuda, fake in (
+        ("grouped_conv2d_lowered", _cpu_lowered, _cuda_lowered, _fake_lowered),
+        ("grouped_conv2d_gradients", _cpu_gradients, _cuda_gradients, _fake_gradients),
+    ):
+        _LIBRARY.impl(name, on_cpu, "CPU")
+        _LIBRARY.impl(name, on_cuda, "CUDA")
+        _LIBRARY.impl(name, _torch.library.fallthrough_kernel, "Autograd")
+        _torch.library.register_fake(f"tapestry::{name}", fake, lib=_LIBRARY)
 
 
 _register()

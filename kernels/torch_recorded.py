@@ -27,14 +27,36 @@ def no_second_derivative(layer: str, swap: str) -> WrongValue:
     )
 
 
-class Recorded:
-    """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them."""
+class _Below:
+    """An operator as autograd knows it, which below autograd is another: in graphs that torch.compile makes, too."""
 
-    def __init__(self, library: Any, name: str, on_cuda: Kernel, backward: Kernel, save: Kernel | None) -> None:
+    def __init__(self, operator: Any, redispatch: Kernel) -> None:
+        self._operator, self.redispatch = operator, redispatch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operator, name)
+
+
+class Recorded:
+    """An operator of `library`, what computes it `on_cuda`, and its gradient, as `torch.library` takes them.
+
+    `below` is called, as `OpOverload.redispatch` is, for what is to be below autograd in the operator's place.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        name: str,
+        on_cuda: Kernel,
+        backward: Kernel,
+        save: Kernel | None,
+        below: Kernel | None = None,
+    ) -> None:
         self.library, self.name, self.on_cuda = library, name, on_cuda
         library.impl(name, on_cuda, "CUDA")
         operator = getattr(torch.ops.tapestry, name).default
-        self.kernel: Kernel = make_autograd_impl(operator, Info(backward, save))
+        seen: Any = _Below(operator, below) if below else operator
+        self.kernel: Kernel = make_autograd_impl(seen, Info(backward, save))
         library.impl(name, self.kernel, "Autograd", with_keyset=True)
 
     def only_if_needed(self, plain: Callable[..., bool]) -> None:

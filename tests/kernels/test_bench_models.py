@@ -38,10 +38,11 @@ def models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "HOST_ROUNDS": 1,
         "SETTLING": 0,
         "SECONDS": 1e-6,
+        "ISSUES": 1,
     }.items():
         monkeypatch.setattr(steps, name, value)
     monkeypatch.setattr(found, "DEVICE", "cpu")
-    monkeypatch.setattr(found, "captured", lambda step: step)
+    monkeypatch.setattr(found, "captured", lambda step, compiled=False: step)
     monkeypatch.setattr(found, "missing", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
@@ -78,12 +79,13 @@ def test_training_with_convolutions_alone_and_with_norms(models: ModuleType, tmp
     assert set(measured.case["inference_eager_ms"]) == {"cudnn", "ours"}
     measured.case["training_graph_ms"] = {"cudnn": 3.0, "ours": 2.0, "norms": 1.0}
     measured.case["training_eager_ms"] = {"cudnn": 6.0, "ours": 4.0}  # of before there were norms
+    measured.case["training_compile_ms"] = {"cudnn": 5.0, "ours": 2.5}
     measured.case["excited_graph_ms"] = measured.case["excited_eager_ms"] = {"norms": 3.0, "excited": 2.0}
     page = tmp_path / "page.md"
     page.write_text("<!-- models: begin --> <!-- models: end -->", encoding="utf-8")
     found = {"machine": models.machine() | {"cudnn_benchmark": False}, "models": {"efficientnet_b0": measured.case}}
     models.write_page(found, page)
-    cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | - | - | - | - | - |"
+    cells = "3.0 | 2.0 | 1.50 | 1.0 | 3.00 | 1.25 | 6.0 | 4.0 | 1.50 | - | - | 5.0 | 2.5 | 2.00 | - | - | - |"
     assert f"| efficientnet_b0, 2 | 1 of 2 | 1 | {cells}" in page.read_text(encoding="utf-8")
     assert "| efficientnet_b0 | 0 | 3.0 | 2.0 | 1.50 | 3.0 | 2.0 | 1.50 |" in page.read_text(encoding="utf-8")
 
@@ -151,12 +153,19 @@ def test_what_was_measured_is_not_measured_again(
         ran.append(modes)
         self.note({models.MODES[mode]: {"cudnn": 2.0, "ours": 1.0} for mode in modes})
 
+    def measure(names: list[str], limit: float, jobs: int, note: Any, profile: Any) -> None:
+        for name in names:
+            ran.append(["compile"])
+            times = {"cudnn": 2.0, "ours": 1.0} if len(ran) > 2 else {"cudnn": 2.0}  # ours was not ready at first
+            note(name, {"training_compile_ms": times})
+
     monkeypatch.setattr(models.Measurement, "run", run)
-    for modes in (["eager"], ["eager", "compile"], ["compile"]):
+    monkeypatch.setattr(sys.modules["model_compile"], "measure", measure)
+    for modes in (["eager"], ["eager", "compile"], ["compile"], ["compile"]):
         asked = ["--only", "efficientnet_b0", "--modes", *modes, "--results", str(results)]
         monkeypatch.setattr(sys, "argv", ["models.py", *asked])
         assert models.main() == 0
-    assert ran == [["eager"], ["compile"]]
+    assert ran == [["eager"], ["compile"], ["compile"]]
     case = json.loads(results.read_text(encoding="utf-8"))["models"]["efficientnet_b0"]
     assert set(case) == {"inference_eager_ms", "training_compile_ms"}
 
@@ -166,3 +175,61 @@ def test_without_a_gpu_it_says_so(models: ModuleType, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sys, "argv", ["models.py"])
     assert models.main() == models.NO_GPU
     assert "timm is not installed" in capsys.readouterr().err
+
+
+@pytest.fixture
+def compiling(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Training of compiled models, where compiling is nothing."""
+    found = sys.modules["model_compile"]
+    monkeypatch.setattr(found, "DEVICE", "cpu")
+    monkeypatch.setattr(found, "captured", lambda step, compiled=False: step)
+    monkeypatch.setattr(torch, "compile", lambda model: model)
+    return found
+
+
+def test_compiled_contenders_write_what_they_find_as_it_comes(
+    compiling: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = tmp_path / "part.json"
+    compiled = compiling.Compiled("efficientnet_b0", part)
+    assert compiled.ready() >= 0
+
+    def uncapturable(step: Any, compiled: bool) -> Any:
+        raise RuntimeError("copies from the host")
+
+    monkeypatch.setattr(compiling, "captured", uncapturable)
+    compiled.timed()
+    found = json.loads(part.read_text(encoding="utf-8"))
+    assert (found["taken"], found["left"], found["batch"]) == (1, 1, 2)
+    assert found["compile_graph_failed"] == "copies from the host"
+    assert set(found["training_compile_ms"]) == set(found["training_compile_issue_ms"]) == {"cudnn", "ours"}
+    monkeypatch.setattr(compiling, "captured", lambda step, compiled=False: step)
+    compiled.timed()
+    assert set(json.loads(part.read_text(encoding="utf-8"))["training_compile_graph_ms"]) == {"cudnn", "ours"}
+
+
+CHILD = """
+import json, sys, time
+name, part, *rest = sys.argv[1:]
+if "--ahead" in rest:
+    if name == "slow" and rest[-1] == "ours":
+        time.sleep(600)
+    open(part, "w").write(json.dumps({"compile_s": 1.0}))
+else:
+    assert rest[-2] == "--profile"
+    open(part, "w").write(json.dumps({"training_compile_ms": {"cudnn": 2.0, "ours": 1.0}}))
+    time.sleep(600 if name == "hanging" else 0)
+"""
+
+
+def test_what_is_not_compiled_in_time_is_not_timed_and_what_is_found_is_kept(
+    compiling: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, found = tmp_path / "child.py", {}
+    child.write_text(CHILD, encoding="utf-8")
+    monkeypatch.setattr(compiling, "__file__", str(child))
+    names = ["quick", "slow", "hanging"]
+    profiles = tmp_path / "profiles"
+    compiling.measure(names, 8.0, 3, lambda name, case: found.update({name: case}), profiles)
+    times = {"training_compile_ms": {"cudnn": 2.0, "ours": 1.0}, "compile_s": {"cudnn": 1.0, "ours": 1.0}}
+    assert found == {"quick": times, "hanging": times, "slow": {"compile_s": {"cudnn": 1.0}}}

@@ -21,6 +21,7 @@ from tapestry.kernels.errors import WrongValue
 from tapestry.kernels.runtime import background, parallel
 from tapestry.kernels.runtime.compiler import Recipe
 from tapestry.kernels.torch import GroupedConv2d, conv2d, replace_convolutions
+from tapestry.kernels.torch_geometry import packed, unpacked
 from tapestry.kernels.torch_models import convolutions
 from tapestry.kernels.warm_up import warm_up
 
@@ -126,10 +127,11 @@ def test_opcheck(name: str) -> None:
 def test_both_gradients_at_once() -> None:
     x, w, _ = example(grad=False)
     dy = run(x, w, STEPS)
-    both = torch.ops.tapestry.grouped_conv2d_gradients
-    torch.library.opcheck(both.default, (x, dy, w, *STEPS), test_utils=["test_schema", "test_faketensor"])
     ops = torch.ops.tapestry
-    dx, dw = both(x, dy, w, *STEPS)
+    both, (*moved, groups) = ops.grouped_conv2d_gradients, STEPS
+    number = packed(*map(tuple, moved))
+    torch.library.opcheck(both.default, (x, dy, w, number, groups), test_utils=["test_schema", "test_faketensor"])
+    dx, dw = both(x, dy, w, number, groups)
     torch.testing.assert_close(dx, ops.grouped_conv2d_input_gradient(dy, w, x.shape, *STEPS))
     torch.testing.assert_close(dw, ops.grouped_conv2d_weight_gradient(x, dy, w.shape, *STEPS))
 
@@ -139,10 +141,13 @@ def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: b
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    called: list[str] = []
+    called, taken = list[str](), list[str]()
 
     def noted(graph: fx.GraphModule, _: Any) -> Any:
-        called.extend(node.target._opname for node in graph.graph.nodes if "tapestry" in str(node.target))
+        for node in graph.graph.nodes:
+            if "tapestry" in str(node.target):
+                called.append(node.target._opname)
+                taken.append(node.args[1 if len(called) == 1 else 2].op)
         return make_boxed_func(graph.forward)
 
     x, w, bias = example(torch.float32)
@@ -152,7 +157,55 @@ def test_what_is_compiled_calls_an_operator_forward_and_one_backward(autocast: b
     torch.testing.assert_close(y, expected)
     found, wanted = (torch.autograd.grad(one.float().square().sum(), (x, w, bias)) for one in (y, expected))
     torch.testing.assert_close(found, wanted)
-    assert called == ["grouped_conv2d", "grouped_conv2d_gradients"]
+    assert called == ["grouped_conv2d_lowered", "grouped_conv2d_gradients"]
+    assert taken == ["placeholder"] * 2, "a filter of f32 is lowered within the call"
+
+
+@given(
+    st.tuples(st.integers(0, 7), st.integers(0, 7)),
+    st.tuples(*[st.integers(-2048, 2047)] * 4),
+    st.tuples(st.integers(0, 7), st.integers(0, 7)),
+    st.integers(1, 1 << 20),
+)
+def test_a_geometry_is_one_number(
+    stride: tuple[int, int], padding: tuple[int, int, int, int], dilation: tuple[int, int], groups: int
+) -> None:
+    number = packed(stride, padding, dilation)
+    assert number is not None
+    assert number < 1 << 63
+    assert unpacked(number, groups) == (stride, padding, dilation, groups)
+
+
+@pytest.mark.parametrize(
+    "far", [((8, 1), (0,) * 4, (1, 1)), ((1, 1), (0, 2048, 0, 0), (1, 1)), ((1, 1), (0,) * 4, (1, 9))]
+)
+def test_a_geometry_that_is_no_number_is_computed_all_the_same(far: Any) -> None:
+    assert packed(*far) is None
+    x, w = torch.randn(1, 2, 12, 12, requires_grad=True), torch.randn(2, 1, 2, 2, requires_grad=True)
+    steps = (*far, 2)
+    y, expected = run(x, w, steps), plainly(x.double(), w.double(), steps).float()
+    torch.testing.assert_close(y, expected)
+    found, wanted = (torch.autograd.grad(one.square().sum(), (x, w)) for one in (y, expected))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("frozen", [None, 0, 1])
+def test_a_filter_of_f32_under_an_image_of_bf16(frozen: int | None) -> None:
+    """Its gradient is of f32, too; where only one of both is asked for as well."""
+    x, w, bias = example(torch.float32)
+    narrow, rounded = x.detach().bfloat16().requires_grad_(frozen != 0), w.detach().bfloat16().requires_grad_()
+    w = w.detach().requires_grad_(frozen != 1)
+    y, expected = run(narrow, w, STEPS, bias), run(narrow, rounded, STEPS, bias)
+    assert y.dtype is torch.bfloat16
+    torch.testing.assert_close(y, expected)
+    asked = [k for k in (0, 1) if k != frozen]
+    found, wanted = (
+        torch.autograd.grad(one.float().square().sum(), [both[k] for k in asked])
+        for one, both in ((y, (narrow, w)), (expected, (narrow, rounded)))
+    )
+    assert [one.dtype for one in found] == [(torch.bfloat16, torch.float32)[k] for k in asked]
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.float(), other.float())
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 1, 1), (1, 1, 7, 5), (3, 8, 1, 4)])

@@ -12,6 +12,7 @@ from tapestry.kernels import torch_calls
 from tapestry.kernels.convolution.problem import BadConvolution
 from tapestry.kernels.runtime.moving import Moving
 from tapestry.kernels.torch import conv2d, fuse_for_inference, replace_convolutions
+from tapestry.kernels.torch_geometry import packed
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -113,11 +114,37 @@ def test_where_nothing_is_recorded_operators_give_the_same(name: str) -> None:
     dy = torch.randn_like(y)
     with torch.no_grad():  # past autograd's function, and both gradients in one call
         close(ops.grouped_conv2d(x, w, bias, *steps), y)
-        dx, dw = ops.grouped_conv2d_gradients(x, dy, w, *steps)
+        *moved, groups = steps
+        number = packed(*map(tuple, moved))
+        close(ops.grouped_conv2d_lowered(x, w, bias, number, groups), y)
+        close(ops.grouped_conv2d_lowered(x, w.float(), bias, number, groups), y)
+        dx, dw = ops.grouped_conv2d_gradients(x, dy, w, number, groups)
+        same, wide_dw = ops.grouped_conv2d_gradients(x, dy, w.float(), number, groups)
+        assert wide_dw.dtype is torch.float32
+        close(same, dx)
+        close(wide_dw, dw)
         close(ops.grouped_conv2d_input_gradient(dy, w, list(x.shape), *steps), dx)
         close(ops.grouped_conv2d_weight_gradient(x, dy, list(w.shape), *steps), dw)
     for found, expected in zip(torch.autograd.grad(y, [x, w], dy), (dx, dw), strict=True):
         close(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
+@pytest.mark.parametrize("groups", [8, 64])
+def test_compiled_under_autocast(groups: int) -> None:
+    """Filters of f32 go into the graph as they are, and their gradients come out as they are."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(16, 64, 1), nn.Conv2d(64, 64, 3, 2, 1, groups=groups), nn.BatchNorm2d(64), nn.SiLU()]
+    net = nn.Sequential(*layers).cuda().to(memory_format=torch.channels_last)
+    replace_convolutions(net)
+    x = torch.randn(4, 16, 15, 14, device="cuda").contiguous(memory_format=torch.channels_last)
+    found = []
+    for called in (net, torch.compile(net, fullgraph=True)):
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = called(x).float().square().sum()
+        found.append(torch.autograd.grad(loss, [net[1].weight, net[2].weight]))
+    for mine, expected in zip(*found, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0.05, atol=0.02 * float(expected.abs().max()))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # inductor's own
