@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -22,8 +23,9 @@ from ...dtypes import name_of
 from ...kernels.errors import LaunchError
 from ..device import Runner, in_order
 from .arrays import DeviceArray
-from .dense import CHANNELS_FIRST, CHANNELS_LAST, Asked, dense_steps
+from .dense import Asked, dense_steps
 from .machine import Convolution, Strided, Window
+from .orders import Order, Orders
 
 if TYPE_CHECKING:
     from .cuda import CudaMachine
@@ -76,6 +78,7 @@ class Cudnn:
         self._demand("cudnnCreate", ctypes.byref(self.handle))
         self.stream: int | None = None
         self.ways: dict[Any, Way | None] = {}
+        self.orders = Orders(machine)
 
     @classmethod
     def found(cls, machine: CudaMachine) -> Cudnn | None:
@@ -88,17 +91,26 @@ class Cudnn:
         dtypes = {name_of(one.array.dtype) for one in (convolution.x, convolution.w, convolution.y)}
         if len(dtypes) > 1 or not dtypes <= set(TYPES) or convolution.groups > 1:
             return None
-        for layout, packed in _layouts(convolution):
+        convolution = _of_planes(convolution)
+        for order in self.orders.of(convolution, partial(self._made, scratch), scratch):
             # Extents that no descriptor holds, and copies that there is no room for, are left to other kernels.
             with contextlib.suppress(LaunchError, MemoryError):
-                asked = Asked(self.machine, _of_planes(convolution), scratch.bytes, layout, packed=packed)
-                if dtypes <= {"f16", "bf16"} and any(address % ALIGNED for address in asked.addresses):
-                    continue
-                call = _Call(self, asked.convolution, layout)
-                way = self._way(call, scratch.most(WORKSPACE))
-                if way is not None:
-                    return in_order([*asked.before, call.bound(way, scratch.bytes), *asked.after])
+                made = self._made(scratch, convolution, order)
+                if made is not None:
+                    return made
         return None
+
+    def _made(self, scratch: Scratch, convolution: Convolution, order: Order) -> Runner | None:
+        """A call, with its copies; None where cuDNN takes none such."""
+        asked = Asked(
+            self.machine, convolution, scratch.bytes, order.layout, packed=order.packed, channels=order.channels
+        )
+        narrow = name_of(convolution.x.array.dtype) in ("f16", "bf16")
+        if narrow and any(address % ALIGNED for address in asked.addresses):
+            return None
+        call = _Call(self, asked.convolution, order.layout)
+        way = self._way(call, scratch.most(WORKSPACE))
+        return None if way is None else in_order([*asked.before, call.bound(way, scratch.bytes), *asked.after])
 
     def _way(self, call: _Call, most: int) -> Way | None:
         """The quickest that works in so many bytes at most."""
@@ -256,21 +268,6 @@ def exact_enough(algorithm: int, c: Convolution) -> bool:
     folded = {"y": c.w.extents[1:], "x": (c.w.extents[0], *taps), "w": (c.y.extents[0], *c.y.extents[2:])}
     single = name_of(c.x.array.dtype) == "f32"
     return single and taps == WINOGRAD_WINDOW and prod(folded[c.computed]) >= WINOGRAD_TERMS
-
-
-def _layouts(c: Convolution) -> list[tuple[int, bool]]:
-    """In which order its elements may lie, and whether they are copied so first. Gradients of images of f16 whose
-    channels come first are rounded to f16 before they are summed up.
-    """
-    asked_for = CHANNELS_LAST if _channels_last(c) else CHANNELS_FIRST
-    if c.computed == "x" and name_of(c.x.array.dtype) == "f16":
-        return [(CHANNELS_LAST, packed) for packed in (False, True) if packed or asked_for == CHANNELS_LAST]
-    return [(asked_for, False), (CHANNELS_FIRST, True)]
-
-
-def _channels_last(c: Convolution) -> bool:
-    """Whether channels lie together, of x and of y."""
-    return c.x.steps[1] == 1 and c.y.steps[1] == 1
 
 
 def _of_planes(c: Convolution) -> Convolution:

@@ -20,6 +20,7 @@ class Asked:
     """What is asked for in the place of a convolution: `convolution`, ``before`` and ``after`` which copies are made.
 
     uneven: padding may differ on either side. packed: x and y are copied unless they are dense, as filters always are.
+    ``channels``: of fewer channels of x there are copies with zeros behind them.
     """
 
     def __init__(
@@ -31,14 +32,16 @@ class Asked:
         *,
         uneven: bool = False,
         packed: bool = False,
+        channels: int = 0,
     ) -> None:
         self.machine, self.take, self.layout, self.packed = machine, take, layout, packed
         self.before: list[Runner] = []
         self.after: list[Runner] = []
         whole = uneven or all(map(wanted.even, range(len(wanted.windows))))
         x, windows = (wanted.x, wanted.windows) if whole else self._padded(wanted)
+        x, w = (self._widened(one, channels, wanted.computed == name) for one, name in ((x, "x"), (wanted.w, "w")))
         x, y = (self._dense(one, wanted, name) if packed else one for one, name in ((x, "x"), (wanted.y, "y")))
-        w = self._dense(wanted.w, wanted, "w")
+        w = self._dense(w, wanted, "w")
         self.convolution = replace(wanted, x=x, w=w, y=y, windows=windows)
 
     @property
@@ -54,6 +57,17 @@ class Asked:
             return one
         made = self._like(one, one.extents, steps)
         self._copied(one, made, wanted.computed == name)
+        return made
+
+    def _widened(self, one: Strided, channels: int, computed: bool) -> Strided:
+        """With so many channels in at least."""
+        if one.extents[1] >= channels:
+            return one
+        extents = (one.extents[0], channels, *one.extents[2:])
+        made = self._like(one, extents, dense_steps(extents, self.layout))
+        if not computed:
+            self.before.append(lambda: self.machine.fill(made.array, 0))
+        self._copied(one, replace(made, extents=one.extents), computed)
         return made
 
     def _padded(self, wanted: Convolution) -> tuple[Strided, tuple[Window, ...]]:

@@ -31,8 +31,10 @@ class Scratch:
     def frame(self) -> Iterator[None]:
         """Everything taken inside is free again afterwards."""
         mark = self.block, self.used
-        yield
-        self.block, self.used = mark
+        try:
+            yield
+        finally:
+            self.block, self.used = mark
 
     def take(self, size: int, dtype: DType) -> DeviceArray:
         """An uninitialised array of one axis."""

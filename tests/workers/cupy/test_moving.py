@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import product
+import ctypes
+from itertools import permutations, product
+from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapestry.space import Grid, IntSet, Region
 from tapestry.testing.choices import Choices
-from tapestry.workers.cupy.copying import copying_source
+from tapestry.workers.cupy.copying import copying_source, copying_unit, joined
 from tapestry.workers.cupy.device import CupyDevice
+from tapestry.workers.cupy.machine import Lines
 from tapestry.workers.device import Packed, Stored
 
+from ...kernels.elementwise.host import Unit, build, needs_compiler
 from .host_arrays import host_bytes
 from .host_machine import HostMachine
 
@@ -115,3 +120,58 @@ def test_what_lies_in_one_stretch_is_lent() -> None:
 def test_the_copying_kernel_names_its_width() -> None:
     assert "uint4" in copying_source(16, "copy_16")
     assert "unsigned long long left" in copying_source(2, "copy_2_wide")
+
+
+def copied(lines: Lines) -> tuple[str, bytes, bytes]:
+    """The kernel that copies, what it read from and what it left, every byte around being 0xA5."""
+    sizes = [1 + sum((n - 1) * step for n, step in zip(lines.extents, steps, strict=True)) + lines.width
+             for steps in (lines.source_steps, lines.target_steps)]  # fmt: skip
+    source = np.random.default_rng(0).integers(0, 256, sizes[0], np.uint8)
+    target = np.full(sizes[1], 0xA5, np.uint8)
+    unit, (_, _, *numbers) = copying_unit(lines)
+    entry = f"called_{unit.entry}_{abs(hash(lines))}"
+    called = (
+        f'namespace tapestry {{\nextern "C" __global__ void {entry}(const char* from, char* to) {{\n'
+        f"    {unit.entry}(from, to, {', '.join(map(str, numbers))});\n}}\n}}\n"
+    )
+    words = "struct uint2 { unsigned x, y; };\nstruct uint4 { unsigned x, y, z, w; };\n"  # CUDA's own
+    library = build([Unit(words + unit.source + called, entry, unit.blocks, unit.threads, 2)])
+    getattr(library, f"host_{entry}")((ctypes.c_void_p * 2)(source.ctypes.data, target.ctypes.data))
+    return unit.entry, source.tobytes(), target.tobytes()
+
+
+@needs_compiler
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("extents", [(2, 19, 5, 7), (1, 40, 1, 70), (3, 16, 16), (70, 33), (2, 3, 5, 17)])
+def test_a_copy_between_two_orders_of_axes(width: int, extents: tuple[int, ...]) -> None:
+    """Axes lie in any two orders, with gaps behind a line of the target."""
+
+    def steps(order: tuple[int, ...], gap: int) -> tuple[int, ...]:
+        found, step = [0] * len(extents), width
+        for axis in reversed(order):
+            found[axis], step = step, step * extents[axis] + gap * (step == width) * width
+        return tuple(found)
+
+    axes = tuple(range(len(extents)))
+    last = (0, *axes[2:], 1) if len(axes) > 2 else (1, 0)
+    for first, second, gap in product((axes, last), (axes, last), (0, 3)):
+        lines = Lines(0, 0, width, extents, steps(first, 0), steps(second, gap))
+        entry, source, target = copied(lines)
+        if not gap:
+            large = min(extents[1], prod(extents[2:]) if len(extents) > 2 else extents[0]) >= 16
+            assert entry.startswith("turn" if large and first != second else "copy")
+        wanted = bytearray(b"\xa5" * len(target))
+        for point in product(*map(range, extents)):
+            a, b = (sum(i * step for i, step in zip(point, side, strict=True))
+                    for side in (lines.source_steps, lines.target_steps))  # fmt: skip
+            wanted[b : b + width] = source[a : a + width]
+        assert target == bytes(wanted)
+
+
+def test_axes_that_follow_one_another_on_both_sides_are_one() -> None:
+    for order in permutations((0, 1, 2)):
+        extents = tuple((2, 3, 5)[k] for k in order)
+        steps = tuple((60, 20, 4)[k] for k in order)
+        found = joined(Lines(0, 0, 4, extents, steps, steps))
+        assert prod(found.extents) == 30
+        assert (len(found.extents) == 1) == (order == (0, 1, 2))

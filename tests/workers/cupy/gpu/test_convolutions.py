@@ -123,6 +123,32 @@ def test_channels_last(asked: list[bool], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("which", [0, 1, -1])
+@pytest.mark.parametrize("channels", [3, 24])
+@pytest.mark.parametrize("last", [True, False])
+def test_every_order_of_elements(
+    asked: list[bool], monkeypatch: pytest.MonkeyPatch, which: int, channels: int, last: bool, dtype: str
+) -> None:
+    """As they lie, the other order, and where there are few channels more of them: whichever is the quickest."""
+    tried: list[int] = []
+
+    def least(times: list[float]) -> int:
+        tried.append(len(times))
+        had = [k for k, took in enumerate(times) if took < float("inf")]
+        return had[min(which, len(had) - 1)]
+
+    monkeypatch.setattr("tapestry.workers.cupy.orders.LARGE", 1)
+    monkeypatch.setattr("tapestry.workers.cupy.orders.least", least)
+    call = channels_last if last else partial(tp.conv2d, padding=1)
+    x, w = ((2, 18, 17, channels), (3, 3, channels, 16)) if last else ((2, channels, 18, 17), (16, channels, 3, 3))
+    executed_along(differentiated(call, dtype, x, w), 0, 1)
+    assert asked
+    assert all(asked)
+    assert set(tried) <= {2, 4}
+    assert (4 in tried) == (channels == 3 and dtype != "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("axis", [0, 1, 3])
 def test_depthwise(asked: list[bool], dtype: str, axis: int) -> None:
     """By the kernels of this project where they have the type."""
