@@ -177,7 +177,8 @@ class _Meshes:
             hope = 1 if answer.search.question.toil <= TINY else HOPE
             full = others >= 0 and answer.found.least_s < hope * found.makespan_s
             other = self._improved(answer) if full else self._in_pieces(answer)
-            if other.makespan_s < WORTH * found.makespan_s:
+            plainer = len(answer.rows) < len(best.rows) and other.makespan_s <= found.makespan_s
+            if plainer or other.makespan_s < WORTH * found.makespan_s:
                 best, found = answer, other
         return best, found
 

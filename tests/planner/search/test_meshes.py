@@ -101,6 +101,25 @@ def test_slow_links_between_hosts_are_not_crossed_for_little() -> None:
     assert all(found is None or found >= seconds(made) for found in tried.values())
 
 
+@tp.program
+def diffused(u: f32[Tensor, "y x"], k: f32[Tensor, "y x"]) -> Tensor:
+    """A step of a stencil."""
+
+    @tp.op
+    def laplace(u: f32[Tensor, "y x"]) -> f32[Tensor, "y x"]:
+        y, x = tp.indices("y x")
+        return u.get[y - 1, x] + u.get[y + 1, x] + u.get[y, x - 1] + u.get[y, x + 1] - 4.0 * u[y, x]
+
+    return u + 0.2 * k * laplace(u)
+
+
+def test_of_meshes_that_take_equally_long_the_one_with_fewer_rows_is_taken() -> None:
+    made = plan(diffused.bind(y=512, x=512), "cpu-4", time_limit=600)
+    tried = {found.mesh: found.seconds for found in made.document.claims.tried}
+    assert tried[4,] == tried[2, 2] == seconds(made)
+    assert made.document.mesh == (4,)
+
+
 def test_what_the_others_would_give_is_said() -> None:
     made = plan(square(1024), DESCRIBED, time_limit=600)
     assert "this one of 4 tried: 8 72.1" in plan_text(made)
