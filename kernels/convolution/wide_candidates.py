@@ -28,7 +28,7 @@ class Ringed(Protocol):
 Cut = TypeVar("Cut", bound=Ringed)
 
 MOST = 24
-MOST_WARPGROUPS = 4
+MOST_WARPGROUPS = 5  # of a block
 RINGS = (40 << 10, 72 << 10, 104 << 10)  # bytes asked for ahead in one multiprocessor
 
 

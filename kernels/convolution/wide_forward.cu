@@ -25,9 +25,11 @@ constexpr int STAGED_PITCH = BOXED ? CELL_X * BOX_PITCH : 16 * (WRITTEN | 1);
 constexpr int STAGED_BYTES = 16 * (BOXED ? BOX_ROWS : 1) * STAGED_PITCH;
 constexpr int STAGED = BOXED ? 2 * COMPUTE_WARPS / GROUPS : COMPUTE_WARPS;
 constexpr int STAGED_BASE = FILTER_BASE + FILTER_PART * CHANNEL_GROUPS;
-constexpr int BARRIER_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
+constexpr int AFFINE_BASE = STAGED_BASE + STAGED_BYTES * STAGED;
+constexpr bool AFFINE = SCALE || BIAS;
+constexpr int AFFINE_OCTET = 64, AFFINE_BYTES = AFFINE ? CHANNEL_GROUPS * WRITTEN * AFFINE_OCTET : 0;
+constexpr int BARRIER_BASE = AFFINE_BASE + AFFINE_BYTES;
 constexpr int STAGED_READY = BROUGHT + 1;                                    // the first of as many barriers as warps of a group have
-constexpr int BATCH = 3;                                                     // pairs of octets that are loaded together
 constexpr int CHUNKS = (WRITTEN + 1) / 2;                                    // octets of a row that a lane moves to memory
 
 // The open row that an input row at `phase` of the circle adds into under filter row r, or -1 where the strides do not meet.
@@ -49,6 +51,19 @@ struct Outside {
     long long image, row, column;
 };
 
+// What the sums of a warpgroup's channels are multiplied with and what is added to them: two neighbouring channels' lie side by side.
+__device__ void bring_affine(const float* scale, const float* bias, const Work& work, const Share& share, unsigned to) {
+    constexpr int pairs = AFFINE_OCTET / 16;
+    for (int place = threadIdx.x; place < CHANNEL_GROUPS * WRITTEN * pairs; place += COMPUTE_THREADS) {
+        const Written own(work, share, place / pairs / WRITTEN);
+        const int channel = own.channel(place / pairs % WRITTEN) + place % pairs * 2;
+        float4 both{1.0f, 1.0f, 0.0f, 0.0f};
+        if (SCALE && own.there) both.x = scale[channel], both.y = scale[channel + 1];
+        if (BIAS && own.there) both.z = bias[channel], both.w = bias[channel + 1];
+        store_shared(to + place * 16, both);
+    }
+}
+
 __device__ void load_rows(const TensorMap& input, const Work& work, const Barriers& barriers, unsigned shared) {
     const Share share(work);
     Ring<STAGES> ring;
@@ -69,8 +84,8 @@ struct Worker {
     const Work& work;
     const TensorMap& boxes;        // of the output
     const Outside &output, &residual;
-    const float *scale, *bias;
     Written own;
+    unsigned affine;               // of this lane's pair of channels of the first octet
     unsigned shared, staged;       // the ring; where this warp leaves its sums: the first of two places where they are boxed
     unsigned turned = 0;           // bytes to the place whose turn it is
     unsigned long long filter;     // of this warpgroup
@@ -83,12 +98,13 @@ struct Worker {
     unsigned there, upper, places[CHUNKS];          // `upper`: which of them are of the first row of a cell
 
     __device__ Worker(const Barriers& barriers, const Work& work, const TensorMap& boxes, const Outside& output,
-                      const Outside& residual, const float* scale, const float* bias, const Share& share, unsigned shared, int warp)
-        : barriers(barriers), work(work), boxes(boxes), output(output), residual(residual), scale(scale), bias(bias),
+                      const Outside& residual, const Share& share, unsigned shared, int warp)
+        : barriers(barriers), work(work), boxes(boxes), output(output), residual(residual),
           own(work, share, warp / WARPS_A_GROUP % CHANNEL_GROUPS), shared(shared) {
         const int part = warp / WARPS_A_GROUP % CHANNEL_GROUPS;
         group = part / SHARES;
         lane = threadIdx.x % WARP;
+        affine = shared + AFFINE_BASE + part * WRITTEN * AFFINE_OCTET + lane % 4 * 16;
         tile = warp / WARPS_A_GROUP / CHANNEL_GROUPS * WARPS_A_GROUP + warp % WARPS_A_GROUP;
         staged = shared + STAGED_BASE + (BOXED ? GROUPS > 1 ? 2 * tile : 2 * warp : warp) * STAGED_BYTES;
         filter = right_operand<Lies::plain>(shared + FILTER_BASE + part * FILTER_PART, OCTET_PITCH, 128);
@@ -220,18 +236,34 @@ struct Worker {
         }
         // The row of a matrix that this lane names: the two halves of the positions, then the next octet.
         const unsigned to = place(lane % 16);
+        Affine now = affine_of(0);
 #pragma unroll
         for (int octet = 0; octet < WRITTEN; octet += 2) {
             const unsigned at = to + (lane < 16 ? column_place(octet) : column_place(octet + 1));
+            const Affine next = affine_of(octet + 2);    // under way while these are rounded
             if (octet + 1 < WRITTEN)
-                stage<4>(sums, at, octet);
+                stage<4>(sums, at, octet, now);
             else
-                stage<2>(sums, at, octet);
+                stage<2>(sums, at, octet, now);
+            now = next;
         }
         if constexpr (BOXED)
             store_boxes(p);
         else
             store_octets(p, here(p));
+    }
+
+    // Of this lane's pair of channels in each of two octets.
+    struct Affine {
+        float4 octets[2];
+    };
+    __device__ __forceinline__ Affine affine_of(int octet) const {
+        Affine found{};
+        if constexpr (AFFINE) {
+            if (octet < WRITTEN) found.octets[0] = load_shared(affine + octet * AFFINE_OCTET);
+            if (octet + 1 < WRITTEN) found.octets[1] = load_shared(affine + (octet + 1) * AFFINE_OCTET);
+        }
+        return found;
     }
 
     // Where what this warp has of a position is staged, and an octet of it, counted from there.
@@ -274,19 +306,16 @@ struct Worker {
     }
 
     template <int MATRICES>
-    __device__ __forceinline__ void stage(const float (&sums)[SUMS], unsigned to, int octet) const {
+    __device__ __forceinline__ void stage(const float (&sums)[SUMS], unsigned to, int octet, const Affine& affine) const {
         unsigned packed[MATRICES], added[MATRICES] = {};
         if constexpr (RESIDUAL) load_matrices(added, to);
 #pragma unroll
         for (int i = 0; i < MATRICES; ++i) {
-            const int which = octet + i / 2, channel = own.channel(which) + lane % 4 * 2;
-            float value[2];
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                value[j] = sums[4 * which + 2 * (i % 2) + j];
-                if constexpr (SCALE) value[j] *= own.there ? scale[channel + j] : 0.0f;
-                if constexpr (BIAS) value[j] += own.there ? bias[channel + j] : 0.0f;
-            }
+            const float4& both = affine.octets[i / 2];
+            const float* own = sums + 4 * (octet + i / 2) + 2 * (i % 2);
+            float value[2] = {own[0], own[1]};
+            if constexpr (SCALE) value[0] *= both.x, value[1] *= both.y;
+            if constexpr (BIAS) value[0] += both.z, value[1] += both.w;
             if constexpr (RESIDUAL) value[0] += low_half<Half>(added[i]), value[1] += high_half<Half>(added[i]);
             packed[i] = Half::pack(activate<ACTIVATION>(value[0]), activate<ACTIVATION>(value[1]));
         }
@@ -308,9 +337,10 @@ extern "C" __global__ void __launch_bounds__(LAUNCHED, spec::BLOCKS)
         if constexpr (TRADES) take_registers<TAKEN_REGISTERS>();
         const Share share(work);
         wait_for_previous_kernel();
+        if constexpr (AFFINE) bring_affine(scale, bias, work, share, shared + AFFINE_BASE);
         bring_filter(weights, work, share, shared + FILTER_BASE, threadIdx.x);
         meet(READY, THREADS);
-        Worker worker(barriers, work, boxes, output, residual, scale, bias, share, shared, warp);
+        Worker worker(barriers, work, boxes, output, residual, share, shared, warp);
         Open open;
         for (int position = share.begin; position < share.end;) {
             const Run run(work, position, share.end);

@@ -22,14 +22,15 @@ from .wide_threads import WARPS_A_GROUP, Warpgroups
 
 NAME = "wide_forward"
 ARCH = "sm_90a"
-BATCH = 3  # pairs of octets of wide_forward.cu
+BATCH, SMALL_BATCH = 3, 2  # pairs of octets that are loaded together; and where registers are scarce
 # Registers beside accumulators and what is loaded for the next products: the least with which nothing is spilled.
 BOXED_ROOM = 30  # where rows leave by the copy engine
 REGISTER_ROOM = 40  # where lanes store them
-CELL_ROOM = 28  # more where they store cells
-FUSED_ROOM, FUSED_OCTET_ROOM = 60, 2  # where anything is done with the sums; and for each octet
+CELL_ROOM = 34  # more where they store cells
+FUSED_ROOM, FUSED_OCTET_ROOM = -10, 5  # more where anything is done with the sums: at all, and for each octet
 HALF_ROOM = 12  # more where the last octet of a filter row stands alone
 BARRIER_BYTES = 8
+AFFINE_OCTET = 64  # bytes of scales and biases of eight channels
 FEWEST_BANKS = 4  # times that the busiest bank is asked for as rows are staged
 
 
@@ -150,16 +151,25 @@ class WideCut(Warpgroups):
         """Bytes of dynamic shared memory."""
         staged = WARPS_A_GROUP * self.warpgroups * 256 * (2 * self.written if self.boxed else self.written | 1)
         ring = self.configuration.stages * ceil(self.row_bytes / 128) * 128
-        return ring + self.filter_bytes + staged + 2 * BARRIER_BYTES * self.configuration.stages
+        affine = self.configuration.groups * self.configuration.shares * self.written * AFFINE_OCTET * self.fused
+        return ring + self.filter_bytes + staged + affine + 2 * BARRIER_BYTES * self.configuration.stages
+
+    @property
+    def batch(self) -> int:
+        """Pairs of octets that are loaded together."""
+        return BATCH if self._registers(BATCH) <= self.taken_registers else SMALL_BATCH
 
     @property
     def registers(self) -> int:
         """An estimate."""
-        least = open_rows(self.sweep) * 4 * self.written + 8 * BATCH
+        return self._registers(self.batch)
+
+    def _registers(self, batch: int) -> int:
+        least = open_rows(self.sweep) * 4 * self.written + 8 * batch + (BOXED_ROOM if self.boxed else REGISTER_ROOM)
         if self.boxed and not self.fused:
-            return least + BOXED_ROOM
+            return least
         alone = max(1, self.sweep.columns.taps) * octets(self.sweep)[0] % 2
-        room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else REGISTER_ROOM
+        room = FUSED_ROOM + FUSED_OCTET_ROOM * self.written if self.fused else 0
         cells = self.sweep.rows.cell * self.sweep.columns.cell > 1
         return least + room + CELL_ROOM * cells + HALF_ROOM * alone
 
@@ -214,7 +224,7 @@ def source(
     numbers: dict[str, int | bool] = {
         "READ": read, "WRITTEN": cut.written, "WIDTH_READ": sweep.read, "WIDTH_WRITTEN": sweep.written, "INNER": inner,
         "GROUPS": chosen.groups, "SHARES": chosen.shares, "TILES": chosen.tiles, "IMAGES": chosen.images,
-        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed,
+        "UNITS": chosen.units, "STAGES": chosen.stages, "BLOCKS": chosen.blocks, "BOXED": cut.boxed, "BATCH": cut.batch,
         **cut.thread_numbers, "R": max(1, rows.taps), "S": max(1, columns.taps),
         "STORED_R": rows.stored, "STORED_S": columns.stored,
         "TAP_R": rows.first, "TAP_STEP_R": rows.step, "TAP_SKEW_R": rows.skew, "TAP_UNIT_R": rows.unit,

@@ -12,9 +12,10 @@ from math import ceil
 
 from ..cost.gpu import Gpu, fitted
 from .problem import ConvolutionProblem
-from .wide_candidates import MOST_WARPGROUPS, ranked
+from .wide_candidates import ranked
 from .wide_weight_gradient import BATCH, WideGradientCut, WideWeightGradient, legal
 
+MOST_WARPGROUPS = 4  # of a block: with more, their sums take too many registers
 RINGS = (30 << 10, 60 << 10)  # bytes of x asked for ahead in one multiprocessor
 
 

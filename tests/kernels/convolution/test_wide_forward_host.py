@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tapestry.kernels.convolution import wide_forward
 from tapestry.kernels.convolution.launch import View
+from tapestry.kernels.convolution.wide_forward import BATCH, SMALL_BATCH, WideCut
 from tapestry.kernels.convolution.wide_forward import WideConfiguration as Cut
-from tapestry.kernels.convolution.wide_forward import WideCut
 from tapestry.kernels.convolution.wide_sweep import Sweep, ways
 
 from .. import host_compiler
@@ -71,6 +71,7 @@ KINDS = [
     Kind(cut(tiles=2), 1, 1, width=16, width_out=96, fused=True),
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=80),  # registers are traded
     Kind(cut(tiles=2, images=16), 3, 1, width=8, width_out=64, fused=True),  # and with something done to the sums
+    Kind(cut(5, images=8), 3, 3, width=24),  # registers are too scarce to load three pairs of octets at once
 ]
 
 
@@ -79,6 +80,7 @@ def test_rows_leave_in_both_ways_and_registers_are_traded() -> None:
     found = [WideCut(part.sweep, kind.cut, kind.fused) for way, kind in sweeps for part in way[kind.way]]
     assert {cut.boxed for cut in found} == {False, True}
     assert {(cut.trades, cut.fused) for cut in found} == {(False, False), (False, True), (True, False), (True, True)}
+    assert {cut.batch for cut in found} == {BATCH, SMALL_BATCH}
 
 
 @functools.cache
