@@ -79,6 +79,8 @@ class Facts:
     transposed: Number
     filter_place: Number  # 0: in registers; 1: there, through shared memory; 2: in shared memory
     cell: Number  # outputs of a position: more than one in the input gradient of a strided convolution
+    spare: Number  # channels of all blocks over channels there are
+    parts: Number  # sectors that a block has a part of, over sectors of a position in it
 
     def features(self) -> tuple[Number, ...]:
         """The facts in order, large ranges as logarithms."""
@@ -153,7 +155,15 @@ def forward_facts(problem: ConvolutionProblem, cut: ForwardConfiguration, gpu: G
         transposed=float(transposed),
         filter_place=1.0 * each(FILTER_PLACES.index, cut.filter),
         cell=prod(problem.cell),
+        spare=octets * 8 / problem.c,
+        parts=_parts_of_sectors(problem, cut.channels),
     )
+
+
+def _parts_of_sectors(problem: ConvolutionProblem, channels: Number) -> Number:
+    """Ends of a position's run of channels within a sector, over the run's sectors: the mean of all positions."""
+    whole = (2 * problem.c % LINE == 0) & (2 * channels % LINE == 0)
+    return pick(whole, 0.0, LINE / 2 / larger(channels, 1))
 
 
 def _walked_rows(problem: ConvolutionProblem, rows: Number) -> Number:
@@ -233,6 +243,8 @@ def _split_facts(cut: Cut, gpu: Gpu) -> Facts:
         transposed=0.0,
         filter_place=0.0,
         cell=1.0,
+        spare=cut.channel_blocks * chosen.channel_block / problem.c,
+        parts=_parts_of_sectors(problem, chosen.channel_block),
     )
 
 
@@ -252,4 +264,5 @@ def _direct_facts(problem: ConvolutionProblem, chosen: WeightGradientConfigurati
         residents=1.0, l2_share=problem.bytes_moved / gpu.l2_bytes, roofline_us=roofline * 1e6, channel_bytes=0.0,
         row_bytes=1.0, chain=1.0, dynamic=0.0, ahead=1.0, taps=problem.r * problem.s, width=problem.width,
         stride=problem.stride[0] * problem.stride[1], transposed=0.0, filter_place=0.0, cell=1.0,
+        spare=1.0, parts=0.0,
     )  # fmt: skip

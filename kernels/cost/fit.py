@@ -9,6 +9,8 @@ import numpy as np
 
 from .trees import Index, Matrix, Tree, Vector
 
+DIGITS = 6  # of features behind the point that are told apart
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -61,8 +63,11 @@ def boost(x: Matrix, y: Vector, recipe: Recipe, weights: Vector | None = None) -
 
 
 def _edges(column: Vector, bins: int) -> Vector:
-    """Thresholds worth asking for: midpoints between neighbouring values, thinned to `bins` quantiles."""
-    values = np.unique(column)
+    """Thresholds worth asking for: midpoints between neighbouring values, thinned to `bins` quantiles.
+
+    What differs by rounding alone is one value: a threshold between the two would be lost when it is written.
+    """
+    values = np.unique(column.round(DIGITS))
     middles = (values[1:] + values[:-1]) / 2
     if len(middles) <= bins:
         return middles

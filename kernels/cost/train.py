@@ -135,7 +135,7 @@ def forest_json(base: float, trees: Sequence[Tree]) -> str:
 def _tree_json(tree: Tree) -> dict[str, Any]:
     return {
         "feature": tree.feature,
-        "threshold": [float(f"{value:.6g}") for value in tree.threshold],
+        "threshold": [float(f"{value:.9g}") for value in tree.threshold],
         "left": tree.left,
         "right": tree.right,
         "value": [float(f"{value:.5g}") for value in tree.value],
