@@ -160,7 +160,7 @@ def _bar(bar: _Bar, scale: float, y: float) -> str:
     shape = rect(x, y, width, BAR, fill=colour, stroke="var(--paper)", stroke_width=0.5 if width > 3 else None)
     label = fitting(bar.name, width - 8)
     words = text(x + width / 2, y + 12, label, f"middle small {ink_on(colour)}") if label else ""
-    mark = rect(x, y + BAR - 1, width, 3, fill="var(--accent)") if bar.marked else ""
+    mark = rect(x, y + BAR - 1, width, 3, class_="accent") if bar.marked else ""
     return tag("g", title(bar.hint), shape, words, mark)
 
 

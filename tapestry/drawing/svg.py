@@ -22,7 +22,10 @@ _NOT_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves
 def style_sheet(*more: str) -> str:
     """The sheet of all drawings, and further ones of this folder, without comments and blanks that say nothing."""
     sheets = (files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("drawing.css", *more))
-    return re.sub(r"\s*([{};:,])\s+", r"\1", re.sub(r"/\*.*?\*/\s*", "", "".join(sheets))).replace("\n", "")
+    short = re.sub(r"\s*([{};:,])\s+", r"\1", re.sub(r"/\*.*?\*/\s*", "", "".join(sheets))).replace("\n", "")
+    day = dict(re.findall(r"--(\w+):(#\w+)", short.partition("@media")[0]))
+    # What knows no variables takes the colour before, and would draw all in black without it.
+    return re.sub(r"([\w-]+):var\(--(\w+)\)", lambda found: f"{found[1]}:{day[found[2]]};{found[0]}", short)
 
 
 def clean(text: str) -> str:
